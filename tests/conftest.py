@@ -1,0 +1,54 @@
+"""Settings shared by all tests: float64 on two CPU devices, and data."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set JAX up before any test module is imported and a backend can start."""
+    # Checks against published values and other software need float64; the library
+    # itself follows the data, so float32 is tested by passing float32 arrays.
+    jax.config.update("jax_enable_x64", True)
+    # Two devices, so that sharded code is tested on every machine.
+    jax.config.update("jax_num_cpu_devices", 2)
+    selected = config.getoption("markexpr")
+    asked_for_gpu = "gpu" in selected and "not gpu" not in selected
+    if not asked_for_gpu and "JAX_PLATFORMS" not in os.environ:
+        # The same results on a machine that happens to have an accelerator.
+        jax.config.update("jax_platforms", "cpu")
+    _keep_compiled_code(config)
+
+
+def _keep_compiled_code(config: pytest.Config) -> None:
+    """Let a second run, and the other workers, reuse what was compiled."""
+    cache = getattr(config, "cache", None)  # absent under -p no:cacheprovider
+    if cache is None:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@pytest.fixture
+def strict_promotion() -> Iterator[None]:
+    """Refuse silent dtype promotion (int8 to float, float32 to float64) in a test.
+
+    A fixture and not the rule for all tests: optax, blackjax and numpyro mix dtypes
+    inside, so that code that calls them cannot run under it.
+    """
+    with jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real data sets beside the checkout; skips the test when absent."""
+    folder = CHECKOUT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"needs the real data sets in {folder}, which are not there")
+    return folder
