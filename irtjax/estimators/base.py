@@ -1,0 +1,281 @@
+"""Problems, methods, fits and the one driver that owns the only loop.
+
+A method improves parameters one pure step at a time and owns nothing but its state:
+step it by hand, vmap it over weights, resume it. The driver stops it, watches for
+non-finite values and keeps the trace.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from irtjax._types import KeyArray, Scalar, Status, StatusCode
+from irtjax.data.responses import Responses
+from irtjax.models.base import Items, Model, Population, free_mask
+
+#: A method's own state: any PyTree of arrays.
+State = Any
+
+
+class Start(NamedTuple):
+    """Where an estimator begins.
+
+    Attributes:
+        items: Item records, `[items]`.
+        theta: Abilities `[subjects]` (or `[subjects, dims]`); None lets a joint method
+            choose, and marginal methods do not use it.
+        population: Population of ability; None for mean 0, standard deviation 1.
+    """
+
+    items: Items
+    theta: Array | None = None
+    population: Population | None = None
+
+
+class Problem(eqx.Module):
+    """A model, its data, and which item coordinates may move.
+
+    Attributes:
+        model: The model.
+        data: Responses.
+        free: `[items, columns]` mask of the unconstrained coordinates to estimate;
+            the others keep their start values.
+        anchored: Whether fixed item parameters set the ability scale. The population
+            is then estimated instead of being standardised.
+    """
+
+    model: Model
+    data: Responses
+    free: Bool[Array, "items columns"]
+    anchored: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def create(cls, model: Model, data: Responses) -> Problem:
+        """The problem in which every item parameter is estimated."""
+        return cls(model, data, free_mask(model, data.num_items))
+
+
+class Parameters(NamedTuple):
+    """Estimates in natural form.
+
+    Attributes:
+        items: Item records, `[items]`.
+        population: Population of ability.
+        theta: Abilities of joint methods; None for marginal methods.
+    """
+
+    items: Items
+    population: Population
+    theta: Array | None = None
+
+
+class Progress(NamedTuple):
+    """What the driver asks of a state after each step.
+
+    Attributes:
+        objective: Log-likelihood plus log prior, in nats; higher is better.
+        residual: How far from a stationary point, in standard errors (EM, gradient)
+            or as a relative KKT residual (MM); 0 is solved.
+        converged: Whether the method's own criterion holds.
+        stalled: Whether floating-point precision allows no further progress.
+    """
+
+    objective: Scalar
+    residual: Scalar
+    converged: Array
+    stalled: Array
+
+
+class AbstractMethod(eqx.Module):
+    """An estimator as three pure functions; the driver does the rest."""
+
+    @abstractmethod
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> State:
+        """State before the first step."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: State, key: KeyArray | None) -> State:
+        """State after one more step."""
+
+    @abstractmethod
+    def progress(self, problem: Problem, state: State) -> Progress:
+        """Objective, residual and verdict of a state."""
+
+    @abstractmethod
+    def result(self, problem: Problem, state: State) -> tuple[Parameters, Array]:
+        """Estimates, and the log-likelihood of each subject `[subjects]`."""
+
+
+class Fit(eqx.Module):
+    """Result of an estimator: a PyTree, so it vmaps, shards and saves.
+
+    Attributes:
+        parameters: Estimates.
+        log_lik: Log-likelihood, without priors: marginal for marginal methods, joint
+            for joint ones.
+        subject_log_lik: `[subjects]` its terms (add them on the host in double
+            precision when running in single).
+        objective: Log-likelihood plus log priors at the estimates.
+        residual: See `Progress`.
+        status: A `Status` code.
+        num_steps: Steps taken in all.
+        trace: `[max_steps]` objective after each step, NaN where none was taken.
+        state: The method's state; pass it to `run` to resume.
+        model: The model fitted.
+    """
+
+    parameters: Parameters
+    log_lik: Scalar
+    subject_log_lik: Float[Array, " subjects"]
+    objective: Scalar
+    residual: Scalar
+    status: StatusCode
+    num_steps: Array
+    trace: Float[Array, " max_steps"]
+    state: State
+    model: Model
+
+
+class Loop(NamedTuple):
+    """What the driver carries: enough to stop, save and go on as if unbroken."""
+
+    state: State
+    step: Array
+    status: StatusCode
+    trace: Array
+
+
+def begin(
+    problem: Problem,
+    method: AbstractMethod,
+    start: Start,
+    *,
+    key: KeyArray | None = None,
+    max_steps: int = 500,
+) -> Loop:
+    """The loop before its first step; see `run`."""
+    state = method.init(problem, start, key)
+    objective = method.progress(problem, state).objective
+    return Loop(
+        state,
+        jnp.zeros((), jnp.int32),
+        jnp.full((), Status.RUNNING, jnp.int32),
+        jnp.full((max_steps,), jnp.nan, objective.dtype),
+    )
+
+
+def run(
+    problem: Problem,
+    method: AbstractMethod,
+    start: Start,
+    *,
+    key: KeyArray | None = None,
+    max_steps: int = 500,
+    resume: Loop | None = None,
+    stop_after: Array | int | None = None,
+) -> Fit:
+    """Steps a method until it converges. Pure: jit, vmap or shard it.
+
+    Per-step keys are `fold_in(key, step)`, so a resumed run repeats an unbroken one.
+
+    Args:
+        problem: Model, data and free mask.
+        method: The estimator.
+        start: Start values.
+        key: Random key, required by methods that use randomness.
+        max_steps: Step limit and length of the trace (static under jit).
+        resume: The `loop_of(fit)` of an earlier, unfinished call.
+        stop_after: Return when this many steps have been taken in all, with status
+            RUNNING if unfinished; may be traced.
+
+    Returns:
+        The fit. Inspect `status`; nothing is raised for non-convergence.
+    """
+    loop = resume
+    if loop is None:
+        loop = begin(problem, method, start, key=key, max_steps=max_steps)
+    limit = max_steps if stop_after is None else jnp.minimum(stop_after, max_steps)
+
+    def unfinished(loop: Loop):
+        return (loop.status == Status.RUNNING) & (loop.step < limit)
+
+    def body(loop: Loop) -> Loop:
+        step_key = None if key is None else jax.random.fold_in(key, loop.step)
+        new = method.step(problem, loop.state, step_key)
+        progress = method.progress(problem, new)
+        finite = jnp.isfinite(progress.objective)
+        state = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, loop.state)
+        status = jnp.where(progress.stalled, Status.STALLED, Status.RUNNING)
+        status = jnp.where(progress.converged, Status.CONVERGED, status)
+        status = jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
+        trace = loop.trace.at[loop.step].set(
+            jnp.where(finite, progress.objective, jnp.nan)
+        )
+        return Loop(state, loop.step + 1, status, trace)
+
+    loop = lax.while_loop(unfinished, body, loop)
+    exhausted = (loop.status == Status.RUNNING) & (loop.step >= max_steps)
+    status = jnp.where(exhausted, Status.MAX_STEPS, loop.status).astype(jnp.int32)
+    parameters, subject_log_lik = method.result(problem, loop.state)
+    progress = method.progress(problem, loop.state)
+    weight = problem.data.subject_weight
+    weighted = subject_log_lik if weight is None else subject_log_lik * weight
+    return Fit(
+        parameters,
+        jnp.sum(weighted),
+        subject_log_lik,
+        progress.objective,
+        progress.residual,
+        status,
+        loop.step,
+        loop.trace,
+        loop.state,
+        problem.model,
+    )
+
+
+def loop_of(fit: Fit) -> Loop:
+    """The part of a fit that `run(..., resume=...)` continues from."""
+    running = jnp.full_like(fit.status, Status.RUNNING)
+    status = jnp.where(fit.status == Status.MAX_STEPS, running, fit.status)
+    return Loop(fit.state, fit.num_steps, status, fit.trace)
+
+
+def report_scale(problem: Problem, parameters: Parameters) -> Parameters:
+    """Estimates on the scale a model reports: 1PL carries its scale in the slope.
+
+    A family without item discriminations is estimated with slope 1 and the standard
+    deviation of ability free. A model on the "standard" scale (1PL) reports that
+    standard deviation as the common discrimination of abilities with unit variance.
+    """
+    model = problem.model
+    if model.family.has_slope or model.scale != "standard" or problem.anchored:
+        return parameters
+    items, population, theta = parameters
+    sd = population.sd
+    slope = jnp.broadcast_to(sd, jnp.shape(items.discrimination))
+    return Parameters(
+        items._replace(discrimination=slope),
+        population._replace(mean=population.mean / sd, sd=jnp.ones_like(sd)),
+        None if theta is None else theta / sd,
+    )
+
+
+def estimation_scale(problem: Problem, start: Start) -> Population:
+    """Population on the scale of the coordinates: the inverse of `report_scale`."""
+    items, population = start.items, start.population
+    dtype = jnp.asarray(items[0]).dtype
+    if population is None:
+        population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
+    model = problem.model
+    if model.family.has_slope or model.scale != "standard" or problem.anchored:
+        return population
+    slope = items.discrimination[0]
+    return population._replace(mean=population.mean * slope, sd=population.sd * slope)

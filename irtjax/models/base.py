@@ -1,0 +1,246 @@
+"""What a response model is: a family, item priors and a population.
+
+A **response family** writes the log-probability of one response in sufficient
+statistics of the response and functions of ability and item,
+
+    log p(y | theta, item) = sum_k s_k(y) g_k(theta, item) + h(y),   s_0(y) = 1,
+
+with every other statistic zero at y = 0. Summed over subjects or items this is a
+matrix product, which is all that EM, scoring and information need; derivatives come
+from autodiff. A new model is therefore one small family.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from irtjax._types import KeyArray
+from irtjax.models.priors import AbstractPrior
+from irtjax.transforms import Parameter
+
+#: A family's record of item parameters: a NamedTuple of arrays, items leading.
+Items = Any
+
+
+class AbstractResponseFamily(eqx.Module):
+    """One response given ability and item parameters.
+
+    Where abilities and items meet, they meet as `discrimination * theta + intercept`
+    for each intercept of the item. Estimators rely on it twice: the derivative in the
+    discrimination is theta times the one in the intercepts, and a shift or change of
+    the ability scale folds into the items.
+
+    A subclass states `Items`, `parameters`, `num_categories` and the methods below.
+    """
+
+    #: The NamedTuple class of an item record.
+    Items: ClassVar[type]
+    #: Name of the intercept parameter.
+    intercept_name: ClassVar[str] = "intercept"
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The estimated item parameters, discrimination first if it is one."""
+
+    @property
+    @abstractmethod
+    def num_categories(self) -> int:
+        """Number of categories of a response; values are 0 ... this - 1."""
+
+    @abstractmethod
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """The s_k(y), k >= 1, each of the values' shape; 0 where the value is 0."""
+
+    @abstractmethod
+    def natural(self, item: Items, theta: Array) -> tuple[Array, ...]:
+        """The g_0, g_1, ... of one item at one ability, scalars."""
+
+    @abstractmethod
+    def start(self, means: tuple[Array, ...], slope: Array) -> Items:
+        """Start values from the mean of each statistic and a first slope, `[items]`."""
+
+    def constrain(self, coordinates: Float[Array, " columns"]) -> Items:
+        """Item record of one row of unconstrained coordinates."""
+        fields, column = {}, 0
+        for parameter in self.parameters:
+            part = coordinates[column : column + parameter.columns]
+            natural = parameter.bijection.forward(part)
+            fields[parameter.name] = natural if parameter.size else natural[0]
+            column += parameter.columns
+        return self.complete(fields)
+
+    def unconstrain(self, item: Items) -> Float[Array, " columns"]:
+        """Unconstrained coordinates of one item record."""
+        parts = [
+            jnp.atleast_1d(p.bijection.inverse(getattr(item, p.name)))
+            for p in self.parameters
+        ]
+        return jnp.concatenate(parts)
+
+    def complete(self, fields: dict[str, Array]) -> Items:
+        """Item record of the estimated fields; adds constants where there are some."""
+        return self.Items(**fields)
+
+    @property
+    def num_columns(self) -> int:
+        """Unconstrained columns per item."""
+        return sum(p.columns for p in self.parameters)
+
+    @property
+    def has_slope(self) -> bool:
+        """Whether each item's discrimination is estimated."""
+        return self.parameters[0].name == "discrimination"
+
+    @property
+    def intercept_columns(self) -> tuple[int, ...]:
+        """Columns that hold intercepts."""
+        column = 0
+        for parameter in self.parameters:
+            if parameter.name == self.intercept_name:
+                return tuple(range(column, column + parameter.columns))
+            column += parameter.columns
+        raise ValueError(f"{type(self).__name__} names no {self.intercept_name}")
+
+    def table(self, items: Items, nodes: Float[Array, " nodes"]) -> tuple[Array, ...]:
+        """Every g_k at every node for every item, each `[nodes, items]`."""
+        over_items = jax.vmap(self.natural, in_axes=(0, None))
+        return jax.vmap(over_items, in_axes=(None, 0))(items, nodes)
+
+    def log_prob(
+        self,
+        values: Float[Array, "subjects items"],
+        items: Items,
+        theta: Float[Array, " subjects"],
+        exposure: Array | None = None,
+    ) -> Float[Array, "subjects items"]:
+        """Log-probability of each cell up to h(y); 0 where `exposure` is 0.
+
+        Args:
+            values: Responses as floats, 0 where missing.
+            items: Item record with arrays `[items]`.
+            theta: Ability of each row.
+            exposure: Mask or number of trials `[subjects, items]`; None for all ones.
+        """
+        base, *rest = self.table(items, theta)
+        total = base if exposure is None else base * exposure.astype(base.dtype)
+        for statistic, natural in zip(self.statistics(values), rest, strict=True):
+            total = total + statistic * natural
+        return total
+
+    def category_log_probs(self, item: Items, theta: Array) -> Float[Array, " categories"]:
+        """Log-probability of each category of one item at one ability."""
+        values = jnp.arange(self.num_categories)
+        base, *rest = self.natural(item, theta)
+        total = jnp.full(self.num_categories, base)
+        for statistic, natural in zip(self.statistics(values), rest, strict=True):
+            total = total + statistic.astype(total.dtype) * natural
+        return total
+
+    def expected_response(self, item: Items, theta: Array) -> Array:
+        """Mean response of one item at one ability (the item response function)."""
+        probabilities = jnp.exp(self.category_log_probs(item, theta))
+        return probabilities @ jnp.arange(self.num_categories, dtype=probabilities.dtype)
+
+    def information(self, item: Items, theta: Array) -> Array:
+        """Fisher information of one item about ability at one ability.
+
+        I(theta) = sum_y p(y) (d log p(y) / d theta)^2, by forward differentiation.
+        """
+        log_probs, slopes = jax.jvp(
+            lambda t: self.category_log_probs(item, t), (theta,), (jnp.ones_like(theta),)
+        )
+        return jnp.sum(jnp.exp(log_probs) * slopes**2)
+
+    def sample(self, key: KeyArray, items: Items, theta: Array) -> Array:
+        """Random responses, int8 `[subjects, items]`."""
+        over_items = jax.vmap(self.category_log_probs, in_axes=(0, None))
+        log_probs = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
+        return jax.random.categorical(key, log_probs, axis=-1).astype(jnp.int8)
+
+
+class Population(NamedTuple):
+    """Distribution of ability: normal, or a histogram on nodes.
+
+    Attributes:
+        mean: Mean.
+        sd: Standard deviation.
+        log_weights: `[nodes]` log weights of standardised nodes when the form of the
+            distribution is estimated; None for the normal form.
+    """
+
+    mean: Array
+    sd: Array
+    log_weights: Array | None = None
+
+
+class Model(eqx.Module):
+    """A response family with item priors and a rule for the ability scale.
+
+    Attributes:
+        name: Short name, such as "2pl".
+        family: The response family.
+        priors: Prior of each named item parameter; an empty dict is plain maximum
+            likelihood. For families without an item discrimination the prior named
+            "discrimination" is on the common slope.
+        scale: "standard": ability has unit standard deviation and items carry the
+            slope. "unit_slope": slopes are 1 and the standard deviation of ability is
+            estimated (Rasch).
+    """
+
+    name: str = eqx.field(static=True)
+    family: AbstractResponseFamily
+    priors: dict[str, AbstractPrior] = eqx.field(default_factory=dict)
+    scale: str = eqx.field(static=True, default="standard")
+
+    def log_prior(self, item: Items) -> Array:
+        """Log prior density of one item record, summed over its parameters."""
+        total = jnp.zeros_like(jnp.asarray(item[0]))
+        for parameter in self.family.parameters:
+            prior = self.priors.get(parameter.name)
+            if prior is not None:
+                total = total + jnp.sum(prior.log_density(getattr(item, parameter.name)))
+        return total
+
+    def log_common_slope_prior(self, slope: Array) -> Array:
+        """Log prior of the common slope of a family without item discriminations."""
+        prior = self.priors.get("discrimination")
+        if prior is None or self.family.has_slope:
+            return jnp.zeros_like(slope)
+        return prior.log_density(slope)
+
+    def constrain(self, coordinates: Float[Array, "items columns"]) -> Items:
+        """Item records of unconstrained coordinates, for every item."""
+        return jax.vmap(self.family.constrain)(coordinates)
+
+    def unconstrain(self, items: Items) -> Float[Array, "items columns"]:
+        """Unconstrained coordinates of item records, for every item."""
+        return jax.vmap(self.family.unconstrain)(items)
+
+    def fold(
+        self, coordinates: Float[Array, "items columns"], mean: Array, sd: Array
+    ) -> Float[Array, "items columns"]:
+        """Items that see a standardised ability as they saw mean + sd * ability.
+
+        d becomes d + a * mean; a becomes a * sd, where the family has slopes.
+        """
+        family = self.family
+        items = self.constrain(coordinates)
+        slope = items.discrimination
+        for column in family.intercept_columns:
+            coordinates = coordinates.at[:, column].add(slope * mean)
+        if family.has_slope:
+            bijection = family.parameters[0].bijection
+            coordinates = coordinates.at[:, 0].set(bijection.inverse(slope * sd))
+        return coordinates
+
+
+def free_mask(model: Model, num_items: int) -> Bool[Array, "items columns"]:
+    """The mask under which every coordinate of every item is estimated."""
+    return jnp.ones((num_items, model.family.num_columns), bool)

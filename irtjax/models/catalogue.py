@@ -1,0 +1,151 @@
+"""The named models: functions that put a family, priors and a scale together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from irtjax.models.base import AbstractResponseFamily, Model
+from irtjax.models.graded import Graded, PartialCredit
+from irtjax.models.logistic import Binary
+from irtjax.models.priors import AbstractPrior, Beta, LogNormal, Normal
+
+Priors = Mapping[str, AbstractPrior] | str | None
+
+
+def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
+    """Weak priors by parameter name, wide enough to leave informative data alone.
+
+    Intercepts are Normal(0, 3) and signed slopes Normal(1, 2), positive and common
+    slopes log-normal(0, 1), guessing Beta(2, 8) (mean 0.2) and feasibility
+    Beta(10, 1.5) (mean 0.87). They keep an item that everyone solves finite.
+    """
+    positive = not family.has_slope or family.parameters[0].bijection.kind == "positive"
+    chosen: dict[str, AbstractPrior] = {
+        "discrimination": LogNormal(0.0, 1.0) if positive else Normal(1.0, 2.0),
+        "lower_asymptote": Beta(2.0, 8.0),
+        "upper_asymptote": Beta(10.0, 1.5),
+        family.intercept_name: Normal(0.0, 3.0),
+    }
+    named = {p.name for p in family.parameters} | {"discrimination"}
+    return {name: prior for name, prior in chosen.items() if name in named}
+
+
+def resolve_priors(
+    family: AbstractResponseFamily, priors: Priors
+) -> dict[str, AbstractPrior]:
+    """Priors as a dict: "weak", None for plain maximum likelihood, or a mapping.
+
+    Raises:
+        ValueError: If a name is not a parameter of the family.
+    """
+    if priors is None:
+        return {}
+    if isinstance(priors, str):
+        if priors == "weak":
+            return weak_priors(family)
+        if priors == "none":
+            return {}
+        raise ValueError(f"priors {priors!r} is neither 'weak', 'none' nor a mapping")
+    known = {p.name for p in family.parameters} | {"discrimination"}
+    unknown = sorted(set(priors) - known)
+    if unknown:
+        raise ValueError(
+            f"no parameter named {unknown[0]!r} in this model; it has {sorted(known)}"
+        )
+    return dict(priors)
+
+
+def _model(name: str, family: AbstractResponseFamily, priors: Priors, scale="standard"):
+    return Model(name, family, resolve_priors(family, priors), scale)
+
+
+def rasch(priors: Priors = "weak") -> Model:
+    """Rasch: P = sigmoid(theta + d), the standard deviation of ability estimated.
+
+    >>> rasch().name
+    'rasch'
+    """
+    return _model("rasch", Binary(slopes="unit"), priors, "unit_slope")
+
+
+def one_parameter(priors: Priors = "weak") -> Model:
+    """1PL: P = sigmoid(a theta + d) with one a for all items and theta ~ N(0, 1)."""
+    return _model("1pl", Binary(slopes="unit"), priors)
+
+
+def two_parameter(priors: Priors = "weak", *, positive: bool = False) -> Model:
+    """2PL: P = sigmoid(a theta + d).
+
+    Args:
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Whether to keep every discrimination above 0.
+    """
+    return _model("2pl", Binary(slopes=_slopes(positive)), priors)
+
+
+def three_parameter(priors: Priors = "weak", *, positive: bool = False) -> Model:
+    """3PL: P = c + (1 - c) sigmoid(a theta + d), c the guessing parameter."""
+    return _model("3pl", Binary(slopes=_slopes(positive), asymptotes=1), priors)
+
+
+def four_parameter(priors: Priors = "weak", *, positive: bool = False) -> Model:
+    """4PL: P = c + (u - c) sigmoid(a theta + d), with 0 < c < u < 1."""
+    return _model("4pl", Binary(slopes=_slopes(positive), asymptotes=2), priors)
+
+
+def probit_one_parameter(priors: Priors = "weak") -> Model:
+    """Normal-ogive 1PL: P = Phi(a theta + d) with one a for all items."""
+    return _model("probit1pl", Binary("probit", slopes="unit"), priors)
+
+
+def probit_two_parameter(priors: Priors = "weak", *, positive: bool = False) -> Model:
+    """Normal-ogive 2PL: P = Phi(a theta + d)."""
+    return _model("probit2pl", Binary("probit", slopes=_slopes(positive)), priors)
+
+
+def graded(num_categories: int, priors: Priors = "weak") -> Model:
+    """Graded response model for ordered responses 0 ... num_categories - 1.
+
+    Args:
+        num_categories: Number of categories, at least 2.
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+
+    Raises:
+        ValueError: If there are fewer than 2 categories.
+    """
+    return _model("graded", Graded(_checked(num_categories)), priors)
+
+
+def partial_credit(num_categories: int, priors: Priors = "weak") -> Model:
+    """Generalised partial credit model for responses 0 ... num_categories - 1.
+
+    Args:
+        num_categories: Number of categories, at least 2.
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+
+    Raises:
+        ValueError: If there are fewer than 2 categories.
+    """
+    return _model("partial_credit", PartialCredit(_checked(num_categories)), priors)
+
+
+def _checked(num_categories: int) -> int:
+    if num_categories < 2:
+        raise ValueError(f"{num_categories} categories: a response needs at least 2")
+    return num_categories
+
+
+def _slopes(positive: bool) -> str:
+    return "positive" if positive else "free"
+
+
+#: Models by the name the command line and `irtjax.fit` know.
+MODELS: dict[str, Callable[..., Model]] = {
+    "rasch": rasch,
+    "1pl": one_parameter,
+    "2pl": two_parameter,
+    "3pl": three_parameter,
+    "4pl": four_parameter,
+    "probit1pl": probit_one_parameter,
+    "probit2pl": probit_two_parameter,
+}

@@ -1,0 +1,141 @@
+"""Numerical kernels that know nothing of response models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+Carry = TypeVar("Carry")
+
+#: Bytes of one floating-point block of the data inside a pass over it. Measured on
+#: four cores at 2,211 x 12,032: 256 to 1,024 subjects a block differ by a tenth, and
+#: below 200 the products become too thin.
+BLOCK_BYTES = 32 * 2**20
+
+
+def block_size_for(num_subjects: int, num_items: int, itemsize: int) -> int:
+    """Subjects per block: balanced, at least 256 and about `BLOCK_BYTES` in size.
+
+    Balanced means that the last block is as full as the others, since a nearly empty
+    one would cost as much as a full one.
+
+    >>> block_size_for(2211, 12032, 4)
+    553
+    """
+    rows = max(256, BLOCK_BYTES // max(1, num_items * itemsize))
+    num_blocks = -(-num_subjects // min(rows, num_subjects))
+    return -(-num_subjects // num_blocks)
+
+
+def scan_subject_blocks(
+    body: Callable[[Carry, Array, Array], Carry],
+    init: Carry,
+    num_subjects: int,
+    block_size: int,
+) -> Carry:
+    """Folds `body(carry, start, is_new)` over blocks of `block_size` rows.
+
+    The last block is moved back to end at the last row, so nothing is padded or
+    copied; `is_new` [block_size] marks the rows not seen in an earlier block.
+
+    Args:
+        body: Called with the carry, the first row of the block and the mask.
+        init: The first carry.
+        num_subjects: Number of rows.
+        block_size: Rows per block, at most `num_subjects`.
+
+    Returns:
+        The last carry.
+    """
+    num_blocks = -(-num_subjects // block_size)
+
+    def step(index, carry):
+        start = jnp.minimum(index * block_size, num_subjects - block_size)
+        rows = start + jnp.arange(block_size)
+        return body(carry, start, rows >= index * block_size)
+
+    if num_blocks == 1:
+        return body(init, jnp.zeros((), jnp.int32), jnp.ones(block_size, bool))
+    return lax.fori_loop(0, num_blocks, step, init)
+
+
+def take_block(array: Array | None, start: Array, size: int) -> Array | None:
+    """Rows `start : start + size` of an array, None of None."""
+    if array is None or array.shape[0] == size:
+        return array
+    return lax.dynamic_slice_in_dim(array, start, size, 0)
+
+
+def put_block(array: Array, block: Array, start: Array) -> Array:
+    """The array with rows from `start` replaced."""
+    return lax.dynamic_update_slice_in_dim(array, block, start, 0)
+
+
+def positive_definite_solve(
+    matrix: Float[Array, "*batch p p"], vector: Float[Array, "*batch p"]
+) -> tuple[Float[Array, "*batch p"], Float[Array, "*batch p"]]:
+    """Solves many small systems, bending an indefinite matrix to a positive one.
+
+    An LDL' factorisation written out for small p, vectorised over the batch. A pivot
+    that is not clearly positive is replaced by its size (or a small multiple of the
+    diagonal's scale), which makes the solution a direction of ascent for a gradient
+    whatever the matrix: the modified Cholesky idea of Gill and Murray.
+
+    Args:
+        matrix: Symmetric matrices.
+        vector: Right-hand sides.
+
+    Returns:
+        The solutions, and the pivots that were used.
+    """
+    size = matrix.shape[-1]
+    scale = jnp.max(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)), axis=-1)
+    floor = jnp.maximum(scale * 1e-6, jnp.finfo(matrix.dtype).tiny * 1e6)
+    lower: dict[tuple[int, int], Array] = {}
+    pivots: list[Array] = []
+    for column in range(size):
+        pivot = matrix[..., column, column]
+        for k in range(column):
+            pivot = pivot - lower[column, k] ** 2 * pivots[k]
+        pivots.append(jnp.maximum(jnp.abs(pivot), floor))
+        for row in range(column + 1, size):
+            entry = matrix[..., row, column]
+            for k in range(column):
+                entry = entry - lower[row, k] * lower[column, k] * pivots[k]
+            lower[row, column] = entry / pivots[column]
+    forward: list[Array] = []
+    for row in range(size):
+        value = vector[..., row]
+        for k in range(row):
+            value = value - lower[row, k] * forward[k]
+        forward.append(value)
+    solution = [forward[row] / pivots[row] for row in range(size)]
+    for row in reversed(range(size)):
+        for k in range(row + 1, size):
+            solution[row] = solution[row] - lower[k, row] * solution[k]
+    return jnp.stack(solution, -1), jnp.stack(pivots, -1)
+
+
+def equal_nodes(low: float, high: float, num_nodes: int) -> np.ndarray:
+    """Equally spaced quadrature nodes, `[num_nodes]`, as a host array.
+
+    >>> equal_nodes(-6.0, 6.0, 61)[1].round(3).item()
+    -5.8
+    """
+    return np.linspace(low, high, num_nodes)
+
+
+def normal_log_weights(nodes: Float[Array, " nodes"]) -> Float[Array, " nodes"]:
+    """Standard normal log weights on nodes, normalised to sum to one.
+
+    On equally spaced nodes this is the trapezoid rule, whose error for a normal
+    integrand of standard deviation s and spacing h is about 2 exp(-2 (pi s / h)^2):
+    0.7 % at h = 2s, 5e-9 at h = s.
+    """
+    return jax.nn.log_softmax(-0.5 * nodes**2)
