@@ -1,0 +1,98 @@
+"""Small helpers for labelled host arrays: names, missing cells, compact dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+_INT8 = np.iinfo(np.int8)
+
+
+def as_labels(labels: Iterable[Any]) -> np.ndarray:
+    """Returns labels as a numpy string array."""
+    array = np.asarray(
+        labels if isinstance(labels, np.ndarray) else list(labels), dtype=np.str_
+    )
+    return array.reshape(-1)
+
+
+def fill_missing(
+    matrix: np.ndarray, mask: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Puts 0 in missing cells (NaN or not in the mask) and returns the mask.
+
+    The mask is None when nothing is missing. Infinite values are refused.
+    """
+    if matrix.dtype.kind not in "biuf":
+        matrix = matrix.astype(np.float64)
+    if matrix.dtype.kind == "f":
+        known = ~np.isnan(matrix)
+        mask = known if mask is None else known & mask
+        if np.isinf(matrix[mask]).any():
+            row, column = np.argwhere(np.isinf(matrix) & mask)[0]
+            raise ValueError(
+                f"infinite value in row {row + 1}, column {column + 1}: scores must"
+                " be finite; leave the cell empty if it is missing"
+            )
+    if mask is None or mask.all():
+        return matrix, None
+    return np.where(mask, matrix, 0).astype(matrix.dtype), mask
+
+
+def compact(matrix: np.ndarray) -> np.ndarray:
+    """Returns int8 when every value is an integer of that range, else float64.
+
+    Missing cells hold 0 already, so they never decide.
+    """
+    if matrix.dtype == np.int8:
+        return np.ascontiguousarray(matrix)
+    if matrix.dtype == np.bool_ or matrix.size == 0:
+        return np.ascontiguousarray(matrix.astype(np.int8))
+    if matrix.min() >= _INT8.min and matrix.max() <= _INT8.max:
+        small = matrix.astype(np.int8)
+        if matrix.dtype.kind in "iu" or np.array_equal(small, matrix):
+            return np.ascontiguousarray(small)
+    return np.ascontiguousarray(matrix.astype(np.float64))
+
+
+def names_of(what: str, labels: Iterable[Any] | None, size: int) -> np.ndarray:
+    """Returns names, or numbers from 1 where there are none."""
+    if labels is None:
+        return as_labels(f"{what} {k}" for k in range(1, size + 1))
+    names = as_labels(labels)
+    if len(names) != size:
+        raise ValueError(f"{len(names)} {what} names for {size} {what}s")
+    return names
+
+
+def check_unique(what: str, labels: np.ndarray) -> None:
+    """Refuses names that occur twice."""
+    names, counts = np.unique(labels, return_counts=True)
+    if len(names) < len(labels):
+        raise ValueError(
+            f"{what} {str(names[counts.argmax()])!r} occurs {counts.max()} times:"
+            f" {what} names must be distinct"
+        )
+
+
+def positions(what: str, labels: np.ndarray, wanted: Any) -> np.ndarray:
+    """Returns positions of names, of a mask, or all of them for None."""
+    if wanted is None:
+        return np.arange(len(labels))
+    array = np.asarray(wanted)
+    if array.dtype == np.bool_:
+        if array.shape != labels.shape:
+            raise ValueError(f"mask of {array.size} for {len(labels)} {what}s")
+        return np.flatnonzero(array)
+    if array.dtype.kind in "iu":
+        return array
+    order = np.argsort(labels)
+    names = as_labels(array)
+    place = np.searchsorted(labels, names, sorter=order)
+    found = order[np.minimum(place, len(labels) - 1)]
+    unknown = labels[found] != names
+    if unknown.any():
+        raise ValueError(f"no {what} named {str(names[unknown.argmax()])!r}")
+    return found

@@ -1,0 +1,1 @@
+"""One module per log format, each with ``read_files(paths, options)``."""

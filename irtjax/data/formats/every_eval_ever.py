@@ -1,0 +1,153 @@
+"""Instance files of the Every Eval Ever interchange format (``*_samples.jsonl``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from irtjax.data.identity import ItemKey, copies, label_items
+from irtjax.data.options import ReadOptions, several
+from irtjax.data.records import RecordBuilder, Records
+from irtjax.data.sources import read_text
+from irtjax.data.tabular import parse_json_records
+
+_REQUIRED = ("model_id", "evaluation_name", "sample_id", "evaluation")
+_LONG = ("input", "output", "messages", "answer_attribution")
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads instance files: one record per sample and metric.
+
+    Raises:
+        ValueError: a record lacks a field, or its score is not a number.
+    """
+    files = [(path, parse_json_records(path, read_text(path), _LONG)) for path in paths]
+    for path, records in files:
+        _check(path, records)
+    variants = _variants([r for _, records in files for r in records])
+    builder = RecordBuilder()
+    for path, records in files:
+        _read_file(path, records, variants, options, builder)
+    labels, notes = label_items(builder.item_keys(), options.join)
+    builder.notes += notes
+    source = several(paths)
+    return builder.finish(labels, source)
+
+
+def _check(path: Path, records: Sequence[dict[str, Any]]) -> None:
+    for number, record in enumerate(records, 1):
+        for field in _REQUIRED:
+            if field not in record:
+                raise ValueError(f"{path}: record {number} has no field {field!r}")
+        evaluation = record["evaluation"]
+        score = evaluation.get("score") if isinstance(evaluation, dict) else evaluation
+        if score is not None and not isinstance(score, bool | int | float):
+            raise ValueError(
+                f"{path}: record {number} has the score {score!r}, which is not a"
+                " number"
+            )
+
+
+def _sample(record: dict[str, Any]) -> tuple[str, str]:
+    return str(record["sample_id"]), str(record.get("sample_hash") or "")
+
+
+def _variants(records: Sequence[dict[str, Any]]) -> set[str]:
+    """Evaluation names that differ only by an answer filter after the last slash.
+
+    ``gsm8k/strict-match`` and ``gsm8k/flexible-extract`` score the same samples, so
+    counting them as two benchmarks would count each item twice.
+    """
+    of_sample: dict[tuple[str, str, str], set[str]] = {}
+    out: set[str] = set()
+    for record in records:
+        name = str(record["evaluation_name"])
+        stem, slash, ending = name.rpartition("/")
+        if not slash:
+            continue
+        of_sample.setdefault((stem, *_sample(record)), set()).add(name)
+        if str(record.get("evaluation_result_id", "")).endswith(f":{ending}"):
+            out.add(name)
+    for (_, _, content), names in of_sample.items():
+        # Without a hash, equal numbers in two parts of a benchmark mean nothing.
+        if content and len(names) > 1:
+            out |= names
+    return out
+
+
+def _read_file(
+    path: Path,
+    records: Sequence[dict[str, Any]],
+    variants: set[str],
+    options: ReadOptions,
+    builder: RecordBuilder,
+) -> None:
+    names = [_split(str(r["evaluation_name"]), variants) for r in records]
+    copy = copies(
+        (f"{name[0]}\0{_sample(record)[0]}", f"{name[0]}\0{_sample(record)[1]}")
+        for name, record in zip(names, records, strict=True)
+    )
+    repeats: dict[tuple[str, ...], int] = {}
+    for (benchmark, filter_name), record in zip(names, records, strict=True):
+        sample, content = _sample(record)
+        metric = str(record.get("evaluation_result_id") or record["evaluation_name"])
+        metric = metric.removesuffix(f":{filter_name}") if filter_name else metric
+        subject = options.subject_name or str(record["model_id"])
+        place = (subject, benchmark, metric, filter_name, sample)
+        trial = repeats.get(place, 0)
+        repeats[place] = trial + 1
+        evaluation = record["evaluation"]
+        score = evaluation.get("score") if isinstance(evaluation, dict) else evaluation
+        if record.get("error") and not score:
+            score = None  # a failed call is missing, not wrong
+        builder.add(
+            subject=subject,
+            item=ItemKey(benchmark, sample, content, copy[f"{benchmark}\0{sample}"]),
+            response=None if score is None else float(score),
+            benchmark=benchmark,
+            metric=metric,
+            filter=filter_name,
+            run=_run(record),
+            trial=trial,
+            length=_output_tokens(record),
+        )
+    builder.notes += _senses(path)
+
+
+def _split(name: str, variants: set[str]) -> tuple[str, str]:
+    """Returns benchmark and answer filter of an evaluation's name."""
+    if name not in variants:
+        return name, ""
+    stem, _, ending = name.rpartition("/")
+    return stem, ending
+
+
+def _run(record: dict[str, Any]) -> str:
+    """The time at the end of an evaluation's id, padded so that text sorts by it."""
+    ending = str(record.get("evaluation_id", "")).rsplit("/", 1)[-1]
+    return ending.zfill(20) if ending.replace(".", "", 1).isdigit() else ""
+
+
+def _output_tokens(record: dict[str, Any]) -> float | None:
+    usage = record.get("token_usage") or {}
+    tokens = usage.get("output_tokens")
+    return None if tokens is None else float(tokens)
+
+
+def _senses(path: Path) -> list[str]:
+    """Notes on metrics of which less is better, from the totals beside the file."""
+    totals = path.with_name(path.name.replace("_samples.jsonl", ".json"))
+    if totals == path or not totals.is_file():
+        return []
+    try:
+        results = json.loads(read_text(totals))["evaluation_results"]
+        names = {
+            str(result.get("evaluation_name"))
+            for result in results
+            if result.get("metric_config", {}).get("lower_is_better")
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []  # only a help: the instance file stands alone
+    return [f"of {name}, less is better; it was not turned" for name in sorted(names)]

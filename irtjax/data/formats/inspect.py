@@ -1,0 +1,274 @@
+"""Inspect logs: ``.eval`` archives and ``.json`` files."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from irtjax.data.identity import ItemKey, label_items
+from irtjax.data.options import ReadOptions, several
+from irtjax.data.records import RecordBuilder, Records
+from irtjax.data.sources import read_text
+
+# What Inspect writes for a verdict: correct, incorrect, partial, no answer.
+_VERDICTS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+_ZSTANDARD = 93
+# What zipfile raises for archives that are cut off, altered or encrypted.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+)
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads Inspect logs; one evaluation found twice is read once.
+
+    Raises:
+        ValueError: a log is damaged, or compressed in a way that needs an extra.
+    """
+    builder = RecordBuilder()
+    seen: set[str] = set()
+    source = several(paths)
+    for path in paths:
+        header, samples = _load(path)
+        spec = header.get("eval")
+        if not isinstance(spec, dict) or "model" not in spec or "task" not in spec:
+            raise ValueError(f"{path} is no Inspect log: it names no model and task")
+        identity = str(spec.get("eval_id") or spec.get("run_id") or path)
+        if identity in seen:
+            builder.notes.append(
+                f"{path.name} is the same evaluation as another log and was left out"
+            )
+            continue
+        seen.add(identity)
+        status = header.get("status", "started")
+        if status != "success":
+            builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
+        _read_log(path, spec, samples, options, builder)
+    if len(builder) == 0:
+        raise ValueError(f"{source}: there are no scored samples in it")
+    labels, notes = label_items(builder.item_keys(), options.join)
+    builder.notes += notes
+    return builder.finish(labels, source)
+
+
+def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Returns the header and the samples of a log, in whichever form."""
+    if not zipfile.is_zipfile(path) and path.suffix != ".eval":
+        try:
+            content = json.loads(read_text(path))
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path} is not a whole Inspect log: line {error.lineno}: {error.msg}"
+            ) from None
+        if not isinstance(content, dict):
+            raise ValueError(f"{path} is no Inspect log")
+        return content, content.get("samples") or []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _load_archive(path, archive)
+    except _DAMAGE as error:
+        raise ValueError(
+            f"{path} is a damaged or cut off Inspect log ({error}); copy it again"
+        ) from None
+
+
+def _load_archive(
+    path: Path, archive: zipfile.ZipFile
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    names = set(archive.namelist())
+
+    def load(name: str) -> Any:
+        try:
+            return json.loads(_member(path, archive, name))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: {name} in it is damaged ({error})") from None
+
+    if "header.json" in names:
+        header = load("header.json")
+    elif "_journal/start.json" in names:
+        header = {"status": "started", **load("_journal/start.json")}
+    else:
+        raise ValueError(
+            f"{path} is a zip archive, but no Inspect log: it has no header.json"
+        )
+    if "summaries.json" in names:
+        return header, load("summaries.json")
+    # A sample is one file, or a folder with a file sample.json and more.
+    whole = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
+    samples = sorted(name for name in names if whole.match(name))
+    if samples:
+        return header, [load(name) for name in samples]
+    # A run that was interrupted has only its journal.
+    parts = [n for n in names if re.fullmatch(r"_journal/summaries/\d+\.json", n)]
+    parts.sort(key=lambda name: int(Path(name).stem))
+    return header, [sample for name in parts for sample in load(name)]
+
+
+def _member(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+    info = archive.getinfo(name)
+    if info.compress_type != _ZSTANDARD:
+        return archive.read(info)
+    try:
+        return archive.read(info)  # Python 3.14 reads zstandard itself
+    except NotImplementedError:
+        pass
+    try:
+        import zstandard
+    except ImportError:
+        raise ValueError(
+            f"{path} is compressed with zstandard; install the extra that reads it:"
+            " pip install 'irtjax[logs]'"
+        ) from None
+    raw = _raw_member(path, info)
+    try:
+        data = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
+    except zstandard.ZstdError as error:
+        raise zipfile.BadZipFile(str(error)) from None
+    if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
+        raise zipfile.BadZipFile(f"{name} does not match its checksum")
+    return data
+
+
+def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:
+    """Returns the compressed bytes of a member, which zipfile refuses to hand out."""
+    with open(path, "rb") as file:
+        file.seek(info.header_offset)
+        head = file.read(30)
+        if len(head) < 30 or head[:4] != b"PK\x03\x04":
+            raise zipfile.BadZipFile("a member is not where the directory says")
+        name_size, extra_size = struct.unpack("<HH", head[26:30])
+        file.seek(name_size + extra_size, 1)
+        return file.read(info.compress_size)
+
+
+def _read_log(
+    path: Path,
+    spec: dict[str, Any],
+    samples: list[dict[str, Any]],
+    options: ReadOptions,
+    builder: RecordBuilder,
+) -> None:
+    subject = options.subject_name or str(spec["model"])
+    task = str(spec["task"])
+    run = str(spec.get("created", ""))
+
+    def add(
+        sample: dict[str, Any], metric: str, value: float | None, part: str
+    ) -> None:
+        builder.add(
+            subject=subject,
+            item=ItemKey(task, str(sample.get("id")), part=part),
+            response=value,
+            benchmark=task,
+            metric=metric,
+            run=run,
+            trial=int(sample.get("epoch") or 1),
+            length=_output_tokens(sample, str(spec["model"])),
+        )
+
+    scored = [(sample, _scores(sample, options.parts)) for sample in samples]
+    metrics = dict.fromkeys(metric for _, rows in scored for metric, _, _ in rows)
+    unscored = invalid = 0
+    for sample, rows in scored:
+        is_invalid = bool(sample.get("invalidation"))
+        invalid += is_invalid
+        for metric, part, raw in rows:
+            number = _number(raw, metric, path, builder)
+            add(sample, metric, None if is_invalid else number, part)
+        if not rows:
+            # A sample in error has no score of any kind: it is missing, not wrong.
+            unscored += 1
+            for metric in metrics:
+                add(sample, metric, None, "")
+    if unscored:
+        builder.notes.append(
+            f"{path.name}: {unscored} samples without a score are missing"
+        )
+    if invalid:
+        builder.notes.append(
+            f"{path.name}: {invalid} samples were marked invalid and are missing"
+        )
+
+
+def _scores(sample: dict[str, Any], parts: str) -> list[tuple[str, str, Any]]:
+    """Returns (metric, part, value) of all scores of a sample."""
+    return [
+        row
+        for scorer, score in (sample.get("scores") or {}).items()
+        for row in _flatten(
+            scorer, score.get("value") if isinstance(score, dict) else score, parts
+        )
+    ]
+
+
+def _flatten(scorer: str, value: Any, parts: str) -> list[tuple[str, str, Any]]:
+    """Returns (metric, part, value) of a score that may be a mapping or a list."""
+    if isinstance(value, dict):
+        return [
+            row
+            for key, inner in value.items()
+            for row in _flatten(f"{scorer}/{key}", inner, parts)
+        ]
+    if isinstance(value, list) and value:
+        if parts == "items":
+            return [(scorer, f"#{k}", inner) for k, inner in enumerate(value, 1)]
+        numbers = [_convert(inner) for inner in value]
+        known = [n for n in numbers if n is not None and not math.isnan(n)]
+        if len(known) == len(numbers):
+            return [(scorer, "", sum(known) / len(known))]
+    return [(scorer, "", value)]
+
+
+def _convert(value: Any) -> float | None:
+    """Returns a score as a number, NaN where unscored, None if it is no number."""
+    if value is None:
+        return math.nan
+    if isinstance(value, bool | int | float):
+        return float(value)
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    number = _VERDICTS.get(text, _WORDS.get(text.lower()))
+    if number is not None:
+        return number
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _number(
+    value: Any, metric: str, path: Path, builder: RecordBuilder
+) -> float | None:
+    number = _convert(value)
+    if number is None:
+        # Other metrics of the log may be fine: an error only if this one is chosen.
+        shown = json.dumps(value)[:40]
+        builder.unscored.setdefault(
+            metric,
+            f"{path}: metric {metric!r} has the value {shown}, which is not a number;"
+            " choose another with metric=",
+        )
+    return number
+
+
+def _output_tokens(sample: dict[str, Any], model: str) -> float | None:
+    """Tokens that the model wrote, thinking included."""
+    usage = sample.get("model_usage") or {}
+    own = usage.get(model) or (next(iter(usage.values())) if len(usage) == 1 else {})
+    tokens = own.get("output_tokens") if isinstance(own, dict) else None
+    return None if tokens is None else float(tokens)

@@ -1,0 +1,285 @@
+"""Sample logs of lm-evaluation-harness (``--log_samples``), all versions since 0.4.
+
+One record per document and answer filter. Files of one task differ in their order and
+may differ in their document numbers, so documents are joined by ``doc_hash``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from irtjax.data.identity import ItemKey, copies, label_items
+from irtjax.data.options import ReadOptions, several
+from irtjax.data.records import RecordBuilder, Records
+from irtjax.data.sources import read_text
+from irtjax.data.tabular import parse_json_records
+
+_NOT_METRICS = {
+    "doc_id",
+    "doc",
+    "target",
+    "arguments",
+    "resps",
+    "filtered_resps",
+    "filter",
+    "metrics",
+    "doc_hash",
+    "prompt_hash",
+    "target_hash",
+    "scores_per_repeat",
+    "schema_version",
+}
+_LONG = {"doc", "arguments", "resps", "filtered_resps"}
+# Metrics of the whole set, logged per sample as (gold, predicted) or (sum, count).
+_PAIRS = {
+    "f1",
+    "mcc",
+    "likelihood",
+    "word_perplexity",
+    "byte_perplexity",
+    "bits_per_byte",
+    "perplexity",
+    "acc_mutual_info",
+}
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
+
+
+@dataclasses.dataclass
+class _Log:
+    path: Path
+    subject: str
+    task: str
+    run: str
+    records: list[dict[str, Any]]
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads sample logs; items join across the files by content.
+
+    Raises:
+        ValueError: a file is not a sample log, or is cut off.
+    """
+    builder = RecordBuilder()
+    totals = _Totals()
+    skipped: dict[str, int] = {}
+    for log in _logs(paths, options, totals):
+        _read_log(log, options, builder, skipped)
+    labels, notes = label_items(builder.item_keys(), options.join)
+    source = several(paths)
+    for name, count in skipped.items():
+        notes.append(f"metric {name!r} has no score per item in {count} records")
+    builder.notes += notes
+    for metric, note in totals.lower_is_better():
+        builder.note(metric, note)
+    if len(builder) == 0:
+        raise ValueError(f"{source}: no record has a score that is a number")
+    return builder.finish(labels, source)
+
+
+def _logs(
+    paths: Sequence[Path], options: ReadOptions, totals: _Totals
+) -> Iterator[_Log]:
+    for path in paths:
+        keep = options.item.split(".")[0] if isinstance(options.item, str) else ""
+        records = parse_json_records(path, read_text(path), _LONG - {keep})
+        for number, record in enumerate(records, 1):
+            if "doc_id" not in record:
+                raise ValueError(
+                    f"{path}: record {number} has no doc_id: it is no sample log of"
+                    " lm-evaluation-harness"
+                )
+        subject, task, run = _origin(path, totals)
+        yield _Log(path, options.subject_name or subject, task, run, records)
+
+
+def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
+    """Returns subject, task and run by the names of the file and its folder."""
+    # Not Path.stem, which would cut a date at the point of its seconds.
+    stem = re.sub(r"(\.jsonl?)?(\.gz)?$", "", path.name)
+    if path.name.startswith("samples_"):
+        task, run = stem.removeprefix("samples_"), ""
+        if "_" in task and _DATE.match(task.rsplit("_", 1)[1]):
+            task, run = task.rsplit("_", 1)
+        found = totals.model(path.parent, run)
+        return found or _from_folder(path.parent.name), task, run
+    # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __.
+    tasks = sorted(totals.tasks(path.parent), key=len, reverse=True)
+    task = next((t for t in tasks if stem.endswith(f"_{t}")), stem.rsplit("_", 1)[-1])
+    arguments = stem.removesuffix(task).removesuffix("_")
+    found = totals.model(path.parent, "")
+    return found or _from_arguments(arguments) or path.parent.name, task, ""
+
+
+def _from_folder(name: str) -> str:
+    return name.replace("__", "/", 1)
+
+
+def _from_arguments(text: str) -> str:
+    """Model of sanitised arguments: pretrained__org__name,dtype__float16."""
+    first = text.split(",", 1)[0]
+    return _from_folder(re.sub(r"^(pretrained|model|path)__", "", first))
+
+
+class _Totals:
+    """The results files beside the logs: the model's name, and senses of metrics."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, list[tuple[str, dict[str, Any]]]] = {}
+
+    def _in(self, folder: Path) -> list[tuple[str, dict[str, Any]]]:
+        if folder not in self._seen:
+            found = []
+            for path in sorted(folder.glob("*results*.json")):
+                try:
+                    content = json.loads(read_text(path))
+                except (ValueError, OSError):
+                    continue  # only a help: the logs themselves stand alone
+                if isinstance(content, dict) and "results" in content:
+                    found.append((path.stem, content))
+            self._seen[folder] = found
+        return self._seen[folder]
+
+    def model(self, folder: Path, run: str) -> str | None:
+        """Name of the model, from the results of the same run if they are there."""
+        found = self._in(folder)
+        exact = [c for stem, c in found if run and stem.endswith(run)]
+        names = {_model_name(c) for c in (exact or [c for _, c in found])} - {None}
+        return names.pop() if len(names) == 1 else None
+
+    def tasks(self, folder: Path) -> set[str]:
+        """Names of the tasks that the results mention."""
+        return {task for _, content in self._in(folder) for task in content["results"]}
+
+    def lower_is_better(self) -> list[tuple[str, str]]:
+        """Metrics of which less is better, each with a note."""
+        found = {
+            (metric, f"{task}: of {metric!r}, less is better; it was not turned")
+            for results in self._seen.values()
+            for _, content in results
+            for task, senses in content.get("higher_is_better", {}).items()
+            for metric, sense in senses.items()
+            if sense is False
+        }
+        return sorted(found)
+
+
+def _model_name(content: dict[str, Any]) -> str | None:
+    if content.get("model_name"):
+        return str(content["model_name"])
+    arguments = content.get("config", {}).get("model_args") or ""
+    if isinstance(arguments, dict):
+        return arguments.get("pretrained") or arguments.get("model")
+    match = re.search(r"(?:^|,)(?:pretrained|model)=([^,]+)", arguments)
+    return match.group(1) if match else None
+
+
+def _read_log(
+    log: _Log, options: ReadOptions, builder: RecordBuilder, skipped: dict[str, int]
+) -> None:
+    names = [_item_name(record, log, options) for record in log.records]
+    # A name that the caller chose is what joins items, whatever their content.
+    by_name = options.item is not None
+    hashes = [
+        "" if by_name else str(record.get("doc_hash") or "") for record in log.records
+    ]
+    order = sorted(range(len(names)), key=lambda k: (_number(names[k]), names[k]))
+    copy = copies((names[k], hashes[k]) for k in order)
+    repeats: dict[str, int] = {}
+    has_filters = len(set(names)) < len(names)
+    pairs = _pair_metrics(log.records)
+    lists: set[str] = set()
+    for record, name, content in zip(log.records, names, hashes, strict=True):
+        filter_name = record.get("filter")
+        if filter_name is None:
+            # Up to 0.4.6 filters had no name: the k-th record of a document is of
+            # the k-th filter.
+            place = repeats.get(name, 0)
+            repeats[name] = place + 1
+            filter_name = f"filter{place}" if has_filters else "none"
+        key = ItemKey(log.task, name, content, copy[name])
+        for metric in record.get("metrics") or _metrics(record):
+            scores = record.get("scores_per_repeat") or {}
+            attempts = scores.get(metric) or [record.get(metric)]
+            for trial, attempt in enumerate(attempts):
+                parts = None if metric in pairs else _score(attempt, options.parts)
+                if parts is None:
+                    skipped[metric] = skipped.get(metric, 0) + 1
+                    continue
+                if isinstance(attempt, list):
+                    lists.add(metric)
+                for part, score in parts:
+                    builder.add(
+                        subject=log.subject,
+                        item=dataclasses.replace(key, part=part),
+                        response=score,
+                        benchmark=log.task,
+                        metric=metric,
+                        filter=str(filter_name),
+                        run=log.run,
+                        trial=trial,
+                    )
+    how = "averaged" if options.parts == "mean" else "made items of their own"
+    for metric in lists:
+        builder.note(metric, f"{log.task}: the parts of {metric!r} were {how}")
+
+
+def _item_name(record: dict[str, Any], log: _Log, options: ReadOptions) -> str:
+    if not isinstance(options.item, str):
+        return str(record["doc_id"])
+    value: Any = record
+    for step in options.item.split("."):
+        if not isinstance(value, dict) or step not in value:
+            known = ", ".join(value) if isinstance(value, dict) else "no fields"
+            raise ValueError(
+                f"{log.path}: item={options.item!r}: no field {step!r}; there are:"
+                f" {known}"
+            )
+        value = value[step]
+    return str(value)
+
+
+def _number(name: str) -> int:
+    return int(name) if name.isdigit() else 0
+
+
+def _metrics(record: dict[str, Any]) -> list[str]:
+    """Metrics of records before 0.4.7, which did not list them."""
+    return [name for name in record if name not in _NOT_METRICS]
+
+
+def _pair_metrics(records: Sequence[dict[str, Any]]) -> set[str]:
+    """Metrics whose value is always two numbers: totals in the making, not scores."""
+    sizes: dict[str, set[Any]] = {}
+    for record in records:
+        for name in record.get("metrics") or _metrics(record):
+            value = record.get(name)
+            if isinstance(value, list) and not any(isinstance(v, bool) for v in value):
+                sizes.setdefault(name, set()).add(len(value))
+            else:
+                sizes.setdefault(name, set()).add("single")
+    return {
+        name
+        for name, size in sizes.items()
+        if size == {2} or (name in _PAIRS and "single" not in size)
+    }
+
+
+def _score(value: Any, parts: str) -> list[tuple[str, float | None]] | None:
+    """Returns (part, score) pairs, or None if the value is no score."""
+    if value is None:
+        return [("", None)]
+    if isinstance(value, bool | int | float):
+        return [("", float(value))]
+    if not isinstance(value, list) or not value:
+        return None
+    if not all(isinstance(v, bool | int | float) for v in value):
+        return None
+    numbers = [float(v) for v in value]
+    if parts == "mean":
+        return [("", sum(numbers) / len(numbers))]
+    return [(f"#{k}", number) for k, number in enumerate(numbers, 1)]

@@ -1,0 +1,43 @@
+"""The ``.jsonlines`` of py-irt: one subject per line, its responses by item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from irtjax.data.options import ReadOptions, several
+from irtjax.data.records import RecordBuilder, Records
+from irtjax.data.sources import read_text
+from irtjax.data.tabular import parse_json_records
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads py-irt files; an item that a subject does not list is missing.
+
+    Raises:
+        ValueError: a line lacks ``subject_id`` or ``responses``, or a response is not
+            a number.
+    """
+    builder = RecordBuilder()
+    for path in paths:
+        records = parse_json_records(path, read_text(path))
+        for number, record in enumerate(records, 1):
+            responses = record.get("responses")
+            if "subject_id" not in record or not isinstance(responses, dict):
+                raise ValueError(
+                    f"{path}: record {number} needs the fields subject_id and responses"
+                )
+            subject = options.subject_name or str(record["subject_id"])
+            for item, value in responses.items():
+                if value is not None and not isinstance(value, bool | int | float):
+                    raise ValueError(
+                        f"{path}: record {number}, item {item!r} is {value!r}, which is"
+                        " not a number"
+                    )
+                builder.add(
+                    subject=subject,
+                    item=item,
+                    response=None if value is None else float(value),
+                )
+    source = several(paths)
+    return builder.finish(builder.item_keys(), source)

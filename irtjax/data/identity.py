@@ -1,0 +1,117 @@
+"""Which items of several logs are the same: by content where there is a hash of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemKey:
+    """Identity of an item as one log tells it.
+
+    Attributes:
+        benchmark: task or benchmark.
+        name: identifier within it; may be an index that differs between logs.
+        content: hash of the item's content, "" where the log has none.
+        copy: 0 for the first item of this content in its log, 1 for the second, ...
+        part: number of a part of the item's score, such as "#1", or "".
+    """
+
+    benchmark: str
+    name: str
+    content: str = ""
+    copy: int = 0
+    part: str = ""
+
+    @property
+    def label(self) -> str:
+        """Readable name."""
+        prefix = f"{self.benchmark}/" if self.benchmark else ""
+        return f"{prefix}{self.name}{self.part}"
+
+
+def copies(contents: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Numbers items of equal content within one log, so that none merge by chance.
+
+    Args:
+        contents: (name, content) of each item, repeats allowed.
+
+    >>> copies([("0", "aa"), ("1", "bb"), ("2", "aa"), ("0", "aa")])
+    {'0': 0, '1': 0, '2': 1}
+    """
+    out: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    for name, content in contents:
+        if name not in out:
+            out[name] = seen.get(content, 0)
+            seen[content] = out[name] + 1
+    return out
+
+
+def label_items(
+    keys: Sequence[ItemKey], join: Literal["hash", "id"]
+) -> tuple[list[str], list[str]]:
+    """Names items so that equal names mean the same item.
+
+    Equal content under different identifiers is one item; one identifier with two
+    contents is two. An identifier without a hash goes with the only item of that
+    identifier, if there is just one.
+
+    Args:
+        keys: distinct keys in order of appearance.
+        join: "hash" as said; "id" looks at identifiers alone.
+
+    Returns:
+        A label per key, and notes.
+
+    >>> ids_and_hashes = [("0", "aa"), ("5", "aa"), ("0", "b")]
+    >>> label_items([ItemKey("t", *pair) for pair in ids_and_hashes], "hash")[0]
+    ['t/0', 't/0', 't/0~b']
+    """
+    if join == "id":
+        return [key.label for key in keys], []
+    groups: dict[tuple[str, str, int, str], str] = {}
+    contents_of: dict[str, list[tuple[str, str, int, str]]] = {}
+    taken: set[str] = set()
+    merged = split = 0
+    for key in keys:
+        if not key.content:
+            continue
+        group = (key.benchmark, key.content, key.copy, key.part)
+        contents_of.setdefault(key.label, []).append(group)
+        if group in groups:
+            merged += groups[group] != key.label
+            continue
+        label = key.label
+        if label in taken:
+            label = _free(f"{label}~{key.content[:8]}", taken)
+            split += 1
+        taken.add(label)
+        groups[group] = label
+    labels = []
+    for key in keys:
+        if key.content:
+            group = (key.benchmark, key.content, key.copy, key.part)
+        else:
+            known = contents_of.get(key.label, [])
+            group = known[0] if len(known) == 1 else None
+        labels.append(key.label if group is None else groups[group])
+    notes = []
+    if merged:
+        notes.append(f"{merged} items were joined by content under differing ids")
+    if split:
+        notes.append(
+            f"{split} ids stand for items of differing content, which were kept apart"
+            " (join='id' joins them by id)"
+        )
+    return labels, notes
+
+
+def _free(label: str, taken: set[str]) -> str:
+    number, candidate = 2, label
+    while candidate in taken:
+        candidate = f"{label}.{number}"
+        number += 1
+    return candidate

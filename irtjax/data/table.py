@@ -1,0 +1,337 @@
+"""The labelled response table on the host: who answered what, and how it was read."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from irtjax.data.arrays import (
+    as_labels,
+    check_unique,
+    compact,
+    fill_missing,
+    names_of,
+    positions,
+)
+from irtjax.data.table_files import read_fields, write_fields
+
+if TYPE_CHECKING:
+    from irtjax.data.responses import Responses
+
+Kind = Literal["binary", "ordinal", "counts", "continuous"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ResponseTable:
+    """Responses of named subjects to named items, with metadata; numpy only.
+
+    Missing cells hold 0 in ``values`` and ``False`` in ``observed``. Build one with
+    `irtjax.read` or `ResponseTable.from_arrays`.
+
+    Attributes:
+        subjects: `[subjects]` names.
+        items: `[items]` names.
+        values: `[subjects, items]`; int8 when every observed value is an integer in
+            [-128, 127], else float64; the number right where there are ``trials``.
+        observed: `[subjects, items]` mask, or None when nothing is missing.
+        trials: `[subjects, items]` trials behind each count, or None.
+        item_facets: names `[items]` by facet, such as "benchmark".
+        subject_facets: names `[subjects]` by facet.
+        metric: the metric that the values measure, where known.
+        lengths: `[subjects, items]` answer lengths in tokens with NaN where unknown,
+            or None.
+        notes: what reading did, in plain language.
+        sources: where the data came from.
+
+    >>> table = ResponseTable.from_arrays([[1, 0], [1, np.nan]], items=["x", "y"])
+    >>> table.kind, table.num_observed, table.item_accuracy().tolist()
+    ('binary', 3, [1.0, 0.0])
+    """
+
+    subjects: np.ndarray
+    items: np.ndarray
+    values: np.ndarray
+    observed: np.ndarray | None = None
+    trials: np.ndarray | None = None
+    item_facets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    subject_facets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    metric: str | None = None
+    lengths: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks shapes and names, since labels and arrays are joined by position."""
+        shape = (len(self.subjects), len(self.items))
+        for name in ("values", "observed", "trials", "lengths"):
+            array = getattr(self, name)
+            if array is not None and array.shape != shape:
+                raise ValueError(
+                    f"{name} has shape {array.shape}, but there are {shape[0]}"
+                    f" subjects and {shape[1]} items"
+                )
+        check_unique("subject", self.subjects)
+        check_unique("item", self.items)
+        for facets, size in (
+            (self.item_facets, shape[1]),
+            (self.subject_facets, shape[0]),
+        ):
+            for name, labels in facets.items():
+                if len(labels) != size:
+                    raise ValueError(
+                        f"facet {name!r} has {len(labels)} labels, not {size}"
+                    )
+
+    @property
+    def num_subjects(self) -> int:
+        """Number of rows."""
+        return len(self.subjects)
+
+    @property
+    def num_items(self) -> int:
+        """Number of columns."""
+        return len(self.items)
+
+    @property
+    def num_observed(self) -> int:
+        """Number of cells that are not missing."""
+        if self.observed is None:
+            return self.values.size
+        return int(np.count_nonzero(self.observed))
+
+    @property
+    def benchmarks(self) -> np.ndarray:
+        """Benchmark of each item, `[items]`; empty strings where it is not known."""
+        if "benchmark" in self.item_facets:
+            return self.item_facets["benchmark"]
+        return np.full(self.num_items, "", dtype=np.str_)
+
+    @property
+    def kind(self) -> Kind:
+        """What the values are, which decides the models that suit them.
+
+        "counts" has trials per cell; "binary" holds only 0 and 1; "ordinal" only
+        integers; anything else is "continuous".
+        """
+        if self.trials is not None:
+            return "counts"
+        if self.values.dtype != np.int8:
+            seen = self.values if self.observed is None else self.values[self.observed]
+            return "ordinal" if np.all(seen == np.rint(seen)) else "continuous"
+        # Missing cells hold 0, so they do not disturb this test.
+        in_range = self.values.size == 0 or (
+            self.values.min() >= 0 and self.values.max() <= 1
+        )
+        return "binary" if in_range else "ordinal"
+
+    def item_accuracy(self) -> np.ndarray:
+        """Mean response per item over the observed cells, `[items]`; NaN if none."""
+        return self._mean(axis=0)
+
+    def subject_accuracy(self) -> np.ndarray:
+        """Mean response per subject over observed cells, `[subjects]`; NaN if none."""
+        return self._mean(axis=1)
+
+    def _mean(self, axis: int) -> np.ndarray:
+        total = self.values.sum(axis=axis, dtype=np.float64)
+        if self.trials is not None:
+            count = self.trials.sum(axis=axis, dtype=np.float64)
+        elif self.observed is not None:
+            count = np.count_nonzero(self.observed, axis=axis).astype(np.float64)
+        else:
+            count = np.full(total.shape, float(self.values.shape[axis]))
+        return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+    def select(
+        self,
+        subjects: Sequence[str] | np.ndarray | None = None,
+        items: Sequence[str] | np.ndarray | None = None,
+    ) -> ResponseTable:
+        """Returns the table of some subjects and items, in the order given.
+
+        Args:
+            subjects: names, positions, or a boolean mask `[subjects]`; None keeps all.
+            items: names, positions, or a boolean mask `[items]`; None keeps all.
+
+        Raises:
+            ValueError: a name is not in the table.
+
+        >>> table = ResponseTable.from_arrays([[1, 0], [1, 1]], items=["x", "y"])
+        >>> table.select(items=["y"]).values.tolist()
+        [[0], [1]]
+        """
+        rows = positions("subject", self.subjects, subjects)
+        columns = positions("item", self.items, items)
+
+        def cut(array: np.ndarray | None) -> np.ndarray | None:
+            if array is None:
+                return None
+            out = array if subjects is None else array[rows]
+            return out if items is None else np.ascontiguousarray(out[:, columns])
+
+        observed = cut(self.observed)
+        if observed is not None and observed.all():
+            observed = None
+        values = cut(self.values)
+        assert values is not None
+        return dataclasses.replace(
+            self,
+            subjects=self.subjects[rows],
+            items=self.items[columns],
+            values=compact(values),
+            observed=observed,
+            trials=cut(self.trials),
+            lengths=cut(self.lengths),
+            item_facets={k: v[columns] for k, v in self.item_facets.items()},
+            subject_facets={k: v[rows] for k, v in self.subject_facets.items()},
+        )
+
+    def responses(self, dtype: Any = None) -> Responses:
+        """Returns the arrays that enter ``jit``.
+
+        Args:
+            dtype: floating dtype for continuous values; None keeps JAX's default.
+                Integer values stay int8, four times smaller than a float.
+
+        Returns:
+            `Responses` with facets as integer codes in sorted order of their names.
+        """
+        import jax.numpy as jnp
+
+        from irtjax.data.responses import Responses
+
+        def whole(array: np.ndarray | None) -> Any:
+            return None if array is None else jnp.asarray(array)
+
+        is_integer = self.values.dtype == np.int8
+        codes = {
+            name: jnp.asarray(
+                np.unique(labels, return_inverse=True)[1].astype(np.int32)
+            )
+            for name, labels in self.item_facets.items()
+        }
+        return Responses(
+            values=jnp.asarray(self.values, None if is_integer else dtype),
+            observed=whole(self.observed),
+            trials=whole(self.trials),
+            item_facets=codes,
+        )
+
+    def data_hash(self) -> str:
+        """SHA-256 of names, values, mask and trials; the same after saving and loading.
+
+        >>> a = ResponseTable.from_arrays([[1, 0]])
+        >>> a.data_hash() == ResponseTable.from_arrays([[1.0, 0.0]]).data_hash()
+        True
+        """
+        digest = hashlib.sha256()
+        for labels in (self.subjects, self.items):
+            # A length before each name keeps ["ab"] and ["a", "b"] apart.
+            for label in labels.tolist():
+                encoded = label.encode("utf-8")
+                digest.update(len(encoded).to_bytes(8, "little") + encoded)
+            digest.update(b"|")
+        values = np.ascontiguousarray(self.values)
+        digest.update(str(values.dtype).encode())
+        for row in values:
+            digest.update(row.tobytes())
+        if self.observed is not None:
+            digest.update(b"observed" + np.packbits(self.observed).tobytes())
+        if self.trials is not None:
+            digest.update(b"trials" + self.trials.astype("<i4").tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the table, whole or not at all, as ``.json`` or ``.parquet``.
+
+        Args:
+            path: file to write; its ending picks the form. Both read back without
+                loss by `ResponseTable.load` and by `irtjax.read`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            ValueError: the ending is neither, or the place cannot be written.
+        """
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return write_fields(fields, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> ResponseTable:
+        """Reads a table that `save` wrote.
+
+        Raises:
+            ValueError: there is no such file, or it is not a saved table.
+        """
+        fields = read_fields(Path(path))
+        try:
+            return ResponseTable(**fields)
+        except ValueError as error:
+            message = f"{path} is not a saved response table: {error}"
+            raise ValueError(message) from None
+
+    @staticmethod
+    def from_arrays(
+        values: Any,
+        *,
+        subjects: Iterable[Any] | None = None,
+        items: Iterable[Any] | None = None,
+        observed: Any = None,
+        trials: Any = None,
+        benchmark: Iterable[Any] | None = None,
+        metric: str | None = None,
+        lengths: Any = None,
+        notes: Iterable[str] = (),
+        sources: Iterable[str] = (),
+    ) -> ResponseTable:
+        """Builds a table from a matrix; NaN, or False in ``observed``, is missing.
+
+        Args:
+            values: `[subjects, items]` numbers or booleans.
+            subjects: names; None numbers them from 1.
+            items: names; None numbers them from 1.
+            observed: `[subjects, items]` mask.
+            trials: `[subjects, items]` trials per cell; ``values`` are then counts.
+            benchmark: benchmark of each item.
+            metric: name of the metric.
+            lengths: `[subjects, items]` answer lengths.
+            notes: plain-language notes to carry along.
+            sources: where the data came from.
+
+        Raises:
+            ValueError: shapes disagree, names repeat, or a value is infinite.
+
+        >>> ResponseTable.from_arrays([[0.2, 0.5]], subjects=["m"]).kind
+        'continuous'
+        """
+        matrix = np.asarray(values)
+        if matrix.ndim != 2:
+            raise ValueError(
+                f"values must be a matrix of subjects by items, not {matrix.ndim}-d"
+            )
+        mask = None if observed is None else np.asarray(observed, dtype=bool)
+        if trials is not None:
+            trials = np.asarray(trials).astype(np.int32)
+            mask = trials > 0 if mask is None else mask & (trials > 0)
+            trials = np.where(mask, trials, 0).astype(np.int32)
+        matrix, mask = fill_missing(matrix, mask)
+        num_subjects, num_items = matrix.shape
+        facets = {} if benchmark is None else {"benchmark": as_labels(benchmark)}
+        return ResponseTable(
+            subjects=names_of("subject", subjects, num_subjects),
+            items=names_of("item", items, num_items),
+            values=compact(matrix),
+            observed=mask,
+            trials=trials,
+            item_facets=facets,
+            metric=metric,
+            lengths=None if lengths is None else np.asarray(lengths, dtype=np.float64),
+            notes=tuple(notes),
+            sources=tuple(sources),
+        )

@@ -1,0 +1,243 @@
+"""Bad input is refused in one line that names the place and the cure."""
+
+import gzip
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from irtjax.data import read
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+def refused(source, **options) -> str:
+    """Returns the message, which must be one line."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (checked by the caller)
+        read(source, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "parts"),
+    [
+        ("", {}, ["t.csv is empty"]),
+        ("   \n", {}, ["t.csv is empty"]),
+        ("model,q1\n", {}, ["t.csv has a header but no rows"]),
+        ("model\nm\n", {}, ["no columns of responses"]),
+        (
+            "model,item,correct\nm,q,1\n",
+            {"response": "points"},
+            ["no column 'points' for response=", "model, item, correct"],
+        ),
+        ("model,q1\nm,1\n", {"subject": "who"}, ["no column 'who' for subject="]),
+        ("model,item,x\nm,q,1\n", {}, ["no column of responses", "among: x"]),
+        ("item,correct\nq,1\n", {}, ["no column of subjects", "subject_name="]),
+        ("model,correct\nm,1\n", {"response": "correct"}, ["no column of items"]),
+        (
+            "model,q1,q2\nm,1,0\nn,1,oops\n",
+            {},
+            ["row 2, column 'q2' is 'oops'", "not a number"],
+        ),
+        (
+            "model,item,correct\nm,q1,1\nm,q2,maybe\n",
+            {},
+            ["row 2, column 'correct' is 'maybe'"],
+        ),
+        ("model,item,correct\nm,q1,inf\n", {}, ["row 1, column 'correct' is infinite"]),
+        ("model,q1\nm,1\n,0\n", {}, ["row 2 has no name in column 'model'"]),
+        ("model,item,correct\nm,q1,\nm,q2,NA\n", {}, ["every response is missing"]),
+        ("model,q1,q2\nm,,\nn,,NA\n", {}, ["every response is missing"]),
+        (
+            "model,item,correct\nm,q1,1\nm,q1,0\nm,q2,1\nm,q2,1\n",
+            {},
+            ["('m', 'q1') has 2 responses; 2 pairs repeat", "trials='mean'"],
+        ),
+        (
+            "model,item,trial,correct\nm,q1,0,1\nm,q1,1,0\n",
+            {},
+            ["('m', 'q1') has 2 epochs or trials", "epoch="],
+        ),
+        ("model,q1\nm,1\nm,0\n", {}, ["('m', 'q1') has 2 responses", "trials="]),
+        (
+            "model,item,metric,score\nm,q,acc,1\nm,q,f1,0.5\n",
+            {},
+            ["several metrics", "acc, f1"],
+        ),
+        (
+            "model,item,score,correct\nm,q,0.5,1\n",
+            {},
+            ["several metrics", "score, correct"],
+        ),
+        (
+            "model,item,filter,score\nm,q,a,1\nm,q,b,0\n",
+            {},
+            ["several filters", "filter= among a, b"],
+        ),
+        ("model,item,correct\nm,q,0.5\nm,q,1\n", {"trials": "counts"}, ["0 and 1"]),
+        ("model,item,correct\nm,q,1\n", {"epoch": 3}, ["no epoch or trial 3"]),
+        ("model,q1\nm,1\n", {"benchmark": "b"}, ["wide matrix", "benchmark="]),
+        ("a,b\n1,0\n1\n", {}, ["equally long lines", "Expected 2 columns, got 1"]),
+        ("item,a,b\nq1,1.1,-0.3\nq2,0.7,0.85\n", {}, ["fitted parameters (a, b)"]),
+        ("model_a,model_b,winner\nm,n,m\n", {}, ["comparisons of two subjects"]),
+        ("name,kind\nm,big\nn,small\n", {}, ["name, kind", "irtjax reads: CSV"]),
+        ("model,q1\nm,1\n", {"trials": "sum"}, ["trials='sum' is not one of 'error'"]),
+        ("model,q1\nm,1\n", {"format": "excel"}, ["format='excel' is not one of"]),
+        ("model,q1\nm,1\n", {"length": "nope.csv"}, ["no such file or folder: nope"]),
+        (
+            "model,benchmark,item,correct\nm,a,q,1\nn,,q,1\n",
+            {"item": "item", "missing_as": "x"},
+            ["missing_as='x'"],
+        ),
+    ],
+)
+def test_bad_tables(tmp_path, text, options, parts):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    message = refused(path, **options)
+    for part in parts:
+        assert part in message
+    if not options:
+        assert "t.csv" in message
+
+
+def test_missing_places(tmp_path):
+    assert "no such file or folder" in refused(tmp_path / "no.csv")
+    assert "no file matches" in refused(str(tmp_path / "*.csv"))
+    assert "a folder without files" in refused(tmp_path)
+    assert "the list of inputs is empty" in refused([])
+    assert "cannot read a int" in refused(3)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable to root")
+def test_unreadable_file(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,0\n")
+    path.chmod(0)
+    assert "Permission denied" in refused(path)
+
+
+class _Trap:
+    """An object whose unpickling leaves a mark."""
+
+    def __reduce__(self):
+        return (os.mkdir, ("unpickled",))
+
+
+# Protocols 0 and 1 are plain text without a mark of their own: told by name alone.
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [(name, k) for name in ("t.pickle", "t.pt") for k in range(6)]
+    + [(name, k) for name in ("t.csv", "t") for k in range(2, 6)],
+)
+def test_pickle_is_never_opened(tmp_path, monkeypatch, protocol, name):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / name
+    path.write_bytes(pickle.dumps(_Trap(), protocol))
+    for options in ({}, {"format": "csv"}, {"format": "inspect"}):
+        assert "is a pickle" in refused(path, **options)
+    assert not (tmp_path / "unpickled").exists()
+
+
+def test_torch_archive_is_refused_as_pickle(tmp_path):
+    path = tmp_path / "weights.bin"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"x")
+    assert "is a pickle" in refused(path)
+
+
+def test_other_binary_files(tmp_path):
+    np.savez(tmp_path / "t.npz", a=np.eye(2))
+    assert "numpy archive" in refused(tmp_path / "t.npz")
+    (tmp_path / "t.png").write_bytes(b"\x89PNG\r\n\0\0")
+    assert "binary file" in refused(tmp_path / "t.png")
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        archive.writestr("a.csv", "a,b\n1,0\n")
+    assert "no Inspect log: it has no header.json" in refused(tmp_path / "t.zip")
+
+
+def test_damaged_files(tmp_path):
+    whole = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"model": ["m"], "q": [1]}), whole)
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(whole.read_bytes()[:-20])
+    assert "cut.parquet is damaged or cut off" in refused(cut)
+    packed = tmp_path / "t.csv.gz"
+    packed.write_bytes(gzip.compress(b"model,q\nm,1\n" * 50)[:-12])
+    assert "t.csv.gz" in refused(packed)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"model,q1\nm\xff,1\n", 2),
+        (b"mod\xffel,q1\nm,1\n", 1),
+        (b"model,item,correct\n" + b"m,q,1\n" * 20_000 + b"n\xe9,q,1\n", 20_002),
+    ],
+)
+def test_text_that_is_not_utf8(tmp_path, content, line):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    assert f"t.csv: line {line} is not UTF-8 text" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (
+            '{"subject_id": "m", "responses": {"q": 1}}\n{"subject_',
+            "line 2 is not valid",
+        ),
+        ('{"subject_id": "m", "responses": {"q": "x"}}', "record 1, item 'q' is 'x'"),
+        ('{"subject_id": "m", "responses": {}}', "no responses"),
+        ('{"doc_id": 0, "doc": {}, "acc": 1}\n{"doc": {}}', "record 2 has no doc_id"),
+        ('{"doc_id": 0, "doc": {}, "acc": 1}\n[1]', "record 2 is not an object"),
+        ('{"version": 2, "status": "success", "eval": {"task": "t"', "not a whole"),
+        ('{"evaluation_id": 1, "sample_id": 2, "evaluation": {}}', "'model_id'"),
+        ('{"cut off', "is not valid JSON"),
+        ("[1, 2]", "not records with named fields"),
+        ('{"ability": [0], "diff": [1], "disc": [1]}', "parameters of a fitted model"),
+        ('{"deep": {"er": {}}}', "JSON of no known kind (fields deep)"),
+        ('{"model": "m", "item": "q", "score": "?"}', "row 1, column 'score' is '?'"),
+    ],
+)
+def test_bad_json(tmp_path, text, part):
+    path = tmp_path / "t.jsonl"
+    path.write_text(text)
+    message = refused(path)
+    assert part in message
+    assert "t.jsonl" in message
+
+
+def test_forced_format_that_does_not_fit(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("model,q1\nm,1\n")
+    for kind in ("inspect", "lm_eval", "every_eval_ever", "py_irt", "parquet", "table"):
+        assert "t.csv" in refused(path, format=kind)
+
+
+def test_folders_of_several_kinds(tmp_path):
+    (tmp_path / "a.csv").write_text("model,q1\nm,1\n")
+    (tmp_path / "b.jsonl").write_text('{"subject_id": "n", "responses": {"q1": 0}}')
+    (tmp_path / "notes.md").write_text("# notes")
+    assert "several kinds of files (csv, py_irt): choose" in refused(tmp_path)
+    table = read(tmp_path, format="py_irt")
+    assert table.subjects.tolist() == ["n"]
+    assert any("2 other files" in note for note in table.notes)
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "b.jsonl").unlink()
+    assert "notes.md is not a data file" in refused(tmp_path)
+
+
+def test_parameters_of_the_examples_are_refused():
+    wide = FIXTURES / "wide"
+    assert "fitted parameters (a, b)" in refused(wide / "fluid_irt_model.csv")
+    assert "comparisons of two subjects" in refused(wide / "irw_comp.csv")
+    assert "parameters of a fitted" in refused(FIXTURES / "py_irt/best_parameters.json")

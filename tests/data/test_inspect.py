@@ -1,0 +1,159 @@
+"""Inspect logs: archives of every form, JSON, and values of every kind."""
+
+import io
+import json
+import math
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from irtjax.data import read
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+INSPECT = FIXTURES / "inspect"
+
+
+@pytest.mark.parametrize("name", ["toy-task_TaskToy1.eval", "toy-task_TaskToy1.json"])
+def test_inspect(name):
+    path = next(INSPECT.glob(f"*{name}"))
+    table = read(path, epoch=1)
+    assert table.subjects.tolist() == ["toyorg/toy-1b"]
+    assert table.items.tolist() == ["toy_task/q1", "toy_task/q2"]
+    assert table.values.tolist() == [[1, 0]]
+    assert table.metric == "match"
+    assert table.lengths is not None
+    assert table.lengths.tolist() == [[30, 30]]
+    assert read(path, epoch=2).num_observed == 1
+    counts = read(path, trials="counts")
+    assert counts.trials is not None
+    assert (counts.values.tolist(), counts.trials.tolist()) == ([[2, 0]], [[2, 1]])
+    with pytest.raises(ValueError, match="2 epochs or trials"):
+        read(path)
+
+
+def test_inspect_zstandard_equals_deflate():
+    pytest.importorskip("zstandard")
+    plain = read(next(INSPECT.glob("*toy-task_*.eval")), trials="mean")
+    packed = read(next(INSPECT.glob("*zstd*.eval")), trials="mean")
+    assert packed.data_hash() == plain.data_hash()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python reads zstandard itself")
+def test_inspect_zstandard_without_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ValueError, match=r"pip install 'irtjax\[logs\]'"):
+        read(next(INSPECT.glob("*zstd*.eval")))
+
+
+def test_inspect_log_in_two_forms_is_read_once():
+    table = read(INSPECT, epoch=1)
+    assert table.num_subjects == 1
+    assert sum("same evaluation" in note for note in table.notes) == 2
+
+
+def repack(path: Path, target: Path, rename) -> Path:
+    """Copies an archive, renaming members; None drops one."""
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            if rename(name):
+                new.writestr(rename(name), old.read(name))
+    return target
+
+
+@pytest.mark.parametrize("form", ["samples", "folders", "journal"])
+def test_inspect_archives_of_every_form(tmp_path, form):
+    path = next(INSPECT.glob("*toy-task_*.eval"))
+
+    def rename(name: str) -> str | None:
+        if name == "summaries.json":
+            return None
+        if form == "folders" and name.startswith("samples/"):
+            return name.replace(".json", "/sample.json")
+        if form == "journal" and not name.startswith("_journal/"):
+            return None
+        return name
+
+    other = repack(path, tmp_path / "log.eval", rename)
+    table = read(other, trials="counts")
+    assert table.data_hash() == read(path, trials="counts").data_hash()
+    ended = [note for note in table.notes if "ended as 'started'" in note]
+    assert len(ended) == (form == "journal")
+
+
+def inspect_log(path: Path, scores: list, **spec) -> Path:
+    """Writes an Inspect log with one sample for each entry of ``scores``."""
+    log = {
+        "version": 2,
+        "status": spec.pop("status", "success"),
+        "eval": {"task": "t", "model": "m", "eval_id": path.name, **spec},
+        "samples": [
+            {"id": k, "epoch": 1, **(s if "scores" in s else {"scores": s})}
+            for k, s in enumerate(scores, 1)
+        ],
+    }
+    path.write_text(json.dumps(log))
+    return path
+
+
+def test_inspect_values_of_every_kind(tmp_path):
+    values = ["C", "I", "P", "N", True, "yes", "false", "0.25", 2, math.nan, [1, 0]]
+    path = inspect_log(tmp_path / "a.json", [{"s": {"value": v}} for v in values])
+    table = read(path)
+    assert table.values[0].tolist() == [1, 0, 0.5, 0, 1, 1, 0, 0.25, 2, 0, 0.5]
+    assert table.observed is not None
+    assert np.flatnonzero(~table.observed[0]).tolist() == [9]
+
+
+def test_inspect_error_is_missing_and_mapping_is_metrics(tmp_path):
+    path = inspect_log(
+        tmp_path / "a.json",
+        [
+            {"s": {"value": {"first": 1, "second": "?"}}},
+            {"scores": {}, "error": {"message": "timeout"}},
+            {"scores": {"s": {"value": {"first": 0}}}, "invalidation": {"by": "me"}},
+        ],
+        status="error",
+    )
+    with pytest.raises(ValueError, match="s/first, s/second"):
+        read(path)
+    table = read(path, metric="s/first")
+    assert table.items.tolist() == ["t/1", "t/2", "t/3"]
+    assert table.num_observed == 1
+    assert any("ended as 'error'" in note for note in table.notes)
+    with pytest.raises(ValueError, match='s/second\' has the value "\\?"'):
+        read(path, metric="s/second")
+
+
+def test_inspect_later_log_of_the_same_task_wins(tmp_path):
+    inspect_log(tmp_path / "a.json", [{"s": {"value": "I"}}], created="2026-01-02")
+    inspect_log(tmp_path / "b.json", [{"s": {"value": "C"}}], created="2026-01-03")
+    assert read(tmp_path).values.tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", "bit", "checksum", "not_a_log", "no_zip", "bad_json"]
+)
+def test_inspect_archive_that_is_damaged(tmp_path, damage):
+    content = bytearray(next(INSPECT.glob("*zstd*.eval")).read_bytes())
+    if damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "bit":
+        start = content.index(b"summaries.json")
+        content[start + 40] ^= 0xFF
+    elif damage == "checksum":
+        # In the directory at the end, it stands 30 bytes before the name.
+        content[content.rindex(b"summaries.json") - 30] ^= 0xFF
+    elif damage == "no_zip":
+        content = bytearray(b"hello, this is no archive")
+    else:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("header.json" if damage == "bad_json" else "x", "{")
+        content = bytearray(buffer.getvalue())
+    path = tmp_path / "log.eval"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="log.eval.*(damaged|no Inspect log)"):
+        read(path)

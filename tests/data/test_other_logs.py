@@ -1,0 +1,102 @@
+"""Every Eval Ever, py-irt, and logs merged with tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from irtjax.data import read
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+INSPECT = FIXTURES / "inspect"
+
+
+def test_every_eval_ever():
+    table = read(FIXTURES / "eee")
+    assert table.subjects.tolist() == ["toyorg/toy-1b"]
+    assert table.values.tolist() == [[1, 0]]
+    assert table.items.tolist() == ["gsm8k/strict-match/0", "gsm8k/strict-match/1"]
+    assert table.metric == "gsm8k.exact_match"
+    assert table.lengths is not None
+    assert table.lengths.tolist() == [[30, 30]]
+
+
+def instance(sample_id, score, name="t", result="acc", **more):
+    """One record of an Every Eval Ever instance file."""
+    return {
+        "evaluation_id": "t/m/1772360430",
+        "model_id": "m",
+        "evaluation_name": name,
+        "evaluation_result_id": result,
+        "sample_id": sample_id,
+        "sample_hash": f"hash{sample_id}",
+        "evaluation": {"score": score, "is_correct": score == 1},
+        **more,
+    }
+
+
+def write_instances(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_every_eval_ever_needs_a_choice_of_metric(tmp_path):
+    path = write_instances(
+        tmp_path / "a_samples.jsonl",
+        [instance("0", 1.0), instance("0", 0.0, result="acc_norm")],
+    )
+    with pytest.raises(ValueError, match="metric= among acc, acc_norm"):
+        read(path)
+    assert read(path, metric="acc_norm").values.tolist() == [[0]]
+
+
+def test_every_eval_ever_filters_are_not_benchmarks(tmp_path):
+    path = write_instances(
+        tmp_path / "a_samples.jsonl",
+        [
+            instance("0", score, f"gsm8k/{name}", f"exact_match:{name}")
+            for name, score in (("strict", 0.0), ("flexible", 1.0))
+        ],
+    )
+    with pytest.raises(ValueError, match="filter= among strict, flexible"):
+        read(path)
+    table = read(path, filter="flexible")
+    assert table.items.tolist() == ["gsm8k/0"]
+    assert table.values.tolist() == [[1]]
+
+
+def test_every_eval_ever_error_is_missing_and_sense_is_said(tmp_path):
+    write_instances(
+        tmp_path / "a_samples.jsonl",
+        [instance("0", 0.0, error="timeout"), instance("1", 0.0)],
+    )
+    totals = {
+        "evaluation_results": [
+            {"evaluation_name": "t", "metric_config": {"lower_is_better": True}}
+        ]
+    }
+    (tmp_path / "a.json").write_text(json.dumps(totals))
+    table = read(tmp_path)
+    assert table.num_observed == 1
+    assert any("of t, less is better" in note for note in table.notes)
+
+
+def test_py_irt():
+    table = read(FIXTURES / "py_irt" / "toy.jsonlines")
+    assert table.subjects.tolist() == ["toy-1b", "toy-7b"]
+    assert table.items.tolist() == ["q1", "q2", "q3"]
+    assert table.num_observed == 5
+    assert table.values.tolist() == [[1, 0, 1], [1, 1, 0]]
+
+
+def test_logs_merge_with_tables(tmp_path):
+    extra = tmp_path / "t.csv"
+    extra.write_text("model,toy_task/q1\nother,1\n")
+    table = read([next(INSPECT.glob("*.json")), extra], epoch=1, trials="error")
+    assert table.subjects.tolist() == ["toyorg/toy-1b", "other"]
+    assert table.values[:, 0].tolist() == [1, 1]
+
+
+def test_column_names_for_logs_are_refused():
+    with pytest.raises(ValueError, match="response= is for tables"):
+        read(FIXTURES / "py_irt" / "toy.jsonlines", response="x")
