@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.acceleration import Memory, accelerate, empty_memory, forget
@@ -29,7 +29,7 @@ from irtjax.estimators.base import (
 )
 from irtjax.estimators.marginal import expected_counts, improve_items
 from irtjax.models.base import Model, Population
-from irtjax.numerics import normal_log_weights, positive_definite_solve
+from irtjax.numerics import normal_log_weights
 
 
 class Point(NamedTuple):
@@ -53,6 +53,9 @@ class EMState(NamedTuple):
         log_marginal: `[subjects]` at `best`.
         objective: At `best`, with priors.
         residual: At `best`.
+        log_prior: At `best`.
+        frame: Frame of the priors at the last point; see `Model.prior_frame`.
+        centre: `[subjects]` node nearest the posterior mean at the last point.
         nodes: Standardised nodes.
         log_weights: Their normalised log weights.
         memory: Of the acceleration.
@@ -68,6 +71,9 @@ class EMState(NamedTuple):
     log_marginal: Float[Array, " subjects"]
     objective: Scalar
     residual: Scalar
+    log_prior: Scalar
+    frame: Float[Array, "2"]
+    centre: Int[Array, " subjects"]
     nodes: Float[Array, " nodes"]
     log_weights: Float[Array, " nodes"]
     memory: Memory
@@ -88,6 +94,8 @@ class EM(AbstractMethod):
             distribution (its weights at the nodes) with mean 0 and variance 1.
         num_newton: Newton steps per maximisation.
         memory: Depth of the acceleration; 0 turns it off.
+        window: Nodes on which a block of subjects is tried first; see
+            `marginal.expected_counts`. 0 for all nodes; keep 0 under vmap.
     """
 
     nodes: Float[Array, " nodes"] | None = None
@@ -95,6 +103,7 @@ class EM(AbstractMethod):
     population: str = eqx.field(static=True, default="normal")
     num_newton: int = eqx.field(static=True, default=1)
     memory: int = eqx.field(static=True, default=5)
+    window: int = eqx.field(static=True, default=0)
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> EMState:
         """State at the start values."""
@@ -129,6 +138,9 @@ class EM(AbstractMethod):
             jnp.zeros(problem.data.num_subjects, dtype),
             jnp.zeros((), dtype),
             -low,
+            jnp.zeros((), dtype),
+            jnp.zeros(2, dtype),
+            _nearest_nodes(start, population, nodes, problem.data.num_subjects),
             nodes,
             log_weights,
             empty_memory(flat.size, max(self.memory, 1), dtype),
@@ -144,12 +156,23 @@ class EM(AbstractMethod):
         sd = jnp.exp(point.log_sd)
         nodes = point.mean + sd * state.nodes
         items = model.constrain(point.coordinates)
-        counts = expected_counts(model, items, nodes, state.log_weights, data)
+        counts = expected_counts(
+            model,
+            items,
+            nodes,
+            state.log_weights,
+            data,
+            centre=state.centre,
+            window=self.window,
+        )
         weight = data.subject_weight
         gain = counts.log_marginal - state.log_marginal
         gain = jnp.sum(gain if weight is None else gain * weight)
-        prior = _log_prior(model, point)
-        gain = gain + prior - _log_prior(model, state.best)
+        frame = state.frame
+        if not problem.anchored:
+            frame = model.prior_frame(point.coordinates, frame)
+        prior = _log_prior(model, point, frame)
+        gain = gain + prior - state.log_prior
         size = jnp.abs(state.objective) + counts.log_marginal.shape[0]
         slack = 4 * jnp.finfo(gain.dtype).eps * size
         first = state.num_seen == 0
@@ -159,7 +182,13 @@ class EM(AbstractMethod):
         objective = jnp.where(first, jnp.sum(total) + prior, state.objective + gain)
 
         update = improve_items(
-            model, point.coordinates, problem.free, nodes, counts, self.num_newton
+            model,
+            point.coordinates,
+            problem.free,
+            nodes,
+            counts,
+            frame,
+            self.num_newton,
         )
         raised = point._replace(coordinates=update.coordinates)
         image, new_nodes, new_weights = _update_population(
@@ -187,6 +216,9 @@ class EM(AbstractMethod):
             choose(counts.log_marginal, state.log_marginal),
             choose(objective, state.objective),
             choose(residual, state.residual),
+            choose(prior, state.log_prior),
+            choose(frame, state.frame),
+            counts.centre,
             choose(new_nodes, state.nodes),
             choose(new_weights, state.log_weights),
             memory,
@@ -229,11 +261,19 @@ class EM(AbstractMethod):
         )
 
 
-def _log_prior(model: Model, point: Point) -> Scalar:
-    items = model.constrain(point.coordinates)
-    return jnp.sum(jax.vmap(model.log_prior)(items)) + model.log_common_slope_prior(
-        jnp.exp(point.log_sd)
-    )
+def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: int):
+    """Node nearest each start ability; the middle where none is given."""
+    theta = start.theta
+    if theta is None:
+        return jnp.full(num_subjects, nodes.shape[0] // 2, jnp.int32)
+    standard = (theta - population.mean) / population.sd
+    nearest = jnp.searchsorted(nodes, standard.astype(nodes.dtype))
+    return jnp.clip(nearest, 0, nodes.shape[0] - 1).astype(jnp.int32)
+
+
+def _log_prior(model: Model, point: Point, frame: Float[Array, "2"]) -> Scalar:
+    rows = jax.vmap(lambda row: model.log_prior_in(row, frame))(point.coordinates)
+    return jnp.sum(rows) + model.log_common_slope_prior(jnp.exp(point.log_sd))
 
 
 def _residual(problem, point, image, update, at_nodes) -> Scalar:
@@ -264,8 +304,8 @@ def _update_population(method, problem, point, state, at_nodes):
         nodes = (standard - mean) / sd
         share = jnp.maximum(at_nodes / total, 1e-12)
         log_weights = jnp.log(share / jnp.sum(share))
-    elif model.priors and not problem.anchored:
-        mean, sd = _fold_with_priors(model, point, mean, variance, total)
+    elif not model.family.has_slope:
+        sd = _common_scale(model, point.log_sd, variance, total)
     if problem.anchored:
         old = jnp.exp(point.log_sd)
         new = Point(
@@ -280,31 +320,21 @@ def _update_population(method, problem, point, state, at_nodes):
     return new, nodes, log_weights
 
 
-def _fold_with_priors(model, point, mean, variance, total):
-    """Shift and scale of ability that raise the objective most, priors included.
+def _common_scale(model: Model, log_sd: Scalar, variance: Scalar, total: Scalar):
+    """Factor s on the standard deviation of ability where all slopes are one.
 
-    Maximises -n log s - n (v + (m - mu)^2) / (2 s^2) + log prior of the folded items
-    over (mu, log s) by Newton steps; returns (0, 1) if they do not help.
+    Maximises -n (log s + v / (2 s^2)) + log prior of the common slope, by Newton steps
+    from the maximum-likelihood value sqrt(v).
     """
-    root = jnp.exp(point.log_sd)
 
-    def objective(move):
-        shift, log_scale = move
-        scale = jnp.exp(log_scale)
-        fit = -log_scale - (variance + (mean - shift) ** 2) / (2 * scale**2)
-        if model.family.has_slope:
-            folded = point._replace(coordinates=model.fold(point.coordinates, shift, scale))
-        else:
-            shifted = model.fold(point.coordinates, root * shift, jnp.ones_like(scale))
-            folded = Point(shifted, point.mean, point.log_sd + log_scale)
-        return total * fit + _log_prior(model, folded)
+    def objective(log_factor):
+        fit = -log_factor - variance * jnp.exp(-2 * log_factor) / 2
+        return total * fit + model.log_common_slope_prior(jnp.exp(log_sd + log_factor))
 
-    move = jnp.zeros(2, point.coordinates.dtype)
-    start = objective(move)
+    start = 0.5 * jnp.log(jnp.maximum(variance, 1e-8))
+    best = start
     for _ in range(4):
-        step, _ = positive_definite_solve(
-            -jax.hessian(objective)(move), jax.grad(objective)(move)
-        )
-        move = move + jnp.clip(step, -0.5, 0.5)
-    move = jnp.where(objective(move) > start, move, 0)
-    return move[0], jnp.exp(move[1])
+        slope = jax.grad(objective)(best)
+        curvature = jnp.abs(jax.grad(jax.grad(objective))(best)) + 1e-12
+        best = best + jnp.clip(slope / curvature, -0.5, 0.5)
+    return jnp.exp(jnp.where(objective(best) >= objective(start), best, start))

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.models.priors import AbstractPrior
+from irtjax.numerics import positive_definite_solve
 from irtjax.transforms import Parameter
 
 #: A family's record of item parameters: a NamedTuple of arrays, items leading.
@@ -230,15 +231,69 @@ class Model(eqx.Module):
 
         d becomes d + a * mean; a becomes a * sd, where the family has slopes.
         """
+        return jax.vmap(lambda row: self.fold_row(row, mean, sd))(coordinates)
+
+    def fold_row(self, row: Float[Array, " columns"], mean: Array, sd: Array) -> Array:
+        """`fold` of one item."""
         family = self.family
-        items = self.constrain(coordinates)
-        slope = items.discrimination
+        slope = family.constrain(row).discrimination
         for column in family.intercept_columns:
-            coordinates = coordinates.at[:, column].add(slope * mean)
+            row = row.at[column].add(slope * mean)
         if family.has_slope:
             bijection = family.parameters[0].bijection
-            coordinates = coordinates.at[:, 0].set(bijection.inverse(slope * sd))
-        return coordinates
+            row = row.at[0].set(bijection.inverse(slope * sd))
+        return row
+
+    def log_prior_in(
+        self, row: Float[Array, " columns"], frame: Float[Array, "2"]
+    ) -> Array:
+        """Log prior of one item's coordinates, read in a frame (see `prior_frame`).
+
+        Args:
+            row: Coordinates of the item on the scale of the standardised ability.
+            frame: Shift and log scale of the ability in which priors are stated.
+        """
+        if not self.priors:
+            return jnp.zeros((), row.dtype)
+        shift, log_scale = frame
+        scale = jnp.exp(log_scale) if self.family.has_slope else jnp.ones_like(shift)
+        return self.log_prior(self.family.constrain(self.fold_row(row, shift, scale)))
+
+    def prior_frame(
+        self,
+        coordinates: Float[Array, "items columns"],
+        first: Float[Array, "2"],
+        num_newton: int = 6,
+    ) -> Float[Array, "2"]:
+        """The shift and log scale of ability in which the items are most probable.
+
+        Priors on items must not decide where ability has mean 0 and variance 1: with
+        J items against N subjects they would outvote the subjects by J / N. Item
+        priors are therefore stated up to a shift and a scale of ability, which are
+        chosen to suit them, by Newton steps on sum_j log p(fold(x_j, shift, scale)).
+
+        Args:
+            coordinates: Coordinates of every item.
+            first: Where to start.
+            num_newton: Number of Newton steps.
+        """
+        if not self.priors:
+            return first
+        movable = jnp.asarray([1.0, float(self.family.has_slope)], first.dtype)
+
+        def total(frame):
+            rows = jax.vmap(lambda row: self.log_prior_in(row, frame))(coordinates)
+            return jnp.sum(rows) / coordinates.shape[0]
+
+        def improve(_, frame):
+            curvature = -jax.hessian(total)(frame)
+            curvature = curvature * movable * movable[:, None] + jnp.diag(1 - movable)
+            gradient = jax.grad(total)(frame) * movable
+            step, _ = positive_definite_solve(curvature, gradient)
+            trial = frame + jnp.clip(step, -0.5, 0.5)
+            return jnp.where(total(trial) >= total(frame), trial, frame)
+
+        return jax.lax.fori_loop(0, num_newton, improve, first)
 
 
 def free_mask(model: Model, num_items: int) -> Bool[Array, "items columns"]:

@@ -12,8 +12,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr
-from jax.scipy.stats import norm
+from jax.scipy.special import log_ndtr, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.base import AbstractResponseFamily
@@ -133,5 +132,5 @@ class Binary(AbstractResponseFamily):
         lower = jnp.full_like(slope, 0.1 if self.asymptotes >= 1 else 0.0)
         upper = jnp.full_like(slope, 0.95 if self.asymptotes >= 2 else 1.0)
         rate = jnp.clip((proportion - lower) / (upper - lower), 0.01, 0.99)
-        intercept = factor * norm.ppf(rate) * jnp.sqrt(1 + (slope / factor) ** 2)
+        intercept = factor * ndtri(rate) * jnp.sqrt(1 + (slope / factor) ** 2)
         return LogisticItems(slope, intercept, lower, upper)

@@ -1,0 +1,413 @@
+"""The result of a fit on the host: parameters, tables, warnings, provenance."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import ndtri
+
+from irtjax import checks
+from irtjax._types import Status
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.base import (
+    AbstractMethod,
+    Fit,
+    Parameters,
+    Problem,
+    Start,
+    estimation_scale,
+)
+from irtjax.estimators.em import EM
+from irtjax.estimators.nodes import Resolution, choose_nodes
+from irtjax.information import difficulty
+from irtjax.models.base import Model, Population
+from irtjax.models.logistic import LogisticItems
+from irtjax.ranking import rank
+from irtjax.scoring import ScoreFlag, score
+from irtjax.timing import Clock
+from irtjax.uncertainty import Covariance, item_covariance
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A discrimination or intercept beyond this, without a prior, has run away.
+RUNAWAY_SIZE = 25.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Calibration:
+    """A fitted model with its labels: what `irtjax.fit` returns and `load` restores.
+
+    Attributes:
+        model: The model.
+        parameters: Estimates: item records, population, and joint abilities if any.
+        subjects: `[subjects]` names.
+        items: `[items]` names.
+        benchmarks: `[items]` benchmark names, or None.
+        status: How the iteration ended.
+        num_steps: Steps taken.
+        trace: `[num_steps]` objective after each step.
+        residual: Distance from a stationary point; see `estimators.base.Progress`.
+        log_likelihood: In nats, without priors.
+        log_prior: Log prior density at the estimates.
+        num_parameters: Estimated item and population parameters (and abilities, for
+            joint methods).
+        num_observed: Observed responses.
+        aic: -2 log-likelihood + 2 parameters.
+        bic: -2 log-likelihood + parameters * log(subjects).
+        item_table: Items, their parameters with standard errors, and flags.
+        ability_table: Subjects, abilities with intervals, ranks, and flags.
+        warnings: What the numbers must be read with, each a sentence.
+        notes: What reading the data did.
+        options: The options of the fit.
+        versions: Versions of the packages that made it.
+        data_hash: Hash of the data.
+        timings: Seconds by phase; "compile" apart from the rest.
+        resolution: How the quadrature nodes compare with the posteriors.
+        level: Level of the intervals.
+        item_covariance: `[items, columns, columns]` covariance of the items'
+            unconstrained coordinates, or None.
+    """
+
+    model: Model
+    parameters: Parameters
+    subjects: np.ndarray
+    items: np.ndarray
+    benchmarks: np.ndarray | None
+    status: Status
+    num_steps: int
+    trace: np.ndarray
+    residual: float
+    log_likelihood: float
+    log_prior: float
+    num_parameters: int
+    num_observed: int
+    aic: float
+    bic: float
+    item_table: pa.Table
+    ability_table: pa.Table
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    options: dict[str, Any]
+    versions: dict[str, str]
+    data_hash: str
+    timings: dict[str, float]
+    resolution: Resolution | None
+    level: float
+    item_covariance: np.ndarray | None = None
+
+
+def build(
+    table: ResponseTable,
+    problem: Problem,
+    result: Fit,
+    *,
+    estimator: AbstractMethod,
+    resolved: Resolution | None,
+    options: dict[str, Any],
+    clock: Clock,
+    key: jax.Array,
+    subjects: np.ndarray,
+    data_hash: str,
+) -> Calibration:
+    """Assembles a calibration from a fit: errors, scores, ranks, flags, tables.
+
+    Args:
+        table: The data in the order of the fit.
+        problem: What was fitted.
+        result: The fit.
+        estimator: The method that made it.
+        resolved: How its nodes compare with the posteriors.
+        options: Options to record; "level", "standard_errors" and "item_uncertainty"
+            are used.
+        clock: Times the phases.
+        key: Random key of the rank intervals.
+        subjects: Subjects in the user's order (marginal methods may sort them).
+        data_hash: Hash of the data in the user's order.
+    """
+    model, estimates = problem.model, result.parameters
+    level, joint = options["level"], estimates.theta is not None
+    coordinates = model.unconstrain(estimates.items)
+    population = estimation_scale(
+        problem, Start(estimates.items, None, estimates.population)
+    )
+    nodes = result.state.nodes if isinstance(estimator, EM) else None
+    if nodes is None:
+        chosen = choose_nodes(
+            model, estimates.items, estimates.population, problem.data
+        )
+        nodes = jnp.asarray(chosen, coordinates.dtype)
+    covariance = None
+    warnings: list[str] = []
+    clock.report("standard errors", 0, math.nan, math.nan)
+    with clock.phase("standard_errors"):
+        if options["standard_errors"] != "none":
+            covariance = item_covariance(
+                problem,
+                coordinates,
+                population,
+                nodes,
+                kind=options["standard_errors"],
+            )
+            if not bool(covariance.definite):
+                warnings.append(
+                    "the information matrix is not positive definite: some item"
+                    " parameters are not identified here, so no item standard errors"
+                    " are given; use priors, or a simpler model"
+                )
+                covariance = None
+    clock.report("scores", 0, math.nan, math.nan)
+    with clock.phase("scores"):
+        ability, error, ability_flags = _abilities(
+            problem, result, nodes, covariance if options["item_uncertainty"] else None
+        )
+    with clock.phase("tables"):
+        top = model.family.num_categories - 1
+        found = [
+            checks.margins(table.values, table.observed, table.trials, top, axis)
+            for axis in (0, 1)
+        ]
+        separated = np.zeros(table.num_items, bool)
+        if top == 1 and table.trials is None:
+            separated = checks.separated_items(table.values, table.observed, ability)
+        slope, intercept = (
+            np.asarray(getattr(estimates.items, name), float)
+            for name in ("discrimination", model.family.intercept_name)
+        )
+        extreme = np.abs(intercept).reshape(len(slope), -1).max(axis=1)
+        runaway = np.maximum(np.abs(slope), extreme) > RUNAWAY_SIZE
+        item_flags = checks.item_flags(model, found[0], slope, separated, runaway)
+        subject_flags = [
+            "; ".join(flags + extra)
+            for flags, extra in zip(
+                checks.no_variation_flags(found[1]), ability_flags, strict=True
+            )
+        ]
+        warnings = [
+            *([resolved.warning()] if resolved and resolved.warning() else []),
+            *warnings,
+            *checks.fit_warnings(
+                model,
+                status=Status(int(result.status)),
+                residual=float(result.residual),
+                num_subjects=table.num_subjects,
+                components=checks.num_components(table.observed),
+                flags=item_flags,
+                subject_flags=subject_flags,
+                joint=joint,
+            ),
+        ]
+        item_table = _item_table(
+            table, problem, estimates, coordinates, covariance, found[0], item_flags
+        )
+        ability_table = _ability_table(
+            table, ability, error, found[1], subject_flags, level, key
+        )
+    # In double precision on the host: a float32 sum of millions of nats is coarse.
+    terms = np.asarray(result.subject_log_lik, np.float64)
+    log_likelihood = float(terms.sum())
+    num_parameters = int(np.asarray(problem.free).sum())
+    num_parameters += 2 * problem.anchored + (not model.family.has_slope)
+    num_parameters += table.num_subjects * joint
+    benchmarks = table.item_facets.get("benchmark")
+    return Calibration(
+        model=model,
+        parameters=jax.tree.map(np.asarray, estimates),
+        subjects=subjects,
+        items=table.items,
+        benchmarks=benchmarks,
+        status=Status(int(result.status)),
+        num_steps=int(result.num_steps),
+        trace=np.asarray(result.trace)[: int(result.num_steps)],
+        residual=float(result.residual),
+        log_likelihood=log_likelihood,
+        log_prior=float(_log_prior(problem, coordinates, population)),
+        num_parameters=num_parameters,
+        num_observed=table.num_observed,
+        aic=-2 * log_likelihood + 2 * num_parameters,
+        bic=-2 * log_likelihood + num_parameters * math.log(table.num_subjects),
+        item_table=item_table,
+        ability_table=ability_table,
+        warnings=tuple(warnings),
+        notes=table.notes,
+        options=options,
+        versions=_versions(),
+        data_hash=data_hash,
+        timings=dict(clock.timings),
+        resolution=resolved,
+        level=level,
+        item_covariance=None if covariance is None else np.asarray(covariance.items),
+    )
+
+
+def _log_prior(problem: Problem, coordinates, population: Population):
+    model = problem.model
+    frame = jnp.zeros(2, coordinates.dtype)
+    if not problem.anchored:
+        frame = model.prior_frame(coordinates, frame, num_newton=30)
+    rows = jax.vmap(lambda row: model.log_prior_in(row, frame))(coordinates)
+    return jnp.sum(rows) + model.log_common_slope_prior(population.sd)
+
+
+def _abilities(problem: Problem, result: Fit, nodes, covariance: Covariance | None):
+    """Abilities, errors and flags: EAP, or the joint estimates of joint methods."""
+    estimates = result.parameters
+    how = "eap" if estimates.theta is None else "map"
+    scores = score(
+        problem.model,
+        estimates.items,
+        estimates.population,
+        problem.data,
+        method=how,
+        nodes=nodes,
+        item_covariance=None if covariance is None else covariance.items,
+    )
+    ability = scores.ability if estimates.theta is None else estimates.theta
+    unfinished = np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)
+    flags = [[ScoreFlag.UNFINISHED.explain()] if flag else [] for flag in unfinished]
+    return (
+        np.asarray(ability, np.float64),
+        np.asarray(scores.standard_error, np.float64),
+        flags,
+    )
+
+
+def _item_errors(problem, coordinates, covariance: Covariance, items):
+    """Standard errors of the natural parameters and of the difficulty.
+
+    Delta method: the Jacobian of (natural parameters, difficulty) with respect to the
+    coordinates, and for a common slope to the population's log sd, where
+    d a / d log sd = a.
+    """
+    model = problem.model
+    common = (
+        not model.family.has_slope and model.scale == "standard" and not problem.anchored
+    )
+
+    def natural(row, log_scale, reported):
+        item = model.family.constrain(row)
+        if not model.family.has_slope:
+            item = item._replace(
+                discrimination=reported.discrimination * jnp.exp(log_scale)
+            )
+        parts = {name: getattr(item, name) for name in item._fields}
+        parts["difficulty"] = difficulty(item)
+        return parts
+
+    def variance(row, block, cross, reported):
+        zero = jnp.zeros((), row.dtype)
+        slopes = jax.jacfwd(natural, argnums=(0, 1))(row, zero, reported)
+        corner = covariance.scale[1, 1] if common else jnp.zeros((), row.dtype)
+        border = cross[:, 1] if common else jnp.zeros_like(cross[:, 1])
+
+        def of(by_row, by_scale):
+            linear = by_row @ block
+            own = jnp.sum(linear * by_row, axis=-1)
+            return own + 2 * (by_row @ border) * by_scale + by_scale**2 * corner
+
+        return {name: of(slopes[name][0], slopes[name][1]) for name in slopes}
+
+    variances = jax.vmap(variance)(
+        coordinates, covariance.items, covariance.items_scale, items
+    )
+    return {k: np.sqrt(np.maximum(np.asarray(v), 0)) for k, v in variances.items()}
+
+
+def _item_table(table, problem, estimates, coordinates, covariance, found, flags):
+    """The fixed columns; a parameter that is a constant of the model has error 0."""
+    import pyarrow as pa
+
+    items = estimates.items
+    errors = {}
+    if covariance is not None:
+        errors = _item_errors(problem, coordinates, covariance, items)
+    values = {name: np.asarray(getattr(items, name)) for name in items._fields}
+    values["difficulty"] = np.asarray(difficulty(items))
+    if not isinstance(items, LogisticItems):
+        values["lower_asymptote"] = np.zeros(table.num_items)
+        values["upper_asymptote"] = np.ones(table.num_items)
+    columns: dict[str, Any] = {
+        "item": pa.array(table.items.tolist()),
+        "benchmark": pa.array(table.benchmarks.tolist()),
+    }
+    vectors: dict[str, Any] = {}
+    for name in (
+        "discrimination",
+        "intercept",
+        "difficulty",
+        "lower_asymptote",
+        "upper_asymptote",
+    ):
+        value, error = values[name], errors.get(name)
+        if error is None and covariance is not None:
+            error = np.zeros_like(value)
+        if value.ndim == 1:
+            columns[name] = _numbers(value)
+            columns[f"{name}_se"] = _numbers(error, len(value))
+        else:
+            # The mean threshold stands for the item; each one follows further on.
+            columns[name] = _numbers(value.mean(axis=1))
+            columns[f"{name}_se"] = _numbers(None, len(value))
+            for k in range(value.shape[1]):
+                vectors[f"{name}_{k + 1}"] = _numbers(value[:, k])
+                part = None if error is None else error[:, k]
+                vectors[f"{name}_{k + 1}_se"] = _numbers(part, len(value))
+    columns["accuracy"] = _numbers(_mean(found))
+    columns["observed"] = pa.array(found.observed)
+    columns["flags"] = pa.array(flags)
+    return pa.table({**columns, **vectors})
+
+
+def _ability_table(table, ability, error, found, flags, level, key):
+    import pyarrow as pa
+
+    half = float(ndtri(0.5 + level / 2)) * error
+    ranking = rank(ability, error, key=key, level=level)
+    columns = {
+        "subject": pa.array(table.subjects.tolist()),
+        "ability": _numbers(ability),
+        "ability_se": _numbers(error),
+        "lower": _numbers(ability - half),
+        "upper": _numbers(ability + half),
+        "rank": pa.array(np.asarray(ranking.rank, np.int64)),
+        "rank_lower": pa.array(np.asarray(ranking.rank_lower, np.int64)),
+        "rank_upper": pa.array(np.asarray(ranking.rank_upper, np.int64)),
+        "accuracy": _numbers(_mean(found)),
+        "observed": pa.array(found.observed),
+        "flags": pa.array(flags),
+    }
+    order = np.argsort(-ability, kind="stable")
+    return pa.table(columns).take(pa.array(order))
+
+
+def _mean(found: checks.Margins) -> np.ndarray:
+    return np.where(found.observed > 0, found.total / np.maximum(found.observed, 1), np.nan)
+
+
+def _numbers(values: np.ndarray | None, size: int = 0) -> pa.Array:
+    """A float column in which what is not finite, or not known, is null."""
+    import pyarrow as pa
+
+    if values is None:
+        return pa.nulls(size, pa.float64())
+    array = np.asarray(values, np.float64)
+    return pa.array(array, mask=~np.isfinite(array))
+
+
+def _versions() -> dict[str, str]:
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("irtjax", "jax", "jaxlib", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    found["backend"] = jax.default_backend()
+    return found

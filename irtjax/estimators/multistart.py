@@ -1,0 +1,171 @@
+"""Several starts of one method, and how far apart they end."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from irtjax._types import KeyArray, Status
+from irtjax.estimators.base import AbstractMethod, Fit, Problem, Start, run
+from irtjax.estimators.start import start_values
+
+
+class Multistart(eqx.Module):
+    """What several starts found.
+
+    Attributes:
+        best: The fit with the highest objective.
+        best_index: Which start it came from.
+        objective: `[starts]`, -inf for a run without a finite objective.
+        gap: `[starts]` nats below the best.
+        status: `[starts]` codes of `Status`.
+        num_steps: `[starts]`.
+        item_spread: `[starts]` largest absolute difference of an item parameter from
+            the best fit's.
+        ability_spread: `[starts]` likewise for abilities; 0 for marginal methods.
+        agrees: `[starts]` whether the objective is as high as the best within the
+            tolerance. Where it is and a spread is large, the likelihood is flat; where
+            it is not, there are several optima.
+    """
+
+    best: Fit
+    best_index: Int[Array, ""]
+    objective: Float[Array, " starts"]
+    gap: Float[Array, " starts"]
+    status: Int[Array, " starts"]
+    num_steps: Int[Array, " starts"]
+    item_spread: Float[Array, " starts"]
+    ability_spread: Float[Array, " starts"]
+    agrees: Bool[Array, " starts"]
+
+
+def random_starts(
+    problem: Problem,
+    num: int,
+    *,
+    key: KeyArray,
+    around: Start | None = None,
+    spread: float = 0.5,
+) -> Start:
+    """The usual start and random ones around it.
+
+    Free unconstrained item coordinates and abilities get independent normal noise.
+
+    Args:
+        problem: Model, data and free mask.
+        num: Number of starts; the first is `around` itself.
+        key: Random key.
+        around: Centre; `start_values` of the data when None.
+        spread: Standard deviation of the noise.
+
+    Returns:
+        A `Start` whose arrays have a leading axis of length `num`.
+    """
+    if num < 1:
+        raise ValueError(f"num is {num}; multistart needs at least 1 start")
+    if around is None:
+        around = start_values(problem.model, problem.data)
+    coordinates = problem.model.unconstrain(around.items)
+
+    def one(index: Array) -> Start:
+        item_key, ability_key = jax.random.split(jax.random.fold_in(key, index))
+        size = jnp.where(index == 0, 0, spread).astype(coordinates.dtype)
+        noise = jax.random.normal(item_key, coordinates.shape, coordinates.dtype)
+        moved = coordinates + size * jnp.where(problem.free, noise, 0)
+        # Records pass through the coordinates only where they move: a fixed value
+        # at the very end of its range would come back slightly inside.
+        items = jax.tree.map(
+            lambda new, old: jnp.where(index == 0, old, new),
+            problem.model.constrain(moved),
+            around.items,
+        )
+        theta = around.theta
+        if theta is not None:
+            theta = theta + size * jax.random.normal(
+                ability_key, theta.shape, theta.dtype
+            )
+        return Start(items, theta, around.population)
+
+    return lax.map(one, jnp.arange(num))
+
+
+def multistart(
+    problem: Problem,
+    method: AbstractMethod,
+    starts: Start | None = None,
+    *,
+    num: int = 10,
+    key: KeyArray | None = None,
+    spread: float = 0.5,
+    tolerance: float = 1e-3,
+    max_steps: int = 500,
+) -> Multistart:
+    """Runs a method from several starts and reports how far the optima differ.
+
+    The starts run one after the other (`lax.map`): under `vmap` every run would go on
+    until the slowest has ended, and all would hold their passes over the data in
+    memory at once, while each run already uses all cores.
+
+    Args:
+        problem: Model, data and free mask.
+        method: The estimator.
+        starts: A `Start` with a leading axis of starts; None for `random_starts`.
+        num: Number of starts when `starts` is None.
+        key: Random key: required for random starts and by methods that use one.
+        spread: Noise of random starts.
+        tolerance: Nats within which two objectives count as the same (in single
+            precision a sum of ten million nats is no better than one).
+        max_steps: Step limit of each run.
+
+    Returns:
+        The best fit, and every run's objective and distance from it.
+
+    Raises:
+        ValueError: If random starts are asked for without a key.
+    """
+    start_key = run_key = None
+    if key is not None:
+        start_key, run_key = jax.random.split(key)
+    if starts is None:
+        if start_key is None:
+            raise ValueError("random starts need a key: multistart(..., key=)")
+        starts = random_starts(problem, num, key=start_key, spread=spread)
+    count = jax.tree.leaves(starts.items)[0].shape[0]
+
+    def one(numbered: tuple[Array, Start]) -> Fit:
+        index, start = numbered
+        own = None if run_key is None else jax.random.fold_in(run_key, index)
+        fit = run(problem, method, start, key=own, max_steps=max_steps)
+        return dataclasses.replace(fit, model=None)  # type: ignore[arg-type]
+
+    fits = lax.map(one, (jnp.arange(count), starts))
+    finite = jnp.isfinite(fits.objective) & (fits.status != Status.NONFINITE)
+    objective = jnp.where(finite, fits.objective, -jnp.inf)
+    best_index = jnp.argmax(objective)
+    best = jax.tree.map(lambda leaf: leaf[best_index], fits)
+    gap = objective[best_index] - objective
+    distance = lambda every, one: jnp.max(  # noqa: E731
+        jnp.abs(every - one).reshape(count, -1), axis=1
+    )
+    items = jax.tree.map(distance, fits.parameters.items, best.parameters.items)
+    item_spread = jnp.max(jnp.stack(jax.tree.leaves(items)), axis=0)
+    theta = fits.parameters.theta
+    ability_spread = (
+        jnp.zeros_like(gap) if theta is None else distance(theta, best.parameters.theta)
+    )
+    return Multistart(
+        dataclasses.replace(best, model=problem.model),
+        best_index,
+        objective,
+        gap,
+        fits.status,
+        fits.num_steps,
+        item_spread,
+        ability_spread,
+        gap <= tolerance,
+    )

@@ -1,0 +1,324 @@
+"""The friendly door: from a table of responses to calibrated items and scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax._types import KeyArray, Status
+from irtjax.anchors import Anchor, apply_anchor, read_anchor
+from irtjax.calibration import Calibration, build
+from irtjax.data.read import read
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.base import (
+    AbstractMethod,
+    Fit,
+    Problem,
+    Start,
+    begin,
+    loop_of,
+    run,
+)
+from irtjax.estimators.em import EM
+from irtjax.estimators.nodes import choose_nodes, resolution
+from irtjax.estimators.start import start_values
+from irtjax.models.base import Model
+from irtjax.models.catalogue import MODELS, Priors
+from irtjax.models.logistic import Binary
+from irtjax.timing import Clock, ProgressCallback
+
+#: Cells from which EM sorts the subjects and works on windows of nodes.
+LARGE = 2_000_000
+METHODS = ("em", "mm", "gradient")
+MAX_STEPS = {"em": 1000, "mm": 5000, "gradient": 2000}
+
+_begin_jit = eqx.filter_jit(begin)
+_run_jit = eqx.filter_jit(run)
+_start_jit = eqx.filter_jit(start_values)
+
+
+def fit(
+    data: ResponseTable | Any,
+    model: Model | str = "2pl",
+    method: AbstractMethod | str = "em",
+    *,
+    priors: Priors = "weak",
+    anchor: Anchor | None = None,
+    start: Start | str = "proportions",
+    population: str = "normal",
+    standard_errors: str = "observed",
+    item_uncertainty: bool = False,
+    level: float = 0.95,
+    key: KeyArray | None = None,
+    dtype: Any = None,
+    max_steps: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Calibration:
+    """Fits a model to responses and scores the subjects.
+
+    Args:
+        data: A `ResponseTable`, or anything `irtjax.read` takes: a path, a data frame.
+        model: A model, or the name of one: "rasch", "1pl", "2pl", "3pl", "4pl",
+            "probit1pl", "probit2pl", "graded", "partial_credit".
+        method: "em" (marginal maximum likelihood, or MAP with priors), "mm" or
+            "gradient" (joint), or a method object with its own settings.
+        priors: For a model given by name: "weak", None for plain maximum likelihood,
+            or a mapping of parameter names to priors.
+        anchor: Items with fixed parameters; the ability distribution is then
+            estimated on their scale. See `anchors.read_anchor`.
+        start: "proportions", "spectral", or start values.
+        population: For EM: "normal", or "histogram" to estimate its form.
+        standard_errors: "observed", "cross_product", "sandwich" or "none".
+        item_uncertainty: Whether ability errors include the items' uncertainty.
+        level: Level of the intervals.
+        key: Random key: for mini-batches, and for rank intervals (a fixed key is used
+            for the latter when None, so results repeat).
+        dtype: Floating type; JAX's default when None (float64 where x64 is on).
+        max_steps: Step limit.
+        progress: Called a few times a second while the fit runs.
+
+    Returns:
+        The calibration: tables, parameters, warnings and status.
+
+    Raises:
+        ValueError: For data or options that cannot give what was asked, in one line
+            naming the place and the cure.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> ability, easiness = rng.normal(size=(80, 1)), rng.normal(size=(1, 12))
+    >>> right = rng.random((80, 12)) < 1 / (1 + np.exp(-ability - easiness))
+    >>> calibration = fit(ResponseTable.from_arrays(right), "1pl")
+    >>> calibration.status.name, calibration.item_table.num_rows
+    ('CONVERGED', 12)
+    """
+    clock = Clock(progress)
+    with clock.phase("read"):
+        table = data if isinstance(data, ResponseTable) else read(data)
+    chosen = make_model(model, table, priors)
+    estimator = make_method(method, population)
+    check_data(table, chosen, level)
+    if standard_errors not in ("observed", "cross_product", "sandwich", "none"):
+        raise ValueError(
+            f"standard_errors {standard_errors!r} is none of observed, cross_product,"
+            " sandwich, none"
+        )
+    # The method's state has the dtype of the start values.
+    floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+    with clock.phase("start"):
+        ordered = table
+        if isinstance(estimator, EM) and table.values.size >= LARGE:
+            # Neighbours in ability share a window of nodes: see `expected_counts`.
+            order = np.argsort(table.subject_accuracy(), kind="stable")
+            ordered = table.select(subjects=order)
+        responses = ordered.responses(floating)
+        if isinstance(start, str):
+            first = _start_jit(chosen, responses, how=start, dtype=floating)
+        else:
+            first = start._replace(theta=None) if ordered is not table else start
+        problem, first = _problem(chosen, responses, first, ordered, anchor, floating)
+    steps = max_steps or MAX_STEPS.get(str(method), 1000)
+    with clock.phase("run"):
+        if isinstance(estimator, EM):
+            result, estimator, resolved = _fit_em(
+                problem, estimator, first, key, steps, clock
+            )
+        else:
+            result = _drive(problem, estimator, first, key, steps, clock)
+            resolved = None
+        jax.block_until_ready(result)
+    options = {
+        "model": chosen.name,
+        "method": method if isinstance(method, str) else type(method).__name__.lower(),
+        "priors": _describe_priors(chosen),
+        "anchored_items": int(np.sum(~np.asarray(problem.free).all(axis=1))),
+        "start": start if isinstance(start, str) else "given",
+        "population": population,
+        "standard_errors": standard_errors,
+        "item_uncertainty": item_uncertainty,
+        "level": level,
+        "dtype": str(floating),
+        "max_steps": steps,
+    }
+    return build(
+        ordered,
+        problem,
+        result,
+        estimator=estimator,
+        resolved=resolved,
+        options=options,
+        clock=clock,
+        key=jax.random.key(0) if key is None else key,
+        subjects=table.subjects,
+        data_hash=table.data_hash(),
+    )
+
+
+def make_model(model: Model | str, table: ResponseTable, priors: Priors) -> Model:
+    """A model by name, with as many categories as the data where it needs them."""
+    if isinstance(model, Model):
+        return model
+    if model not in MODELS:
+        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
+    if model in ("graded", "partial_credit"):
+        categories = int(table.values.max()) + 1 if table.values.size else 0
+        if table.kind not in ("binary", "ordinal"):
+            raise ValueError(f"a {model} model needs integer responses, not {table.kind}")
+        return MODELS[model](max(categories, 2), priors)
+    return MODELS[model](priors)
+
+
+def make_method(method: AbstractMethod | str, population: str) -> AbstractMethod:
+    """A method by name, with its defaults."""
+    if not isinstance(method, str):
+        return method
+    if method == "em":
+        return EM(population=population)
+    if method not in METHODS:
+        raise ValueError(f"no method {method!r}; there are {', '.join(METHODS)}")
+    if population != "normal":
+        raise ValueError(f"method {method!r} has no population to estimate; use 'em'")
+    if method == "mm":
+        from irtjax.estimators.mm import MM
+
+        return MM()
+    from irtjax.estimators.gradient import Gradient
+
+    return Gradient()
+
+
+def check_data(table: ResponseTable, model: Model, level: float) -> None:
+    """Refuses data that no model, or not this one, can be fitted to.
+
+    Raises:
+        ValueError: One line naming the place and the cure.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level {level} is not between 0 and 1")
+    where = f"{table.sources[0]}: " if table.sources else ""
+    for count, what in ((table.num_subjects, "subject"), (table.num_items, "item")):
+        if count < 2:
+            raise ValueError(
+                f"{where}{count} {what}{'s' * (count != 1)}: a fit compares at least"
+                f" two; add files, or score new subjects with a saved fit"
+            )
+    if table.num_observed == 0:
+        raise ValueError(f"{where}every response is missing: nothing can be fitted")
+    top = model.family.num_categories - 1
+    values = table.values
+    if table.trials is not None:
+        if top != 1:
+            raise ValueError(f"{where}counts of trials need a binary model")
+        bad = (values < 0) | (values > table.trials) | (values != np.rint(values))
+    else:
+        bad = (values < 0) | (values > top) | (values != np.rint(values))
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        wanted = "0 or 1" if top == 1 else f"an integer from 0 to {top}"
+        cure = (
+            "choose a 0/1 metric, or --model graded for ordered categories"
+            if top == 1
+            else "recode it to start at 0"
+        )
+        raise ValueError(
+            f"{where}subject {table.subjects[row]!r}, item {table.items[column]!r}: value"
+            f" {values[row, column]:g} is not {wanted} as a {model.name} model needs;"
+            f" {cure}"
+        )
+
+
+def _problem(model, responses, first: Start, table, anchor, floating):
+    """The problem and start, with anchors in place."""
+    first = jax.tree.map(lambda a: jnp.asarray(a, floating), first)
+    if anchor is None:
+        return Problem.create(model, responses), first
+    values = read_anchor(anchor)
+    family = model.family
+    common = None
+    if isinstance(family, Binary) and not family.has_slope:
+        # Fixed slopes for every item, and the population on the anchors' scale.
+        slopes = {v["discrimination"] for v in values.values() if "discrimination" in v}
+        if len(slopes) > 1 or (slopes not in (set(), {1.0}) and model.name == "rasch"):
+            raise ValueError(
+                f"anchors with {len(slopes)} discriminations do not suit a"
+                f" {model.name} model; use 2pl"
+            )
+        common = slopes.pop() if slopes else 1.0
+        family = dataclasses.replace(family, slopes="free")
+        priors = {k: p for k, p in model.priors.items() if k != "discrimination"}
+        model = Model(model.name, family, priors, model.scale)
+        slope = jnp.full_like(first.items.discrimination, common)
+        first = first._replace(items=first.items._replace(discrimination=slope))
+    first, free = apply_anchor(model, first, table.items, values)
+    first = jax.tree.map(lambda a: jnp.asarray(a, floating), first)
+    if common is not None:
+        free = free.at[:, 0].set(False)
+    return Problem(model, responses, free, anchored=True), first
+
+
+def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
+    """EM on nodes fit for the data, refined where the first choice proves too wide."""
+    model, data = problem.model, problem.data
+    dtype = first.items[0].dtype
+    given = method.nodes is not None
+    if dtype == jnp.float32:
+        # Rounding of a long sum leaves gradients of some thousandths of an error.
+        method = eqx.tree_at(lambda m: m.tolerance, method, max(method.tolerance, 1e-2))
+    for attempt in range(4):
+        if not given:
+            nodes = choose_nodes(model, first.items, first.population, data)
+            window = 20 * (len(nodes) // 80) if data.values.size >= LARGE else 0
+            method = dataclasses.replace(
+                method, nodes=jnp.asarray(nodes, dtype), window=window
+            )
+        result = _drive(problem, method, first, key, max_steps, clock)
+        estimates = result.parameters
+        grid = np.asarray(result.state.nodes)
+        resolved = resolution(
+            model, estimates.items, estimates.population, grid, data
+        )
+        if given or attempt == 3 or resolved.warning() is None:
+            return result, method, resolved
+        first = Start(estimates.items, None, estimates.population._replace(log_weights=None))
+    raise AssertionError("unreachable")
+
+
+def _drive(problem, method, first: Start, key, max_steps: int, clock) -> Fit:
+    """Runs a method to its end, in one call or, to report progress, in chunks."""
+    loop = _begin_jit(problem, method, first, key=key, max_steps=max_steps)
+    if clock.progress is None:
+        return _run_jit(problem, method, first, key=key, max_steps=max_steps, resume=loop)
+    chunk, done = 1, 0
+    while True:
+        began = time.perf_counter()
+        done += chunk
+        result = _run_jit(
+            problem,
+            method,
+            first,
+            key=key,
+            max_steps=max_steps,
+            resume=loop,
+            stop_after=jnp.asarray(done, jnp.int32),
+        )
+        status = int(result.status)
+        clock.report(
+            "fit", int(result.num_steps), float(result.objective), float(result.residual)
+        )
+        if status != Status.RUNNING:
+            return result
+        loop = loop_of(result)
+        done = int(result.num_steps)
+        # About a third of a second between reports.
+        rate = chunk / max(time.perf_counter() - began, 1e-3)
+        chunk = int(min(max(1, rate / 3), 4 * chunk))
+
+
+def _describe_priors(model: Model) -> dict[str, str]:
+    return {name: repr(prior) for name, prior in model.priors.items()}

@@ -1,0 +1,134 @@
+"""Ordered responses 0, 1, ..., C - 1: graded response and partial credit families.
+
+Both see ability only through eta_h = a theta + d_h, h = 1 ... C - 1, and both use
+indicators of the categories as statistics, with g_k = log P(y = k) - log P(y = 0).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.stats import norm
+from jaxtyping import Array, Float
+
+from irtjax.models.base import AbstractResponseFamily
+from irtjax.transforms import Parameter
+
+
+class GradedItems(NamedTuple):
+    """Item parameters of the ordered families.
+
+    Attributes:
+        discrimination: a, `[items]`.
+        intercept: d_1 ... d_{C-1}, `[items, C - 1]`; the thresholds are -d_h / a.
+    """
+
+    discrimination: Float[Array, "*items"]
+    intercept: Float[Array, "*items thresholds"]
+
+
+def _indicators(values: Array, categories: int) -> tuple[Array, ...]:
+    return tuple((values == k).astype(values.dtype) for k in range(1, categories))
+
+
+def _shares(means: tuple[Array, ...]) -> Float[Array, "items categories"]:
+    """Share of each category, kept away from 0, from the means of the indicators."""
+    upper = jnp.stack(means, -1)
+    all_shares = jnp.concatenate([1 - jnp.sum(upper, -1, keepdims=True), upper], -1)
+    kept = jnp.maximum(all_shares, 0.005)
+    return kept / jnp.sum(kept, -1, keepdims=True)
+
+
+class Graded(AbstractResponseFamily):
+    """Graded response: P(y >= h) = sigmoid(a theta + d_h), d_1 > ... > d_{C-1}.
+
+    Samejima (1969). Intercepts out of order have no probabilities: their
+    log-probability is NaN, and estimators refuse the step that leads there.
+
+    Attributes:
+        categories: C, the number of categories.
+
+    >>> item = GradedItems(jnp.array(1.0), jnp.array([1.0, -1.0]))
+    >>> round(float(Graded(3).expected_response(item, jnp.array(0.0))), 6)
+    1.0
+    """
+
+    Items: ClassVar[type] = GradedItems
+    categories: int = eqx.field(static=True)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination and C - 1 intercepts."""
+        size = self.categories - 1
+        return Parameter("discrimination"), Parameter("intercept", size=size)
+
+    @property
+    def num_categories(self) -> int:
+        """The number of categories."""
+        return self.categories
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """Indicators of the categories 1 ... C - 1."""
+        return _indicators(values, self.categories)
+
+    def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
+        """Log P(0) and log P(k) - log P(0), without a difference of probabilities.
+
+        sigmoid(x) - sigmoid(z) = sigmoid(x) sigmoid(-z) (1 - e^(z - x)), and z - x is
+        a difference of intercepts, which theta does not enter.
+        """
+        predictor = item.discrimination * theta + item.intercept
+        above, below = -jax.nn.softplus(-predictor), -jax.nn.softplus(predictor)
+        gaps = jnp.log(-jnp.expm1(item.intercept[1:] - item.intercept[:-1]))
+        log_probs = jnp.append(above[:-1] + below[1:] + gaps, above[-1])
+        return below[0], *(log_prob - below[0] for log_prob in log_probs)
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
+        """Intercepts that give the observed cumulative shares."""
+        cumulative = jnp.cumsum(_shares(means)[:, :0:-1], axis=-1)[:, ::-1]
+        spread = jnp.sqrt(1 + (slope / 1.702) ** 2)[:, None]
+        return GradedItems(slope, 1.702 * norm.ppf(cumulative) * spread)
+
+
+class PartialCredit(AbstractResponseFamily):
+    """Generalised partial credit: P(y) ~ exp(y a theta + d_1 + ... + d_y), normalised.
+
+    Muraki (1992); the intercepts d_h of its steps may come in any order.
+
+    Attributes:
+        categories: C, the number of categories.
+
+    >>> item = GradedItems(jnp.array(1.0), jnp.array([1.0, -1.0]))
+    >>> round(float(PartialCredit(3).expected_response(item, jnp.array(0.0))), 6)
+    1.0
+    """
+
+    Items: ClassVar[type] = GradedItems
+    categories: int = eqx.field(static=True)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination and C - 1 intercepts."""
+        size = self.categories - 1
+        return Parameter("discrimination"), Parameter("intercept", size=size)
+
+    @property
+    def num_categories(self) -> int:
+        """The number of categories."""
+        return self.categories
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """Indicators of the categories 1 ... C - 1."""
+        return _indicators(values, self.categories)
+
+    def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
+        """Log P(0), and log P(k) - log P(0) = k a theta + d_1 + ... + d_k."""
+        steps = jnp.cumsum(item.discrimination * theta + item.intercept)
+        return -jax.nn.logsumexp(jnp.append(steps, 0)), *steps
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
+        """Intercepts that give the observed shares to a subject of mean ability."""
+        return GradedItems(slope, jnp.diff(jnp.log(_shares(means)), axis=-1))

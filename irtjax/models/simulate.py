@@ -1,0 +1,189 @@
+"""Simulated items, abilities and responses of any model."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from irtjax._types import KeyArray
+from irtjax.data.responses import Responses
+from irtjax.models.base import Items, Model, Population
+from irtjax.numerics import put_block, scan_subject_blocks, take_block
+
+#: Bytes of random numbers drawn at once.
+_DRAW_BYTES = 64 * 2**20
+
+
+def simulate_abilities(
+    num_subjects: int, key: KeyArray, population: Population | None = None, dtype=None
+) -> Float[Array, " subjects"]:
+    """Abilities drawn from a normal population, N(0, 1) unless one is given.
+
+    Args:
+        num_subjects: How many.
+        key: Random key.
+        population: Its mean and standard deviation are used.
+        dtype: Floating type; that of default JAX arrays when None.
+
+    Returns:
+        `[subjects]` abilities.
+
+    >>> simulate_abilities(3, jax.random.key(0)).shape
+    (3,)
+    """
+    theta = jax.random.normal(key, (num_subjects,), dtype)
+    if population is None:
+        return theta
+    return (population.mean + population.sd * theta).astype(theta.dtype)
+
+
+def simulate_items(
+    model: Model,
+    num_items: int,
+    key: KeyArray,
+    *,
+    discrimination: tuple[float, float] = (0.5, 1.0),
+    intercept_sd: float = 0.5,
+    dtype=None,
+) -> Items:
+    """Items with a ~ U(0.5, 1) and d ~ N(0, 0.5^2), the design of the cBMM paper, A.6.
+
+    Of each other parameter: lower asymptotes are U(0.05, 0.3), upper asymptotes lie
+    U(0.85, 1) of the way from the lower asymptote to 1, and the intercepts of ordered
+    families lie evenly within +-1.5 of d, easiest first. Parameters that a family does
+    not estimate have its constants.
+
+    Args:
+        model: The model.
+        num_items: How many items.
+        key: Random key.
+        discrimination: Ends of the uniform distribution of discriminations.
+        intercept_sd: Standard deviation of the intercepts.
+        dtype: Floating type; that of default JAX arrays when None.
+
+    Returns:
+        Item records, `[items]`.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> simulate_items(two_parameter(), 4, jax.random.key(0)).intercept.shape
+    (4,)
+    """
+    ranges = {
+        "discrimination": discrimination,
+        "lower_asymptote": (0.05, 0.3),
+        "upper_asymptote": (0.85, 1.0),
+    }
+    fields = {}
+    for index, parameter in enumerate(model.family.parameters):
+        part = jax.random.fold_in(key, index)
+        if parameter.name in ranges:
+            low, high = ranges[parameter.name]
+            value = jax.random.uniform(part, (num_items,), dtype, low, high)
+        else:
+            value = intercept_sd * jax.random.normal(part, (num_items,), dtype)
+        if parameter.size:
+            offsets = jnp.linspace(1.5, -1.5, parameter.size, dtype=value.dtype)
+            value = value[:, None] + (offsets if parameter.size > 1 else 0)
+        fields[parameter.name] = value
+    return model.family.complete(fields)
+
+
+def simulate(
+    model: Model,
+    items: Items,
+    theta: Float[Array, " subjects"],
+    key: KeyArray,
+    *,
+    missing: float = 0.0,
+    observed: Bool[Array, "subjects items"] | None = None,
+    trials: int | None = None,
+) -> Responses:
+    """Random responses of given subjects to given items.
+
+    Subjects are drawn block by block, so that nothing of size subjects x items is held
+    but the int8 result. Pure: jit it with the model, `missing` and `trials` static.
+
+    Args:
+        model: The model.
+        items: Item records, `[items]`.
+        theta: Abilities.
+        key: Random key.
+        missing: Probability that a cell is missing, independently of all else.
+        observed: A mask of the cells to keep, `[subjects, items]`.
+        trials: Number of trials behind each cell, at most 127; the values are then
+            numbers right. None for single responses.
+
+    Returns:
+        Responses, with 0 in missing cells.
+
+    Raises:
+        ValueError: If `missing` is not in [0, 1), or `trials` is out of range or given
+            for a model with more than two categories.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> model, key = two_parameter(), jax.random.key(0)
+    >>> items = simulate_items(model, 4, key)
+    >>> simulate(model, items, jnp.zeros(3), key).values.dtype
+    dtype('int8')
+    """
+    if not 0 <= missing < 1:
+        raise ValueError(f"missing {missing} is not a probability below 1")
+    if trials is not None and not (1 <= trials <= 127):
+        raise ValueError(f"trials {trials} is not between 1 and 127")
+    if trials is not None and model.family.num_categories != 2:
+        raise ValueError(f"the model {model.name} has no right answers to count")
+    num_subjects = theta.shape[0]
+    num_items = jnp.asarray(items[0]).shape[0]
+    shape = (num_subjects, num_items)
+    size = _block_size(model, num_subjects, num_items, theta.dtype.itemsize)
+    value_key, missing_key = jax.random.split(key)
+    holes = missing > 0
+
+    def body(carry, start, is_new):
+        values, mask = carry
+        part = take_block(theta, start, size)
+        assert part is not None
+        cells = _draw(
+            model, items, part, jax.random.fold_in(value_key, start), trials or 1
+        )
+        if holes:
+            seen = jax.random.bernoulli(
+                jax.random.fold_in(missing_key, start), 1 - missing, cells.shape
+            )
+            mask = put_block(mask, seen, start)
+        return put_block(values, cells, start), mask
+
+    init = (jnp.zeros(shape, jnp.int8), jnp.zeros(shape, bool) if holes else None)
+    values, mask = scan_subject_blocks(body, init, num_subjects, size)
+    if observed is not None:
+        mask = observed if mask is None else mask & observed
+    if mask is not None:
+        values = jnp.where(mask, values, 0)
+    if trials is None:
+        return Responses(values, mask)
+    counts = jnp.full(shape, trials, jnp.int8)
+    return Responses(values, mask, counts if mask is None else counts * mask)
+
+
+def _block_size(model: Model, num_subjects: int, num_items: int, itemsize: int) -> int:
+    """Balanced blocks whose draws for all categories take about `_DRAW_BYTES`."""
+    row_bytes = num_items * model.family.num_categories * itemsize
+    rows = min(num_subjects, max(1, _DRAW_BYTES // max(1, row_bytes)))
+    num_blocks = -(-num_subjects // rows)
+    return -(-num_subjects // num_blocks)
+
+
+def _draw(
+    model: Model, items: Items, theta: Array, key: KeyArray, trials: int
+) -> Array:
+    """Responses of a block, or sums of several, int8 `[block, items]`."""
+    if trials == 1:
+        return model.family.sample(key, items, theta)
+
+    def add(index, total):
+        return total + model.family.sample(jax.random.fold_in(key, index), items, theta)
+
+    shape = (theta.shape[0], jnp.asarray(items[0]).shape[0])
+    return lax.fori_loop(0, trials, add, jnp.zeros(shape, jnp.int8))
