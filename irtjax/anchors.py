@@ -69,7 +69,7 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, float]]:
                 continue
             if isinstance(value, str) or not np.isfinite(value):
                 raise ValueError(
-                    f"{where}: row {row + 1}, column {name!r}: {value!r} is not a number"
+                    f"{where}: row {row + 1}, column {name!r}: {value!r} is no number"
                 )
             fixed[name] = float(value)
         result[item] = fixed

@@ -189,7 +189,7 @@ def build(
             )
         ]
         warnings = [
-            *([resolved.warning()] if resolved and resolved.warning() else []),
+            *filter(None, [resolved.warning() if resolved else None]),
             *warnings,
             *checks.fit_warnings(
                 model,
@@ -286,7 +286,9 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
     """
     model = problem.model
     common = (
-        not model.family.has_slope and model.scale == "standard" and not problem.anchored
+        not model.family.has_slope
+        and model.scale == "standard"
+        and not problem.anchored
     )
 
     def natural(row, log_scale, reported):
@@ -386,7 +388,9 @@ def _ability_table(table, ability, error, found, flags, level, key):
 
 
 def _mean(found: checks.Margins) -> np.ndarray:
-    return np.where(found.observed > 0, found.total / np.maximum(found.observed, 1), np.nan)
+    return np.where(
+        found.observed > 0, found.total / np.maximum(found.observed, 1), np.nan
+    )
 
 
 def _numbers(values: np.ndarray | None, size: int = 0) -> pa.Array:

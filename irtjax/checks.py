@@ -183,8 +183,10 @@ def fit_warnings(
         )
     needed = FEW_SUBJECTS.get(model.family.num_columns, 50)
     if num_subjects < needed:
-        basis = "item parameters rest on the priors" if model.priors else (
-            "item parameters are poorly determined"
+        basis = (
+            "item parameters rest on the priors"
+            if model.priors
+            else ("item parameters are poorly determined")
         )
         found.append(
             f"only {num_subjects} subjects for a {model.name} model (about {needed}"

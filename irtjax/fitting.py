@@ -22,6 +22,7 @@ from irtjax.estimators.base import (
     Problem,
     Start,
     begin,
+    estimation_scale,
     loop_of,
     run,
 )
@@ -169,7 +170,9 @@ def make_model(model: Model | str, table: ResponseTable, priors: Priors) -> Mode
     if model in ("graded", "partial_credit"):
         categories = int(table.values.max()) + 1 if table.values.size else 0
         if table.kind not in ("binary", "ordinal"):
-            raise ValueError(f"a {model} model needs integer responses, not {table.kind}")
+            raise ValueError(
+                f"a {model} model needs integer responses, not {table.kind}"
+            )
         return MODELS[model](max(categories, 2), priors)
     return MODELS[model](priors)
 
@@ -227,9 +230,9 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
             else "recode it to start at 0"
         )
         raise ValueError(
-            f"{where}subject {table.subjects[row]!r}, item {table.items[column]!r}: value"
-            f" {values[row, column]:g} is not {wanted} as a {model.name} model needs;"
-            f" {cure}"
+            f"{where}subject {table.subjects[row]!r}, item {table.items[column]!r}:"
+            f" value {values[row, column]:g} is not {wanted}, as a {model.name} model"
+            f" needs; {cure}"
         )
 
 
@@ -267,12 +270,13 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
     model, data = problem.model, problem.data
     dtype = first.items[0].dtype
     given = method.nodes is not None
+    population = estimation_scale(problem, first)
     if dtype == jnp.float32:
         # Rounding of a long sum leaves gradients of some thousandths of an error.
         method = eqx.tree_at(lambda m: m.tolerance, method, max(method.tolerance, 1e-2))
     for attempt in range(4):
         if not given:
-            nodes = choose_nodes(model, first.items, first.population, data)
+            nodes = choose_nodes(model, first.items, population, data)
             window = 20 * (len(nodes) // 80) if data.values.size >= LARGE else 0
             method = dataclasses.replace(
                 method, nodes=jnp.asarray(nodes, dtype), window=window
@@ -280,12 +284,12 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
         result = _drive(problem, method, first, key, max_steps, clock)
         estimates = result.parameters
         grid = np.asarray(result.state.nodes)
-        resolved = resolution(
-            model, estimates.items, estimates.population, grid, data
-        )
+        resolved = resolution(model, estimates.items, estimates.population, grid, data)
         if given or attempt == 3 or resolved.warning() is None:
             return result, method, resolved
-        first = Start(estimates.items, None, estimates.population._replace(log_weights=None))
+        first = Start(
+            estimates.items, None, estimates.population._replace(log_weights=None)
+        )
     raise AssertionError("unreachable")
 
 
@@ -293,7 +297,9 @@ def _drive(problem, method, first: Start, key, max_steps: int, clock) -> Fit:
     """Runs a method to its end, in one call or, to report progress, in chunks."""
     loop = _begin_jit(problem, method, first, key=key, max_steps=max_steps)
     if clock.progress is None:
-        return _run_jit(problem, method, first, key=key, max_steps=max_steps, resume=loop)
+        return _run_jit(
+            problem, method, first, key=key, max_steps=max_steps, resume=loop
+        )
     chunk, done = 1, 0
     while True:
         began = time.perf_counter()
@@ -309,7 +315,10 @@ def _drive(problem, method, first: Start, key, max_steps: int, clock) -> Fit:
         )
         status = int(result.status)
         clock.report(
-            "fit", int(result.num_steps), float(result.objective), float(result.residual)
+            "fit",
+            int(result.num_steps),
+            float(result.objective),
+            float(result.residual),
         )
         if status != Status.RUNNING:
             return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,10 @@ def scan_subject_blocks(
     return lax.fori_loop(0, num_blocks, step, init)
 
 
+@overload
+def take_block(array: Array, start: Array, size: int) -> Array: ...
+@overload
+def take_block(array: None, start: Array, size: int) -> None: ...
 def take_block(array: Array | None, start: Array, size: int) -> Array | None:
     """Rows `start : start + size` of an array, None of None."""
     if array is None or array.shape[0] == size:

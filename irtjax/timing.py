@@ -18,9 +18,9 @@ _spans: list[tuple[float, float]] = []
 _listening = threading.Event()
 
 
-def _record(event: str, start: float, end: float, **_: Any) -> None:
+def _record(event: str, start_time: float, end_time: float, **kwargs: Any) -> None:
     if event.startswith(_PREFIX):
-        _spans.append((start, end))
+        _spans.append((start_time, end_time))
 
 
 def _listen() -> None:

@@ -21,7 +21,7 @@ class Memory(NamedTuple):
     residuals: Float[Array, "memory size"]
     last_point: Float[Array, " size"]
     last_residual: Float[Array, " size"]
-    count: Array
+    num_seen: Array
 
 
 def empty_memory(size: int, memory: int, dtype) -> Memory:
@@ -52,8 +52,8 @@ def accelerate(
     """
     residual = image - point
     depth = memory.points.shape[0]
-    slot = (memory.count - 1) % depth
-    seen = memory.count > 0
+    slot = (memory.num_seen - 1) % depth
+    seen = memory.num_seen > 0
     add = lambda old, new: jnp.where(seen, old.at[slot].set(new), old)  # noqa: E731
     points = add(memory.points, point - memory.last_point)
     residuals = add(memory.residuals, residual - memory.last_residual)
@@ -66,7 +66,7 @@ def accelerate(
     mix = jnp.linalg.solve(gram, scaled @ (weight * residual))
     mix = jnp.where(used & jnp.isfinite(mix), mix, 0)
     proposal = image - mix @ (points + residuals)
-    return proposal, Memory(points, residuals, point, residual, memory.count + 1)
+    return proposal, Memory(points, residuals, point, residual, memory.num_seen + 1)
 
 
 def forget(memory: Memory, when: Array) -> Memory:
@@ -76,5 +76,5 @@ def forget(memory: Memory, when: Array) -> Memory:
         jnp.where(when, 0, memory.residuals),
         memory.last_point,
         memory.last_residual,
-        jnp.where(when, 0, memory.count),
+        jnp.where(when, 0, memory.num_seen),
     )

@@ -87,6 +87,15 @@ class Gradient(AbstractMethod):
         renew: Steps between evaluations of the information.
         patience: Steps without improvement after which it counts as stalled; None for
             3 with L-BFGS, whose line search then fails at rounding, and 200 otherwise.
+
+    >>> from irtjax.data.responses import Responses
+    >>> from irtjax.estimators.base import Problem, run
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> data = Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
+    >>> problem = Problem.create(two_parameter(), data)
+    >>> fit = run(problem, Gradient(), start_values(problem.model, data))
+    >>> int(fit.status)  # Status.CONVERGED
+    0
     """
 
     optimiser: optax.GradientTransformation | None = eqx.field(

@@ -73,10 +73,11 @@ def block_log_likelihood(
 def _take(model: Model, dtype, data: Responses, start: Array, size: int):
     """Float statistics and exposure of a block of subjects."""
     values = take_block(data.values, start, size)
-    assert values is not None
     statistics = tuple(s.astype(dtype) for s in model.family.statistics(values))
-    exposure = take_block(data.exposure, start, size)
-    return statistics, None if exposure is None else exposure.astype(dtype)
+    exposure = data.exposure
+    if exposure is not None:
+        exposure = take_block(exposure, start, size).astype(dtype)
+    return statistics, exposure
 
 
 def _weighted(tables: tuple[Array, ...], data: Responses) -> tuple[Array, ...]:
@@ -132,7 +133,7 @@ def expected_counts(
     num_nodes, dtype = nodes.shape[0], tables[0].dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     complete = data.exposure is None
-    windowed = centre is not None and 0 < window < num_nodes
+    centres = centre if 0 < window < num_nodes else None
     edge = jnp.finfo(dtype).eps / 16
 
     def posterior_on(first, width, statistics, exposure):
@@ -149,7 +150,7 @@ def expected_counts(
         posterior, log_marginal = found
         width = posterior.shape[1]
         index = jnp.arange(width, dtype=dtype)
-        centres = first + jnp.rint(posterior @ index).astype(jnp.int32)
+        nearest = first + jnp.rint(posterior @ index).astype(jnp.int32)
         posterior = posterior * weight[:, None]
 
         def add(total, increment):
@@ -166,7 +167,7 @@ def expected_counts(
                 for sums, statistic in zip(carry.statistics, statistics, strict=True)
             ),
             add(carry.nodes, jnp.sum(posterior, axis=0)),
-            put_block(carry.centre, centres, start),
+            put_block(carry.centre, nearest, start),
         )
 
     def body(carry: Counts, start: Array, is_new: Array) -> Counts:
@@ -179,9 +180,9 @@ def expected_counts(
             found = posterior_on(0, num_nodes, statistics, exposure)
             return add_to(carry, start, weight, 0, found, statistics, exposure)
 
-        if not windowed:
+        if centres is None:
             return on_all_nodes(carry)
-        where = take_block(centre, start, size)
+        where = take_block(centres, start, size)
         low, high = jnp.min(where), jnp.max(where)
         first = jnp.clip((low + high - window) // 2, 0, num_nodes - window)
         found = posterior_on(first, window, statistics, exposure)
@@ -274,9 +275,9 @@ def expected_derivatives(
 
     def along(function, column):
         def directional(row, node, count):
-            return jax.jvp(
-                lambda r: function(r, node, count), (row,), (unit[column],)
-            )[1]
+            return jax.jvp(lambda r: function(r, node, count), (row,), (unit[column],))[
+                1
+            ]
 
         return directional
 
@@ -296,10 +297,11 @@ def expected_derivatives(
     hessian = {pair: second[pair][0] for pair in second}
     if slope:
         intercepts = family.intercept_columns
-        gradient[0] = sum(first[k][1] for k in intercepts)
-        hessian[0, 0] = sum(second[k, h][2] for k in intercepts for h in intercepts)
+        total = lambda parts: jnp.sum(jnp.stack(list(parts)), axis=0)  # noqa: E731
+        gradient[0] = total(first[k][1] for k in intercepts)
+        hessian[0, 0] = total(second[k, h][2] for k in intercepts for h in intercepts)
         for j in range(1, columns):
-            hessian[0, j] = hessian[j, 0] = sum(second[k, j][1] for k in intercepts)
+            hessian[0, j] = hessian[j, 0] = total(second[k, j][1] for k in intercepts)
         if family.parameters[0].bijection.kind == "positive":
             natural = jnp.exp(coordinates[:, 0])
             hessian[0, 0] = hessian[0, 0] * natural**2 + gradient[0] * natural

@@ -100,6 +100,15 @@ class MM(AbstractMethod):
             what is reported. (With unit slopes it is theta that is divided by s.)
         stop: "kkt", or "relative_change" for the looser rule of the cBMM paper.
         memory: Depth of the acceleration; 0 turns it off.
+
+    >>> from irtjax.data.responses import Responses
+    >>> from irtjax.estimators.base import Problem, run
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> data = Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
+    >>> problem = Problem.create(two_parameter(), data)
+    >>> fit = run(problem, MM(), start_values(problem.model, data))
+    >>> int(fit.status)  # Status.CONVERGED
+    0
     """
 
     tolerance: float | Array | None = None
@@ -246,8 +255,7 @@ class MM(AbstractMethod):
     def _image(self, problem: Problem, point: Factors, items: Quadratic) -> Factors:
         """One MM iteration: items, abilities, then the scale of ability."""
         free = _free(problem, point.discrimination.shape[1])
-        positive = _is_positive(problem.model)
-        stacked = update_items(items, point.stacked, free, positive)
+        stacked = update_items(items, point.stacked, free, _is_positive(problem.model))
         raised = Factors(stacked[:, 1:], stacked[:, 0], point.theta)
         subjects = subject_sweep(problem.data, raised, self.temperature)
         subjects = self._with_ability_prior(subjects, raised.theta)
@@ -339,8 +347,7 @@ class MM(AbstractMethod):
             theta=(point.theta - scale.shift) / scale.scale,
         )
         population = Population(*(part[0] for part in scale.population[:2]))
-        parameters = Parameters(_record(point), population, point.theta[:, 0])
-        return parameters, state.log_lik
+        return Parameters(_record(point), population, point.theta[:, 0]), state.log_lik
 
 
 def tree_where(condition: Array, new, old):

@@ -64,11 +64,15 @@ def test_information(
 
     def at_node(node):
         information = over_items(items, node)
-        return jnp.sum(information if item_weight is None else information * item_weight)
+        return jnp.sum(
+            information if item_weight is None else information * item_weight
+        )
 
     return jax.lax.map(at_node, theta)
 
 
+# Not a test, whatever its name suggests to a test runner.
+test_information.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]
 _information_jit = jax.jit(test_information)
 
 
@@ -81,7 +85,11 @@ def _share_seen(data: Responses) -> float:
 
 
 def resolution(
-    model: Model, items: Items, population: Population, nodes: Array, data: Responses
+    model: Model,
+    items: Items,
+    population: Population,
+    nodes: Array | np.ndarray,
+    data: Responses,
 ) -> Resolution:
     """Compares standardised nodes with the narrowest posterior of any subject."""
     sd = float(population.sd)

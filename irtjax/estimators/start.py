@@ -19,7 +19,7 @@ from irtjax.numerics import block_size_for, put_block, scan_subject_blocks, take
 def row_products(
     data: Responses, on_values: Float[Array, "items m"], on_exposure: Array
 ) -> Float[Array, "subjects m"]:
-    """values @ on_values + exposure @ on_exposure, block by block."""
+    """Computes values @ on_values + exposure @ on_exposure, block by block."""
     num_subjects, num_items = data.values.shape
     dtype = on_values.dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
@@ -27,7 +27,6 @@ def row_products(
     def body(rows, start, is_new):
         values = take_block(data.values, start, size)
         exposure = take_block(data.exposure, start, size)
-        assert values is not None
         product = values.astype(dtype) @ on_values
         if exposure is None:
             product = product + jnp.sum(on_exposure, axis=0)
@@ -59,7 +58,6 @@ def column_products(
         block = take_block(data.values, start, size)
         exposure = take_block(data.exposure, start, size)
         left = take_block(vectors, start, size)
-        assert block is not None and left is not None
         left = left * is_new.astype(dtype)[:, None]
         parts = [s.astype(dtype) for s in model.family.statistics(block)]
         parts.append(block.astype(dtype))
@@ -71,7 +69,9 @@ def column_products(
         )
 
     empty = jnp.zeros((num_items, vectors.shape[1]), dtype)
-    sums = scan_subject_blocks(body, (empty,) * (num_statistics + 2), num_subjects, size)
+    sums = scan_subject_blocks(
+        body, (empty,) * (num_statistics + 2), num_subjects, size
+    )
     return sums[:-2], sums[-2], sums[-1]
 
 

@@ -135,7 +135,9 @@ class AbstractResponseFamily(eqx.Module):
             total = total + statistic * natural
         return total
 
-    def category_log_probs(self, item: Items, theta: Array) -> Float[Array, " categories"]:
+    def category_log_probs(
+        self, item: Items, theta: Array
+    ) -> Float[Array, " categories"]:
         """Log-probability of each category of one item at one ability."""
         values = jnp.arange(self.num_categories)
         base, *rest = self.natural(item, theta)
@@ -147,17 +149,29 @@ class AbstractResponseFamily(eqx.Module):
     def expected_response(self, item: Items, theta: Array) -> Array:
         """Mean response of one item at one ability (the item response function)."""
         probabilities = jnp.exp(self.category_log_probs(item, theta))
-        return probabilities @ jnp.arange(self.num_categories, dtype=probabilities.dtype)
+        return probabilities @ jnp.arange(
+            self.num_categories, dtype=probabilities.dtype
+        )
 
     def information(self, item: Items, theta: Array) -> Array:
         """Fisher information of one item about ability at one ability.
 
         I(theta) = sum_y p(y) (d log p(y) / d theta)^2, by forward differentiation.
         """
-        log_probs, slopes = jax.jvp(
-            lambda t: self.category_log_probs(item, t), (theta,), (jnp.ones_like(theta),)
-        )
-        return jnp.sum(jnp.exp(log_probs) * slopes**2)
+        # One category at a time: under vmap that is elementwise work on whole tables,
+        # several times faster than a short trailing axis of categories.
+        natural = lambda t: self.natural(item, t)  # noqa: E731
+        value, slope = jax.jvp(natural, (theta,), (jnp.ones_like(theta),))
+        categories = jnp.arange(self.num_categories)
+        kinds = [s.astype(theta.dtype) for s in self.statistics(categories)]
+        total = jnp.zeros_like(theta)
+        for y in range(self.num_categories):
+            log_prob, up = (
+                part[0] + sum(s[y] * g for s, g in zip(kinds, part[1:], strict=True))
+                for part in (value, slope)
+            )
+            total = total + jnp.exp(log_prob) * up**2
+        return total
 
     def sample(self, key: KeyArray, items: Items, theta: Array) -> Array:
         """Random responses, int8 `[subjects, items]`."""
@@ -206,7 +220,9 @@ class Model(eqx.Module):
         for parameter in self.family.parameters:
             prior = self.priors.get(parameter.name)
             if prior is not None:
-                total = total + jnp.sum(prior.log_density(getattr(item, parameter.name)))
+                total = total + jnp.sum(
+                    prior.log_density(getattr(item, parameter.name))
+                )
         return total
 
     def log_common_slope_prior(self, slope: Array) -> Array:

@@ -51,9 +51,7 @@ class LogNormal(AbstractPrior):
         inside = jnp.maximum(value, jnp.finfo(jnp.result_type(float)).tiny)
         log_value = jnp.log(inside)
         standard = (log_value - self.mean) / self.sd
-        density = (
-            -0.5 * standard**2 - log_value - jnp.log(self.sd) - _LOG_ROOT_TWO_PI
-        )
+        density = -0.5 * standard**2 - log_value - jnp.log(self.sd) - _LOG_ROOT_TWO_PI
         return jnp.where(value > 0, density, -jnp.inf)
 
 

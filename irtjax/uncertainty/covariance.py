@@ -27,19 +27,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from irtjax.data.responses import Responses
 from irtjax.estimators.base import Problem
-from irtjax.estimators.marginal import (
-    block_log_likelihood,
-    expected_counts,
-    expected_derivatives,
-)
-from irtjax.models.base import Model, Population
-from irtjax.numerics import (
-    BLOCK_BYTES,
-    normal_log_weights,
-    scan_subject_blocks,
-    take_block,
+from irtjax.models.base import Population
+from irtjax.numerics import normal_log_weights
+from irtjax.uncertainty.scores import (
+    Setting,
+    Whitening,
+    complete_information,
+    fold_blocks,
+    frame_rows_of,
+    make_setting,
 )
 
 #: Largest number of parameters, or of subjects times terms, inverted densely.
@@ -69,209 +66,6 @@ class Covariance(NamedTuple):
     definite: Array
 
 
-class _Setting(NamedTuple):
-    """Everything fixed while scores are formed block by block."""
-
-    model: Model
-    data: Responses
-    tables: tuple[Array, ...]
-    slopes: tuple[tuple[Array, ...], ...]
-    nodes: Array
-    log_weights: Array
-    standard: Array
-    scale_scores: Array
-    free: Array
-    frame: Array
-
-
-def _coordinate_tables(model: Model, coordinates, nodes) -> tuple:
-    """D g_k / d column at every node and item: [k][column] of `[nodes, items]`."""
-    family = model.family
-    columns = family.num_columns
-    unit = jnp.eye(columns, dtype=coordinates.dtype)
-
-    def along(column):
-        def cell(row, node):
-            natural = lambda r: family.natural(family.constrain(r), node)  # noqa: E731
-            return jax.jvp(natural, (row,), (unit[column],))[1]
-
-        over_items = jax.vmap(cell, in_axes=(0, None))
-        return jax.vmap(over_items, in_axes=(None, 0))(coordinates, nodes)
-
-    per_column = [along(column) for column in range(columns)]
-    return tuple(zip(*per_column, strict=True))
-
-
-def _setting(problem: Problem, coordinates, population: Population, nodes, log_weights):
-    model = problem.model
-    theta = population.mean + population.sd * nodes
-    items = model.constrain(coordinates)
-    frame = jnp.zeros(2, nodes.dtype)
-    if not problem.anchored:
-        frame = model.prior_frame(coordinates, frame, num_newton=30)
-    # Complete-data scores of the population's mean and log sd, where estimated.
-    sd = population.sd
-    estimated = jnp.asarray(
-        [problem.anchored, problem.anchored or not model.family.has_slope], nodes.dtype
-    )
-    scale_scores = jnp.stack([nodes / sd, nodes**2 - 1]) * estimated[:, None]
-    return _Setting(
-        model,
-        problem.data,
-        model.family.table(items, theta),
-        _coordinate_tables(model, coordinates, theta),
-        theta,
-        log_weights,
-        nodes,
-        scale_scores,
-        problem.free,
-        frame,
-    )
-
-
-def _orthonormal(posterior, nodes, num_terms: int) -> list[Array]:
-    """Polynomials orthonormal under each row of weights, degrees 0 to `num_terms`.
-
-    The Stieltjes three-term recurrence, for all subjects at once; `[block, nodes]`
-    each. A posterior on fewer nodes than terms leaves the higher ones at zero.
-    """
-    mean = posterior @ nodes
-    centred = nodes[None, :] - mean[:, None]
-    spread = jnp.sqrt(jnp.sum(posterior * centred**2, axis=1, keepdims=True))
-    tiny = jnp.sqrt(jnp.finfo(nodes.dtype).eps)
-    argument = centred / jnp.maximum(spread, tiny)
-    previous, current = jnp.zeros_like(argument), jnp.ones_like(argument)
-    basis, beta = [current], jnp.zeros_like(spread)
-    for _ in range(num_terms):
-        alpha = jnp.sum(posterior * argument * current**2, axis=1, keepdims=True)
-        following = (argument - alpha) * current - beta * previous
-        beta = jnp.sqrt(jnp.sum(posterior * following**2, axis=1, keepdims=True))
-        following = jnp.where(beta > tiny, following / jnp.maximum(beta, tiny), 0)
-        previous, current = current, following
-        basis.append(current)
-    return basis
-
-
-def _block_scores(setting: _Setting, start, size: int, num_terms: int):
-    """Coefficients c_im of a block of subjects, and the subjects' weights.
-
-    Returns:
-        `[terms + 1, block, items * columns + 2]` (term 0 is the subject's marginal
-        score; the last two columns are the population's mean and log sd) and
-        `[block]`.
-    """
-    model, data = setting.model, setting.data
-    log_lik, statistics, exposure = block_log_likelihood(
-        model, setting.tables, data, start, size
-    )
-    posterior = jax.nn.softmax(log_lik + setting.log_weights, axis=1)
-    terms = []
-    for basis in _orthonormal(posterior, setting.standard, num_terms):
-        moments = posterior * basis
-        base, *rest = setting.slopes
-        columns = []
-        for column, table in enumerate(base):
-            total = moments @ table
-            if exposure is not None:
-                total = total * exposure
-            for statistic, slopes in zip(statistics, rest, strict=True):
-                total = total + statistic * (moments @ slopes[column])
-            columns.append(total)
-        items = jnp.stack(columns, -1) * setting.free
-        scale = moments @ setting.scale_scores.T
-        terms.append(jnp.concatenate([items.reshape(size, -1), scale], axis=1))
-    weight = jnp.ones(size, log_lik.dtype)
-    if data.subject_weight is not None:
-        weight = take_block(data.subject_weight, start, size).astype(log_lik.dtype)
-    return jnp.stack(terms), weight
-
-
-class _Whitening(NamedTuple):
-    """Inverse Cholesky factors F^-1 of the blocks of D: items, then the population."""
-
-    items: Float[Array, "items columns columns"]
-    scale: Float[Array, "2 2"]
-
-    def rows(self, scores: Array) -> Array:
-        """Each row c of `[..., parameters]` as (F^-1 c)."""
-        columns = self.items.shape[1]
-        items = scores[..., :-2].reshape(*scores.shape[:-1], -1, columns)
-        white = jnp.einsum("jab,...jb->...ja", self.items, items)
-        scale = scores[..., -2:] @ self.scale.T
-        return jnp.concatenate([white.reshape(scores[..., :-2].shape), scale], -1)
-
-    def covariance(self, blocks: Array, scale: Array, cross: Array):
-        """Blocks of F'^-1 B F^-1 from the blocks of B."""
-        items = jnp.einsum("jba,jbc,jcd->jad", self.items, blocks, self.items)
-        both = jnp.einsum("jba,jbc,cd->jad", self.items, cross, self.scale)
-        return items, self.scale.T @ scale @ self.scale, both
-
-
-def _complete_information(setting: _Setting, problem, coordinates, population):
-    """D: `[items, columns, columns]` blocks and the `[2, 2]` block of the population."""
-    model = setting.model
-    items = model.constrain(coordinates)
-    counts = expected_counts(
-        model, items, setting.nodes, setting.log_weights, problem.data
-    )
-    derivatives = expected_derivatives(
-        model, coordinates, setting.nodes, counts, setting.frame
-    )
-    both = problem.free[:, :, None] & problem.free[:, None, :]
-    identity = jnp.eye(both.shape[1], dtype=setting.nodes.dtype)
-    blocks = jnp.where(both, derivatives.curvature, identity)
-    at, standard, sd = counts.nodes, setting.standard, population.sd
-    total, first, second = jnp.sum(at), at @ standard, at @ standard**2
-    shifted = float(problem.anchored)
-    scaled = float(problem.anchored or not model.family.has_slope)
-    cross = shifted * 2 * first / sd
-    log_prior = lambda log_sd: model.log_common_slope_prior(jnp.exp(log_sd))  # noqa: E731
-    prior = jax.grad(jax.grad(log_prior))(jnp.log(sd))
-    corner = shifted * total / sd**2 + (1 - shifted)
-    last = scaled * (2 * second - prior) + (1 - scaled)
-    return blocks, jnp.stack([jnp.stack([corner, cross]), jnp.stack([cross, last])])
-
-
-def _frame_rows(setting: _Setting, problem, coordinates, whitening):
-    """Two rows of C for the frame of the priors, which is estimated too.
-
-    Eliminating a frame v from the joint information leaves I_xx - I_xv I_vv^-1 I_vx.
-    """
-    model, frame = setting.model, setting.frame
-    size = setting.free.size + 2
-    nothing = jnp.zeros((2, size), setting.nodes.dtype)
-    if not model.priors or problem.anchored:
-        return nothing
-    movable = jnp.asarray([1.0, float(model.family.has_slope)], frame.dtype)
-
-    def row_terms(row):
-        by_frame = jax.grad(model.log_prior_in, argnums=1)
-        cross = -jax.jacfwd(by_frame, argnums=0)(row, frame)
-        return cross, -jax.jacfwd(by_frame, argnums=1)(row, frame)
-
-    cross, own = jax.vmap(row_terms)(coordinates)
-    cross = cross * movable[:, None] * setting.free[:, None, :]
-    own = jnp.sum(own, axis=0) * movable * movable[:, None] + jnp.diag(1 - movable)
-    rows = jnp.moveaxis(cross, 1, 0).reshape(2, -1)
-    rows = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(own), rows, lower=True)
-    return whitening.rows(nothing.at[:, :-2].set(rows))
-
-
-def _fold_blocks(setting, whitening, num_terms: int, body, init):
-    """Folds `body(carry, rows)` over blocks, rows `[terms + 1, block, parameters]`."""
-    num_subjects = setting.data.num_subjects
-    bytes_each = (num_terms + 1) * (setting.free.size + 2) * setting.nodes.dtype.itemsize
-    size = min(num_subjects, max(16, BLOCK_BYTES // bytes_each))
-    size = -(-num_subjects // -(-num_subjects // size))
-
-    def step(carry, start, is_new):
-        scores, weight = _block_scores(setting, start, size, num_terms)
-        root = jnp.where(is_new, jnp.sqrt(weight), 0)
-        return body(carry, whitening.rows(scores) * root[None, :, None], start)
-
-    return scan_subject_blocks(step, init, num_subjects, size)
-
-
 def _diagonal_blocks(rows: Array, num_items: int, columns: int):
     """Blocks of rows' rows: items, population, and items with population."""
     items = rows[:, :-2].reshape(-1, num_items, columns)
@@ -293,21 +87,23 @@ def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows):
         return correction + later.T @ later, outer + rows[0].T @ rows[0]
 
     zero = jnp.zeros((size, size), setting.nodes.dtype)
-    correction, outer = _fold_blocks(setting, whitening, num_terms, body, (zero, zero))
+    correction, outer = fold_blocks(setting, whitening, num_terms, body, (zero, zero))
     information = jnp.eye(size, dtype=zero.dtype) - correction
     if kind == "cross_product":
         information = outer + prior
     information = information - frame_rows.T @ frame_rows
     factor = jnp.linalg.cholesky(information)
     definite = jnp.all(jnp.isfinite(factor))
-    inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(size, dtype=zero.dtype))
+    inverse = jax.scipy.linalg.cho_solve(
+        (factor, True), jnp.eye(size, dtype=zero.dtype)
+    )
     if kind == "sandwich":
         inverse = inverse @ outer @ inverse
     return inverse, definite
 
 
 def _low_rank(setting, whitening, num_terms, exact: bool, key, frame_rows):
-    """U and R with (1 - C'C)^-1 = 1 + U'U + R: exact by Woodbury, or leading vectors."""
+    """U and R of (1 - C'C)^-1 = 1 + U'U + R: exact by Woodbury, or leading vectors."""
     num_subjects, dtype = setting.data.num_subjects, setting.nodes.dtype
     num_items, columns = setting.free.shape
     size = setting.free.size + 2
@@ -322,12 +118,13 @@ def _low_rank(setting, whitening, num_terms, exact: bool, key, frame_rows):
                 carry, jnp.where(rows[1:] == 0, old, rows[1:]), start, 1
             )
 
-        rows = _fold_blocks(setting, whitening, num_terms, keep, empty)
+        rows = fold_blocks(setting, whitening, num_terms, keep, empty)
         rows = jnp.concatenate([rows.reshape(-1, size), frame_rows])
         core = jnp.eye(rows.shape[0], dtype=dtype) - rows @ rows.T
         factor = jnp.linalg.cholesky(core)
         definite = jnp.all(jnp.isfinite(factor))
-        return jax.scipy.linalg.solve_triangular(factor, rows, lower=True), nothing, definite
+        rows = jax.scipy.linalg.solve_triangular(factor, rows, lower=True)
+        return rows, nothing, definite
 
     def product(vectors):
         def body(carry, rows, start):
@@ -344,7 +141,7 @@ def _low_rank(setting, whitening, num_terms, exact: bool, key, frame_rows):
             frame_rows.T @ (frame_rows @ vectors),
             jnp.einsum("rja,rjb->jab", items, items),
         )
-        return _fold_blocks(setting, whitening, num_terms, body, init)
+        return fold_blocks(setting, whitening, num_terms, body, init)
 
     vectors = jax.random.normal(key, (size, RANK), dtype)
     for _ in range(3):
@@ -371,23 +168,24 @@ def _default_terms(num_items: int) -> int:
 
 @eqx.filter_jit
 def _covariance(problem, coordinates, population, nodes, log_weights, kind, terms, how):
-    setting = _setting(problem, coordinates, population, nodes, log_weights)
-    blocks, scale = _complete_information(setting, problem, coordinates, population)
+    setting = make_setting(problem, coordinates, population, nodes, log_weights)
+    blocks, scale = complete_information(setting, problem, coordinates, population)
     num_items, columns = problem.free.shape
     invert = lambda m: jax.scipy.linalg.solve_triangular(  # noqa: E731
         jnp.linalg.cholesky(m), jnp.eye(m.shape[0], dtype=m.dtype), lower=True
     )
-    whitening = _Whitening(jax.vmap(invert)(blocks), invert(scale))
+    whitening = Whitening(jax.vmap(invert)(blocks), invert(scale))
     definite = jnp.all(jnp.isfinite(whitening.items))
     estimated = jnp.any(setting.scale_scores != 0, axis=1)
-    frame_rows = _frame_rows(setting, problem, coordinates, whitening)
+    frame_rows = frame_rows_of(setting, problem, coordinates, whitening)
     if how == "dense":
         prior = _prior_information(setting, coordinates, whitening, estimated)
         inverse, ok = _invert_dense(setting, whitening, terms, kind, prior, frame_rows)
         index = jnp.arange(num_items)
         square = inverse[:-2, :-2].reshape(num_items, columns, num_items, columns)
         items = square[index, :, index, :]
-        parts = items, inverse[-2:, -2:], inverse[:-2, -2:].reshape(num_items, columns, 2)
+        cross = inverse[:-2, -2:].reshape(num_items, columns, 2)
+        parts = items, inverse[-2:, -2:], cross
     else:
         exact = how == "woodbury"
         rows, remainder, ok = _low_rank(
@@ -426,10 +224,10 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
         jnp.zeros((2, 2), dtype),
         jnp.zeros((num_items, columns, 2), dtype),
     )
-    return _fold_blocks(setting, whitening, 0, body, init)
+    return fold_blocks(setting, whitening, 0, body, init)
 
 
-def _prior_information(setting: _Setting, coordinates, whitening, estimated):
+def _prior_information(setting: Setting, coordinates, whitening, estimated):
     """Whitened prior curvature, with 1 for what is fixed (its scores are 0)."""
     model, free = setting.model, setting.free
     log_prior = lambda row: model.log_prior_in(row, setting.frame)  # noqa: E731
@@ -483,10 +281,10 @@ def item_covariance(
     data, size = problem.data, problem.free.size + 2
     terms = _default_terms(data.num_items) if num_terms is None else num_terms
     if how is None:
-        few_subjects = data.num_subjects * terms <= DENSE_LIMIT
-        how = "dense" if size <= DENSE_LIMIT else "woodbury" if few_subjects else "leading"
-        if how == "woodbury" and size <= data.num_subjects * terms:
-            how = "dense"
+        rows = data.num_subjects * terms
+        how = "dense" if size <= min(rows, DENSE_LIMIT) else "woodbury"
+        if how == "woodbury" and rows > DENSE_LIMIT:
+            how = "dense" if size <= DENSE_LIMIT else "leading"
     if kind == "cross_product" and how != "dense":
         raise ValueError(
             f"cross-product errors need all {size} parameters at once, at most"

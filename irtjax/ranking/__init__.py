@@ -1,0 +1,12 @@
+"""Ranks and comparisons of subjects, from scores and their standard errors.
+
+Scores are taken as normal around their estimates. Nothing here holds an array of
+subjects x subjects unless one is given or asked for: pairs are visited in blocks of
+rows. Everything runs on the host in double precision; draws are seeded by a JAX key.
+"""
+
+from irtjax.ranking.comparison import Comparison, compare
+from irtjax.ranking.pairs import Pairs, pairwise
+from irtjax.ranking.ranks import Ranking, rank
+
+__all__ = ["Comparison", "Pairs", "Ranking", "compare", "pairwise", "rank"]

@@ -1,0 +1,132 @@
+"""The comparison of two subjects."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from irtjax.data.responses import Responses
+from irtjax.ranking.pairs import checked, spread_rows, z_rows
+
+
+class Comparison(NamedTuple):
+    """Two subjects, the first less the second.
+
+    Attributes:
+        difference: Difference of abilities.
+        standard_error: Its standard error.
+        lower: Lower end of its interval.
+        upper: Upper end of its interval.
+        z: Difference over its standard error.
+        p_value: Two-sided p-value of z.
+        probability_greater: P(first > second), normal around the estimates.
+        shared: Items that both answered (None without responses, as all below).
+        right_first: Sum of the first subject's responses on the shared items.
+        right_second: Sum of the second's.
+        only_first: Shared items on which the first did better.
+        only_second: Shared items on which the second did better.
+        sign_p_value: Exact two-sided sign test of those two counts (McNemar's test
+            for right or wrong responses): a comparison that no model enters.
+    """
+
+    difference: float
+    standard_error: float
+    lower: float
+    upper: float
+    z: float
+    p_value: float
+    probability_greater: float
+    shared: int | None = None
+    right_first: float | None = None
+    right_second: float | None = None
+    only_first: int | None = None
+    only_second: int | None = None
+    sign_p_value: float | None = None
+
+
+def compare(
+    ability: Float[Array, " subjects"] | np.ndarray,
+    standard_error: Float[Array, " subjects"] | np.ndarray,
+    first: int,
+    second: int,
+    *,
+    covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
+    level: float = 0.95,
+    data: Responses | None = None,
+) -> Comparison:
+    """Compares two subjects: difference, standard error, z, p, P(first > second).
+
+    Args:
+        ability: Scores.
+        standard_error: Their standard errors.
+        first: Index of one subject.
+        second: Index of the other.
+        covariance: Covariance of the scores, when they share error.
+        level: Level of the interval.
+        data: Adds the numbers right on the items that both answered, and an exact
+            sign test of them.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        ValueError: If the indices are the same or out of range, or as for `rank`.
+
+    >>> c = compare(np.array([1.0, 0.0]), np.array([0.3, 0.4]), 0, 1)
+    >>> round(c.z, 3), round(c.probability_greater, 3)
+    (2.0, 0.977)
+    """
+    from scipy.special import ndtr, ndtri
+
+    theta, error, cov = checked(ability, standard_error, covariance, level)
+    for index in (first, second):
+        if not 0 <= index < theta.size:
+            raise ValueError(f"subject {index} is not one of 0 to {theta.size - 1}")
+    if first == second:
+        raise ValueError(f"subject {first} cannot be compared with itself")
+    difference = float(theta[first] - theta[second])
+    rows = np.array([first]), np.array([second])
+    spread = float(spread_rows(error, cov, *rows)[0, 0])
+    z = float(z_rows(theta, error, cov, *rows)[0, 0])
+    half = float(ndtri(0.5 + level / 2)) * spread
+    result = Comparison(
+        difference,
+        spread,
+        difference - half,
+        difference + half,
+        z,
+        float(2 * ndtr(-abs(z))),
+        float(ndtr(z)),
+    )
+    return result if data is None else _with_counts(result, data, first, second)
+
+
+def _with_counts(
+    result: Comparison, data: Responses, first: int, second: int
+) -> Comparison:
+    """Adds what the responses to shared items say by themselves."""
+    from scipy.stats import binomtest
+
+    index = np.array([first, second])
+    values = np.asarray(data.values[index], np.float64)
+    if data.exposure is None:
+        seen = np.ones(values.shape)
+    else:
+        seen = np.asarray(data.exposure[index], np.float64)
+    shared = (seen > 0).all(axis=0)
+    values, seen = values[:, shared], seen[:, shared]
+    rate = values / seen
+    ahead = int(np.sum(rate[0] > rate[1]))
+    behind = int(np.sum(rate[0] < rate[1]))
+    unequal = ahead + behind
+    p_value = float(binomtest(ahead, unequal).pvalue) if unequal else 1.0
+    return result._replace(
+        shared=int(shared.sum()),
+        right_first=float(values[0].sum()),
+        right_second=float(values[1].sum()),
+        only_first=ahead,
+        only_second=behind,
+        sign_p_value=p_value,
+    )

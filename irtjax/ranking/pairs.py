@@ -1,0 +1,185 @@
+"""Tests of all pairs of subjects, and the groups that they leave together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+#: Pairs in one block.
+BLOCK = 4_000_000
+
+
+class Pairs(NamedTuple):
+    """All pairwise z-tests, each `[subjects, subjects]`.
+
+    Attributes:
+        difference: Ability of the row less that of the column.
+        z: Difference over its standard error; 0 on the diagonal.
+        p_value: Two-sided p-value.
+        p_adjusted: Benjamini-Hochberg adjusted p-value over all pairs.
+        different: Whether p_adjusted is at most 1 - level.
+    """
+
+    difference: Float[np.ndarray, "subjects subjects"]
+    z: Float[np.ndarray, "subjects subjects"]
+    p_value: Float[np.ndarray, "subjects subjects"]
+    p_adjusted: Float[np.ndarray, "subjects subjects"]
+    different: Bool[np.ndarray, "subjects subjects"]
+
+
+def pairwise(
+    ability: Float[Array, " subjects"] | np.ndarray,
+    standard_error: Float[Array, " subjects"] | np.ndarray,
+    *,
+    covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
+    level: float = 0.95,
+) -> Pairs:
+    """All pairwise z-tests as matrices, for a few thousand subjects at most.
+
+    Args:
+        ability: Scores.
+        standard_error: Their standard errors.
+        covariance: Covariance of the scores, when they share error.
+        level: 1 - the false discovery rate.
+
+    Returns:
+        The tests; `rank` uses the same ones without the matrices.
+
+    Raises:
+        ValueError: As for `rank`.
+
+    >>> pairwise(np.array([0.0, 3.0]), np.ones(2)).z.round(3).tolist()
+    [[0.0, -2.121], [2.121, 0.0]]
+    """
+    from scipy.special import ndtr
+
+    theta, error, cov = checked(ability, standard_error, covariance, level)
+    rows = np.arange(theta.size)
+    z = z_rows(theta, error, cov, rows, rows)
+    p_value = 2 * ndtr(-np.abs(z))
+    upper = np.triu_indices(theta.size, 1)
+    flat = p_value[upper]
+    order = np.argsort(flat)
+    scaled = flat[order] * flat.size / np.arange(1, flat.size + 1)
+    adjusted = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1)
+    p_adjusted = np.ones_like(p_value)
+    back = np.empty_like(adjusted)
+    back[order] = adjusted
+    p_adjusted[upper] = back
+    p_adjusted.T[upper] = back
+    difference = theta[:, None] - theta[None, :]
+    different = p_adjusted <= 1 - level
+    return Pairs(difference, z, p_value, p_adjusted, different)
+
+
+def checked(
+    ability, standard_error, covariance, level
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Abilities, standard errors and covariance as float64, or a ValueError."""
+    theta = np.asarray(ability, np.float64)
+    error = np.asarray(standard_error, np.float64)
+    if theta.ndim != 1 or theta.size == 0:
+        raise ValueError(f"abilities have shape {theta.shape}, not [subjects]")
+    if error.shape != theta.shape:
+        raise ValueError(
+            f"there are {theta.size} abilities but standard errors of shape"
+            f" {error.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(theta) & np.isfinite(error) & (error >= 0)))
+    if bad.size:
+        row = int(bad[0])
+        raise ValueError(
+            f"subject {row} has ability {theta[row]} and standard error {error[row]};"
+            " leave out subjects without a finite score before ranking"
+        )
+    if not 0 < level < 1:
+        raise ValueError(f"level {level} is not between 0 and 1")
+    if covariance is None:
+        return theta, error, None
+    cov = np.asarray(covariance, np.float64)
+    if cov.shape != (theta.size, theta.size) or not np.isfinite(cov).all():
+        raise ValueError(
+            f"the covariance must be finite and [{theta.size}, {theta.size}]; its"
+            f" shape is {cov.shape}"
+        )
+    return theta, np.sqrt(np.maximum(np.diagonal(cov), 0)), cov
+
+
+def spread_rows(error, cov, rows, columns) -> np.ndarray:
+    """Standard errors of differences, `[rows, columns]`."""
+    variance = error[rows, None] ** 2 + error[None, columns] ** 2
+    if cov is not None:
+        variance = variance - 2 * cov[np.ix_(rows, columns)]
+    return np.sqrt(np.maximum(variance, 0))
+
+
+def z_rows(theta, error, cov, rows, columns) -> np.ndarray:
+    """Each z; without any error, 0 for ties and a large number otherwise."""
+    difference = theta[rows, None] - theta[None, columns]
+    spread = spread_rows(error, cov, rows, columns)
+    # 1e-300 keeps the quotient of representable numbers finite after the clip.
+    with np.errstate(over="ignore"):
+        z = difference / np.maximum(spread, 1e-300)
+    return np.clip(z, -1e6, 1e6)
+
+
+def _upper_blocks(size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of rows with the columns at or after them."""
+    start = 0
+    while start < size:
+        stop = min(size, start + max(1, BLOCK // (size - start)))
+        yield np.arange(start, stop), np.arange(start, size)
+        start = stop
+
+
+def benjamini_hochberg(theta, error, cov, rate) -> tuple[float, int]:
+    """Smallest significant |z| over all pairs, and how many pairs reach it.
+
+    The step-up rule's threshold is the largest t with t = rate k(t) / pairs, k(t) the
+    number of p-values at most t. Iterating t <- rate k(t) / pairs from t = rate falls
+    to exactly that t, and needs only counts.
+    """
+    from scipy.special import ndtri
+
+    size = theta.size
+    pairs = size * (size - 1) // 2
+    if pairs == 0:
+        return float("nan"), 0
+    count, critical = pairs, 0.0
+    while count:
+        critical = -float(ndtri(rate * count / pairs / 2))
+        new = 0
+        for rows, columns in _upper_blocks(size):
+            z = np.abs(z_rows(theta, error, cov, rows, columns))
+            new += int(np.sum((z >= critical) & (columns[None, :] > rows[:, None])))
+        if new == count:
+            return critical, count
+        count = new
+    return float("nan"), 0
+
+
+def groups_of(theta, error, cov, order, critical):
+    """Longest runs in order of ability without a significant pair."""
+    size = theta.size
+    reach = np.full(size, size - 1)
+    if not np.isnan(critical):
+        for rows, columns in _upper_blocks(size):
+            z = np.abs(z_rows(theta, error, cov, order[rows], order[columns]))
+            hit = (z >= critical) & (columns[None, :] > rows[:, None])
+            found = hit.any(axis=1)
+            reach[rows[found]] = columns[hit.argmax(axis=1)[found]] - 1
+    # A run from place i ends before the first place that differs from any member.
+    reach = np.minimum.accumulate(reach[::-1])[::-1]
+    begins = np.flatnonzero(np.diff(reach, prepend=-1) > 0)
+    ends = reach[begins]
+    places = np.arange(size)
+    first, last = np.empty(size, np.int64), np.empty(size, np.int64)
+    first[order] = np.searchsorted(ends, places)
+    last[order] = np.searchsorted(begins, places, side="right") - 1
+    groups = tuple(
+        order[begin : end + 1] for begin, end in zip(begins, ends, strict=True)
+    )
+    return first, last, groups

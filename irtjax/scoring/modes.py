@@ -1,0 +1,122 @@
+"""MAP, ML and WLE scores: a safeguarded Newton search from the best grid point."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from irtjax.scoring.block import Block, Task
+from irtjax.scoring.item_error import added_variance, coordinate_slopes
+from irtjax.scoring.result import ScoreFlag
+from irtjax.scoring.warm import warm_ratio, warm_table
+
+#: More steps than bisection alone needs from a grid interval in double precision.
+MOST_STEPS = 40
+
+
+def _estimating_function(task: Task, block: Block):
+    """The function of ability whose root each subject's score is."""
+    family = task.model.family
+
+    def log_lik(theta):
+        return jnp.sum(block.total(family.table(task.items, theta)), axis=1)
+
+    def slope(theta):
+        value = jax.jvp(log_lik, (theta,), (jnp.ones_like(theta),))[1]
+        if task.method == "map":
+            value = value - (theta - task.mean) / task.sd**2
+        if task.method == "wle":
+            information, skew = (
+                jnp.sum(block.expose(table), axis=1)
+                for table in warm_table(task, theta)
+            )
+            value = value + warm_ratio(information, skew)
+        return value
+
+    return slope
+
+
+class _Search(NamedTuple):
+    """A bracketed Newton search, one per subject."""
+
+    theta: Array
+    low: Array
+    high: Array
+    curvature: Array
+    pinned: Array
+    done: Array
+    num_steps: Array
+
+
+def mode_scores(
+    task: Task, block: Block, grid: Array, objective: Array
+) -> tuple[Array, Array, Array]:
+    """Scores that maximise, and their variances, begun at the best grid point."""
+    search = _newton(_estimating_function(task, block), grid, objective)
+    theta = search.theta
+    over_items = jax.vmap(task.model.family.information, in_axes=(0, None))
+    information = jax.vmap(over_items, in_axes=(None, 0))(task.items, theta)
+    expected = jnp.sum(block.expose(information), axis=1)
+    if task.method == "map":
+        expected = expected + 1 / task.sd**2
+    observed = search.curvature
+    usable = (observed > 0) & (task.method != "wle") & ~search.pinned
+    precision = jnp.where(usable, observed, expected)
+    widest = (grid[-1] - grid[0]) ** 2
+    variance = 1 / jnp.maximum(precision, 1 / widest)
+    if task.item_covariance is not None:
+
+        def sensitivity(direction):
+            slope = lambda t: coordinate_slopes(task, t, direction)  # noqa: E731
+            mixed = jax.jvp(slope, (theta,), (jnp.ones_like(theta),))[1]
+            return block.total(mixed) * variance[:, None]
+
+        added = jnp.where(search.pinned, 0, added_variance(task, sensitivity))
+        variance = jnp.minimum(variance + added, widest)
+    flag = jnp.where(search.pinned, int(ScoreFlag.AT_BOUND), 0)
+    return theta, variance, flag | jnp.where(search.done, 0, int(ScoreFlag.UNFINISHED))
+
+
+def _newton(function, grid: Array, objective: Array) -> _Search:
+    """Roots of `function` near the grid points where `objective` is highest."""
+    dtype = grid.dtype
+    eps = jnp.finfo(dtype).eps
+    top = jnp.max(objective, axis=1)
+    # Where a likelihood is flat up to rounding towards an end, there is no finite
+    # estimate: prefer the end to an arbitrary point of the plateau.
+    slack = 32 * eps * jnp.maximum(jnp.abs(top), 1)
+    width = grid[-1] - grid[0]
+    index = jnp.argmax(objective, axis=1)
+    last = grid.shape[0] - 1
+    index = jnp.where(objective[:, last] >= top - slack, last, index)
+    index = jnp.where(objective[:, 0] >= top - slack, 0, index)
+    theta = grid[index]
+    low, high = grid[jnp.maximum(index - 2, 0)], grid[jnp.minimum(index + 2, last)]
+    tolerance = eps ** (2 / 3)
+
+    def body(search: _Search) -> _Search:
+        theta = search.theta
+        value, slope = jax.jvp(function, (theta,), (jnp.ones_like(theta),))
+        level = jnp.abs(value) * width <= slack
+        outward = ((theta <= grid[0]) & ((value <= 0) | level)) | (
+            (theta >= grid[-1]) & ((value >= 0) | level)
+        )
+        pinned = search.pinned | outward
+        low = jnp.where(value > 0, theta, search.low)
+        high = jnp.where(value < 0, theta, search.high)
+        newton = theta - value / jnp.where(slope < 0, slope, -1)
+        trusted = (slope < 0) & (newton >= low) & (newton <= high)
+        new = jnp.where(trusted, newton, (low + high) / 2)
+        new = jnp.where(pinned | search.done | (value == 0), theta, new)
+        done = search.done | (jnp.abs(new - theta) <= tolerance)
+        return _Search(new, low, high, -slope, pinned, done, search.num_steps + 1)
+
+    never = jnp.zeros(theta.shape, bool)
+    init = _Search(theta, low, high, theta, never, never, jnp.zeros((), jnp.int32))
+    return lax.while_loop(
+        lambda s: ~jnp.all(s.done) & (s.num_steps < MOST_STEPS), body, init
+    )

@@ -1,0 +1,133 @@
+"""Marginal maximum likelihood on classic data sets against published values.
+
+LSAT7 (Bock and Lieberman 1970) with R's mirt as reference; verbal aggression (De Boeck
+and Wilson 2004) and Science (Euro-Barometer) with an independent EM program's. All of
+the references use 61 nodes on [-6, 6].
+"""
+
+import json
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from irtjax._types import Status
+from irtjax.data.responses import Responses
+from irtjax.estimators.base import Problem, run
+from irtjax.estimators.em import EM
+from irtjax.estimators.start import start_values
+from irtjax.models.catalogue import (
+    graded,
+    one_parameter,
+    rasch,
+    three_parameter,
+    two_parameter,
+)
+
+NODES = jnp.linspace(-6, 6, 61)
+run_jit = eqx.filter_jit(run)
+
+
+def fitted(model, values, max_steps=500):
+    data = Responses(jnp.asarray(values, jnp.int8))
+    start = start_values(model, data)
+    return run_jit(Problem.create(model, data), EM(NODES), start, max_steps=max_steps)
+
+
+def read(folder, name):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(folder / "classic" / f"{name}.parquet")
+    # The subjects' names are the one column that is not a number.
+    columns = [table[c].to_numpy() for c in table.column_names]
+    return np.stack([c for c in columns if c.dtype.kind in "iu"], axis=1)
+
+
+@pytest.fixture(name="reference", scope="module")
+def reference_fixture(shared_data):
+    return json.loads((shared_data / "classic" / "reference_fits.json").read_text())
+
+
+@pytest.fixture(name="mirt", scope="module")
+def mirt_fixture(shared_data):
+    text = (shared_data / "classic" / "mirt_lsat7_reference.json").read_text()
+    return json.loads(text)
+
+
+def mirt_items(mirt, name):
+    rows = [mirt[name]["coef"][f"Item.{j}"]["values"][0] for j in range(1, 6)]
+    return np.array(rows, float)
+
+
+def test_lsat7_two_parameter(shared_data, mirt):
+    fit = fitted(two_parameter(None), read(shared_data, "lsat7"))
+    assert int(fit.status) == Status.CONVERGED
+    assert float(fit.log_lik) == pytest.approx(mirt["2PL"]["logLik"], abs=1e-4)
+    expected = mirt_items(mirt, "2PL")
+    items = fit.parameters.items
+    np.testing.assert_allclose(items.discrimination, expected[:, 0], atol=5e-4)
+    np.testing.assert_allclose(items.intercept, expected[:, 1], atol=5e-4)
+
+
+def scale_of(fit):
+    """Slope times standard deviation: the same whether Rasch or 1PL carries it."""
+    parameters = fit.parameters
+    return parameters.items.discrimination * parameters.population.sd
+
+
+@pytest.mark.parametrize("make", [one_parameter, rasch])
+def test_lsat7_equal_slopes(shared_data, mirt, make):
+    fit = fitted(make(None), read(shared_data, "lsat7"))
+    assert int(fit.status) == Status.CONVERGED
+    assert float(fit.log_lik) == pytest.approx(mirt["Rasch"]["logLik"], abs=1e-4)
+    variance = mirt["Rasch"]["GroupPars"]["cov"]
+    np.testing.assert_allclose(scale_of(fit) ** 2, variance, atol=5e-4)
+    np.testing.assert_allclose(
+        fit.parameters.items.intercept, mirt_items(mirt, "Rasch")[:, 1], atol=5e-4
+    )
+
+
+def test_lsat7_three_parameter(shared_data, mirt):
+    # Four guessing parameters run towards 0 (mirt did not converge in 50,000 cycles),
+    # so the log-likelihood is compared and not the parameters on that ridge.
+    fit = fitted(three_parameter(None), read(shared_data, "lsat7"), max_steps=2000)
+    assert float(fit.log_lik) == pytest.approx(mirt["3PL"]["logLik"], abs=2e-3)
+    items = fit.parameters.items
+    expected = mirt_items(mirt, "3PL")
+    low = 1 / (1 + np.exp(-expected[:, 2]))
+    # The one guessing parameter inside the interval.
+    assert float(items.lower_asymptote[1]) == pytest.approx(low[1], abs=3e-3)
+    for leaf in items:
+        assert jnp.isfinite(leaf).all()
+
+
+@pytest.mark.parametrize("make", [one_parameter, rasch])
+def test_verbal_aggression_equal_slopes(shared_data, reference, make):
+    expected = reference["VerbAgg"]["one_pl"]
+    values = read(shared_data, "verbagg") > 0  # perhaps or yes
+    fit = fitted(make(None), values)
+    assert int(fit.status) == Status.CONVERGED
+    assert float(fit.log_lik) == pytest.approx(expected["logLik"], abs=2e-3)
+    variance = expected["var_theta_if_rasch"]
+    np.testing.assert_allclose(scale_of(fit) ** 2, variance, atol=1e-3)
+    np.testing.assert_allclose(fit.parameters.items.intercept, expected["d"], atol=3e-3)
+
+
+def test_verbal_aggression_two_parameter(shared_data, reference):
+    expected = reference["VerbAgg"]["two_pl"]
+    fit = fitted(two_parameter(None), read(shared_data, "verbagg") > 0)
+    assert int(fit.status) == Status.CONVERGED
+    assert float(fit.log_lik) == pytest.approx(expected["logLik"], abs=2e-3)
+    items = fit.parameters.items
+    np.testing.assert_allclose(items.discrimination, expected["a"], atol=3e-3)
+    np.testing.assert_allclose(items.intercept, expected["d"], atol=3e-3)
+
+
+def test_science_graded_response(shared_data, reference):
+    expected = reference["Science"]["grm"]
+    fit = fitted(graded(4, None), read(shared_data, "science") - 1)
+    assert int(fit.status) == Status.CONVERGED
+    assert float(fit.log_lik) == pytest.approx(expected["logLik"], abs=2e-3)
+    items = fit.parameters.items
+    np.testing.assert_allclose(items.discrimination, expected["a"], atol=3e-3)
+    np.testing.assert_allclose(items.intercept, expected["d"], atol=3e-3)

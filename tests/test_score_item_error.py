@@ -1,0 +1,89 @@
+"""What uncertain items add to the standard errors of scores."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from irtjax.data.responses import Responses
+from irtjax.models.catalogue import one_parameter
+from irtjax.scoring import score, score_on_nodes
+from tests.scoring_cases import ALL, BOUNDS, NODES, UNIT, logistic_items, make_data
+
+
+def perturbed(model, items, step, column, row):
+    coordinates = model.unconstrain(items).at[row, column].add(step)
+    estimated = {p.name for p in model.family.parameters}
+    kept = {n: v for n, v in items._asdict().items() if n not in estimated}
+    return model.constrain(coordinates)._replace(**kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("1pl", "eap"), ("2pl", "ml"), ("3pl", "eap"), ("3pl", "map"), ("graded", "ml")],
+)
+def test_item_uncertainty_follows_the_delta_method(name, method):
+    model = ALL[name]
+    items, data = make_data(model, "missing", num_subjects=6, num_items=5)
+    if name == "1pl":
+        items = items._replace(discrimination=jnp.full(5, 1.7))
+    columns = model.family.num_columns
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(5, columns, columns)) * 0.2
+    covariance = jnp.asarray(root @ root.transpose(0, 2, 1))
+    settings = {"method": method, "nodes": NODES}
+    plain = score(model, items, UNIT, data, **settings)
+    got = score(model, items, UNIT, data, item_covariance=covariance, **settings)
+    step = 1e-4
+    slopes = np.zeros((6, 5, columns))
+    for row, column in itertools.product(range(5), range(columns)):
+        up, down = (
+            score(
+                model,
+                perturbed(model, items, k * step, column, row),
+                UNIT,
+                data,
+                **settings,
+            )
+            for k in (1, -1)
+        )
+        slopes[:, row, column] = (up.ability - down.ability) / (2 * step)
+    added = np.einsum("sjc,jcd,sjd->s", slopes, covariance, slopes)
+    inner = np.asarray(plain.flag) == 0
+    assert inner.sum() >= 3
+    # With the observed information in the denominator the two are the same to the
+    # error of the differences, about step^2.
+    np.testing.assert_allclose(
+        (got.standard_error**2 - plain.standard_error**2)[inner],
+        added[inner],
+        rtol=1e-4,
+        atol=1e-9,
+    )
+    np.testing.assert_array_equal(got.ability, plain.ability)
+
+
+def test_item_uncertainty_matches_redrawn_items():
+    model = one_parameter()
+    items = logistic_items(1.0, np.linspace(-1.5, 1.5, 8))
+    data = Responses(jnp.array([[1, 1, 0, 1, 0, 1, 0, 0]], jnp.int8))
+    sd = 0.3
+    covariance = jnp.full((8, 1, 1), sd**2)
+    draws = 4000
+    noise = sd * jax.random.normal(jax.random.key(0), (draws, 8))
+
+    @jax.jit
+    def rescored(shift):
+        moved = items._replace(intercept=items.intercept + shift)
+        return score_on_nodes(model, moved, UNIT, data, NODES, BOUNDS, method="wle")
+
+    plain = score(model, items, UNIT, data, method="wle", nodes=NODES)
+    got = score(
+        model, items, UNIT, data, method="wle", nodes=NODES, item_covariance=covariance
+    )
+    added = float(got.standard_error[0] ** 2 - plain.standard_error[0] ** 2)
+    # A variance of 4,000 draws has relative error sqrt(2 / 4000); four of them, and
+    # 10 % for what the linear formula and the omitted term leave out.
+    spread = float(jnp.var(jax.vmap(rescored)(noise).ability))
+    assert added == pytest.approx(spread, rel=4 * np.sqrt(2 / draws) + 0.1)
