@@ -106,7 +106,7 @@ def apply_anchor(
     if not shared:
         raise ValueError(
             f"none of the {len(anchor)} anchored items is in the data; item names there"
-            f" look like {names[0]!r}"
+            f" look like {str(names[0])!r}"
         )
     fields = {
         field: np.array(getattr(start.items, field)) for field in start.items._fields
@@ -140,6 +140,8 @@ def apply_anchor(
 
 
 def _check_range(model: Model, item: str, name: str, value: float) -> None:
+    if isinstance(value, str) or not np.isfinite(value):
+        raise ValueError(f"anchor of item {item!r}: {name} {value!r} is no number")
     family = model.family
     constant = {"lower_asymptote": 0.0, "upper_asymptote": 1.0}
     estimated = {parameter.name: parameter for parameter in family.parameters}

@@ -23,10 +23,11 @@ from irtjax.estimators.base import (
     estimation_scale,
 )
 from irtjax.estimators.em import EM
+from irtjax.estimators.joint import diverging
 from irtjax.estimators.nodes import Resolution, choose_nodes
 from irtjax.information import difficulty
 from irtjax.models.base import Model, Population
-from irtjax.models.logistic import LogisticItems
+from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.ranking import rank
 from irtjax.scoring import ScoreFlag, score
 from irtjax.timing import Clock
@@ -136,8 +137,10 @@ def build(
     population = estimation_scale(
         problem, Start(estimates.items, None, estimates.population)
     )
-    nodes = result.state.nodes if isinstance(estimator, EM) else None
-    if nodes is None:
+    if isinstance(estimator, EM):
+        nodes = result.state.nodes
+        population = population._replace(log_weights=result.state.log_weights)
+    else:
         chosen = choose_nodes(
             model, estimates.items, estimates.population, problem.data
         )
@@ -164,7 +167,11 @@ def build(
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
         ability, error, ability_flags = _abilities(
-            problem, result, nodes, covariance if options["item_uncertainty"] else None
+            problem,
+            result,
+            nodes,
+            population.log_weights,
+            covariance if options["item_uncertainty"] else None,
         )
     with clock.phase("tables"):
         top = model.family.num_categories - 1
@@ -181,6 +188,13 @@ def build(
         )
         extreme = np.abs(intercept).reshape(len(slope), -1).max(axis=1)
         runaway = np.maximum(np.abs(slope), extreme) > RUNAWAY_SIZE
+        if joint and not model.priors and _is_plain_binary(model):
+            lost = diverging(model, problem.data, estimates.items, estimates.theta)
+            runaway |= np.asarray(lost.items)
+            for flags, infinite in zip(
+                ability_flags, np.asarray(lost.subjects), strict=True
+            ):
+                flags.extend([checks.RUNAWAY] * bool(infinite))
         item_flags = checks.item_flags(model, found[0], slope, separated, runaway)
         subject_flags = [
             "; ".join(flags + extra)
@@ -245,6 +259,11 @@ def build(
     )
 
 
+def _is_plain_binary(model: Model) -> bool:
+    family = model.family
+    return isinstance(family, Binary) and family.asymptotes == 0
+
+
 def _log_prior(problem: Problem, coordinates, population: Population):
     model = problem.model
     frame = jnp.zeros(2, coordinates.dtype)
@@ -254,14 +273,17 @@ def _log_prior(problem: Problem, coordinates, population: Population):
     return jnp.sum(rows) + model.log_common_slope_prior(population.sd)
 
 
-def _abilities(problem: Problem, result: Fit, nodes, covariance: Covariance | None):
+def _abilities(
+    problem: Problem, result: Fit, nodes, log_weights, covariance: Covariance | None
+):
     """Abilities, errors and flags: EAP, or the joint estimates of joint methods."""
     estimates = result.parameters
+    population = estimates.population._replace(log_weights=log_weights)
     how = "eap" if estimates.theta is None else "map"
     scores = score(
         problem.model,
         estimates.items,
-        estimates.population,
+        population,
         problem.data,
         method=how,
         nodes=nodes,
@@ -330,6 +352,9 @@ def _item_table(table, problem, estimates, coordinates, covariance, found, flags
         errors = _item_errors(problem, coordinates, covariance, items)
     values = {name: np.asarray(getattr(items, name)) for name in items._fields}
     values["difficulty"] = np.asarray(difficulty(items))
+    if "difficulty" in errors:
+        defined = np.isfinite(values["difficulty"])
+        errors["difficulty"] = np.where(defined, errors["difficulty"], np.nan)
     if not isinstance(items, LogisticItems):
         values["lower_asymptote"] = np.zeros(table.num_items)
         values["upper_asymptote"] = np.ones(table.num_items)

@@ -24,16 +24,17 @@ ALL_WRONG = "all wrong"
 NO_RESPONSES = "no responses"
 NEGATIVE = "negative discrimination"
 SEPARATED = "separated"
-RUNAWAY = "slope without bound"
+RUNAWAY = "no finite estimate"
 
 MEANING = {
-    ALL_RIGHT: "every response is right: the estimate rests on the prior",
-    ALL_WRONG: "every response is wrong: the estimate rests on the prior",
+    ALL_RIGHT: "the estimate rests on the prior, or has no finite value without one",
+    ALL_WRONG: "the estimate rests on the prior, or has no finite value without one",
     NO_RESPONSES: "nothing was observed",
     NEGATIVE: "more able subjects do worse: check the key",
     SEPARATED: "right and wrong answers do not overlap in ability: the slope is set by"
     " the prior, or has no finite maximum without one",
-    RUNAWAY: "no finite maximum-likelihood slope or intercept was found",
+    RUNAWAY: "the likelihood rises without end: the value given is where the iteration"
+    " stopped; use priors",
 }
 
 

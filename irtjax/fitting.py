@@ -27,15 +27,27 @@ from irtjax.estimators.base import (
     run,
 )
 from irtjax.estimators.em import EM
-from irtjax.estimators.nodes import choose_nodes, resolution
+from irtjax.estimators.nodes import (
+    COARSE,
+    KEPT,
+    REACH,
+    Resolution,
+    choose_nodes,
+    lattice_near,
+    resolution,
+)
 from irtjax.estimators.start import start_values
 from irtjax.models.base import Model
-from irtjax.models.catalogue import MODELS, Priors
+from irtjax.models.catalogue import MODELS, ORDERED_MODELS, Priors
 from irtjax.models.logistic import Binary
+from irtjax.numerics import equal_nodes
+from irtjax.scoring import score
 from irtjax.timing import Clock, ProgressCallback
 
 #: Cells from which EM sorts the subjects and works on windows of nodes.
 LARGE = 2_000_000
+#: Nodes each subject may take of a lattice before common nodes are cheaper.
+LATTICE_NODES = 20
 METHODS = ("em", "mm", "gradient")
 MAX_STEPS = {"em": 1000, "mm": 5000, "gradient": 2000}
 
@@ -103,7 +115,7 @@ def fit(
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
     chosen = make_model(model, table, priors)
-    estimator = make_method(method, population)
+    estimator = make_method(method, population, penalised=bool(chosen.priors))
     check_data(table, chosen, level)
     if standard_errors not in ("observed", "cross_product", "sandwich", "none"):
         raise ValueError(
@@ -165,20 +177,27 @@ def make_model(model: Model | str, table: ResponseTable, priors: Priors) -> Mode
     """A model by name, with as many categories as the data where it needs them."""
     if isinstance(model, Model):
         return model
-    if model not in MODELS:
-        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
-    if model in ("graded", "partial_credit"):
+    if model in ORDERED_MODELS:
         categories = int(table.values.max()) + 1 if table.values.size else 0
         if table.kind not in ("binary", "ordinal"):
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
-        return MODELS[model](max(categories, 2), priors)
+        return ORDERED_MODELS[model](max(categories, 2), priors)
+    if model not in MODELS:
+        names = ", ".join([*MODELS, *ORDERED_MODELS])
+        raise ValueError(f"no model {model!r}; there are {names}")
     return MODELS[model](priors)
 
 
-def make_method(method: AbstractMethod | str, population: str) -> AbstractMethod:
-    """A method by name, with its defaults."""
+def make_method(
+    method: AbstractMethod | str, population: str, *, penalised: bool = True
+) -> AbstractMethod:
+    """A method by name, with its defaults.
+
+    Joint methods penalise abilities as well as items, or neither (`penalised=False`,
+    for models without priors): plain joint maximum likelihood.
+    """
     if not isinstance(method, str):
         return method
     if method == "em":
@@ -187,13 +206,14 @@ def make_method(method: AbstractMethod | str, population: str) -> AbstractMethod
         raise ValueError(f"no method {method!r}; there are {', '.join(METHODS)}")
     if population != "normal":
         raise ValueError(f"method {method!r} has no population to estimate; use 'em'")
+    penalty = 1.0 if penalised else 0.0
     if method == "mm":
         from irtjax.estimators.mm import MM
 
-        return MM()
+        return MM(penalty=penalty)
     from irtjax.estimators.gradient import Gradient
 
-    return Gradient()
+    return Gradient(penalty=penalty)
 
 
 def check_data(table: ResponseTable, model: Model, level: float) -> None:
@@ -230,7 +250,8 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
             else "recode it to start at 0"
         )
         raise ValueError(
-            f"{where}subject {table.subjects[row]!r}, item {table.items[column]!r}:"
+            f"{where}subject {str(table.subjects[row])!r}, item"
+            f" {str(table.items[column])!r}:"
             f" value {values[row, column]:g} is not {wanted}, as a {model.name} model"
             f" needs; {cure}"
         )
@@ -253,6 +274,7 @@ def _problem(model, responses, first: Start, table, anchor, floating):
                 f" {model.name} model; use 2pl"
             )
         common = slopes.pop() if slopes else 1.0
+        values = {k: {**v, "discrimination": common} for k, v in values.items()}
         family = dataclasses.replace(family, slopes="free")
         priors = {k: p for k, p in model.priors.items() if k != "discrimination"}
         model = Model(model.name, family, priors, model.scale)
@@ -269,14 +291,17 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
     """EM on nodes fit for the data, refined where the first choice proves too wide."""
     model, data = problem.model, problem.data
     dtype = first.items[0].dtype
-    given = method.nodes is not None
-    population = estimation_scale(problem, first)
     if dtype == jnp.float32:
         # Rounding of a long sum leaves gradients of some thousandths of an error.
         method = eqx.tree_at(lambda m: m.tolerance, method, max(method.tolerance, 1e-2))
+    given = method.nodes is not None
+    population = estimation_scale(problem, first)
     for attempt in range(4):
         if not given:
             nodes = choose_nodes(model, first.items, population, data)
+            if method.population == "normal" and len(nodes) > COARSE:
+                if LATTICE_NODES * data.num_subjects < len(nodes):
+                    return _fit_lattice(problem, method, first, key, max_steps, clock)
             window = 20 * (len(nodes) // 80) if data.values.size >= LARGE else 0
             method = dataclasses.replace(
                 method, nodes=jnp.asarray(nodes, dtype), window=window
@@ -286,11 +311,44 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
         grid = np.asarray(result.state.nodes)
         resolved = resolution(model, estimates.items, estimates.population, grid, data)
         if given or attempt == 3 or resolved.warning() is None:
-            return result, method, resolved
-        first = Start(
-            estimates.items, None, estimates.population._replace(log_weights=None)
-        )
-    raise AssertionError("unreachable")
+            break
+        population = estimates.population._replace(log_weights=None)
+        first = Start(estimates.items, None, population)
+    return result, method, resolved
+
+
+def _fit_lattice(problem, method: EM, first: Start, key, max_steps, clock):
+    """EM with few subjects: coarse nodes first, then only nodes near the subjects."""
+    model, data = problem.model, problem.data
+    dtype = first.items[0].dtype
+    # Standardised abilities of N subjects lie within sqrt(N - 1).
+    reach = min(REACH, data.num_subjects**0.5 + 1)
+    nodes = equal_nodes(-reach, reach, COARSE)
+    method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype), window=0)
+    # Good enough to find the subjects; the posteriors fall between these nodes.
+    rough = dataclasses.replace(method, tolerance=max(method.tolerance, 0.03))
+    result = _drive(problem, rough, first, key, max_steps, clock)
+    for attempt in range(5):
+        items, population, _ = result.parameters
+        plain = population._replace(log_weights=None)
+        sd = float(plain.sd)
+        grid = equal_nodes(-reach, reach, COARSE // 2)
+        scores = score(model, items, plain, data, method="map", nodes=grid)
+        centres = (np.asarray(scores.ability, float) - float(plain.mean)) / sd
+        widths = np.asarray(scores.standard_error, float) / sd
+        lattice = lattice_near(centres, widths)
+        method = dataclasses.replace(method, nodes=jnp.asarray(lattice.nodes, dtype))
+        weighted = plain._replace(log_weights=jnp.asarray(lattice.log_weights, dtype))
+        first = Start(items, jnp.asarray(scores.ability), weighted)
+        result = _drive(problem, method, first, key, max_steps, clock)
+        # Settled once the subjects stay well inside the nodes kept for them.
+        at = np.asarray(lattice.nodes)[np.asarray(result.state.centre)]
+        settled = np.max(np.abs(at - centres) / widths) < KEPT / 4
+        if settled or attempt == 4:
+            smallest = float(np.min(widths)) * sd
+            found = Resolution(lattice.nodes.size, lattice.spacing * sd, smallest)
+            return result, method, found
+    raise AssertionError("the last attempt returns")
 
 
 def _drive(problem, method, first: Start, key, max_steps: int, clock) -> Fit:

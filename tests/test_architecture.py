@@ -21,8 +21,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("estimators",),
     ("information", "scoring", "uncertainty", "bootstrap", "checks", "ranking"),
     ("anchors", "timing", "calibration", "fitting", "storage"),
-    ("analysis", "adaptive"),
-    ("report", "plots"),
+    ("analysis", "adaptive", "verbs"),
+    ("report", "plots", "demo"),
     (ROOT,),
     ("cli", "__main__"),
 )

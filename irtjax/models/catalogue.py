@@ -15,13 +15,13 @@ Priors = Mapping[str, AbstractPrior] | str | None
 def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     """Weak priors by parameter name, wide enough to leave informative data alone.
 
-    Intercepts are Normal(0, 3) and signed slopes Normal(1, 2), positive and common
+    Intercepts are Normal(0, 3) and signed slopes Normal(1, 1), positive and common
     slopes log-normal(0, 1), guessing Beta(2, 8) (mean 0.2) and feasibility
     Beta(10, 1.5) (mean 0.87). They keep an item that everyone solves finite.
     """
     positive = not family.has_slope or family.parameters[0].bijection.kind == "positive"
     chosen: dict[str, AbstractPrior] = {
-        "discrimination": LogNormal(0.0, 1.0) if positive else Normal(1.0, 2.0),
+        "discrimination": LogNormal(0.0, 1.0) if positive else Normal(1.0, 1.0),
         "lower_asymptote": Beta(2.0, 8.0),
         "upper_asymptote": Beta(10.0, 1.5),
         family.intercept_name: Normal(0.0, 3.0),
@@ -148,4 +148,10 @@ MODELS: dict[str, Callable[..., Model]] = {
     "4pl": four_parameter,
     "probit1pl": probit_one_parameter,
     "probit2pl": probit_two_parameter,
+}
+
+#: Models of ordered responses by name; they are called with the number of categories.
+ORDERED_MODELS: dict[str, Callable[..., Model]] = {
+    "graded": graded,
+    "partial_credit": partial_credit,
 }

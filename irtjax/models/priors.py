@@ -10,7 +10,7 @@ from abc import abstractmethod
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.special import betaln
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 _LOG_ROOT_TWO_PI = 0.9189385332046727
@@ -48,7 +48,7 @@ class LogNormal(AbstractPrior):
 
     def log_density(self, value: Array) -> Array:
         """Log density of the natural (positive) value."""
-        inside = jnp.maximum(value, jnp.finfo(jnp.result_type(float)).tiny)
+        inside = jnp.maximum(value, jnp.finfo(value.dtype).tiny)
         log_value = jnp.log(inside)
         standard = (log_value - self.mean) / self.sd
         density = -0.5 * standard**2 - log_value - jnp.log(self.sd) - _LOG_ROOT_TWO_PI
@@ -67,8 +67,13 @@ class Beta(AbstractPrior):
         return (
             (alpha - 1) * jnp.log(value)
             + (beta - 1) * jnp.log1p(-value)
-            - betaln(jnp.asarray(alpha), jnp.asarray(beta)).astype(value.dtype)
+            - _log_beta(alpha, beta).astype(value.dtype)
         )
+
+
+def _log_beta(alpha, beta) -> Array:
+    """Log of the beta function; JAX's own is good to 7 digits only."""
+    return gammaln(alpha) + gammaln(beta) - gammaln(alpha + beta)
 
 
 class LogitNormal(AbstractPrior):

@@ -206,7 +206,11 @@ def frame_rows_of(setting: Setting, problem, coordinates, whitening):
     cross = cross * movable[:, None] * setting.free[:, None, :]
     own = jnp.sum(own, axis=0) * movable * movable[:, None] + jnp.diag(1 - movable)
     rows = jnp.moveaxis(cross, 1, 0).reshape(2, -1)
-    rows = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(own), rows, lower=True)
+    # Priors on some parameters only leave a direction of the frame flat: no row.
+    values, vectors = jnp.linalg.eigh(own)
+    steep = values > 1e4 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+    root = jnp.sqrt(jnp.where(steep, values, 1))
+    rows = jnp.where(steep, 1 / root, 0)[:, None] * (vectors.T @ rows)
     return whitening.rows(nothing.at[:, :-2].set(rows))
 
 

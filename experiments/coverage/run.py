@@ -1,0 +1,446 @@
+"""Do the estimates recover the truth, and do 95 % intervals cover it 95 % of the time?
+
+    python experiments/coverage/run.py                   # small: half a minute
+    python experiments/coverage/run.py --full --out DIR  # what docs/coverage.md shows
+
+Every replication draws new items, new subjects and new responses, fits them by EM and
+compares the intervals with what was drawn. All replications of a case run in one
+compiled program. The README beside this file says what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from irtjax._types import Status
+from irtjax.bootstrap import bootstrap, percentile_interval
+from irtjax.estimators.base import Problem, Start, estimation_scale, run
+from irtjax.estimators.em import EM
+from irtjax.estimators.nodes import choose_nodes
+from irtjax.estimators.start import start_values
+from irtjax.information import difficulty
+from irtjax.models.base import Model, Population
+from irtjax.models.catalogue import MODELS
+from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
+from irtjax.scoring import score_on_nodes
+from irtjax.uncertainty import Covariance, item_covariance
+
+LEVEL = 0.95
+Z = 1.959963984540054
+#: What the coverage of abilities and items is required to be.
+WANTED = (0.93, 0.97)
+BATCH = 8
+PARAMETERS = ("discrimination", "intercept", "difficulty", "lower_asymptote")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One design: a model, its priors and the shape of the data."""
+
+    name: str
+    model: str
+    priors: str | None
+    num_subjects: int
+    num_items: int
+    replications: int
+    #: Replications whose items also get bootstrap intervals, and draws in each.
+    bootstrapped: int = 0
+    draws: int = 200
+    #: Whether the requirement on coverage applies, or the row is for information.
+    required: bool = True
+    kinds: tuple[str, ...] = ("observed", "sandwich")
+
+    def make_model(self) -> Model:
+        return MODELS[self.model](self.priors)
+
+
+FULL = (
+    Case("2PL, ML", "2pl", None, 500, 40, 400, bootstrapped=40),
+    Case("2PL, weak priors", "2pl", "weak", 500, 40, 400),
+    Case("2PL, ML, leaderboard", "2pl", None, 100, 200, 200, bootstrapped=10),
+    Case("2PL, weak priors, leaderboard", "2pl", "weak", 100, 200, 200),
+    Case("Rasch, ML", "rasch", None, 500, 40, 400),
+    Case("Rasch, ML, leaderboard", "rasch", None, 100, 200, 200),
+    Case(
+        "3PL, weak priors", "3pl", "weak", 2000, 30, 200,
+        required=False, kinds=("observed",),
+    ),
+)  # fmt: skip
+SMALL = (
+    Case("2PL, ML", "2pl", None, 300, 12, 16, bootstrapped=2, draws=40),
+    Case("Rasch, ML", "rasch", None, 100, 30, 16),
+)
+
+
+class Truth(NamedTuple):
+    """What a replication drew."""
+
+    items: Any
+    theta: jax.Array
+
+
+class Replicate(NamedTuple):
+    """What a replication found, beside what it drew.
+
+    Attributes:
+        truth: Items and abilities drawn.
+        items: Estimated items.
+        sd: Estimated standard deviation of ability.
+        errors: By kind of standard error, by parameter, `[items]`; "sd" is that of
+            the log standard deviation of ability.
+        ability: By how it was scored, (score, standard error), `[subjects]`.
+        status: Status code of the fit.
+        num_steps: Its EM iterations.
+        definite: Whether every information matrix was positive definite.
+    """
+
+    truth: Truth
+    items: Any
+    sd: jax.Array
+    errors: dict[str, dict[str, jax.Array]]
+    ability: dict[str, tuple[jax.Array, jax.Array]]
+    status: jax.Array
+    num_steps: jax.Array
+    definite: jax.Array
+
+
+def draw(case: Case, model: Model, key):
+    """Items, abilities and responses of one replication."""
+    item_key, ability_key, response_key = jax.random.split(key, 3)
+    items = simulate_items(model, case.num_items, item_key)
+    theta = simulate_abilities(case.num_subjects, ability_key)
+    return Truth(items, theta), simulate(model, items, theta, response_key)
+
+
+def fit_nodes(case: Case, model: Model, key):
+    """Nodes for all replications of a case, chosen from one drawn test."""
+    truth, data = draw(case, model, key)
+    unit = Population(jnp.zeros(()), jnp.ones(()))
+    return jnp.asarray(choose_nodes(model, truth.items, unit, data))
+
+
+def natural_errors(model: Model, coordinates, covariance: Covariance):
+    """Standard errors of natural parameters and difficulty, by the delta method."""
+
+    def natural(row):
+        item = model.family.constrain(row)
+        return {**item._asdict(), "difficulty": difficulty(item)}
+
+    def error(row, block):
+        slopes = jax.jacfwd(natural)(row)
+        return {name: jnp.sqrt(jnp.maximum(g @ block @ g, 0)) for name, g in
+                slopes.items()}  # fmt: skip
+
+    errors = jax.vmap(error)(coordinates, covariance.items)
+    return {**errors, "sd": jnp.sqrt(covariance.scale[1, 1])}
+
+
+def replicate(case: Case, model: Model, nodes, key) -> Replicate:
+    """Draws, fits, and computes every standard error once. Pure."""
+    truth, data = draw(case, model, key)
+    problem = Problem.create(model, data)
+    fit = run(problem, EM(nodes), start_values(model, data), max_steps=500)
+    items, population, _ = fit.parameters
+    coordinates = model.unconstrain(items)
+    scale = estimation_scale(problem, Start(items, None, population))
+    covariances = {
+        kind: item_covariance(problem, coordinates, scale, nodes, kind=kind)
+        for kind in case.kinds
+    }
+    bounds = jnp.asarray([-6.0, 6.0])
+    score = partial(score_on_nodes, model, data=data, nodes=nodes, bounds=bounds,
+                    method="eap")  # fmt: skip
+    unit = Population(jnp.zeros(()), jnp.ones(()))
+    scores = {
+        "true items": score(truth.items, unit),
+        "items as known": score(items, population),
+        "item uncertainty": score(
+            items, population, item_covariance=covariances["observed"].items
+        ),
+    }
+    return Replicate(
+        truth,
+        items,
+        population.sd,
+        {k: natural_errors(model, coordinates, c) for k, c in covariances.items()},
+        {name: (s.ability, s.standard_error) for name, s in scores.items()},
+        fit.status,
+        fit.num_steps,
+        jnp.all(jnp.stack([c.definite for c in covariances.values()])),
+    )
+
+
+@eqx.filter_jit
+def replicate_all(case: Case, model: Model, nodes, keys) -> Replicate:
+    """Every replication of a case, in batches, in one program."""
+    one = partial(replicate, case, model, nodes)
+    return lax.map(one, keys, batch_size=min(BATCH, keys.shape[0]))
+
+
+def bootstrap_intervals(case: Case, model: Model, nodes, keys, found: Replicate):
+    """Percentile intervals of the first replications, `{name: (low, high)}`."""
+    low_high: dict[str, tuple[list, list]] = {}
+    remake = jax.jit(lambda key: draw(case, model, key)[1])
+    for index in range(case.bootstrapped):
+        items = jax.tree.map(lambda a: a[index], found.items)  # noqa: B023
+        problem = Problem.create(model, remake(keys[index]))
+        sample = bootstrap(
+            problem,
+            EM(nodes),
+            Start(items),
+            key=jax.random.fold_in(keys[index], 1),
+            num_replicates=case.draws,
+        ).parameters.items
+        values = {**sample._asdict(), "difficulty": difficulty(sample)}
+        low, high = percentile_interval(values, LEVEL)
+        for name in values:
+            lows, highs = low_high.setdefault(name, ([], []))
+            lows.append(np.asarray(low[name]))
+            highs.append(np.asarray(high[name]))
+    return {k: (np.stack(lo), np.stack(hi)) for k, (lo, hi) in low_high.items()}
+
+
+def spearman(first: np.ndarray, second: np.ndarray) -> float:
+    """Mean over replications (rows) of the rank correlation."""
+    ranks = [np.argsort(np.argsort(x, axis=1), axis=1) for x in (first, second)]
+    pairs = zip(*ranks, strict=True)
+    return float(np.mean([np.corrcoef(a, b)[0, 1] for a, b in pairs]))
+
+
+def coverage_row(case: Case, quantity: str, interval: str, truth, low, high, middle):
+    """A row of the table; `[replications, size]` arrays.
+
+    The Monte-Carlo error is that of a mean over replications, since intervals within
+    a replication are not independent: they share items, subjects and scale.
+    """
+    inside = (low <= truth) & (truth <= high)
+    each = inside.mean(axis=1)
+    mc_error = each.std(ddof=1) / np.sqrt(len(each))
+    coverage = float(each.mean())
+    # Information only: true items are nobody's data, and without item uncertainty or
+    # with few bootstrap replications nothing is promised.
+    required = case.required and interval in ("item uncertainty", "observed")
+    return {
+        "case": case.name,
+        "subjects": case.num_subjects,
+        "items": case.num_items,
+        "replications": len(truth),
+        "quantity": quantity,
+        "interval": interval,
+        "coverage": coverage,
+        "mc_error": float(mc_error),
+        "below": float((truth < low).mean()),
+        "above": float((truth > high).mean()),
+        "bias": float(np.mean(middle - truth)),
+        "rmse": float(np.sqrt(np.mean((middle - truth) ** 2))),
+        # Errors of estimation over stated errors: 1 where the latter are right.
+        "error_ratio": float(
+            np.sqrt(np.mean(((middle - truth) / ((high - low) / (2 * Z))) ** 2))
+        ),
+        "required": required,
+        "met": bool(WANTED[0] <= coverage <= WANTED[1]) if required else None,
+    }
+
+
+def natural_values(items, sd) -> dict[str, np.ndarray]:
+    values = {k: np.asarray(v) for k, v in items._asdict().items()}
+    values["difficulty"] = np.asarray(difficulty(items))
+    return values
+
+
+def summarise(case: Case, found: Replicate, boots) -> tuple[list[dict], dict]:
+    """Rows of coverage, and the recovery of one case."""
+    truth, estimate = (
+        natural_values(i, None) for i in (found.truth.items, found.items)
+    )
+    theta = np.asarray(found.truth.theta)
+    rows = []
+    for name, (ability, error) in found.ability.items():
+        middle, half = np.asarray(ability), Z * np.asarray(error)
+        row = partial(coverage_row, case, "ability", name, theta)
+        rows.append(row(middle - half, middle + half, middle))
+    varying = [
+        p for p in PARAMETERS
+        if np.any(np.asarray(found.errors["observed"][p]) > 0)
+    ]  # fmt: skip
+    for name in varying:
+        for kind in case.kinds:
+            half = Z * np.asarray(found.errors[kind][name])
+            row = partial(coverage_row, case, name, kind, truth[name])
+            middle = estimate[name]
+            rows.append(row(middle - half, middle + half, middle))
+        if name in boots:
+            low, high = boots[name]
+            size = len(low)
+            middle = estimate[name][:size]
+            rows.append(
+                coverage_row(
+                    case, name, "bootstrap", truth[name][:size], low, high, middle
+                )
+            )
+    if "discrimination" not in varying:
+        log_sd = np.log(np.asarray(found.sd))[:, None]
+        for kind in case.kinds:
+            half = Z * np.asarray(found.errors[kind]["sd"])[:, None]
+            row = partial(coverage_row, case, "log sd", kind, np.zeros_like(log_sd))
+            rows.append(row(log_sd - half, log_sd + half, log_sd))
+    slope = "discrimination" in varying
+    middle = np.asarray(found.ability["items as known"][0])
+    error = estimate["difficulty"] - truth["difficulty"]
+    recovery = {
+        "case": case.name,
+        "subjects": case.num_subjects,
+        "items": case.num_items,
+        "replications": len(theta),
+        "converged": float(np.mean(np.asarray(found.status) == Status.CONVERGED)),
+        "definite": float(np.mean(np.asarray(found.definite))),
+        "iterations": float(np.median(np.asarray(found.num_steps))),
+        "spearman_ability": spearman(middle, theta),
+        "spearman_discrimination": spearman(
+            estimate["discrimination"], truth["discrimination"]
+        ) if slope else None,
+        "rmse_ability": float(np.sqrt(np.mean((middle - theta) ** 2))),
+        "rmse_difficulty": float(np.sqrt(np.mean(error**2))),
+        "median_error_difficulty": float(np.median(np.abs(error))),
+    }  # fmt: skip
+    return rows, recovery
+
+
+def run_case(case: Case, seed: int) -> tuple[list[dict], dict]:
+    """Rows of coverage and the recovery of a case."""
+    model = case.make_model()
+    began = time.perf_counter()
+    node_key, key = jax.random.split(jax.random.key(seed))
+    nodes = fit_nodes(case, model, node_key)
+    keys = jax.random.split(key, case.replications)
+    found = jax.block_until_ready(replicate_all(case, model, nodes, keys))
+    seconds = time.perf_counter() - began
+    boots = bootstrap_intervals(case, model, nodes, keys, found)
+    rows, recovery = summarise(case, found, boots)
+    recovery |= {"nodes": len(nodes), "seconds": seconds}
+    recovery["bootstrap_seconds"] = time.perf_counter() - began - seconds
+    return rows, recovery
+
+
+def markdown(rows: list[dict], columns: dict[str, str]) -> str:
+    """A Markdown table; `columns` maps a field to its title."""
+
+    def cell(value: Any) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "yes" if value else "**no**"
+        return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+    lines = [" | ".join(columns.values()), " | ".join("---" for _ in columns)]
+    lines += [" | ".join(cell(row[name]) for name in columns) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+COVERAGE_COLUMNS = {
+    "case": "case", "subjects": "N", "items": "J", "replications": "replications",
+    "quantity": "quantity", "interval": "interval", "coverage": "coverage",
+    "mc_error": "± MC error", "below": "truth below", "above": "truth above",
+    "bias": "bias", "rmse": "RMSE", "error_ratio": "error / stated",
+    "met": "93–97 %",
+}  # fmt: skip
+RECOVERY_COLUMNS = {
+    "case": "case", "subjects": "N", "items": "J", "replications": "replications",
+    "converged": "converged", "iterations": "EM iterations (median)",
+    "nodes": "nodes", "spearman_ability": "Spearman θ",
+    "spearman_discrimination": "Spearman a", "rmse_ability": "RMSE θ",
+    "rmse_difficulty": "RMSE b", "median_error_difficulty": "median abs. error b",
+    "seconds": "seconds",
+}  # fmt: skip
+
+
+def draw_figure(rows: list[dict], path: Path) -> None:
+    """Coverage with two Monte-Carlo errors, one panel per case."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    cases = list(dict.fromkeys(row["case"] for row in rows))
+    sizes = [sum(row["case"] == case for row in rows) for case in cases]
+    figure = Figure(figsize=(7.5, 0.24 * sum(sizes) + 0.7 * len(cases)))
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(
+        len(cases), 1, sharex=True, squeeze=False, height_ratios=sizes
+    )[:, 0]
+    for case, axes in zip(cases, panels, strict=True):
+        mine = [row for row in rows if row["case"] == case][::-1]
+        axes.axvspan(*WANTED, color="0.92", zorder=0)
+        axes.axvline(LEVEL, color="0.6", linewidth=0.8, zorder=1)
+        for at, row in enumerate(mine):
+            colour = "#1f5a8a" if row["required"] else "0.55"
+            axes.errorbar(
+                row["coverage"], at, xerr=2 * row["mc_error"], fmt="o", markersize=4,
+                color=colour, elinewidth=1.2,
+            )  # fmt: skip
+        names = [f"{row['quantity']}, {row['interval']}" for row in mine]
+        axes.set_yticks(range(len(mine)), names, fontsize=7)
+        axes.set_ylim(-0.7, len(mine) - 0.3)
+        head = f"{case}: {mine[0]['subjects']} subjects, {mine[0]['items']} items"
+        axes.set_title(head, fontsize=9, loc="left")
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    panels[-1].set_xlabel("coverage of 95 % intervals, ± 2 Monte-Carlo errors")
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+
+
+def save(out: Path, rows: list[dict], recoveries: list[dict], text: str) -> None:
+    """Writes coverage.csv, recovery.csv, coverage.md and coverage.png."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, table in (("coverage", rows), ("recovery", recoveries)):
+        with open(out / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, table[0].keys())
+            writer.writeheader()
+            writer.writerows(table)
+    (out / "coverage.md").write_text(text + "\n", encoding="utf-8")
+    draw_figure(rows, out / "coverage.png")
+
+
+def main(argv: list[str] | None = None) -> tuple[list[dict], list[dict]]:
+    """Runs the cases, prints the tables and returns their rows."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--small", action="store_true", help="a quick look (default)")
+    size.add_argument("--full", action="store_true", help="200 replications and more")
+    parser.add_argument("--case", help="only cases whose name contains this")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for CSV, Markdown and PNG")
+    options = parser.parse_args(argv)
+    jax.config.update("jax_enable_x64", True)
+    rows: list[dict] = []
+    recoveries: list[dict] = []
+    cases = FULL if options.full else SMALL
+    for case in (c for c in cases if (options.case or "") in c.name):
+        found, recovery = run_case(case, options.seed)
+        rows += found
+        recoveries.append(recovery)
+        print(f"{case.name}: {recovery['seconds']:.1f} s", file=sys.stderr, flush=True)
+    if not rows:
+        parser.error(f"no case name contains {options.case!r}")
+    tables = (markdown(recoveries, RECOVERY_COLUMNS), markdown(rows, COVERAGE_COLUMNS))
+    text = "\n\n".join(tables)
+    print(text)
+    if options.out:
+        save(options.out, rows, recoveries, text)
+    return rows, recoveries
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Speed and memory of irtjax, against matrix products, other packages and targets.
+
+    python experiments/scaling/run.py                       # small: a few minutes
+    python experiments/scaling/run.py --full --json out.json
+    python experiments/scaling/run.py --full --case mm
+
+Each case runs in a fresh process. Targets are for the full sizes: at small sizes the
+ratios are shown without a verdict. The README beside this file says how each quantity
+is defined.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+Spec = dict[str, Any]
+
+#: Cases at their full size, with the targets in the units of the rows.
+FULL: dict[str, Spec] = {
+    "em_complete": {
+        "kind": "em", "subjects": 2211, "items": 12032,
+        "max_iteration": 3, "max_fit": 40, "max_gb_above": 1.2,
+    },
+    "em_large": {
+        "kind": "em", "subjects": 11785, "items": 36259,
+        "max_seconds": 15, "max_gb": 3, "repeats": 1,
+    },
+    "em_missing": {
+        "kind": "em", "subjects": 2211, "items": 12032, "missing": 0.8,
+        "max_iteration": 6,
+    },
+    "mm": {"kind": "mm", "subjects": 2211, "items": 12032, "max_iteration": 6,
+           "repeats": 1},
+    "convergence": {
+        "kind": "convergence", "subjects": 5041, "items": 249, "max_iterations": 20,
+    },
+    "errors": {"kind": "errors", "subjects": 2211, "items": 12032, "repeats": 1},
+    "peers": {"kind": "peers", "subjects": 1000, "items": 200},
+}  # fmt: skip
+#: The same cases, small enough for a look.
+SMALL: dict[str, Spec] = {
+    "em_complete": {"kind": "em", "subjects": 400, "items": 1000},
+    "em_large": {"kind": "em", "subjects": 1200, "items": 2000, "repeats": 1},
+    "em_missing": {"kind": "em", "subjects": 400, "items": 1000, "missing": 0.8},
+    "mm": {"kind": "mm", "subjects": 400, "items": 1000, "repeats": 1},
+    "convergence": {
+        "kind": "convergence", "subjects": 800, "items": 60, "real": False,
+    },
+    "errors": {"kind": "errors", "subjects": 400, "items": 300, "repeats": 1},
+    "peers": {"kind": "peers", "subjects": 200, "items": 30},
+}  # fmt: skip
+
+
+def worker(spec: Spec) -> dict[str, Any]:
+    """Runs one worker process on a specification and returns what it printed."""
+    script = "peers.py" if spec["kind"] == "peers" else "measure.py"
+    # The checkout beside this file, whether or not the package is installed.
+    paths = [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+        "JAX_ENABLE_X64": "1" if spec["kind"] == "convergence" else "0",
+        "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),
+    }
+    done = subprocess.run(
+        [sys.executable, str(HERE / script), json.dumps(spec)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{spec} ended with exit code {done.returncode}")
+    # A package under test may print too: the result is the last line.
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def run_case(spec: Spec) -> dict[str, Any]:
+    """One case: its data from one process, its measurements from another."""
+    if spec["kind"] == "peers":
+        return worker(spec)
+    with tempfile.TemporaryDirectory() as folder:
+        with_data = spec | {"data": folder}
+        worker(with_data | {"kind": "simulate"})
+        return worker(with_data)
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """Met, MISSED, or nothing where nothing is wanted."""
+    target, value = row["target"], row["value"]
+    if target is None:
+        return ""
+    met = value <= target if row["at"] == "<=" else value >= target
+    return "met" if met else "MISSED"
+
+
+def table(name: str, spec: Spec, result: dict[str, Any]) -> str:
+    """The rows of one case as text."""
+    missing = f", {spec['missing']:.0%} missing" if "missing" in spec else ""
+    load = " to ".join(f"{x:.1f}" for x in result["load"])
+    lines = [
+        f"{name}: {spec['subjects']:,} x {spec['items']:,}{missing}"
+        f"   (load average {load})"
+    ]
+    for row in result["rows"]:
+        target = "" if row["target"] is None else f"{row['at']} {row['target']:,g}"
+        digits = ",.0f" if abs(row["value"]) >= 10_000 else ".4g"
+        measured = f"{format(row['value'], digits)} {row['unit']}".strip()
+        lines.append(
+            f"  {row['quantity']:<52}{measured:<24}{target:<14}{verdict(row)}".rstrip()
+        )
+    lines += [f"  {note}" for note in result.get("notes", ())]
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> dict[str, dict[str, Any]]:
+    """Runs the cases, prints their table, and returns the results by case."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--small", action="store_true", help="a quick look (default)")
+    size.add_argument("--full", action="store_true", help="the sizes of the targets")
+    parser.add_argument(
+        "--case", action="append", choices=list(FULL), help="may be repeated"
+    )
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    options = parser.parse_args(argv)
+    specs = FULL if options.full else SMALL
+    print(
+        f"{os.cpu_count()} cores, {platform.machine()}, Python "
+        f"{platform.python_version()}, {'full' if options.full else 'small'} sizes"
+    )
+    results: dict[str, dict[str, Any]] = {}
+    failed = []
+    for name in options.case or specs:
+        try:
+            results[name] = {"spec": specs[name], **run_case(specs[name])}
+        except RuntimeError as error:
+            # The other cases still tell something; the failure is reported last.
+            failed.append(f"{name} FAILED: {error}")
+            print(failed[-1], flush=True)
+            continue
+        print("\n" + table(name, specs[name], results[name]), flush=True)
+    missed = [
+        f"{name}: {row['quantity']}"
+        for name, result in results.items()
+        for row in result["rows"]
+        if verdict(row) == "MISSED"
+    ]
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    print(
+        "\n"
+        + "\n".join(["Targets missed:", *missed] if missed else ["No target missed."])
+    )
+    if failed:
+        raise SystemExit("\n".join(failed))
+    return results
+
+
+if __name__ == "__main__":
+    main()

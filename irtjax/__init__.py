@@ -1,0 +1,111 @@
+"""irtjax: item response theory in JAX for AI evaluation logs.
+
+Every public name is loaded when it is first used, so that importing the package (and
+the command line's help) takes no time and leaves JAX untouched.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from irtjax._types import Status as Status
+    from irtjax.calibration import Calibration as Calibration
+    from irtjax.data import ResponseTable as ResponseTable
+    from irtjax.data import read as read
+    from irtjax.data.responses import Responses as Responses
+    from irtjax.demo import make_demo as make_demo
+    from irtjax.estimators.base import AbstractMethod as AbstractMethod
+    from irtjax.estimators.base import Fit as Fit
+    from irtjax.estimators.base import Parameters as Parameters
+    from irtjax.estimators.base import Problem as Problem
+    from irtjax.estimators.base import Start as Start
+    from irtjax.estimators.base import run as run
+    from irtjax.estimators.em import EM as EM
+    from irtjax.estimators.gradient import Gradient as Gradient
+    from irtjax.estimators.mm import MM as MM
+    from irtjax.estimators.multistart import multistart as multistart
+    from irtjax.fitting import fit as fit
+    from irtjax.models.base import AbstractResponseFamily as AbstractResponseFamily
+    from irtjax.models.base import Model as Model
+    from irtjax.models.base import Population as Population
+    from irtjax.models.catalogue import MODELS as MODELS
+    from irtjax.models.simulate import simulate as simulate
+    from irtjax.report import write_report as write_report
+    from irtjax.storage import load as load
+    from irtjax.storage import save as save
+    from irtjax.verbs import compare as compare
+    from irtjax.verbs import rank as rank
+    from irtjax.verbs import score as score
+
+#: Where each public name comes from.
+_HOMES = {
+    "simulate": "irtjax.models.simulate",
+    "multistart": "irtjax.estimators.multistart",
+    "Gradient": "irtjax.estimators.gradient",
+    "MM": "irtjax.estimators.mm",
+    "AbstractMethod": "irtjax.estimators.base",
+    "AbstractResponseFamily": "irtjax.models.base",
+    "Calibration": "irtjax.calibration",
+    "EM": "irtjax.estimators.em",
+    "Fit": "irtjax.estimators.base",
+    "MODELS": "irtjax.models.catalogue",
+    "Model": "irtjax.models.base",
+    "Parameters": "irtjax.estimators.base",
+    "Population": "irtjax.models.base",
+    "Problem": "irtjax.estimators.base",
+    "ResponseTable": "irtjax.data",
+    "Responses": "irtjax.data.responses",
+    "Start": "irtjax.estimators.base",
+    "Status": "irtjax._types",
+    "compare": "irtjax.verbs",
+    "fit": "irtjax.fitting",
+    "load": "irtjax.storage",
+    "make_demo": "irtjax.demo",
+    "rank": "irtjax.verbs",
+    "read": "irtjax.data",
+    "run": "irtjax.estimators.base",
+    "save": "irtjax.storage",
+    "score": "irtjax.verbs",
+    "write_report": "irtjax.report",
+}
+#: Modules reached as attributes of the package, such as `irtjax.plots`.
+_MODULES = (
+    "checks",
+    "data",
+    "estimators",
+    "fitting",
+    "information",
+    "models",
+    "plots",
+    "ranking",
+    "report",
+    "scoring",
+    "storage",
+    "uncertainty",
+)
+
+__all__ = [*sorted(_HOMES), *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"irtjax.{name}")
+    elif name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            value = version("irtjax")
+        except PackageNotFoundError:
+            value = "0+unknown"  # Run from a source tree that was never installed.
+    else:
+        raise AttributeError(f"module 'irtjax' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -1,0 +1,10 @@
+"""The command line: names become objects, results become files and tables."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Runs the `irtjax` command; ends the process with its exit code."""
+    from irtjax.cli.app import app
+
+    app(prog_name="irtjax")

@@ -1,0 +1,56 @@
+"""The `irtjax` command and the list of its subcommands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irtjax.cli.calibrate import fit_command
+from irtjax.cli.compare import compare_command
+from irtjax.cli.demo import demo_command
+from irtjax.cli.errors import Group
+from irtjax.cli.info import info_command
+from irtjax.cli.rank import rank_command
+from irtjax.cli.score import score_command
+from irtjax.cli.simulate import simulate_command
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Item response theory for AI evaluation logs: calibrate items, score and rank"
+    " models, with errors.",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import irtjax
+
+        typer.echo(f"irtjax {irtjax.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("fit")(fit_command)
+app.command("score")(score_command)
+app.command("rank")(rank_command)
+app.command("compare")(compare_command)
+app.command("simulate")(simulate_command)
+app.command("info")(info_command)
+app.command("demo")(demo_command)

@@ -1,0 +1,84 @@
+"""`irtjax compare`: is one subject better than another?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from irtjax.cli import options as opt
+
+if TYPE_CHECKING:
+    from irtjax.ranking import Comparison
+
+_NAME = typer.Argument(help="Name of a subject.", show_default=False)
+
+
+def compare_command(
+    first: Annotated[str, _NAME],
+    second: Annotated[str, _NAME],
+    fit: opt.FitFolder,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="The responses: adds what the two did on the items both answered.",
+        ),
+    ] = None,
+    level: opt.SomeLevel = None,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Compares two subjects of a fit: difference, interval, p-value."""
+    opt.check_level(level)
+    from irtjax.cli.machine import prepare
+    from irtjax.storage import load
+
+    prepare()
+    calibration = load(fit)
+    from irtjax.verbs import compare
+
+    chosen = calibration.level if level is None else level
+    result = compare(calibration, first, second, data=data or None, level=chosen)
+    if json:
+        from irtjax.cli.pipeline import print_json
+
+        print_json(
+            {"first": first, "second": second, "level": chosen} | result._asdict()
+        )
+    elif not quiet:
+        from irtjax.cli import screen
+
+        screen.show_sentences(
+            screen.console(), sentences(first, second, result, chosen)
+        )
+
+
+def sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:
+    """Returns the comparison in words."""
+    from irtjax.report.words import interval, number, percent
+
+    ahead, behind = (first, second) if result.difference >= 0 else (second, first)
+    low, high = sorted(
+        -bound if ahead == second else bound for bound in (result.lower, result.upper)
+    )
+    sure = result.p_value <= 1 - level
+    chance = max(result.probability_greater, 1 - result.probability_greater)
+    lines = [
+        f"{ahead} is {'significantly ' if sure else ''}ahead of {behind}"
+        f"{'' if sure else ', but they cannot be told apart'}: difference of abilities"
+        f" {number(abs(result.difference))}, {percent(level)} interval"
+        f" {interval(low, high)}, z = {number(abs(result.z))},"
+        f" p = {result.p_value:.2g}; it is the better one with probability"
+        f" {number(chance, 3)}."
+    ]
+    if result.shared is not None:
+        lines.append(
+            f"On the {result.shared:,} items that both answered {first} scored"
+            f" {number(result.right_first, 0)} and {second}"
+            f" {number(result.right_second, 0)}; {first} did better on"
+            f" {result.only_first:,}, {second} on {result.only_second:,} (sign test:"
+            f" p = {result.sign_p_value:.2g})."
+        )
+    return lines

@@ -1,0 +1,103 @@
+"""`irtjax demo`: the main job on an embedded example whose truth is known."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irtjax.cli import options as opt
+from irtjax.cli.pipeline import Settings, calibrate, report, write
+from irtjax.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from irtjax.demo import Closeness
+
+
+def demo_command(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder to write the fit to."),
+    ] = None,
+    seed: opt.Seed = 0,
+    float32: opt.Float32 = False,
+    device: opt.Device = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Simulates 60 models on three benchmarks, fits them, and checks the result."""
+    from irtjax.storage import check_folder
+
+    folder = None if out is None else check_folder(out, overwrite=overwrite)
+    with Progress(quiet) as progress:
+        began = time.perf_counter()
+        progress("simulate")
+        from irtjax.demo import judge, make_demo
+
+        demo = make_demo(seed)
+        seconds = time.perf_counter() - began
+        settings = Settings(seed=seed, float32=float32, device=device)
+        fit = calibrate(demo.table, settings, opt.Reading(), progress, seconds)
+        if folder is None:
+            from irtjax.verbs import rank
+
+            ranked = rank(fit)
+        else:
+            ranked = write(fit, folder, progress, overwrite, figures=True)
+        found = judge(fit, demo)
+    report(
+        fit,
+        ranked,
+        folder,
+        quiet=quiet,
+        as_json=json,
+        more={"closeness": found._asdict()},
+    )
+    if not quiet and not json:
+        _show(found)
+
+
+def _show(found: Closeness) -> None:
+    from irtjax.cli import screen
+    from irtjax.report.words import listing, number, percent
+
+    out = screen.console()
+    header = ["benchmark", "items", "true slope", "estimated"]
+    header += ["difficulty RMSE", "information"]
+    rows: list[list[Any]] = [
+        [
+            part.benchmark,
+            part.num_items,
+            number(part.true_discrimination),
+            number(part.estimated_discrimination),
+            number(part.difficulty_rmse),
+            percent(round(part.information_share, 3)),
+        ]
+        for part in found.benchmarks
+    ]
+    screen.show_table(
+        out,
+        "How close to the truth: mean discrimination (slope), difficulty, information",
+        header,
+        rows,
+    )
+    lines = [
+        f"Abilities: Spearman correlation with the truth"
+        f" {number(found.ability_spearman, 3)} (plain accuracy:"
+        f" {number(found.accuracy_spearman, 3)}), RMSE {number(found.ability_rmse)};"
+        f" {percent(round(found.ability_coverage, 3))} of the"
+        f" {percent(found.level)} intervals hold the true ability.",
+        f"Items: difficulty RMSE {number(found.difficulty_rmse)} over"
+        f" {found.num_located:,} sound items whose standard error of difficulty is"
+        f" below 1; {percent(round(found.difficulty_coverage, 3))} of the"
+        f" {percent(found.level)} intervals of all {found.num_sound:,} sound items hold"
+        " the true intercept.",
+        f"Planted bad items (wrong answer keys): {len(found.caught)} of"
+        f" {len(found.caught) + len(found.missed)} flagged for negative discrimination"
+        + (f"; missed: {listing(found.missed)}" if found.missed else "")
+        + f"; {len(found.false_alarms)} sound items flagged so.",
+    ]
+    screen.show_sentences(out, lines)

@@ -1,0 +1,181 @@
+"""`irtjax info`: what is in a file, a folder of logs, or a saved fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from irtjax.cli import options as opt
+from irtjax.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from irtjax.calibration import Calibration
+    from irtjax.data import ResponseTable
+
+#: Fewest subjects for which a model with two or more parameters per item is advised.
+_ENOUGH = 50
+
+
+@opt.with_reading
+def info_command(
+    files: opt.Files,
+    reading: opt.Reading,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Tells what files hold (subjects, items, gaps, a model), or about a fit."""
+    from irtjax.storage import is_fit
+
+    if len(files) == 1 and is_fit(Path(files[0]).expanduser()):
+        _about_fit(Path(files[0]).expanduser(), quiet, json)
+        return
+    with Progress(quiet) as progress:
+        progress("read")
+        table = reading.read(files)
+    facts = describe(table)
+    if json:
+        from irtjax.cli.pipeline import print_json
+
+        print_json(facts)
+    elif not quiet:
+        _show(facts)
+
+
+def describe(table: ResponseTable) -> dict[str, Any]:
+    """Returns what is worth knowing about responses before a fit."""
+    import numpy as np
+
+    by_item, by_subject = table.item_accuracy(), table.subject_accuracy()
+    seen = table.values if table.observed is None else table.values[table.observed]
+    top = _top(table)
+    names, sizes = np.unique(table.benchmarks, return_counts=True)
+    categories = None
+    if table.kind in ("binary", "ordinal"):
+        levels, counts = np.unique(seen, return_counts=True)
+        pairs = zip(levels.tolist(), counts.tolist(), strict=True)
+        categories = {f"{level:g}": count for level, count in list(pairs)[:20]}
+    model, reason = suggest(table)
+    return {
+        "kind": table.kind,
+        "num_subjects": table.num_subjects,
+        "num_items": table.num_items,
+        "num_observed": table.num_observed,
+        "share_missing": 1 - table.num_observed / max(table.values.size, 1),
+        "benchmarks": {
+            n: c for n, c in zip(names.tolist(), sizes.tolist(), strict=True) if n
+        },
+        "metric": table.metric,
+        "categories": categories,
+        "mean": float(np.nanmean(by_subject))
+        if np.isfinite(by_subject).any()
+        else None,
+        "items_all_highest": int(np.sum(by_item >= top)),
+        "items_all_zero": int(np.sum(by_item == 0)),
+        "subjects_all_highest": int(np.sum(by_subject >= top)),
+        "subjects_all_zero": int(np.sum(by_subject == 0)),
+        "has_lengths": table.lengths is not None,
+        "suggested_model": model,
+        "reason": reason,
+        "examples": {
+            "subjects": table.subjects[:3].tolist(),
+            "items": table.items[:3].tolist(),
+        },
+        "sources": list(table.sources),
+        "notes": list(table.notes),
+        "data_hash": table.data_hash(),
+    }
+
+
+def _top(table: ResponseTable) -> float:
+    if table.trials is not None or table.kind in ("binary", "continuous"):
+        return 1.0
+    return float(table.values.max())
+
+
+def suggest(table: ResponseTable) -> tuple[str | None, str]:
+    """Returns the model to begin with and why, or None and what is in the way."""
+    count = table.num_subjects
+    if count < 2 or table.num_items < 2:
+        return None, "a fit compares at least two subjects on at least two items"
+    if table.kind == "continuous":
+        return None, (
+            "the responses are continuous: choose a 0/1 metric, or cut them into"
+            " categories"
+        )
+    if table.kind == "ordinal":
+        return "graded", "the responses are ordered categories"
+    if count < _ENOUGH:
+        return "1pl", (
+            f"{count} subjects say little about how sharply each item separates; 2pl"
+            " works too, but leans on its priors"
+        )
+    return "2pl", f"{count:,} subjects are enough to estimate discriminations"
+
+
+def _show(facts: dict[str, Any]) -> None:
+    from irtjax.cli import screen
+    from irtjax.report.words import number, percent
+
+    missing = percent(round(facts["share_missing"], 4))
+    rows = [
+        ["subjects", f"{facts['num_subjects']:,}"],
+        ["items", f"{facts['num_items']:,}"],
+        ["responses", f"{facts['num_observed']:,} ({missing} missing)"],
+        ["kind", facts["kind"]],
+        ["metric", facts["metric"] or "not named"],
+        ["mean response", number(facts["mean"], 3)],
+    ]
+    if facts["categories"]:
+        shown = ", ".join(f"{k}: {v:,}" for k, v in facts["categories"].items())
+        rows.append(["values", shown])
+    for what in ("items", "subjects"):
+        highest, zero = facts[f"{what}_all_highest"], facts[f"{what}_all_zero"]
+        rows.append([f"{what} without variation", f"{highest:,} top, {zero:,} zero"])
+    if facts["has_lengths"]:
+        rows.append(["answer lengths", "known"])
+    benchmarks = facts["benchmarks"]
+    if benchmarks:
+        some = [f"{name} ({size:,})" for name, size in list(benchmarks.items())[:12]]
+        more = f", ... ({len(benchmarks)} in all)" if len(benchmarks) > 12 else ""
+        rows.append(["benchmarks (items)", ", ".join(some) + more])
+    for what in ("subjects", "items"):
+        rows.append([f"first {what}", ", ".join(facts["examples"][what])])
+    model = facts["suggested_model"]
+    advice = f"--model {model}: " if model else ""
+    rows.append(["suggested", advice + facts["reason"]])
+    out = screen.console()
+    screen.show_table(out, "", ["", ""], rows, left=2)
+    screen.show_warnings(out, [], facts["notes"])
+
+
+def _about_fit(folder: Path, quiet: bool, as_json: bool) -> None:
+    from irtjax.storage import load
+
+    fit = load(folder)
+    if as_json:
+        from irtjax.cli.pipeline import print_json
+        from irtjax.report import flag_counts
+        from irtjax.storage.encoding import to_json
+
+        flagged = flag_counts(fit.item_table, "item")
+        print_json({**to_json(fit), "flagged_items": flagged})
+    elif not quiet:
+        _show_fit(fit)
+
+
+def _show_fit(fit: Calibration) -> None:
+    from irtjax.cli import screen
+    from irtjax.report.leaderboard import benchmark_rows, option_pairs
+    from irtjax.report.summary import fit_sentences, item_sentences
+    from irtjax.report.words import number
+
+    out = screen.console()
+    screen.show_sentences(out, [*fit_sentences(fit), *item_sentences(fit)])
+    rows = [
+        [name or "(all)", f"{size:,}", number(slope), number(middle), f"{flagged:,}"]
+        for name, size, slope, middle, flagged in benchmark_rows(fit)
+    ]
+    header = ["benchmark", "items", "mean discrimination", "median difficulty"]
+    screen.show_table(out, "Benchmarks", [*header, "flagged"], rows)
+    screen.show_sentences(out, [f"Options: {', '.join(option_pairs(fit.options))}"])
+    screen.show_warnings(out, fit.warnings, fit.notes)

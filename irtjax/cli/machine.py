@@ -1,0 +1,67 @@
+"""Settings of JAX that a program may choose and a library may not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+DEVICES = ("cpu", "gpu", "tpu")
+
+
+def prepare(float32: bool = False, device: str | None = None) -> Any:
+    """Sets precision, platform and compilation cache, before any backend starts.
+
+    Args:
+        float32: Whether to compute in single precision.
+        device: "cpu", "gpu" or "tpu"; None takes JAX's own choice.
+
+    Returns:
+        The floating-point dtype to compute in.
+
+    Raises:
+        ValueError: If there is no such device.
+    """
+    if device is not None and device not in DEVICES:
+        raise ValueError(f"--device {device} is not one of {', '.join(DEVICES)}")
+    import jax
+    import numpy as np
+
+    jax.config.update("jax_enable_x64", not float32)
+    if device is not None:
+        _choose(jax, device)
+    _keep_compiled_code(jax)
+    return np.float32 if float32 else np.float64
+
+
+def _choose(jax: Any, device: str) -> None:
+    if device == "cpu":
+        # Before a backend starts this keeps an idle GPU's memory free.
+        jax.config.update("jax_platforms", "cpu")
+    try:
+        found = jax.devices(device)
+    except RuntimeError:
+        cure = "install irtjax[gpu]" if device == "gpu" else "leave --device out"
+        raise ValueError(f"no {device} was found on this machine: {cure}") from None
+    # It becomes the default, whatever else there is.
+    jax.config.update("jax_default_device", found[0])
+
+
+def _keep_compiled_code(jax: Any) -> None:
+    """Lets the next run of the same shapes skip compilation."""
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    from platformdirs import user_cache_dir
+
+    folder = Path(user_cache_dir("irtjax"), "compiled")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # A home that cannot be written costs time, not the result.
+    if not os.access(folder, os.W_OK):
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    # The many small programs take as long to compile as the few large ones.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

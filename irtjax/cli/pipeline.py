@@ -1,0 +1,159 @@
+"""The main job, shared by `fit` and `demo`: calibrate, write, report."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from irtjax.cli.options import Reading
+from irtjax.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from irtjax.calibration import Calibration
+    from irtjax.data import ResponseTable
+    from irtjax.verbs import RankedSubjects
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to fit; the names are those of `irtjax.fit` and of the options."""
+
+    model: str = "2pl"
+    method: str = "em"
+    priors: str = "weak"
+    anchor: Path | None = None
+    standard_errors: str = "observed"
+    population: str = "normal"
+    max_steps: int | None = None
+    level: float = 0.95
+    seed: int = 0
+    float32: bool = False
+    device: str | None = None
+
+
+def calibrate(
+    table: ResponseTable,
+    settings: Settings,
+    reading: Reading,
+    progress: Progress,
+    read_seconds: float,
+) -> Calibration:
+    """Returns the fit of a table, with the options of the command in it."""
+    from irtjax.cli.machine import prepare
+
+    progress("start")
+    dtype = prepare(settings.float32, settings.device)
+    import jax
+
+    from irtjax.fitting import fit
+
+    progress("compile")
+    anchor = settings.anchor
+    if anchor is not None and (anchor / "fit.json").is_file():
+        anchor = anchor / "items.parquet"
+    result = fit(
+        table,
+        settings.model,
+        settings.method,
+        priors=settings.priors,
+        anchor=anchor,
+        standard_errors=settings.standard_errors,
+        population=settings.population,
+        max_steps=settings.max_steps,
+        level=settings.level,
+        key=jax.random.key(settings.seed),
+        dtype=dtype,
+        progress=None if progress.quiet else progress,
+    )
+    options = {
+        **result.options,
+        "seed": settings.seed,
+        "device": str(jax.devices()[0].platform),
+        "sources": list(table.sources),
+        "reading": reading.chosen(),
+    }
+    if settings.anchor is not None:
+        options["anchor"] = str(settings.anchor)
+    timings = {**result.timings, "read": read_seconds}
+    return dataclasses.replace(result, options=options, timings=timings)
+
+
+def write(
+    fit: Calibration,
+    folder: Path,
+    progress: Progress,
+    overwrite: bool,
+    figures: bool,
+) -> RankedSubjects:
+    """Writes tables, leaderboard and figures; returns the ranking."""
+    from irtjax.report import write_report
+    from irtjax.verbs import rank
+
+    progress("rank")
+    ranked = rank(fit)
+    progress("write")
+    write_report(
+        fit,
+        folder,
+        overwrite=overwrite,
+        figures=figures,
+        ranked=ranked,
+        progress=progress,
+    )
+    return ranked
+
+
+def report(
+    fit: Calibration,
+    ranked: RankedSubjects,
+    folder: Path | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+    more: dict[str, Any] | None = None,
+) -> None:
+    """Prints what was found and where it is, for people or for machines."""
+    from irtjax.report import flag_counts, summarise
+
+    if as_json:
+        from irtjax.storage.encoding import to_json
+
+        print_json(
+            {
+                **to_json(fit),
+                "out": None if folder is None else str(folder),
+                "subjects": ranked.table.to_pylist(),
+                "groups": ranked.groups,
+                "flagged_items": flag_counts(fit.item_table, "item"),
+                **(more or {}),
+            }
+        )
+    elif not quiet:
+        from irtjax.cli import screen
+
+        out = screen.console()
+        screen.show_ranking(out, ranked, everything=False)
+        screen.show_sentences(out, summarise(fit, ranked))
+        screen.show_warnings(out, fit.warnings, fit.notes)
+        if folder is not None:
+            screen.show_sentences(out, ["", f"Written to {folder}: {_listed(folder)}"])
+
+
+def _listed(folder: Path) -> str:
+    from irtjax.storage import FIT_FILES
+
+    return ", ".join(name for name in FIT_FILES if (folder / name).is_file())
+
+
+def print_json(content: Any) -> None:
+    """Prints strict JSON on standard output."""
+    import json
+    import sys
+
+    from irtjax.storage.encoding import plain
+
+    text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False)
+    sys.stdout.write(text + "\n")
+    # A reader that went away (`| head`) shows here, where it is handled.
+    sys.stdout.flush()

@@ -1,0 +1,111 @@
+"""Progress on standard error, for whatever takes more than two seconds."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import TextIO
+
+#: Seconds of silence first, and between two lines where there is no terminal.
+PATIENCE = 2.0
+INTERVAL = 5.0
+
+
+class Progress:
+    """Shows the phase, iteration, objective and time of what is running.
+
+    On a terminal it is one line that is rewritten; elsewhere (a log file) a line
+    every few seconds. Pass it as the `progress` of `irtjax.fit`.
+
+    Attributes:
+        quiet: Whether to show nothing.
+    """
+
+    def __init__(
+        self,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        patience: float = PATIENCE,
+        interval: float = INTERVAL,
+    ) -> None:
+        self.quiet = quiet
+        self._stream = sys.stderr if stream is None else stream
+        self._patience = patience
+        self._interval = interval
+        self._begun = time.perf_counter()
+        self._phase = ""
+        self._phase_begun = self._begun
+        self._details = ""
+        self._width = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> Progress:
+        """Starts the clock."""
+        if not self.quiet:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stops, and clears the line."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+
+    def __call__(
+        self,
+        phase: str,
+        step: int = 0,
+        objective: float | None = None,
+        residual: float | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Says what is being done now.
+
+        Args:
+            phase: Such as "read", "compile", "em".
+            step: Iterations done.
+            objective: The log-likelihood with priors, if there is one yet.
+            residual: Distance from a solution; 0 is solved.
+            seconds: Not used: the clock here runs between calls too.
+        """
+        if phase != self._phase:
+            self._phase, self._phase_begun = phase, time.perf_counter()
+        parts = [f"iteration {step}"] if step else []
+        if objective is not None and math.isfinite(objective):
+            parts.append(f"objective {objective:,.3f}")
+        if residual is not None and math.isfinite(residual):
+            parts.append(f"residual {residual:.2g}")
+        self._details = "  ".join(parts)
+
+    def line(self) -> str:
+        """Returns the line as it would be shown now."""
+        now = time.perf_counter()
+        spent = f"{now - self._begun:.0f} s"
+        return "  ".join(x for x in (self._phase, self._details, spent) if x)
+
+    def _tick(self) -> None:
+        terminal = self._stream.isatty()
+        if self._stop.wait(self._patience):
+            return
+        while True:
+            text = self.line()
+            if terminal:
+                self._stream.write("\r" + text.ljust(self._width)[:200])
+                self._width = max(self._width, len(text))
+            else:
+                self._stream.write(text + "\n")
+            self._stream.flush()
+            if self._stop.wait(0.25 if terminal else self._interval):
+                return

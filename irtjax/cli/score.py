@@ -1,0 +1,124 @@
+"""`irtjax score`: new subjects on the scale of a saved fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from irtjax.cli import options as opt
+from irtjax.cli.progress import Progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@opt.with_reading
+def score_command(
+    files: opt.Files,
+    reading: opt.Reading,
+    fit: opt.FitFolder,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="CSV or Parquet file to write."
+        ),
+    ] = None,
+    scores: Annotated[
+        str, typer.Option("--scores", help="eap, map, ml or wle.")
+    ] = "eap",
+    level: opt.SomeLevel = None,
+    float32: opt.Float32 = False,
+    device: opt.Device = None,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Scores subjects with the items of a fit held fixed; items match by name."""
+    opt.check_level(level)
+    _check_file(out)
+    with Progress(quiet) as progress:
+        progress("read")
+        from irtjax.cli.machine import prepare
+
+        prepare(float32, device)
+        from irtjax.storage import load
+
+        calibration = load(fit)
+        table = reading.read(files)
+        from irtjax.verbs import score
+
+        progress("score")
+        result = score(calibration, table, method=scores, level=level)
+    if out is not None:
+        _write(result.table, out)
+    if json:
+        from irtjax.cli.pipeline import print_json
+
+        print_json(
+            {
+                "scores": scores,
+                "level": result.level,
+                "out": None if out is None else str(out),
+                "subjects": result.table.to_pylist(),
+                "notes": [*table.notes, *result.notes],
+            }
+        )
+    elif not quiet:
+        _show(result.table, result.level, scores)
+        from irtjax.cli import screen
+
+        console = screen.console()
+        screen.show_warnings(console, [], [*table.notes, *result.notes])
+        if out is not None:
+            screen.show_sentences(console, [f"Written to {out}"])
+
+
+def _check_file(out: Path | None) -> None:
+    """Refuses a place that cannot be written before anything takes time."""
+    if out is None:
+        return
+    if out.suffix not in (".csv", ".parquet"):
+        raise ValueError(f"--out {out}: the name must end in .csv or .parquet")
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a folder: name a file")
+    from irtjax.data.table_files import atomic_path
+
+    probe = out.with_name(f".{out.name}.probe")
+    with atomic_path(probe):
+        pass
+    probe.unlink(missing_ok=True)
+
+
+def _write(table: pa.Table, out: Path) -> None:
+    from irtjax.data.table_files import atomic_path
+    from irtjax.storage import write_table
+
+    with atomic_path(out) as temporary:
+        write_table(table, temporary)
+
+
+def _show(table: pa.Table, level: float, scores: str) -> None:
+    from irtjax.cli import screen
+    from irtjax.report.words import interval, number, percent
+
+    header = ["subject", "ability", "error", f"{percent(level)} interval", "accuracy"]
+    rows = [
+        [
+            row["subject"],
+            number(row["ability"]),
+            number(row["ability_se"]),
+            interval(row["lower"], row["upper"]),
+            number(row["accuracy"], 3),
+            f"{row['observed']:,}",
+            row["flags"] or "",
+        ]
+        for row in table.to_pylist()
+    ]
+    shown = rows
+    if len(rows) > 2 * screen.ENDS + 5:
+        left = len(rows) - 2 * screen.ENDS
+        gap = [f"... {left:,} more ...", *[""] * 6]
+        shown = rows[: screen.ENDS] + [gap] + rows[-screen.ENDS :]
+    title = f"{len(rows):,} subjects, {scores.upper()} scores"
+    screen.show_table(screen.console(), title, [*header, "answers", "flags"], shown)

@@ -1,0 +1,163 @@
+"""Tables and sentences on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from irtjax.report.leaderboard import group_span
+from irtjax.report.words import interval, number, percent, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from irtjax.verbs import RankedSubjects
+
+#: Rows shown from either end of a long table.
+ENDS = 15
+#: Least width of a column of names, and columns of words beside the first.
+NAME_WIDTH = 20
+WORDS = ("flags",)
+#: What a ranking can do without on a narrow screen, least needed first.
+SPARE = ("answers", "accuracy", "error", "flags", "P(best)", "ability")
+#: Columns of a terminal that is none (a pipe, a file).
+WIDTH = 160
+
+
+def console() -> Console:
+    """Returns the console of standard output, wide enough for tables in a pipe."""
+    import sys
+
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else WIDTH
+    return Console(highlight=False, width=width, soft_wrap=False)
+
+
+def show_table(
+    out: Console,
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    left: int = 1,
+    spare: Sequence[str] = (),
+) -> None:
+    """Prints a table; names in it are never read as markup.
+
+    Args:
+        out: Where to print.
+        title: Above the table.
+        header: Column names.
+        rows: Cells as text; an empty row leaves a gap.
+        left: Columns aligned to the left.
+        spare: Columns to leave out, in this order, where the screen is too narrow.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[visible(str(cell)) for cell in row] for row in rows]
+    header, cells = narrow(header, cells, left, spare, out.width)
+    table = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for k, name in enumerate(header):
+        words = k < left or name in WORDS
+        table.add_column(
+            Text(name),
+            justify="left" if words else "right",
+            # A long name may fold, but not to shreds; a number never does.
+            overflow="fold",
+            no_wrap=not words,
+            min_width=NAME_WIDTH if k == 0 and name else None,
+        )
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    out.print(table)
+
+
+def narrow(
+    header: Sequence[str],
+    rows: list[list[str]],
+    left: int,
+    spare: Sequence[str],
+    width: int,
+) -> tuple[list[str], list[list[str]]]:
+    """Returns a table without as many spare columns as it takes to fit a width.
+
+    >>> narrow(["name", "a", "b"], [["x", "123456", "1"]], 1, ["a"], 30)
+    (['name', 'b'], [['x', '1']])
+    """
+    kept = list(range(len(header)))
+
+    def needed() -> int:
+        total = 0
+        for k in kept:
+            folds = k < left or header[k] in WORDS
+            widest = max(len(header[k]), *(len(row[k]) for row in rows), 0)
+            total += 3 + (NAME_WIDTH if folds else widest)
+        return total
+
+    for name in spare:
+        if needed() > width and name in header:
+            kept.remove(list(header).index(name))
+    return [header[k] for k in kept], [[row[k] for k in kept] for row in rows]
+
+
+def show_sentences(out: Console, sentences: Iterable[str]) -> None:
+    """Prints sentences, as they are."""
+    from rich.text import Text
+
+    for sentence in sentences:
+        # Lines of a sentence are its points; control characters are gone by then.
+        for line in sentence.split("\n"):
+            out.print(Text(visible(line)))
+
+
+def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None:
+    """Prints the ranked table, the middle left out when it is long."""
+    level = percent(ranked.level)
+    header = ["subject", "rank", f"{level} ranks", "ability", "error"]
+    header += [f"{level} interval", "P(best)", "groups", "accuracy", "answers", "flags"]
+    rows = [_row(row) for row in ranked.table.to_pylist()]
+    title = f"{len(rows):,} subjects"
+    if not everything and len(rows) > 2 * ENDS + 5:
+        left = len(rows) - 2 * ENDS
+        gap = [f"... {left:,} more ..."] + [""] * (len(header) - 1)
+        rows = rows[:ENDS] + [gap] + rows[-ENDS:]
+    if not any(row[-1] for row in rows):
+        header = header[:-1]
+        rows = [row[: len(header)] for row in rows]
+    show_table(out, title, header, rows, spare=SPARE)
+
+
+def _row(row: dict[str, Any]) -> list[str]:
+    return [
+        row["subject"],
+        str(row["rank"]),
+        interval(row["rank_lower"], row["rank_upper"], 0),
+        number(row["ability"]),
+        number(row["ability_se"]),
+        interval(row["lower"], row["upper"]),
+        number(row["probability_best"]),
+        group_span(row["first_group"], row["last_group"]),
+        number(row["accuracy"], 3),
+        f"{row['observed']:,}",
+        row["flags"] or "",
+    ]
+
+
+def show_warnings(out: Console, warnings: Iterable[str], notes: Iterable[str]) -> None:
+    """Prints warnings, then notes, one line each."""
+    from rich.text import Text
+
+    for style, head, lines in (
+        ("yellow", "warning: ", warnings),
+        ("dim", "note: ", notes),
+    ):
+        for line in lines:
+            out.print(Text(head + visible(line), style=style))

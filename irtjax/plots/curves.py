@@ -1,0 +1,227 @@
+"""Curves over ability: item response functions and test information."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax.plots.style import (
+    GREY,
+    INK,
+    PALE,
+    PALETTE,
+    WIDEST,
+    ability_unit,
+    column,
+    item_benchmarks,
+    label,
+    new_figure,
+    title,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from irtjax.calibration import Calibration
+
+#: Benchmarks with a curve of their own.
+CURVES = 7
+
+
+def ability_grid(fit: Calibration, num_points: int = 201) -> np.ndarray:
+    """Returns abilities that span the population and all subjects."""
+    population = fit.parameters.population
+    mean, sd = float(population.mean), float(population.sd)
+    ability = column(fit.ability_table, "ability")
+    ability = ability[np.isfinite(ability)]
+    low = min(mean - 3 * sd, ability.min(initial=mean))
+    high = max(mean + 3 * sd, ability.max(initial=mean))
+    return np.linspace(max(low, -WIDEST), min(high, WIDEST), num_points)
+
+
+def expected_information(fit: Calibration) -> np.ndarray:
+    """Returns each item's information averaged over the subjects, `[items]`.
+
+    The average is over a normal distribution with the mean and standard deviation of
+    the population, by equally spaced nodes.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    population = fit.parameters.population
+    standard = np.linspace(-4, 4, 33)
+    weight = np.exp(-0.5 * standard**2)
+    nodes = float(population.mean) + float(population.sd) * standard
+    family = fit.model.family
+
+    def at_node(total: Any, node_and_weight: Any) -> Any:
+        node, share = node_and_weight
+        information = jax.vmap(family.information, in_axes=(0, None))(items, node)
+        return total + share * information, None
+
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+    dtype = items[0].dtype
+    start = jnp.zeros(len(fit.items), dtype)
+    pairs = (jnp.asarray(nodes, dtype), jnp.asarray(weight / weight.sum(), dtype))
+    return np.asarray(jax.jit(lambda x: jax.lax.scan(at_node, start, x)[0])(pairs))
+
+
+def information_by_group(
+    fit: Calibration, nodes: np.ndarray, codes: np.ndarray, num_groups: int
+) -> np.ndarray:
+    """Returns the test information of each group of items, `[groups, nodes]`."""
+    import jax
+    import jax.numpy as jnp
+
+    family = fit.model.family
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+
+    @jax.jit
+    def per_node(grid: Any) -> Any:
+        def at_node(node: Any) -> Any:
+            information = jax.vmap(family.information, in_axes=(0, None))(items, node)
+            return jax.ops.segment_sum(information, jnp.asarray(codes), num_groups)
+
+        return jax.lax.map(at_node, grid)
+
+    return np.asarray(per_node(jnp.asarray(nodes, items[0].dtype))).T
+
+
+def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure:
+    """Draws the expected response against ability for telling and untelling items.
+
+    Items are ordered by their information averaged over the population. Of items with
+    the same parameters one is drawn.
+
+    Args:
+        fit: The calibration.
+        num_items: Items per panel; fewer when there are not enough.
+
+    Returns:
+        The figure; nothing is shown or saved.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    information = expected_information(fit)
+    order = np.argsort(-np.nan_to_num(information), kind="stable")
+    best, worst = distinct(fit, order), distinct(fit, order[::-1])
+    count = max(1, min(num_items, len(order) // 2))
+    grid = ability_grid(fit)
+    family = fit.model.family
+    records = fit.parameters.items
+    figure, panels = new_figure(10.5, 4.3, 2, sharey=True)
+    names, top = fit.items.tolist(), family.num_categories - 1
+    for axes, rows, text in (
+        (panels[0], best[:count], "Most informative items"),
+        (panels[1], worst[:count], "Least informative items"),
+    ):
+        chosen = jax.tree.map(lambda x, rows=rows: jnp.asarray(x)[rows], records)
+        over_items = jax.vmap(family.expected_response, in_axes=(0, None))
+        curves = jax.vmap(over_items, in_axes=(None, 0))(chosen, jnp.asarray(grid))
+        for k, row in enumerate(rows):
+            axes.plot(
+                grid,
+                np.asarray(curves)[:, k],
+                color=PALETTE[k % len(PALETTE)],
+                ls=("-", "--", "-.", ":")[k // len(PALETTE) % 4],
+                lw=1.8,
+                label=f"{label(names[row], 34)}  ({information[row]:.2g})",
+            )
+        axes.set_xlabel(f"Ability ({ability_unit(fit)})")
+        axes.grid(color=PALE, linewidth=0.7)
+        title(axes, text, "in brackets: mean information over the population")
+        axes.legend(
+            fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="white", loc="best"
+        )
+    panels[0].set_ylim(-0.02 * top, 1.02 * top)
+    panels[0].set_xlim(grid[0], grid[-1])
+    panels[1].set_xlim(grid[0], grid[-1])
+    binary = "Probability of a right answer"
+    panels[0].set_ylabel(binary if top == 1 else "Expected response")
+    return figure
+
+
+def distinct(fit: Calibration, order: np.ndarray, most: int = 500) -> np.ndarray:
+    """Returns the items in an order less those whose curve an earlier one has.
+
+    Items with the same pattern of responses have the same parameters; one stands for
+    all. Only the first `most` of the order are looked at.
+    """
+    parts = [np.asarray(x, float) for x in fit.parameters.items]
+    rows = [x.reshape(len(x), -1)[order[:most]] for x in parts]
+    curves = np.round(np.concatenate(rows, axis=1), 3)
+    _, first = np.unique(curves, axis=0, return_index=True)
+    return order[np.sort(first)]
+
+
+def plot_test_information(fit: Calibration) -> Figure:
+    """Draws the test information and the standard error that it implies.
+
+    The information is the sum over all items; the standard error of a maximum
+    likelihood score is 1 / sqrt(information). With several benchmarks each has its
+    own curve. Marks at the foot are the subjects.
+
+    Args:
+        fit: The calibration.
+
+    Returns:
+        The figure; nothing is shown or saved.
+    """
+    grid = ability_grid(fit)
+    codes, names = item_benchmarks(fit, CURVES)
+    parts = information_by_group(fit, grid, codes, len(names))
+    total = parts.sum(0)
+    figure, (axes,) = new_figure(7.5, 4.5 + 0.1 * len(names))
+    if len(names) > 1:
+        for k, name in enumerate(names):
+            text = f"{label(name, 30)} ({(codes == k).sum():,} items)"
+            axes.plot(grid, parts[k], color=PALETTE[k], lw=1.4, label=text)
+    text = f"all {len(fit.items):,} items"
+    axes.plot(grid, total, color=INK, lw=2.2, label=f"Information, {text}")
+    axes.set_ylim(0, 1.12 * max(float(total.max()), 1e-6))
+    axes.set_xlim(grid[0], grid[-1])
+    axes.set_xlabel(f"Ability ({ability_unit(fit)})")
+    axes.set_ylabel("Test information")
+    axes.grid(color=PALE, linewidth=0.7)
+    error_axes = axes.twinx()
+    error_axes.spines["top"].set_visible(False)
+    error_axes.tick_params(colors=GREY, labelsize=8)
+    _draw_error(error_axes, grid, total, text)
+    _draw_subjects(axes, fit)
+    handles, texts = axes.get_legend_handles_labels()
+    more, more_texts = error_axes.get_legend_handles_labels()
+    figure.legend(
+        handles + more,
+        texts + more_texts,
+        fontsize=8,
+        frameon=False,
+        loc="outside lower center",
+        ncols=2,
+    )
+    title(axes, "Test information", "ticks at the foot: subjects")
+    return figure
+
+
+def _draw_error(axes: Axes, grid: np.ndarray, total: np.ndarray, text: str) -> None:
+    error = 1 / np.sqrt(np.maximum(total, 1e-12))
+    axes.plot(grid, error, color=GREY, ls="--", lw=1.5, label=f"Standard error, {text}")
+    # Where items say nearly nothing the error has no bound; the axis has one.
+    axes.set_ylim(0, min(float(error.max()), 6 * float(error.min())) * 1.12)
+    axes.set_ylabel("Standard error of ability", color="#555555", fontsize=9)
+
+
+def _draw_subjects(axes: Axes, fit: Calibration) -> None:
+    ability = column(fit.ability_table, "ability")
+    ability = ability[np.isfinite(ability)]
+    axes.vlines(
+        ability,
+        0,
+        0.03,
+        transform=axes.get_xaxis_transform(),
+        color=PALETTE[1],
+        lw=0.8 if len(ability) < 200 else 0.3,
+        alpha=0.8 if len(ability) < 200 else 0.4,
+    )

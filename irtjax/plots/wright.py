@@ -1,0 +1,187 @@
+"""The Wright map: abilities and difficulties on one scale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from irtjax.plots.style import (
+    GREY,
+    INK,
+    PALE,
+    PALETTE,
+    WIDEST,
+    ability_unit,
+    column,
+    item_benchmarks,
+    label,
+    new_figure,
+    title,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from irtjax.calibration import Calibration
+
+#: Items that are drawn one by one with their names.
+NAMED = 45
+#: Benchmarks with a column of their own.
+COLUMNS = 12
+
+
+def plot_wright_map(fit: Calibration) -> Figure:
+    """Draws subjects (left) and items (right) along one ability scale.
+
+    A subject stands level with the items that it solves half the time (without
+    asymptotes). Where items lie far from all subjects they tell little about them.
+
+    Args:
+        fit: The calibration.
+
+    Returns:
+        The figure; nothing is shown or saved.
+    """
+    ability = column(fit.ability_table, "ability")
+    ability = ability[np.isfinite(ability)]
+    difficulty = column(fit.item_table, "difficulty")
+    known = np.isfinite(difficulty)
+    low, high = _range(ability, difficulty[known])
+    codes, names = item_benchmarks(fit, COLUMNS)
+    width = 4.2 + max(3.4, 0.95 * len(names))
+    figure, (left, right) = new_figure(
+        width, 6.2, 2, sharey=True, width_ratios=[1, (width - 2.2) / 2.6]
+    )
+    bins = np.linspace(low, high, 41 if len(difficulty) > 40 * len(names) else 27)
+    left.hist(ability, bins=list(bins), orientation="horizontal", color=GREY)
+    left.invert_xaxis()
+    left.xaxis.get_major_locator().set_params(integer=True)
+    left.set_xlabel("Number of subjects")
+    left.set_ylabel(f"Ability and difficulty ({ability_unit(fit)})")
+    left.grid(axis="y", color=PALE, linewidth=0.7)
+    right.grid(axis="y", color=PALE, linewidth=0.7)
+    right.tick_params(axis="y", length=0)
+    if len(difficulty) <= NAMED and len(names) <= 4:
+        _draw_named(right, fit, difficulty, codes, (low, high))
+    else:
+        _draw_columns(right, difficulty, codes, names, bins)
+    left.set_ylim(low, high)
+    title(left, "Subjects", f"{len(ability):,}")
+    outside = int(np.sum((difficulty[known] < low) | (difficulty[known] > high)))
+    parts = [f"{len(difficulty):,}"]
+    if outside:
+        parts.append(f"{outside:,} beyond the scale, drawn at its ends")
+    if not known.all():
+        parts.append(f"{int((~known).sum()):,} without a difficulty, not drawn")
+    title(right, "Items", "; ".join(parts))
+    return figure
+
+
+def _range(ability: np.ndarray, difficulty: np.ndarray) -> tuple[float, float]:
+    """Ends of the scale: all subjects, and the bulk of the items."""
+    low, high = ability.min(), ability.max()
+    if len(difficulty):
+        # A nearly flat item has a difficulty of hundreds; it must not set the scale.
+        inner = np.quantile(difficulty, [0.01, 0.99])
+        low, high = min(low, inner[0]), max(high, inner[1])
+    low, high = max(low, -WIDEST), min(high, WIDEST)
+    margin = 0.05 * max(high - low, 1.0)
+    return low - margin, high + margin
+
+
+def _draw_named(
+    axes: Axes,
+    fit: Calibration,
+    difficulty: np.ndarray,
+    codes: np.ndarray,
+    ends: tuple[float, float],
+) -> None:
+    """Items as points with names, moved apart where they would overlap."""
+    names = fit.item_table.column("item").to_pylist()
+    rows = np.flatnonzero(np.isfinite(difficulty))
+    rows = rows[np.argsort(difficulty[rows], kind="stable")]
+    low, high = ends
+    true = np.clip(difficulty[rows], low, high)
+    text = spread(true, (high - low) / 46, low, high)
+    for row, at, height in zip(rows, true, text, strict=True):
+        colour = PALETTE[codes[row] % len(PALETTE)]
+        axes.plot([0, 0.12, 0.2], [at, at, height], color=colour, lw=0.6)
+        axes.plot(0, at, "o", color=colour, ms=4, clip_on=False)
+        axes.text(0.22, height, label(names[row], 30), fontsize=7, va="center")
+    axes.set_xlim(-0.03, 1)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+    if fit.benchmarks is not None and len(set(codes.tolist())) > 1:
+        from matplotlib.lines import Line2D
+
+        _, benchmarks = item_benchmarks(fit, COLUMNS)
+        handles = [
+            Line2D([], [], ls="", marker="o", color=PALETTE[k], label=label(name, 24))
+            for k, name in enumerate(benchmarks)
+        ]
+        axes.legend(handles=handles, fontsize=8, frameon=False, loc="upper right")
+
+
+def spread(values: np.ndarray, gap: float, low: float, high: float) -> np.ndarray:
+    """Returns ascending values moved as little as needed to lie `gap` apart.
+
+    >>> spread(np.array([0.0, 0.0, 5.0]), 1.0, -9.0, 9.0).tolist()
+    [-0.5, 0.5, 5.0]
+    """
+    # Pool adjacent values into evenly spaced runs centred on their mean.
+    runs: list[tuple[float, int]] = []
+    for value in values:
+        run = (float(value), 1)
+        while runs:
+            mean, size = runs[-1]
+            if run[0] - mean >= gap * (size + run[1]) / 2:
+                break
+            total = size + run[1]
+            run = ((mean * size + run[0] * run[1]) / total, total)
+            runs.pop()
+        runs.append(run)
+    placed = [m + gap * (k - (n - 1) / 2) for m, n in runs for k in range(n)]
+    out = np.array(placed)
+    if len(out):
+        out += max(0.0, low - out[0]) - max(0.0, out[-1] - high)
+    return out
+
+
+def _draw_columns(
+    axes: Axes,
+    difficulty: np.ndarray,
+    codes: np.ndarray,
+    names: list[str],
+    bins: np.ndarray,
+) -> None:
+    """One column of mirrored histograms per benchmark, with its median."""
+    centre = (bins[:-1] + bins[1:]) / 2
+    step = bins[1] - bins[0]
+    for code in range(len(names)):
+        mine = difficulty[(codes == code) & np.isfinite(difficulty)]
+        mine = np.clip(mine, bins[0], bins[-1])
+        counts, _ = np.histogram(mine, bins)
+        share = 0.43 * counts / max(counts.max(), 1)
+        colour = PALETTE[code % len(PALETTE)]
+        axes.barh(centre, 2 * share, step * 0.92, left=code - share, color=colour)
+        if len(mine):
+            middle = float(np.median(mine))
+            axes.hlines(middle, code - 0.46, code + 0.46, color=INK, lw=1.2)
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    sizes = np.bincount(codes, minlength=len(names))
+    ticks = [
+        f"{label(name, 22)}\n{size:,}" if name else ""
+        for name, size in zip(names, sizes, strict=True)
+    ]
+    crowded = len(names) > 4
+    axes.set_xticks(
+        range(len(names)),
+        ticks,
+        rotation=35 if crowded else 0,
+        ha="right" if crowded else "center",
+        rotation_mode="anchor" if crowded else None,
+    )
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlabel("Width: share of the benchmark's items; line: median")

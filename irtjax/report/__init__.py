@@ -1,0 +1,7 @@
+"""What a calibration says, in words and tables: for terminals and as Markdown."""
+
+from irtjax.report.leaderboard import leaderboard
+from irtjax.report.summary import flag_counts, summarise
+from irtjax.report.write import write_report
+
+__all__ = ["flag_counts", "leaderboard", "summarise", "write_report"]

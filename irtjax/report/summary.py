@@ -1,0 +1,125 @@
+"""The result in plain sentences: who is ahead, how surely, and which items are bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from irtjax._types import Status
+from irtjax.report.words import listing, number, percent, visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.calibration import Calibration
+    from irtjax.verbs import RankedSubjects
+
+
+def flag_counts(table: pa.Table, name: str) -> dict[str, list[str]]:
+    """Returns the names behind each flag of a table, the commonest flag first.
+
+    Args:
+        table: Table of items or subjects with a column "flags".
+        name: Column of names, "item" or "subject".
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"item": ["x", "y"], "flags": ["all right", ""]})
+    >>> flag_counts(table, "item")
+    {'all right': ['x']}
+    """
+    found: dict[str, list[str]] = {}
+    names = table.column(name).to_pylist()
+    for one, flags in zip(names, table.column("flags").to_pylist(), strict=True):
+        for flag in filter(None, (flags or "").split("; ")):
+            found.setdefault(flag, []).append(one)
+    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+
+
+def summarise(
+    fit: Calibration,
+    ranked: RankedSubjects,
+    escape: Callable[[str], str] = visible,
+) -> list[str]:
+    """Returns sentences on the fit, the subjects and the items.
+
+    Args:
+        fit: The calibration.
+        ranked: Its ranking.
+        escape: Applied to every name, to suit where the text will be shown.
+    """
+    return [
+        *fit_sentences(fit),
+        *subject_sentences(ranked, escape),
+        *item_sentences(fit, escape),
+    ]
+
+
+def fit_sentences(fit: Calibration) -> list[str]:
+    """Returns a sentence on what was fitted and how it ended."""
+    status = Status(int(fit.status))
+    method = str(fit.options.get("method", "")).upper()
+    verb = "" if status == Status.CONVERGED else "NOT CONVERGED: "
+    cells = len(fit.subjects) * len(fit.items)
+    missing = 1 - fit.num_observed / cells
+    return [
+        f"{verb}{fit.model.name} by {method or 'its method'} on"
+        f" {len(fit.subjects):,} subjects and {len(fit.items):,} items"
+        f" ({percent(round(missing, 3))} missing): {status.explain()} after"
+        f" {fit.num_steps:,} iterations; log-likelihood {number(fit.log_likelihood)},"
+        f" AIC {number(fit.aic, 1)}, BIC {number(fit.bic, 1)}."
+    ]
+
+
+def subject_sentences(
+    ranked: RankedSubjects, escape: Callable[[str], str] = visible
+) -> list[str]:
+    """Returns sentences on who is ahead and how many can be told apart."""
+    table = ranked.table
+    if not table.num_rows:
+        return ["No subject has a finite ability."]
+    best = table.slice(0, 1).to_pylist()[0]
+    half = (best["upper"] - best["lower"]) / 2
+    out = [
+        f"{escape(best['subject'])} has the highest ability,"
+        f" {number(best['ability'])} ± {number(half)} ({percent(ranked.level)}),"
+        f" and is the best of all with probability"
+        f" {number(best['probability_best'])}."
+    ]
+    rivals = [n for n in ranked.groups[0] if n != best["subject"]]
+    if table.num_rows > 1:
+        out.append(
+            f"It cannot be told apart from {escape_all(rivals, escape)}."
+            if rivals
+            else "It is significantly ahead of every other subject."
+        )
+        share = ranked.num_different / max(ranked.num_pairs, 1)
+        count = len(ranked.groups)
+        form = "overlapping groups" if count > 1 else "group"
+        out.append(
+            f"Of {ranked.num_pairs:,} pairs of subjects {ranked.num_different:,}"
+            f" ({percent(round(share, 3))}) differ significantly (false discoveries at"
+            f" most {percent(round(1 - ranked.level, 6))}); the subjects form {count:,}"
+            f" {form} in which no two differ."
+        )
+    return out
+
+
+def escape_all(
+    names: list[str], escape: Callable[[str], str] = visible, most: int = 5
+) -> str:
+    """Returns escaped names as a list in a sentence."""
+    return listing([escape(name) for name in names], most)
+
+
+def item_sentences(
+    fit: Calibration, escape: Callable[[str], str] = visible
+) -> list[str]:
+    """Returns one sentence, with a line per flag, on items that need a look."""
+    found = flag_counts(fit.item_table, "item")
+    if not found:
+        return ["No item is flagged."]
+    flagged = {name for names in found.values() for name in names}
+    lines = [f"{len(flagged):,} of {len(fit.items):,} items are flagged:"]
+    for flag, names in list(found.items())[:8]:
+        lines.append(f"  {flag}: {len(names):,} ({escape_all(names, escape, 3)})")
+    return ["\n".join(lines)]

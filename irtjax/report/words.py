@@ -1,0 +1,74 @@
+"""Names and numbers as text that is safe where it is shown."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+_MARKDOWN = re.compile(r"([\\`*_\[\]{}|~#!$<>])")
+
+
+def visible(name: str) -> str:
+    r"""Returns a name without control characters, which could steer a terminal.
+
+    >>> visible("a\x1b[31mred\n")
+    'a[31mred'
+    """
+    return "".join(c for c in name if c.isprintable())
+
+
+def markdown(name: str) -> str:
+    r"""Returns a name that Markdown shows as it is: no markup, no HTML, no links.
+
+    >>> markdown("a|b <i> *c*")
+    'a\\|b &lt;i&gt; \\*c\\*'
+    """
+    text = _MARKDOWN.sub(r"\\\1", visible(name).replace("&", "&amp;"))
+    text = text.replace(r"\<", "&lt;").replace(r"\>", "&gt;")
+    # Bare addresses become links on some hosts.
+    text = text.replace("://", "&#58;//").replace("@", "&#64;")
+    return re.sub(r"(?i)\bwww\.", "www&#46;", text)
+
+
+def percent(level: float) -> str:
+    """Returns a share as a percentage.
+
+    >>> percent(0.95), percent(0.999)
+    ('95 %', '99.9 %')
+    """
+    return f"{100 * level:.6g} %"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Returns a number with a fixed number of digits, a dash where there is none.
+
+    >>> number(1.234), number(None), number(-1234.5, 1)
+    ('1.23', '–', '-1,234.5')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:,.{digits}f}"
+
+
+def interval(low: float | None, high: float | None, digits: int = 2) -> str:
+    """Returns an interval.
+
+    >>> interval(-0.5, 1), interval(1, 4, 0)
+    ('-0.50 … 1.00', '1 … 4')
+    """
+    return f"{number(low, digits)} … {number(high, digits)}"
+
+
+def listing(names: Sequence[str], most: int = 5) -> str:
+    """Returns names as a list in a sentence, cut when long.
+
+    >>> listing(["a"]), listing(["a", "b", "c"]), listing(["a", "b", "c"], 2)
+    ('a', 'a, b and c', 'a, b and 1 more')
+    """
+    names = list(names)
+    if len(names) <= 1:
+        return "".join(names)
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most:,} more"
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,72 @@
+"""Everything about a calibration into one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from irtjax.calibration import Calibration
+    from irtjax.verbs import RankedSubjects
+
+
+def figure_makers() -> list[tuple[str, str, Callable[[Any], Any]]]:
+    """Returns title, file name and function of each figure."""
+    from irtjax import plots
+
+    return [
+        ("Abilities", "abilities.png", plots.plot_abilities),
+        ("Subjects and items", "wright_map.png", plots.plot_wright_map),
+        (
+            "Item response functions",
+            "item_response_functions.png",
+            plots.plot_item_response_functions,
+        ),
+        ("Test information", "test_information.png", plots.plot_test_information),
+    ]
+
+
+def write_report(
+    fit: Calibration,
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    figures: bool = True,
+    ranked: RankedSubjects | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Path:
+    """Saves a calibration with its leaderboard and figures, whole or not at all.
+
+    Args:
+        fit: The calibration.
+        folder: Folder to make or to replace; see `irtjax.save`.
+        overwrite: Whether to write into a folder that holds other things too.
+        figures: Whether to draw the figures.
+        ranked: The ranking, if it is at hand; else it is made.
+        progress: Told the name of each figure before it is drawn.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: As for `irtjax.save`.
+    """
+    from irtjax.report.leaderboard import leaderboard
+    from irtjax.storage import save
+    from irtjax.verbs import rank
+
+    standing = rank(fit) if ranked is None else ranked
+    makers = figure_makers() if figures else []
+
+    def extra(place: Path) -> None:
+        from irtjax.plots import save_figure
+
+        for title, name, make in makers:
+            if progress is not None:
+                progress(f"draw {title.lower()}")
+            save_figure(make(fit), place / name)
+        page = leaderboard(fit, standing, [(title, name) for title, name, _ in makers])
+        (place / "leaderboard.md").write_text(page, encoding="utf-8")
+
+    return save(fit, folder, overwrite=overwrite, extras=[extra])

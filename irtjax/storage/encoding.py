@@ -1,0 +1,242 @@
+"""A calibration as JSON and plain arrays, and back.
+
+Models are written by the names of their classes and the values of their fields; only
+the classes listed here are ever made from a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax._types import Status
+from irtjax.calibration import Calibration
+from irtjax.estimators.base import Parameters
+from irtjax.estimators.nodes import Resolution
+from irtjax.models.base import Model, Population
+from irtjax.models.graded import Graded, PartialCredit
+from irtjax.models.logistic import Binary
+from irtjax.models.priors import Beta, LogitNormal, LogNormal, Normal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CLASSES: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        Model,
+        Binary,
+        Graded,
+        PartialCredit,
+        Normal,
+        LogNormal,
+        Beta,
+        LogitNormal,
+    )
+}
+_ITEM_COLUMNS = (
+    *("item", "benchmark", "discrimination", "discrimination_se", "intercept"),
+    *("intercept_se", "difficulty", "difficulty_se", "lower_asymptote"),
+    *("lower_asymptote_se", "upper_asymptote", "upper_asymptote_se", "accuracy"),
+    *("observed", "flags"),
+)
+_ABILITY_COLUMNS = (
+    *("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lower"),
+    *("rank_upper", "accuracy", "observed", "flags"),
+)
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as strict JSON can hold it; what is not finite becomes None.
+
+    >>> plain({"a": float("nan"), "b": (1, np.float32(0.5)), "c": np.arange(2)})
+    {'a': None, 'b': [1, 0.5], 'c': [0, 1]}
+    """
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(inner) for inner in value]
+    if isinstance(value, int) and not isinstance(value, Status):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, np.generic) or type(value).__module__.startswith(
+        ("jax", "numpy")
+    ):
+        return plain(np.asarray(value).tolist())
+    return str(value)
+
+
+def encode(module: Any) -> dict[str, Any]:
+    """Returns a model, family or prior as its class name and fields.
+
+    Raises:
+        ValueError: If it is of a class that `decode` would not make.
+    """
+    name = type(module).__name__
+    if _CLASSES.get(name) is not type(module):
+        raise ValueError(
+            f"a {name} cannot be saved: saved are {', '.join(sorted(_CLASSES))}"
+        )
+    fields = {}
+    for field in dataclasses.fields(module):
+        value = getattr(module, field.name)
+        if isinstance(value, dict):
+            fields[field.name] = {key: encode(inner) for key, inner in value.items()}
+        elif dataclasses.is_dataclass(value):
+            fields[field.name] = encode(value)
+        else:
+            fields[field.name] = plain(value)
+    return {"class": name, **fields}
+
+
+def decode(content: dict[str, Any]) -> Any:
+    """Returns the model, family or prior that `encode` wrote.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> model = two_parameter()
+    >>> decode(encode(model)) == model
+    True
+    """
+    fields = dict(content)
+    name = fields.pop("class")
+    if name not in _CLASSES:
+        raise ValueError(f"no model part is called {name!r}")
+    for key, value in fields.items():
+        if isinstance(value, dict) and "class" in value:
+            fields[key] = decode(value)
+        elif isinstance(value, dict):
+            fields[key] = {inner: decode(part) for inner, part in value.items()}
+        elif isinstance(value, list):
+            fields[key] = tuple(value)
+    return _CLASSES[name](**fields)
+
+
+def to_json(fit: Calibration) -> dict[str, Any]:
+    """Returns what `fit.json` says about a calibration."""
+    population = fit.parameters.population
+    resolution = fit.resolution
+    return {
+        "model": encode(fit.model),
+        "options": plain(fit.options),
+        "versions": plain(fit.versions),
+        "data_hash": fit.data_hash,
+        "num_subjects": len(fit.subjects),
+        "num_items": len(fit.items),
+        "num_observed": int(fit.num_observed),
+        "status": {
+            "name": Status(int(fit.status)).name.lower(),
+            "meaning": Status(int(fit.status)).explain(),
+        },
+        "num_steps": int(fit.num_steps),
+        "residual": plain(float(fit.residual)),
+        "log_likelihood": plain(float(fit.log_likelihood)),
+        "log_prior": plain(float(fit.log_prior)),
+        "num_parameters": int(fit.num_parameters),
+        "aic": plain(float(fit.aic)),
+        "bic": plain(float(fit.bic)),
+        "level": float(fit.level),
+        "population": {
+            "mean": plain(float(population.mean)),
+            "sd": plain(float(population.sd)),
+        },
+        "resolution": None if resolution is None else plain(resolution._asdict()),
+        "timings": plain(fit.timings),
+        "warnings": list(fit.warnings),
+        "notes": list(fit.notes),
+    }
+
+
+def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
+    """Returns the estimates and the trace as named arrays, in their own dtype."""
+    parameters = fit.parameters
+    arrays = {f"items.{k}": v for k, v in parameters.items._asdict().items()}
+    arrays |= {f"population.{k}": v for k, v in parameters.population._asdict().items()}
+    arrays |= {"theta": parameters.theta, "trace": fit.trace}
+    # Names too: the tables for people need not be in the order of the arrays.
+    arrays |= {"subject_names": fit.subjects, "item_names": fit.items}
+    arrays |= {"benchmark_names": fit.benchmarks}
+    arrays |= {"item_covariance": fit.item_covariance}
+    return {k: np.asarray(v) for k, v in arrays.items() if v is not None}
+
+
+def from_parts(
+    content: dict[str, Any],
+    arrays: dict[str, Any],
+    item_table: pa.Table,
+    ability_table: pa.Table,
+) -> Calibration:
+    """Returns the calibration of the parts of its folder.
+
+    Raises:
+        ValueError: If the parts do not fit together.
+        KeyError: If something is missing.
+    """
+    _check_columns("items.parquet", item_table, _ITEM_COLUMNS)
+    _check_columns("abilities.parquet", ability_table, _ABILITY_COLUMNS)
+    for file, table, names in (
+        ("items.parquet", item_table, arrays["item_names"]),
+        ("abilities.parquet", ability_table, arrays["subject_names"]),
+    ):
+        if table.num_rows != len(names):
+            raise ValueError(
+                f"{file} has {table.num_rows} rows, but parameters.npz has {len(names)}"
+            )
+    model = decode(content["model"])
+    record = model.family.Items
+    items = record(**{name: arrays[f"items.{name}"] for name in record._fields})
+    for name, values in zip(record._fields, items, strict=True):
+        if values.shape[:1] != (item_table.num_rows,):
+            raise ValueError(
+                f"parameters.npz has {name} of shape {values.shape}, but"
+                f" there are {item_table.num_rows} items"
+            )
+    population = Population(
+        arrays["population.mean"],
+        arrays["population.sd"],
+        arrays.get("population.log_weights"),
+    )
+    resolution = content["resolution"]
+    return Calibration(
+        model=model,
+        parameters=Parameters(items, population, arrays.get("theta")),
+        subjects=arrays["subject_names"],
+        items=arrays["item_names"],
+        benchmarks=arrays.get("benchmark_names"),
+        status=Status[content["status"]["name"].upper()],
+        num_steps=content["num_steps"],
+        trace=arrays["trace"],
+        residual=_number(content["residual"]),
+        log_likelihood=_number(content["log_likelihood"]),
+        log_prior=_number(content["log_prior"]),
+        num_parameters=content["num_parameters"],
+        num_observed=content["num_observed"],
+        aic=_number(content["aic"]),
+        bic=_number(content["bic"]),
+        item_table=item_table,
+        ability_table=ability_table,
+        warnings=tuple(content["warnings"]),
+        notes=tuple(content["notes"]),
+        options=content["options"],
+        versions=content["versions"],
+        data_hash=content["data_hash"],
+        timings=content["timings"],
+        resolution=None if resolution is None else Resolution(**resolution),
+        level=content["level"],
+        item_covariance=arrays.get("item_covariance"),
+    )
+
+
+def _check_columns(file: str, table: pa.Table, columns: tuple[str, ...]) -> None:
+    lacking = [name for name in columns if name not in table.column_names]
+    if lacking:
+        raise ValueError(f"{file} has no column {lacking[0]!r}")
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

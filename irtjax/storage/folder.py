@@ -1,0 +1,255 @@
+"""Saving a calibration to a folder and loading it back, without pickle.
+
+The folder holds tables for people (`items.parquet`, `abilities.parquet`, both also as
+CSV), `fit.json` for what is said once, and `parameters.npz` with the estimates to the
+last bit. Everything is written elsewhere first and moved into place when it is whole;
+`fit.json` comes last, so a folder that has one is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.calibration import Calibration
+
+FIT_FORMAT = "irtjax.fit"
+FIT_VERSION = 1
+#: Names that a fit owns in its folder; the rest of a folder is never touched.
+FIT_FILES = (
+    "fit.json",
+    "parameters.npz",
+    "items.parquet",
+    "items.csv",
+    "abilities.parquet",
+    "abilities.csv",
+    "leaderboard.md",
+    "abilities.png",
+    "wright_map.png",
+    "item_response_functions.png",
+    "test_information.png",
+)
+
+#: Writes more files into the folder it is given.
+Extra = Callable[[Path], None]
+
+
+def save(
+    calibration: Calibration,
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    extras: Sequence[Extra] = (),
+) -> Path:
+    """Writes a calibration to a folder, whole or not at all.
+
+    Args:
+        calibration: What `irtjax.fit` returned.
+        folder: Folder to make, or one that holds an earlier fit, which is replaced.
+        overwrite: Whether to write into a folder that holds other things too. They
+            stay, unless they bear the name of a file of a fit.
+        extras: Functions that write further files (a report, figures) into the
+            folder before it is moved into place.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: If the folder holds something else, or cannot be written.
+
+    >>> import tempfile, pathlib, irtjax
+    >>> table = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1], [1, 1, 0]])
+    >>> fit = irtjax.fit(table, "rasch")
+    >>> folder = save(fit, pathlib.Path(tempfile.mkdtemp(), "fit"))
+    >>> load(folder).status == fit.status
+    True
+    """
+    folder = check_folder(folder, overwrite=overwrite)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        place = folder if folder.is_dir() else folder.parent
+        temporary = Path(tempfile.mkdtemp(dir=place, prefix=".irtjax-"))
+        try:
+            _write_files(calibration, temporary)
+            for extra in extras:
+                extra(temporary)
+            _move_into_place(temporary, folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+    return folder
+
+
+def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
+    """Finds out, before a long computation, whether a fit can be written to a folder.
+
+    Raises:
+        ValueError: If it holds something other than a fit, or cannot be written.
+    """
+    folder = Path(folder).expanduser().absolute()
+    if folder.is_dir():
+        if not overwrite and any(folder.iterdir()) and not is_fit(folder):
+            raise ValueError(
+                f"{folder} holds something other than an irtjax fit: choose another"
+                " folder, or pass overwrite (--overwrite) to write beside it"
+            )
+    elif folder.exists():
+        raise ValueError(f"{folder} is a file: name a folder to write the fit to")
+    place = folder
+    while not place.exists():
+        place = place.parent
+    try:
+        # Asking the file system is surer than reading permission bits.
+        shutil.rmtree(tempfile.mkdtemp(dir=place, prefix=".irtjax-"))
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+    return folder
+
+
+def is_fit(folder: str | Path) -> bool:
+    """Whether a folder holds a fit that irtjax wrote, of any version."""
+    try:
+        content = json.loads(Path(folder, "fit.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("format") == FIT_FORMAT
+
+
+def _cannot_write(folder: Path, error: OSError) -> ValueError:
+    return ValueError(
+        f"cannot write to {folder}: {error.strerror or error}; choose a folder that you"
+        " may write to"
+    )
+
+
+def _write_files(calibration: Calibration, folder: Path) -> None:
+    from irtjax.storage.encoding import to_arrays, to_json
+
+    write_table(calibration.item_table, folder / "items.parquet")
+    write_table(calibration.item_table, folder / "items.csv")
+    write_table(calibration.ability_table, folder / "abilities.parquet")
+    write_table(calibration.ability_table, folder / "abilities.csv")
+    arrays: dict[str, Any] = to_arrays(calibration)
+    np.savez_compressed(folder / "parameters.npz", **arrays)
+    content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    (folder / "fit.json").write_text(text + "\n", encoding="utf-8")
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Writes an Arrow table as CSV or, by any other ending, as Parquet."""
+    if path.suffix == ".csv":
+        import pyarrow.csv as pc
+
+        pc.write_csv(table, path)
+    else:
+        import pyarrow.parquet as pq
+
+        pq.write_table(table, path, compression="zstd")
+
+
+def _move_into_place(temporary: Path, folder: Path) -> None:
+    if not folder.exists():
+        temporary.chmod(0o777 & ~_umask())
+        temporary.rename(folder)
+        return
+    # Without fit.json the folder is no fit; it gets the new one when all else is there.
+    (folder / "fit.json").unlink(missing_ok=True)
+    written = {path.name for path in temporary.iterdir()}
+    for name in FIT_FILES:
+        if name not in written:
+            (folder / name).unlink(missing_ok=True)
+    for name in sorted(written, key=lambda name: name == "fit.json"):
+        (temporary / name).replace(folder / name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def load(folder: str | Path) -> Calibration:
+    """Reads a calibration that `save` or the command line wrote.
+
+    Args:
+        folder: The folder of the fit.
+
+    Returns:
+        The calibration, equal in parameters, tables, status and options.
+
+    Raises:
+        ValueError: If there is no fit, it is damaged, or a newer irtjax wrote it.
+    """
+    from irtjax.storage.encoding import from_parts
+
+    folder = Path(folder).expanduser()
+    content = _read_json(folder)
+    try:
+        with np.load(folder / "parameters.npz", allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        items = _read_table(folder / "items.parquet")
+        abilities = _read_table(folder / "abilities.parquet")
+    except FileNotFoundError as error:
+        missing = Path(error.filename or folder).name
+        raise _damaged(folder, f"{missing} is missing") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise _damaged(folder, str(error)) from None
+    try:
+        return from_parts(content, arrays, items, abilities)
+    except KeyError as error:
+        raise _damaged(folder, f"{error} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _damaged(folder, str(error)) from None
+
+
+def _read_json(folder: Path) -> dict[str, Any]:
+    path = folder / "fit.json"
+    if not folder.exists():
+        raise ValueError(f"no such folder: {folder}; make one with `irtjax fit --out`")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise ValueError(
+            f"{folder} is not the folder of a fit: it has no fit.json; make one with"
+            " `irtjax fit --out`"
+        ) from None
+    except ValueError as error:
+        raise _damaged(folder, f"fit.json is not JSON ({error})") from None
+    if not isinstance(content, dict) or content.get("format") != FIT_FORMAT:
+        raise ValueError(f"{path} was not written by irtjax")
+    version = content.get("version")
+    if not isinstance(version, int) or version > FIT_VERSION:
+        raise ValueError(
+            f"{path} was written by a newer irtjax (format {version}, this one reads up"
+            f" to {FIT_VERSION}): upgrade irtjax"
+        )
+    return content
+
+
+def _read_table(path: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise FileNotFoundError(2, "no such file", str(path))
+    try:
+        return pq.read_table(path)
+    except pa.ArrowException as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _damaged(folder: Path, reason: str) -> ValueError:
+    return ValueError(f"the fit in {folder} is damaged: {reason}; run the fit again")

@@ -1,0 +1,300 @@
+"""What to do with a calibration: score new subjects, rank and compare the known ones.
+
+These are the friendly doors to `irtjax.scoring` and `irtjax.ranking`: names in,
+labelled tables out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax import ranking, scoring
+from irtjax.data import ResponseTable, read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.calibration import Calibration
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RankedSubjects:
+    """Subjects in the order of their ranks.
+
+    Attributes:
+        table: One row per subject with a finite ability, best first: subject, ability,
+            ability_se, lower, upper, rank, rank_lower, rank_upper, probability_best,
+            first_group, last_group, accuracy, observed, flags. Groups are numbered
+            from 1, the best; a subject is in every group from first to last.
+        groups: Names of each group: subjects among whom no two differ significantly.
+        num_pairs: Number of pairs tested.
+        num_different: How many differ, false discoveries controlled at 1 - level.
+        level: Level of all intervals.
+    """
+
+    table: pa.Table
+    groups: tuple[tuple[str, ...], ...]
+    num_pairs: int
+    num_different: int
+    level: float
+
+
+def rank(
+    fit: Calibration,
+    *,
+    level: float | None = None,
+    num_draws: int = 4000,
+    seed: int = 0,
+) -> RankedSubjects:
+    """Ranks the subjects of a calibration; see `irtjax.ranking.rank` for the formulas.
+
+    Args:
+        fit: The calibration.
+        level: Level of the intervals; None takes that of the calibration.
+        num_draws: Draws behind rank intervals and the probability of being best.
+        seed: Seed of the draws; the same seed gives the same table.
+
+    Returns:
+        The ranked subjects.
+
+    Raises:
+        ValueError: If the level is not between 0 and 1.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> ranked = rank(irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch"))
+    >>> ranked.table.column("subject")[0].as_py()
+    'subject 1'
+    """
+    import jax
+    import pyarrow as pa
+    from scipy.special import ndtri
+
+    chosen = fit.level if level is None else level
+    table = fit.ability_table
+    ability, error = _floats(table, "ability"), _floats(table, "ability_se")
+    known = np.flatnonzero(np.isfinite(ability) & np.isfinite(error))
+    result = ranking.rank(
+        ability[known],
+        error[known],
+        key=jax.random.key(seed),
+        level=chosen,
+        num_draws=num_draws,
+    )
+    order = np.argsort(-ability[known], kind="stable")
+    columns = {name: table.column(name) for name in table.column_names}
+    columns = {k: v.take(pa.array(known[order])) for k, v in columns.items()}
+    if chosen != fit.level:
+        half = ndtri(0.5 + chosen / 2) * error[known][order]
+        columns["lower"] = pa.array(ability[known][order] - half)
+        columns["upper"] = pa.array(ability[known][order] + half)
+        columns["rank_lower"] = pa.array(result.rank_lower[order])
+        columns["rank_upper"] = pa.array(result.rank_upper[order])
+    columns["probability_best"] = pa.array(result.probability_best[order])
+    columns["first_group"] = pa.array(result.first_group[order] + 1)
+    columns["last_group"] = pa.array(result.last_group[order] + 1)
+    names = table.column("subject").take(pa.array(known)).to_pylist()
+    groups = tuple(tuple(names[k] for k in group) for group in result.groups)
+    head = ("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lower")
+    head += ("rank_upper", "probability_best", "first_group", "last_group")
+    rest = tuple(name for name in columns if name not in head)
+    return RankedSubjects(
+        pa.table({name: columns[name] for name in head + rest}),
+        groups,
+        result.num_pairs,
+        result.num_different,
+        chosen,
+    )
+
+
+def compare(
+    fit: Calibration,
+    first: str,
+    second: str,
+    *,
+    data: Any = None,
+    level: float | None = None,
+) -> ranking.Comparison:
+    """Compares two subjects of a calibration.
+
+    Args:
+        fit: The calibration.
+        first: Name of one subject.
+        second: Name of the other.
+        data: The responses (a `ResponseTable`, or anything `irtjax.read` takes); adds
+            what the two did on the items that both answered.
+        level: Level of the interval; None takes that of the calibration.
+
+    Returns:
+        The comparison, first less second.
+
+    Raises:
+        ValueError: If a name is not among the subjects, or both are the same.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
+    >>> compare(fit, "subject 1", "subject 2").difference > 0
+    True
+    """
+    names = fit.ability_table.column("subject").to_pylist()
+    places = [_find(names, name) for name in (first, second)]
+    if places[0] == places[1]:
+        raise ValueError(f"{first!r} is compared with itself: name two subjects")
+    ability = _floats(fit.ability_table, "ability")[places]
+    error = _floats(fit.ability_table, "ability_se")[places]
+    for name, value in zip((first, second), ability, strict=True):
+        if not np.isfinite(value):
+            raise ValueError(f"{name!r} has no finite ability to compare")
+    responses = None
+    if data is not None:
+        table = data if isinstance(data, ResponseTable) else read(data)
+        responses = table.select(subjects=[first, second]).responses()
+    chosen = fit.level if level is None else level
+    return ranking.compare(ability, error, 0, 1, level=chosen, data=responses)
+
+
+def _find(names: list[str], name: str) -> int:
+    if name in names:
+        return names.index(name)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, 3) or [n for n in names if name in n][:3]
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise ValueError(f"no subject is called {name!r} in this fit{hint}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ScoredSubjects:
+    """Scores of subjects, the items held fixed.
+
+    Attributes:
+        table: One row per subject, in the order of the data: subject, ability,
+            ability_se, lower, upper, accuracy, observed, flags.
+        notes: What was matched and what was left out, in plain language.
+        level: Level of the intervals.
+    """
+
+    table: pa.Table
+    notes: tuple[str, ...]
+    level: float
+
+
+def score(
+    fit: Calibration,
+    data: Any,
+    *,
+    method: str = "eap",
+    level: float | None = None,
+) -> ScoredSubjects:
+    """Scores subjects on calibrated items; see `irtjax.scoring.score` for the formulas.
+
+    Args:
+        fit: The calibration, whose items stay as they are.
+        data: The responses: a `ResponseTable`, or anything that `irtjax.read` takes.
+            Items are matched by name.
+        method: "eap", "map", "ml" or "wle".
+        level: Level of the intervals; None takes that of the calibration.
+
+    Returns:
+        The scores.
+
+    Raises:
+        ValueError: If no item is known, responses do not suit the model, or the
+            method is unknown.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> table = irtjax.ResponseTable.from_arrays(data)
+    >>> score(irtjax.fit(table, "rasch"), table).table.num_rows
+    4
+    """
+    import jax
+    import jax.numpy as jnp
+    import pyarrow as pa
+    from scipy.special import ndtri
+
+    if method not in scoring.METHODS:
+        raise ValueError(
+            f"scores {method!r} is not one of {', '.join(scoring.METHODS)}"
+        )
+    chosen = fit.level if level is None else level
+    if not 0 < chosen < 1:
+        raise ValueError(f"level {chosen} is not between 0 and 1")
+    table = data if isinstance(data, ResponseTable) else read(data)
+    table, rows, notes = _match(fit, table)
+    _check_values(fit, table)
+    items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
+    population = jax.tree.map(jnp.asarray, fit.parameters.population)
+    result = scoring.score(
+        fit.model, items, population, table.responses(items[0].dtype), method=method
+    )
+    ability = np.asarray(result.ability, np.float64)
+    error = np.asarray(result.standard_error, np.float64)
+    half = ndtri(0.5 + chosen / 2) * error
+    accuracy = table.subject_accuracy()
+    flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
+    observed = np.full(table.num_subjects, table.num_items)
+    if table.observed is not None:
+        observed = table.observed.sum(1)
+    out = pa.table(
+        {
+            "subject": pa.array(table.subjects.tolist(), pa.string()),
+            "ability": ability,
+            "ability_se": error,
+            "lower": ability - half,
+            "upper": ability + half,
+            "accuracy": pa.array(accuracy, mask=~np.isfinite(accuracy)),
+            "observed": observed,
+            "flags": pa.array(flags, pa.string()),
+        }
+    )
+    return ScoredSubjects(out, notes, chosen)
+
+
+def _match(
+    fit: Calibration, table: ResponseTable
+) -> tuple[ResponseTable, np.ndarray, tuple[str, ...]]:
+    """The columns of known items, and where these are among the items of the fit."""
+    place = {name: row for row, name in enumerate(fit.items.tolist())}
+    rows = np.array([place.get(name, -1) for name in table.items.tolist()])
+    known = rows >= 0
+    if not known.any():
+        raise ValueError(
+            f"none of the {table.num_items} items of the responses is in the fit"
+            f" (there: {table.items[0]}, ...; in the fit: {fit.items[0]}, ...): items"
+            " are matched by name"
+        )
+    notes = [f"{known.sum():,} of the {len(place):,} items of the fit were answered"]
+    if not known.all():
+        unknown = table.items[~known].tolist()
+        shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        notes.append(f"{len(unknown):,} items are not in the fit and left out: {shown}")
+        table = table.select(items=known)
+    return table, rows[known], tuple(notes)
+
+
+def _check_values(fit: Calibration, table: ResponseTable) -> None:
+    top = fit.model.family.num_categories - 1
+    if table.kind == "counts" and top == 1:
+        return
+    wrong = (table.values < 0) | (table.values > top)
+    wrong |= table.values != np.rint(table.values)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        values = " or ".join(map(str, range(top + 1))) if top < 4 else f"0 to {top}"
+        raise ValueError(
+            f"subject {table.subjects[row]}, item {table.items[column]}: the response"
+            f" {table.values[row, column]:g} is not {values}, as the model"
+            f" {fit.model.name} needs"
+        )
+
+
+def _floats(table: pa.Table, name: str) -> np.ndarray:
+    import pyarrow as pa
+
+    values = table.column(name).cast(pa.float64()).combine_chunks()
+    return values.to_numpy(zero_copy_only=False)

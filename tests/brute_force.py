@@ -1,0 +1,150 @@
+"""Likelihoods written a second time, the long way: the truth the tests compare with.
+
+Plain probabilities of every (subject, item, node), no logs of sums, no matrix
+products, nothing from the package but a model's map from coordinates to item
+parameters and its priors (which have tests of their own).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from irtjax.data.responses import Responses
+from irtjax.models.base import Model
+
+
+def normal_weights(nodes):
+    """Normal weights on equally spaced nodes, summing to one."""
+    density = stats.norm.pdf(np.asarray(nodes))
+    return density / density.sum()
+
+
+def category_probabilities(name: str, items, theta):
+    """P(y = k | theta), `[nodes, items, categories]`, of the model of that name."""
+    theta = jnp.asarray(theta)[:, None]
+    slope, intercept = items.discrimination, items.intercept
+    if name in ("graded", "partial_credit"):
+        predictor = slope[:, None] * theta[..., None] + intercept
+        if name == "graded":
+            above = 1 / (1 + jnp.exp(-predictor))
+            ends = [jnp.ones_like(above[..., :1]), jnp.zeros_like(above[..., :1])]
+            cumulative = jnp.concatenate([ends[0], above, ends[1]], -1)
+            return cumulative[..., :-1] - cumulative[..., 1:]
+        first = jnp.zeros_like(predictor[..., :1])
+        odds = jnp.exp(jnp.concatenate([first, jnp.cumsum(predictor, -1)], -1))
+        return odds / odds.sum(-1, keepdims=True)
+    predictor = slope * theta + intercept
+    if name.startswith("probit"):
+        rising = 0.5 * (1 + jax.scipy.special.erf(predictor / np.sqrt(2)))
+    else:
+        rising = 1 / (1 + jnp.exp(-predictor))
+    lower, upper = items.lower_asymptote, items.upper_asymptote
+    right = lower + (upper - lower) * rising
+    return jnp.stack([1 - right, right], -1)
+
+
+def cell_probabilities(probabilities, data: Responses):
+    """Probability of each response at each node, `[subjects, items, nodes]`."""
+    values = np.asarray(data.values).astype(int)
+    observed = np.ones(values.shape, bool)
+    if data.observed is not None:
+        observed = np.asarray(data.observed)
+    if data.trials is not None:
+        trials = np.asarray(data.trials)
+        right = jnp.moveaxis(probabilities[..., 1], 0, -1)[None]
+        cells = right ** values[..., None]
+        cells = cells * (1 - right) ** (trials - values)[..., None]
+    else:
+        by_item = jnp.moveaxis(probabilities, 0, -1)
+        cells = by_item[np.arange(values.shape[1]), values]
+    return jnp.where(observed[..., None], cells, 1.0)
+
+
+def subject_likelihoods(name, items, data: Responses, theta, weights):
+    """Marginal likelihood of each subject, `[subjects]`."""
+    cells = cell_probabilities(category_probabilities(name, items, theta), data)
+    if data.item_weight is not None:
+        cells = cells ** np.asarray(data.item_weight)[:, None]
+    return jnp.prod(cells, 1) @ weights
+
+
+def marginal_log_likelihood(name, items, data: Responses, theta, weights):
+    """Weighted sum over subjects of the log marginal likelihood."""
+    terms = jnp.log(subject_likelihoods(name, items, data, theta, weights))
+    if data.subject_weight is not None:
+        terms = terms * np.asarray(data.subject_weight)
+    return jnp.sum(terms)
+
+
+def unpack(model: Model, vector, num_items: int):
+    """Coordinates, mean, log sd, and the frame of the priors, out of one vector."""
+    coordinates = vector[:-4].reshape(num_items, model.family.num_columns)
+    return coordinates, vector[-4], vector[-3], vector[-2:]
+
+
+def pack(coordinates, mean=0.0, log_sd=0.0, frame=(0.0, 0.0)):
+    """One vector of coordinates, mean, log sd, and the frame of the priors."""
+    return jnp.concatenate([jnp.ravel(coordinates), jnp.stack([mean, log_sd, *frame])])
+
+
+def log_prior(model: Model, items, log_sd, frame):
+    """Log priors of items seen by an ability shifted and stretched by the frame.
+
+    The objective is the largest value over all frames: to maximise it, let the frame
+    move with the other parameters.
+    """
+    slope, intercept = items.discrimination, items.intercept
+    shape = (-1,) + (1,) * (intercept.ndim - 1)
+    moved = items._replace(intercept=intercept + slope.reshape(shape) * frame[0])
+    if model.family.has_slope:
+        moved = moved._replace(discrimination=slope * jnp.exp(frame[1]))
+    total = jnp.sum(jax.vmap(model.log_prior)(moved))
+    return total + model.log_common_slope_prior(jnp.exp(log_sd))
+
+
+def marginal_objective(model: Model, data: Responses, nodes, weights=None):
+    """Log-likelihood plus log priors as a function of one vector; see `pack`."""
+    weights = normal_weights(nodes) if weights is None else weights
+
+    def objective(vector):
+        coordinates, mean, log_sd, frame = unpack(model, vector, data.num_items)
+        items = model.constrain(coordinates)
+        theta = mean + jnp.exp(log_sd) * nodes
+        value = marginal_log_likelihood(model.name, items, data, theta, weights)
+        return value + log_prior(model, items, log_sd, frame)
+
+    return objective
+
+
+def expected_objective(model: Model, data: Responses, nodes):
+    """Q(new | old) of EM, priors included, as a function of two vectors."""
+    weights = normal_weights(nodes)
+
+    def parts(vector):
+        coordinates, mean, log_sd, frame = unpack(model, vector, data.num_items)
+        items = model.constrain(coordinates)
+        theta = mean + jnp.exp(log_sd) * nodes
+        probabilities = category_probabilities(model.name, items, theta)
+        cells = cell_probabilities(probabilities, data)
+        return cells, log_prior(model, items, log_sd, frame)
+
+    def objective(new, old):
+        joint = jnp.prod(parts(old)[0], 1) * weights
+        posterior = joint / joint.sum(1, keepdims=True)
+        if data.subject_weight is not None:
+            posterior = posterior * np.asarray(data.subject_weight)[:, None]
+        cells, prior = parts(new)
+        return jnp.sum(posterior * jnp.log(cells).sum(1)) + prior
+
+    return objective
+
+
+def joint_log_likelihood(name, items, theta, data: Responses):
+    """Log-likelihood of items and abilities, `[subjects]`."""
+    probabilities = category_probabilities(name, items, theta)
+    cells = cell_probabilities(probabilities, data)
+    own = cells[np.arange(data.num_subjects), :, np.arange(data.num_subjects)]
+    return jnp.log(own).sum(1)

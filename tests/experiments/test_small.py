@@ -1,0 +1,188 @@
+"""The experiments run at small sizes, and what they compute is what they say."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import irtjax
+from experiments.coverage import run as coverage
+from experiments.scaling import measure, peers
+from experiments.scaling import run as scaling
+from irtjax.estimators.em import EM
+
+
+def value_of(result, quantity, unit=None):
+    found = [
+        row["value"]
+        for row in result["rows"]
+        if row["quantity"] == quantity and unit in (None, row["unit"])
+    ]
+    assert len(found) == 1, quantity
+    return found[0]
+
+
+def test_coverage_small(tmp_path, capsys):
+    rows, recoveries = coverage.main(["--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert all(r["converged"] == 1 and r["definite"] == 1 for r in recoveries)
+    # Simulated with a ~ U(0.5, 1): 12 or 30 items have reliability near 0.6 and 0.8,
+    # so correlations near 0.75 and 0.9.
+    assert all(0.65 < r["spearman_ability"] < 0.97 for r in recoveries)
+    quantities = {(r["quantity"], r["interval"]) for r in rows}
+    assert {
+        ("ability", "true items"),
+        ("ability", "item uncertainty"),
+        ("discrimination", "observed"),
+        ("difficulty", "bootstrap"),
+        ("log sd", "observed"),
+    } <= quantities
+    for row in rows:
+        assert f"{row['coverage']:.3f}" in printed
+        assert row["coverage"] + row["below"] + row["above"] == pytest.approx(1)
+        if row["quantity"] == "ability":
+            # Five Monte-Carlo errors, and 1 % for items estimated from few subjects.
+            distance = abs(row["coverage"] - coverage.LEVEL)
+            assert distance < 5 * row["mc_error"] + 0.01
+    for name in ("coverage.csv", "recovery.csv", "coverage.md", "coverage.png"):
+        assert (tmp_path / name).stat().st_size > 100
+    lines = (tmp_path / "coverage.csv").read_text().splitlines()
+    assert len(lines) == len(rows) + 1
+
+
+def test_coverage_errors_are_those_of_a_fit():
+    """The replications test what a user is given, and not something beside it."""
+    case = coverage.Case("2PL", "2pl", None, 150, 8, 2)
+    model = case.make_model()
+    nodes = coverage.fit_nodes(case, model, jax.random.key(1))
+    keys = jax.random.split(jax.random.key(2), 2)
+    found = coverage.replicate_all(case, model, nodes, keys)
+    data = coverage.draw(case, model, keys[0])[1]
+    table = irtjax.ResponseTable.from_arrays(np.asarray(data.values))
+    fit = irtjax.fit(table, model, EM(nodes), item_uncertainty=True)
+    for name in ("discrimination", "intercept", "difficulty"):
+        error = np.asarray(found.errors["observed"][name][0])
+        expected = fit.item_table[f"{name}_se"].to_numpy()
+        # Both stop within 1e-4 standard errors of the optimum.
+        np.testing.assert_allclose(error, expected, rtol=1e-3)
+    order = np.argsort(fit.ability_table["subject"].to_numpy().astype(str))
+    subjects = np.argsort(fit.subjects.astype(str))
+    for column, value in zip(
+        ("ability", "ability_se"), found.ability["item uncertainty"], strict=True
+    ):
+        expected = fit.ability_table[column].to_numpy()[order]
+        np.testing.assert_allclose(
+            np.asarray(value[0])[subjects], expected, rtol=1e-3, atol=1e-4
+        )
+
+
+def test_coverage_counts():
+    case = coverage.SMALL[0]
+    truth = np.array([[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    low = np.array([[-1.0, 0.5, -1.0, -1.0], [0.0, 0.0, 0.0, 0.0]])
+    high = low + np.array([[2.0, 2.0, 0.5, 2.0], [2.0, 2.0, 2.0, 2.0]])
+    row = coverage.coverage_row(
+        case, "ability", "item uncertainty", truth, low, high, truth + 0.5
+    )
+    assert row["coverage"] == 6 / 8
+    assert (row["below"], row["above"]) == (1 / 8, 1 / 8)
+    assert row["rmse"] == row["bias"] == 0.5
+    # Shares 0.5 and 1.0 in two replications: standard deviation 0.354 over root 2.
+    assert row["mc_error"] == pytest.approx(0.25)
+    assert row["met"] is False
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+def test_scaling_em(missing):
+    result = measure.measure(
+        {"kind": "em", "subjects": 120, "items": 40, "missing": missing, "repeats": 1}
+    )
+    assert value_of(result, "converged") == 1
+    seconds = value_of(result, "EM iteration, mean over the fit", "s")
+    product = value_of(result, "one matrix product")
+    ratio = value_of(result, "EM iteration, mean over the fit", "products")
+    assert seconds > 0 and ratio == pytest.approx(seconds / product)
+    # No process that has imported JAX is smaller than this.
+    assert 0.05 < value_of(result, "peak memory") < 64
+    assert value_of(result, "first call") > value_of(result, "  of which compiling")
+
+
+def test_scaling_mm():
+    result = measure.measure({"kind": "mm", "subjects": 80, "items": 30, "repeats": 1})
+    assert value_of(result, "converged") == 1
+    seconds = value_of(result, "MM iteration", "s")
+    one = value_of(result, "one elementwise sigmoid, written out")
+    assert value_of(result, "MM iteration", "sigmoid passes") == seconds / one
+
+
+def test_scaling_errors():
+    spec = {"kind": "errors", "subjects": 120, "items": 20, "repeats": 1}
+    result = measure.measure(spec)
+    assert value_of(result, "  standard_errors") > 0
+    assert value_of(result, "  scores") > 0
+
+
+def test_scaling_in_a_process_of_its_own(tmp_path, capsys):
+    path = tmp_path / "results.json"
+    results = scaling.main(["--case", "convergence", "--json", str(path)])
+    result = results["convergence"]
+    assert value_of(result, "converged") == 1
+    needed = value_of(result, "iterations to a change of 1e-3")
+    assert (
+        2
+        <= needed
+        <= value_of(result, "iterations to convergence (1e-4 standard errors)")
+    )
+    assert json.loads(path.read_text()) == results
+    assert "load average" in capsys.readouterr().out
+
+
+def test_scaling_simulates_the_design(tmp_path):
+    spec = {"kind": "simulate", "subjects": 50, "items": 400, "missing": 0.8}
+    measure.measure(spec | {"data": str(tmp_path)})
+    table = measure.load({"data": str(tmp_path)})
+    assert table.values.dtype == np.int8
+    assert measure.raw_bytes(table) == 2 * 50 * 400
+    # 20,000 cells: five binomial standard errors around a fifth.
+    assert table.num_observed / 20_000 == pytest.approx(0.2, abs=5 * 0.0029)
+
+
+def test_scaling_peers(monkeypatch):
+    # An installed package may take minutes: here only those that always are.
+    kept = {"scipy L-BFGS-B (joint)": peers.PEERS["scipy L-BFGS-B (joint)"]}
+    kept["absent"] = ("a_package_nobody_has", peers.fit_girth, "em")
+    monkeypatch.setattr(peers, "PEERS", kept)
+    result = peers.measure({"subjects": 100, "items": 12})
+    assert result["notes"] == ["absent: not installed, skipped"]
+    own = value_of(result, "irtjax mm, correlation of a")
+    # The same joint likelihood with the same penalties, up to the frame of the priors.
+    theirs = value_of(result, "scipy L-BFGS-B (joint), correlation of a")
+    assert own == pytest.approx(theirs, abs=0.05)
+
+
+def test_scaling_verdicts():
+    row = {"quantity": "iteration", "value": 3.5, "unit": "products", "at": "<="}
+    assert scaling.verdict(row | {"target": None}) == ""
+    assert scaling.verdict(row | {"target": 4}) == "met"
+    assert scaling.verdict(row | {"target": 3}) == "MISSED"
+    assert scaling.verdict(row | {"target": 3, "at": ">="}) == "met"
+    text = scaling.table(
+        "em", {"subjects": 2211, "items": 12032, "missing": 0.8},
+        {"rows": [row | {"target": 3}], "load": [1.0, 2.0], "notes": ["skipped"]},
+    )  # fmt: skip
+    assert "2,211 x 12,032, 80% missing" in text and "MISSED" in text
+    assert text.endswith("skipped")
+
+
+def test_every_target_is_stated():
+    """The targets of the full sizes, in one place and not lost by an edit."""
+    full = scaling.FULL
+    assert full["em_complete"] | {
+        "max_iteration": 3, "max_fit": 40, "max_gb_above": 1.2,
+    } == full["em_complete"]  # fmt: skip
+    assert full["em_large"]["max_seconds"] == 15 and full["em_large"]["max_gb"] == 3
+    assert full["em_missing"]["max_iteration"] == full["mm"]["max_iteration"] == 6
+    assert full["convergence"]["max_iterations"] == 20
+    assert jnp.asarray(0.0).dtype == jnp.float64  # x64, as the convergence case needs

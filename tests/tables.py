@@ -1,0 +1,210 @@
+"""The tables of models and methods: an entry added here is tested for free.
+
+`tests/test_grid.py` runs every method on every model it can fit. All cases share one
+shape of data, so that what is compiled for one test serves the others.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax.data.responses import Responses
+from irtjax.estimators.base import (
+    AbstractMethod,
+    Fit,
+    Problem,
+    Start,
+    estimation_scale,
+    run,
+)
+from irtjax.estimators.em import EM
+from irtjax.estimators.gradient import Gradient
+from irtjax.estimators.mm import MM
+from irtjax.estimators.start import start_values
+from irtjax.models import catalogue
+from irtjax.models.base import Model, Population
+from irtjax.models.logistic import Binary, LogisticItems
+from irtjax.numerics import equal_nodes
+from tests import brute_force
+
+NUM_SUBJECTS, NUM_ITEMS = 240, 6
+NODES = equal_nodes(-6.0, 6.0, 61)
+
+#: Every model of the package, by a name of its own.
+MODELS: dict[str, Callable[[], Model]] = {
+    "rasch": catalogue.rasch,
+    "1pl": catalogue.one_parameter,
+    "2pl": catalogue.two_parameter,
+    "2pl positive": lambda: catalogue.two_parameter(positive=True),
+    "3pl": catalogue.three_parameter,
+    "4pl": catalogue.four_parameter,
+    "probit1pl": catalogue.probit_one_parameter,
+    "probit2pl": catalogue.probit_two_parameter,
+    "graded": lambda: catalogue.graded(3),
+    "partial_credit": lambda: catalogue.partial_credit(3),
+}
+
+
+class Entry(NamedTuple):
+    """A method, and which models it fits."""
+
+    create: Callable[[], AbstractMethod]
+    fits: Callable[[Model], bool]
+    joint: bool
+
+
+def _is_mm_model(model: Model) -> bool:
+    family = model.family
+    return (
+        isinstance(family, Binary)
+        and family.link == "logit"
+        and family.asymptotes == 0
+        and family.slopes != "positive"  # Its weak prior is not quadratic.
+    )
+
+
+def marginal_method(tolerance: float = 1e-4, **options) -> EM:
+    """EM on the common nodes; the tolerance is an array, so it never recompiles."""
+    return EM(jnp.asarray(NODES), jnp.asarray(tolerance), **options)
+
+
+def _is_quick(model: Model) -> bool:
+    """A model of each kind: the others add compilation and nothing of their own."""
+    return model.name in ("2pl", "4pl", "graded")
+
+
+#: Every method of the package, as a user would set it up.
+METHODS: dict[str, Entry] = {
+    "em": Entry(marginal_method, lambda model: True, False),
+    "mm": Entry(MM, _is_mm_model, True),
+    "gradient": Entry(Gradient, _is_quick, True),
+}
+
+PAIRS = [
+    (model, method)
+    for method, entry in METHODS.items()
+    for model in MODELS
+    if entry.fits(MODELS[model]())
+]
+
+
+class Case(NamedTuple):
+    """Simulated data with its truth.
+
+    Attributes:
+        model: The model.
+        data: Responses with a fifth of the cells missing.
+        items: True items.
+        theta: True abilities.
+        vector: The truth as one vector; see `brute_force.pack`.
+    """
+
+    model: Model
+    data: Responses
+    items: object
+    theta: np.ndarray
+    vector: jnp.ndarray
+
+
+def true_items(model: Model, num_items: int = NUM_ITEMS):
+    """Items of unlike slopes and easiness, with asymptotes where the model has them."""
+    position = np.arange(num_items)
+    slope = 0.8 + 0.8 * ((position * 5) % num_items) / num_items
+    intercept = np.linspace(-1.4, 1.4, num_items)
+    family = model.family
+    if not family.has_slope:
+        slope = np.full(num_items, 1.0 if model.scale == "unit_slope" else 1.3)
+    if family.num_categories > 2:
+        thresholds = np.linspace(0.8, -0.8, family.num_categories - 1)
+        return family.Items(
+            jnp.asarray(slope), jnp.asarray(intercept[:, None] + thresholds)
+        )
+    assert isinstance(family, Binary)
+    lower = np.full(num_items, 0.15 if family.asymptotes >= 1 else 0.0)
+    upper = np.full(num_items, 0.93 if family.asymptotes >= 2 else 1.0)
+    return LogisticItems(*map(jnp.asarray, (slope, intercept, lower, upper)))
+
+
+def draw(name: str, items, theta, rng: np.random.Generator) -> np.ndarray:
+    """Random responses by inversion of the brute-force probabilities."""
+    probabilities = brute_force.category_probabilities(name, items, theta)
+    cumulative = np.cumsum(np.asarray(probabilities), -1)[..., :-1]
+    uniform = rng.random(cumulative.shape[:2])[..., None]
+    return (uniform > cumulative).sum(-1).astype(np.int8)
+
+
+@functools.cache
+def case(name: str, missing: bool = True) -> Case:
+    """The simulated data of a model in the table."""
+    model = MODELS[name]()
+    rng = np.random.default_rng(20)
+    items = true_items(model)
+    theta = rng.standard_normal(NUM_SUBJECTS)
+    values = draw(model.name, items, theta, rng)
+    observed = None
+    if missing:
+        observed = rng.random(values.shape) < 0.8
+        values = values * observed
+        observed = jnp.asarray(observed)
+    data = Responses(jnp.asarray(values), observed)
+    return Case(model, data, items, theta, true_vector(model, items))
+
+
+def true_vector(model: Model, items):
+    """Items in a standard population as the vector that estimators move."""
+    problem = Problem(model, Responses(jnp.zeros((1, 1))), jnp.ones((1, 1), bool))
+    population = estimation_scale(problem, Start(items))
+    return brute_force.pack(
+        model.unconstrain(items), population.mean, jnp.log(population.sd)
+    )
+
+
+def estimated_vector(fit: Fit):
+    """The best point of an EM fit as one vector."""
+    best, frame = fit.state.best, fit.state.frame
+    return brute_force.pack(best.coordinates, best.mean, best.log_sd, frame)
+
+
+def free_columns(model: Model, num_items: int = NUM_ITEMS, anchored: bool = False):
+    """Positions of what is estimated in a vector."""
+    size = num_items * model.family.num_columns
+    extra = [size] if anchored else []
+    if anchored or not model.family.has_slope:
+        extra.append(size + 1)
+    return np.array([*range(size), *extra])
+
+
+def frame_columns(model: Model, num_items: int = NUM_ITEMS):
+    """Positions of the frame of the priors that may move in a vector."""
+    size = num_items * model.family.num_columns
+    if not model.priors:
+        return np.array([], int)
+    return np.arange(size + 2, size + 3 + model.family.has_slope)
+
+
+#: One compiled driver for all tests of a worker.
+run_jit = eqx.filter_jit(run)
+
+
+@functools.cache
+def grid_fit(model: str, method: str) -> Fit:
+    """The fit of a case, made once per worker."""
+    simulated = case(model)
+    return fit_with(METHODS[method].create(), simulated.model, simulated.data)
+
+
+def fit_with(method: AbstractMethod, model: Model, data: Responses, **options) -> Fit:
+    """A fit from the default start values."""
+    problem = Problem.create(model, data)
+    return run_jit(problem, method, start_values(model, data), **options)
+
+
+def standard_population(dtype=jnp.float64) -> Population:
+    """Mean 0 and standard deviation 1."""
+    return Population(jnp.zeros((), dtype), jnp.ones((), dtype))

@@ -1,0 +1,269 @@
+"""The documentation runs: every block of code, and what it prints.
+
+On a page, Python blocks share one state and one folder, in which `results.csv` and
+`results/` hold the responses of the demonstration. Of a shell block, the lines that
+call `irtjax` run in this process. A block marked `text` is the output of the block
+above it: its words must follow in the same order, its numbers agree up to two units
+of the last digit shown (one where it is a whole number), and a line "..." stands for
+anything.
+"""
+
+import ast
+import contextlib
+import csv
+import io
+import re
+import shlex
+import tokenize
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax import checks
+from irtjax._types import Status
+from irtjax.cli.app import app
+from irtjax.data.options import FORMATS, ReadOptions
+from irtjax.scoring import METHODS as SCORES
+from irtjax.scoring import ScoreFlag
+from irtjax.storage import FIT_FILES
+from irtjax.uncertainty import KINDS
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+DOCS = CHECKOUT / "docs"
+PAGES = [CHECKOUT / "README.md", *sorted(DOCS.glob("*.md"))]
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"(-?\d[\d,]*(?:\.\d+)?)")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    code: str
+    line: int
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(found[1], found[2], text.count("\n", 0, found.start(2)))
+        for found in _FENCE.finditer(text)
+    ]
+
+
+def commands_of(code: str) -> list[list[str]]:
+    lines = code.replace("\\\n", " ").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [line[1:] for line in words if line[:1] == ["irtjax"]]
+
+
+def run_python(block: Block, page: Path, state: dict) -> str:
+    # Blank lines in front, so that a traceback names the line of the page.
+    source = "\n" * block.line + block.code
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(source, str(page), "exec", dont_inherit=True), state)
+    return out.getvalue()
+
+
+def run_shell(block: Block) -> str:
+    out = ""
+    for arguments in commands_of(block.code):
+        result = CliRunner().invoke(app, arguments, prog_name="irtjax")
+        refused = result.exit_code == 2 and result.stderr.startswith("irtjax: ")
+        assert result.exit_code == 0 or refused, (arguments, result.stderr)
+        out += result.stdout + (result.stderr if refused else "")
+    return out
+
+
+def same(shown: str, printed: str) -> bool:
+    """Whether a word of a page is the word printed, numbers up to rounding."""
+    parts, others = _NUMBER.split(shown), _NUMBER.split(printed)
+    if len(parts) != len(others):
+        return False
+    for place, (part, other) in enumerate(zip(parts, others, strict=True)):
+        if place % 2 == 0:
+            if part != other:
+                return False
+            continue
+        decimals = len(part.partition(".")[2])
+        slack = 2.01 * 10**-decimals if decimals else 1
+        if abs(float(part.replace(",", "")) - float(other.replace(",", ""))) > slack:
+            return False
+    return True
+
+
+def follows(shown: str, printed: str) -> str:
+    """Returns the first stretch of what a page shows that was not printed, or ""."""
+    words, at = printed.split(), 0
+    for stretch in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE):
+        wanted = stretch.split()
+        size = len(wanted)
+        while at + size <= len(words):
+            if all(map(same, wanted, words[at : at + size])):
+                break
+            at += 1
+        else:
+            return stretch.strip()
+        at += size
+    return ""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An empty folder but for the responses of the demonstration."""
+    table = irtjax.make_demo().table
+    (tmp_path / "results").mkdir()
+    for place in ("results.csv", "results/demo.csv"):
+        with open(tmp_path / place, "w", newline="", encoding="utf-8") as file:
+            out = csv.writer(file)
+            out.writerow(["model", "item", "benchmark", "correct"])
+            for i, model in enumerate(table.subjects):
+                for j, item in enumerate(table.items):
+                    if table.observed is None or table.observed[i, j]:
+                        row = [model, item, table.benchmarks[j], table.values[i, j]]
+                        out.writerow(row)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+RUNNABLE = [
+    page
+    for page in PAGES
+    if any(b.language == "python" or commands_of(b.code) for b in blocks_of(page))
+]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+def test_every_block_of_a_page_runs_and_prints_what_it_says(page, folder):
+    state: dict = {"__name__": "__main__"}
+    printed = ""
+    for block in blocks_of(page):
+        if block.language == "python":
+            printed = run_python(block, page, state)
+        elif block.language == "sh":
+            printed = run_shell(block)
+        elif block.language == "text":
+            missing = follows(block.code, printed)
+            assert not missing, f"{page.name}:{block.line}: not printed:\n{missing}"
+
+
+def test_the_comparison_of_outputs_can_fail():
+    assert follows("a 1.50\n...\nz", "a 1.51 b c z") == ""
+    assert follows("a 1.50", "a 1.53") == "a 1.50"
+    assert follows("1,341 pairs", "1,345 pairs") == "1,341 pairs"
+    assert follows("b\n...\na", "a b") == "a"
+
+
+def test_the_readme_has_two_set_up_commands():
+    lines = [
+        line
+        for block in blocks_of(CHECKOUT / "README.md")
+        for line in block.code.splitlines()
+        if "venv" in line
+    ]
+    assert [line.split(" && ")[-1].split()[:2] for line in lines] == [
+        [".venv/bin/irtjax", "demo"],
+        [".venv/bin/python", "-m"],
+    ]
+    assert not any(line.endswith("\\") for line in lines)
+
+
+def test_links_and_pictures_exist():
+    for page in PAGES:
+        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" not in target and not target.startswith("#"):
+                path = page.parent / target.partition("#")[0]
+                assert path.exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_navigation():
+    text = (DOCS / "site" / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = set(re.findall(r":\s*([\w-]+\.md)$", text, re.MULTILINE))
+    assert {page.name for page in DOCS.glob("*.md")} <= listed
+
+
+def names_in(page: str) -> set[str]:
+    """What a page sets in code type outside blocks."""
+    text = _FENCE.sub("", (DOCS / page).read_text(encoding="utf-8"))
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("models.md", irtjax.MODELS),
+        ("reading-data.md", FORMATS),
+        ("reading-data.md", ReadOptions.__dataclass_fields__),
+        ("estimators.md", [status.name for status in Status]),
+        ("estimators.md", checks.MEANING),
+        ("uncertainty.md", [*KINDS, *SCORES]),
+        ("uncertainty.md", [f.explain() for f in ScoreFlag if f]),
+        ("cli.md", FIT_FILES),
+    ],
+)
+def test_a_page_names_everything_there_is(page, names):
+    assert set(names) - names_in(page) == set()
+
+
+def test_the_page_of_the_command_line_has_every_command_and_option():
+    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    sections = dict(
+        re.findall(r"^## `irtjax (\w+)`\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    )
+    commands = getattr(get_command(app), "commands")
+    assert set(sections) == set(commands)
+    shared = re.findall(r"^## .*options\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    for name, command in commands.items():
+        described = sections[name] + "".join(shared)
+        written = set(re.findall(r"--[\w-]+", described))
+        options = {o for p in command.params for o in p.opts if o.startswith("--")}
+        assert options <= written, (name, options - written)
+    everything = {
+        option
+        for command in commands.values()
+        for parameter in command.params
+        for option in [*parameter.opts, *parameter.secondary_opts]
+    }
+    named = {f"--{o}" for o in ("version", "help")}
+    assert set(re.findall(r"`(--[\w-]+)", text)) <= everything | named
+
+
+def code_lines(source: str, names: set[str]) -> int:
+    """Lines of code of top-level definitions: no blanks, comments or docstrings."""
+    kept: set[int] = set()
+    dropped: set[int] = set()
+    for node in ast.parse(source).body:
+        if getattr(node, "name", None) in names:
+            kept |= set(range(node.lineno, (node.end_lineno or 0) + 1))
+            for part in ast.walk(node):
+                if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant):
+                    dropped |= set(range(part.lineno, (part.end_lineno or 0) + 1))
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    dropped |= {
+        t.start[0]
+        for t in tokens
+        if t.string == t.line.strip() != "" and t.type == tokenize.COMMENT
+    }
+    lines = source.splitlines()
+    return sum(bool(lines[row - 1].strip()) for row in kept - dropped)
+
+
+def test_a_model_takes_under_forty_lines():
+    source = (CHECKOUT / "irtjax/models/graded.py").read_text(encoding="utf-8")
+    helpers = {"GradedItems", "_indicators", "_shares"}
+    sizes = {
+        name: code_lines(source, {name, *helpers})
+        for name in ("Graded", "PartialCredit")
+    }
+    assert all(10 < size < 40 for size in sizes.values()), sizes
+    text = (DOCS / "extend.md").read_text(encoding="utf-8")
+    for name, size in sizes.items():
+        assert f"`{name}` takes {size} lines" in text
+    page = "\n".join(b.code for b in blocks_of(DOCS / "extend.md"))
+    assert 10 < code_lines(page, {"MultipleChoice"}) < 40

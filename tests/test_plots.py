@@ -1,0 +1,155 @@
+"""Figures: they draw what the tables say, for any size and any name."""
+
+import sys
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import irtjax
+from irtjax import plots
+from irtjax.plots.curves import ability_grid, distinct, expected_information
+from irtjax.plots.wright import spread
+from tests.small_fits import small_fit
+
+ALL = [
+    plots.plot_abilities,
+    plots.plot_wright_map,
+    plots.plot_item_response_functions,
+    plots.plot_test_information,
+]
+
+
+@pytest.mark.parametrize("plot", ALL)
+@pytest.mark.parametrize("model", ["2pl", "4pl"])
+def test_every_figure_is_drawn_and_saved(tmp_path, plot, model):
+    path = plots.save_figure(plot(small_fit(model)), tmp_path / "f.png", dpi=50)
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    # An empty page of this size takes about 2 kB.
+    assert len(data) > 5000
+
+
+def test_no_global_state_is_touched():
+    import matplotlib
+
+    # A copy: looking values up one by one makes matplotlib choose a backend.
+    before = matplotlib.rcParams.copy()
+    loaded = "matplotlib.pyplot" in sys.modules
+    for plot in ALL:
+        plot(small_fit())
+    assert matplotlib.rcParams.copy() == before
+    assert ("matplotlib.pyplot" in sys.modules) == loaded
+
+
+def test_abilities_are_drawn_where_the_table_says():
+    fit = small_fit()
+    (axes,) = plots.plot_abilities(fit).axes
+    drawn = np.concatenate([np.asarray(c.get_offsets()) for c in axes.collections])
+    drawn = drawn[np.isfinite(drawn).all(1)]
+    points = {
+        round(float(x), 9)
+        for c in axes.collections
+        if type(c).__name__ == "PathCollection"
+        for x, _ in np.asarray(c.get_offsets())
+    }
+    ability = fit.ability_table.column("ability").to_pylist()
+    assert points == {round(x, 9) for x in ability}
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert len(labels) == 24 and labels[0].endswith(" 1")
+    assert "95 %" in " ".join(text.get_text() for text in axes.texts)
+
+
+def many(fit: irtjax.Calibration, count: int) -> irtjax.Calibration:
+    """The calibration with so many subjects, by repeating rows with new names."""
+    import dataclasses
+
+    rows = fit.ability_table.take(pa.array(np.arange(count) % len(fit.subjects)))
+    names = pa.array([f"a_very_long_vendor_name/model-{k}" for k in range(count)])
+    rows = rows.set_column(0, "subject", names)
+    rows = rows.set_column(1, "ability", pa.array(np.linspace(3, -3, count)))
+    return dataclasses.replace(fit, ability_table=rows)
+
+
+def test_thousands_of_subjects_are_thinned_not_piled_up():
+    figure = plots.plot_abilities(many(small_fit(), 5000))
+    (axes,) = figure.axes
+    assert len(axes.get_yticks()) == 70
+    assert figure.get_size_inches()[1] < 14
+    figure.canvas.draw()
+    # No two labels overlap once drawn.
+    boxes = [t.get_window_extent() for t in axes.get_yticklabels()]
+    ends = sorted((b.y0, b.y1) for b in boxes)
+    assert all(a[1] <= b[0] + 1 for a, b in zip(ends, ends[1:], strict=False))
+
+
+def test_item_panels_hold_the_most_and_least_informative():
+    fit = small_fit()
+    information = expected_information(fit)
+    best, worst = fit.items[information.argmax()], fit.items[information.argmin()]
+    left, right = plots.plot_item_response_functions(fit, 3).axes
+    assert best in left.get_lines()[0].get_label().replace(r"\$", "$")
+    assert worst in right.get_lines()[0].get_label().replace(r"\$", "$")
+    # Curves are the response function itself.
+    k = int(information.argmax())
+    a = fit.parameters.items.discrimination[k]
+    d = fit.parameters.items.intercept[k]
+    grid = ability_grid(fit)
+    np.testing.assert_allclose(
+        left.get_lines()[0].get_ydata(), 1 / (1 + np.exp(-a * grid - d)), atol=1e-12
+    )
+
+
+def test_items_with_one_curve_are_drawn_once():
+    import dataclasses
+
+    fit = small_fit()
+    twice = np.concatenate([np.arange(15), [4, 4, 9]])
+    items = jax.tree.map(lambda x: x[twice], fit.parameters.items)
+    parameters = fit.parameters._replace(items=items)
+    fit = dataclasses.replace(fit, parameters=parameters, items=fit.items[twice])
+    order = np.argsort(-expected_information(fit), kind="stable")
+    assert sorted(distinct(fit, order).tolist()) == list(range(15))
+
+
+def test_expected_information_is_the_average_over_the_population():
+    fit = small_fit()
+    items = fit.parameters.items
+    theta = np.linspace(-8, 8, 4001)[:, None]
+    p = 1 / (1 + np.exp(-items.discrimination * theta - items.intercept))
+    weight = np.exp(-0.5 * theta**2)
+    exact = (weight * items.discrimination**2 * p * (1 - p)).sum(0) / weight.sum()
+    # Nodes end at 4 standard deviations, beyond which 6e-5 of the population lies.
+    np.testing.assert_allclose(expected_information(fit), exact, rtol=3e-4)
+
+
+def test_test_information_is_the_sum_of_its_parts():
+    axes = plots.plot_test_information(small_fit()).axes[0]
+    b0, b1, total = (line.get_ydata() for line in axes.get_lines())
+    np.testing.assert_allclose(b0 + b1, total, rtol=1e-12)
+    error = plots.plot_test_information(small_fit()).axes[1].get_lines()[0]
+    np.testing.assert_allclose(error.get_ydata(), total**-0.5, rtol=1e-12)
+
+
+def test_the_wright_map_counts_what_it_does_not_draw():
+    import dataclasses
+
+    fit = small_fit()
+    column = fit.item_table.column_names.index("difficulty")
+    values = fit.item_table.column("difficulty").to_pylist()
+    table = fit.item_table.set_column(
+        column, "difficulty", pa.array([None, 500.0, *values[2:]])
+    )
+    axes = plots.plot_wright_map(dataclasses.replace(fit, item_table=table)).axes[1]
+    text = " ".join(t.get_text() for t in axes.texts)
+    assert "1 without a difficulty" in text and "beyond the scale" in text
+
+
+def test_spread_keeps_order_and_gap():
+    values = np.array([0.0, 0.01, 0.02, 3.0, 3.0])
+    placed = spread(values, 0.5, -9.0, 9.0)
+    assert (np.diff(placed) >= 0.5 - 1e-12).all()
+    assert abs(placed[:3].mean() - values[:3].mean()) < 1e-12
+    inside = spread(np.full(4, 9.0), 0.5, -9.0, 9.0)
+    assert inside.max() <= 9.0 + 1e-12
