@@ -188,7 +188,7 @@ def build(
         )
         extreme = np.abs(intercept).reshape(len(slope), -1).max(axis=1)
         runaway = np.maximum(np.abs(slope), extreme) > RUNAWAY_SIZE
-        if joint and not model.priors and _is_plain_binary(model):
+        if estimates.theta is not None and _diverges_without_priors(model):
             lost = diverging(model, problem.data, estimates.items, estimates.theta)
             runaway |= np.asarray(lost.items)
             for flags, infinite in zip(
@@ -259,9 +259,10 @@ def build(
     )
 
 
-def _is_plain_binary(model: Model) -> bool:
+def _diverges_without_priors(model: Model) -> bool:
     family = model.family
-    return isinstance(family, Binary) and family.asymptotes == 0
+    binary = isinstance(family, Binary) and family.asymptotes == 0
+    return binary and not model.priors
 
 
 def _log_prior(problem: Problem, coordinates, population: Population):

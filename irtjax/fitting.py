@@ -311,10 +311,10 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
         grid = np.asarray(result.state.nodes)
         resolved = resolution(model, estimates.items, estimates.population, grid, data)
         if given or attempt == 3 or resolved.warning() is None:
-            break
+            return result, method, resolved
         population = estimates.population._replace(log_weights=None)
         first = Start(estimates.items, None, population)
-    return result, method, resolved
+    raise AssertionError("the last attempt returns")
 
 
 def _fit_lattice(problem, method: EM, first: Start, key, max_steps, clock):
