@@ -26,30 +26,34 @@ if TYPE_CHECKING:
     from irtjax.estimators.gradient import Gradient as Gradient
     from irtjax.estimators.mm import MM as MM
     from irtjax.estimators.multistart import multistart as multistart
+    from irtjax.estimators.start import start_values as start_values
     from irtjax.fitting import fit as fit
+    from irtjax.information import item_information as item_information
+    from irtjax.information import test_information as test_information
     from irtjax.models.base import AbstractResponseFamily as AbstractResponseFamily
     from irtjax.models.base import Model as Model
     from irtjax.models.base import Population as Population
     from irtjax.models.catalogue import MODELS as MODELS
     from irtjax.models.simulate import simulate as simulate
     from irtjax.report import write_report as write_report
+    from irtjax.resampling import bootstrap as bootstrap
+    from irtjax.resampling import percentile_interval as percentile_interval
     from irtjax.storage import load as load
     from irtjax.storage import save as save
+    from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.verbs import compare as compare
     from irtjax.verbs import rank as rank
     from irtjax.verbs import score as score
 
 #: Where each public name comes from.
 _HOMES = {
-    "simulate": "irtjax.models.simulate",
-    "multistart": "irtjax.estimators.multistart",
-    "Gradient": "irtjax.estimators.gradient",
-    "MM": "irtjax.estimators.mm",
     "AbstractMethod": "irtjax.estimators.base",
     "AbstractResponseFamily": "irtjax.models.base",
     "Calibration": "irtjax.calibration",
     "EM": "irtjax.estimators.em",
     "Fit": "irtjax.estimators.base",
+    "Gradient": "irtjax.estimators.gradient",
+    "MM": "irtjax.estimators.mm",
     "MODELS": "irtjax.models.catalogue",
     "Model": "irtjax.models.base",
     "Parameters": "irtjax.estimators.base",
@@ -59,15 +63,23 @@ _HOMES = {
     "Responses": "irtjax.data.responses",
     "Start": "irtjax.estimators.base",
     "Status": "irtjax._types",
+    "bootstrap": "irtjax.resampling",
     "compare": "irtjax.verbs",
     "fit": "irtjax.fitting",
+    "item_covariance": "irtjax.uncertainty",
+    "item_information": "irtjax.information",
     "load": "irtjax.storage",
     "make_demo": "irtjax.demo",
+    "multistart": "irtjax.estimators.multistart",
+    "percentile_interval": "irtjax.resampling",
     "rank": "irtjax.verbs",
     "read": "irtjax.data",
     "run": "irtjax.estimators.base",
     "save": "irtjax.storage",
     "score": "irtjax.verbs",
+    "simulate": "irtjax.models.simulate",
+    "start_values": "irtjax.estimators.start",
+    "test_information": "irtjax.information",
     "write_report": "irtjax.report",
 }
 #: Modules reached as attributes of the package, such as `irtjax.plots`.

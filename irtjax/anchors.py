@@ -125,6 +125,15 @@ def apply_anchor(
                         " beside it"
                     )
                 values["intercept"] = -slope * difficulty
+        lower, upper = (
+            values.get("lower_asymptote", 0),
+            values.get("upper_asymptote", 1),
+        )
+        if lower >= upper:
+            raise ValueError(
+                f"anchor of item {item!r}: lower_asymptote {lower:g} is not below"
+                f" upper_asymptote {upper:g}"
+            )
         for name, value in values.items():
             _check_range(model, item, name, value)
             if name in estimated:

@@ -38,7 +38,7 @@ from irtjax.estimators.nodes import (
 )
 from irtjax.estimators.start import start_values
 from irtjax.models.base import Model
-from irtjax.models.catalogue import MODELS, ORDERED_MODELS, Priors
+from irtjax.models.catalogue import MODELS, Priors
 from irtjax.models.logistic import Binary
 from irtjax.numerics import equal_nodes
 from irtjax.scoring import score
@@ -62,6 +62,7 @@ def fit(
     method: AbstractMethod | str = "em",
     *,
     priors: Priors = "weak",
+    positive: bool = False,
     anchor: Anchor | None = None,
     start: Start | str = "proportions",
     population: str = "normal",
@@ -83,6 +84,7 @@ def fit(
             "gradient" (joint), or a method object with its own settings.
         priors: For a model given by name: "weak", None for plain maximum likelihood,
             or a mapping of parameter names to priors.
+        positive: For a model given by name: keep every discrimination above 0.
         anchor: Items with fixed parameters; the ability distribution is then
             estimated on their scale. See `anchors.read_anchor`.
         start: "proportions", "spectral", or start values.
@@ -114,7 +116,7 @@ def fit(
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
-    chosen = make_model(model, table, priors)
+    chosen = make_model(model, table, priors, positive=positive)
     estimator = make_method(method, population, penalised=bool(chosen.priors))
     check_data(table, chosen, level)
     if standard_errors not in ("observed", "cross_product", "sandwich", "none"):
@@ -150,6 +152,7 @@ def fit(
         "model": chosen.name,
         "method": method if isinstance(method, str) else type(method).__name__.lower(),
         "priors": _describe_priors(chosen),
+        "positive": positive,
         "anchored_items": int(np.sum(~np.asarray(problem.free).all(axis=1))),
         "start": start if isinstance(start, str) else "given",
         "population": population,
@@ -173,21 +176,28 @@ def fit(
     )
 
 
-def make_model(model: Model | str, table: ResponseTable, priors: Priors) -> Model:
+def make_model(
+    model: Model | str, table: ResponseTable, priors: Priors, *, positive: bool = False
+) -> Model:
     """A model by name, with as many categories as the data where it needs them."""
     if isinstance(model, Model):
         return model
-    if model in ORDERED_MODELS:
+    if model not in MODELS:
+        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
+    if model in ("graded", "partial_credit"):
         categories = int(table.values.max()) + 1 if table.values.size else 0
         if table.kind not in ("binary", "ordinal"):
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
-        return ORDERED_MODELS[model](max(categories, 2), priors)
-    if model not in MODELS:
-        names = ", ".join([*MODELS, *ORDERED_MODELS])
-        raise ValueError(f"no model {model!r}; there are {names}")
-    return MODELS[model](priors)
+        made = MODELS[model](max(categories, 2), priors)
+    elif positive and model in ("2pl", "3pl", "4pl", "probit2pl"):
+        made = MODELS[model](priors, positive=True)
+    else:
+        made = MODELS[model](priors)
+    if positive and model in ("graded", "partial_credit"):
+        raise ValueError(f"a {model} model has no option to keep slopes positive")
+    return made
 
 
 def make_method(

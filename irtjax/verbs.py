@@ -26,9 +26,10 @@ class RankedSubjects:
 
     Attributes:
         table: One row per subject with a finite ability, best first: subject, ability,
-            ability_se, lower, upper, rank, rank_lower, rank_upper, probability_best,
-            first_group, last_group, accuracy, observed, flags. Groups are numbered
-            from 1, the best; a subject is in every group from first to last.
+            ability_se, rank, probability_best, first_group, last_group, accuracy,
+            observed, flags, and intervals with their level in the name, such as
+            lower_95, upper_95, rank_lower_95, rank_upper_95. Groups are numbered from
+            1, the best; a subject is in every group from first to last.
         groups: Names of each group: subjects among whom no two differ significantly.
         num_pairs: Number of pairs tested.
         num_different: How many differ, false discoveries controlled at 1 - level.
@@ -40,6 +41,21 @@ class RankedSubjects:
     num_pairs: int
     num_different: int
     level: float
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the table, the level left out of the names of intervals."""
+        ending = level_ending(self.level)
+        names = [name.removesuffix(ending) for name in self.table.column_names]
+        return self.table.rename_columns(names).to_pylist()
+
+
+def level_ending(level: float) -> str:
+    """What a column's name says of its level.
+
+    >>> level_ending(0.95), level_ending(0.995)
+    ('_95', '_99.5')
+    """
+    return f"_{100 * level:.10g}"
 
 
 def rank(
@@ -101,8 +117,15 @@ def rank(
     head = ("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lower")
     head += ("rank_upper", "probability_best", "first_group", "last_group")
     rest = tuple(name for name in columns if name not in head)
+    ending, ranged = (
+        level_ending(chosen),
+        ("lower", "upper", "rank_lower", "rank_upper"),
+    )
+    named = {
+        name + ending if name in ranged else name: columns[name] for name in head + rest
+    }
     return RankedSubjects(
-        pa.table({name: columns[name] for name in head + rest}),
+        pa.table(named),
         groups,
         result.num_pairs,
         result.num_different,

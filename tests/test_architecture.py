@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("data",),
     ("models",),
     ("estimators",),
-    ("information", "scoring", "uncertainty", "bootstrap", "checks", "ranking"),
+    ("information", "scoring", "uncertainty", "resampling", "checks", "ranking"),
     ("anchors", "timing", "calibration", "fitting", "storage"),
     ("analysis", "adaptive", "verbs"),
     ("report", "plots", "demo"),

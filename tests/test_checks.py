@@ -123,8 +123,8 @@ def test_a_clean_fit_has_no_warning():
             "item parameters are poorly determined",
         ),
         ({"components": 3}, "fall into 3 groups"),
-        ({"flags": ["all right", "all right"]}, r"^2 items: all right \(every"),
-        ({"subject_flags": ["all wrong"]}, r"^1 subject: all wrong \(every"),
+        ({"flags": ["all right", "all right"]}, r"^2 items: all right \(the est"),
+        ({"subject_flags": ["all wrong"]}, r"^1 subject: all wrong \(the est"),
         (
             {"flags": ["negative discrimination; separated", ""]},
             "1 item: negative discrimination",

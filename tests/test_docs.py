@@ -27,6 +27,7 @@ from irtjax import checks
 from irtjax._types import Status
 from irtjax.cli.app import app
 from irtjax.data.options import FORMATS, ReadOptions
+from irtjax.models.catalogue import MODELS, ORDERED_MODELS
 from irtjax.scoring import METHODS as SCORES
 from irtjax.scoring import ScoreFlag
 from irtjax.storage import FIT_FILES
@@ -197,7 +198,7 @@ def names_in(page: str) -> set[str]:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("models.md", irtjax.MODELS),
+        ("models.md", [*MODELS, *ORDERED_MODELS]),
         ("reading-data.md", FORMATS),
         ("reading-data.md", ReadOptions.__dataclass_fields__),
         ("estimators.md", [status.name for status in Status]),
@@ -216,7 +217,7 @@ def test_the_page_of_the_command_line_has_every_command_and_option():
     sections = dict(
         re.findall(r"^## `irtjax (\w+)`\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     )
-    commands = getattr(get_command(app), "commands")
+    commands = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
     assert set(sections) == set(commands)
     shared = re.findall(r"^## .*options\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     for name, command in commands.items():

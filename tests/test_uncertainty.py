@@ -258,7 +258,8 @@ def test_what_is_not_identified_is_said():
     data = Responses(simulated.data.values * seen, seen)
     problem = Problem.create(catalogue.two_parameter(None), data)
     assert not bool(_covariance(problem, simulated.vector).definite)
-    weak = Problem.create(catalogue.two_parameter(), data)
+    priors = {"discrimination": Normal(1.0, 2.0), "intercept": Normal(0.0, 3.0)}
+    weak = Problem.create(catalogue.two_parameter(priors), data)
     covariance = _covariance(weak, simulated.vector)
     # Its errors are its priors' standard deviations and what comes from their frame.
     assert bool(covariance.definite)

@@ -12,67 +12,40 @@ from __future__ import annotations
 
 import argparse
 import csv
-import dataclasses
 import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.coverage.replicate import (
+    LEVEL,
+    Case,
+    Replicate,
+    bootstrap_intervals,
+    fit_nodes,
+    replicate_all,
+)
 from irtjax._types import Status
-from irtjax.bootstrap import bootstrap, percentile_interval
-from irtjax.estimators.base import Problem, Start, estimation_scale, run
-from irtjax.estimators.em import EM
-from irtjax.estimators.nodes import choose_nodes
-from irtjax.estimators.start import start_values
 from irtjax.information import difficulty
-from irtjax.models.base import Model, Population
-from irtjax.models.catalogue import MODELS
-from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
-from irtjax.scoring import score_on_nodes
-from irtjax.uncertainty import Covariance, item_covariance
 
-LEVEL = 0.95
 Z = 1.959963984540054
 #: What the coverage of abilities and items is required to be.
 WANTED = (0.93, 0.97)
-BATCH = 8
 PARAMETERS = ("discrimination", "intercept", "difficulty", "lower_asymptote")
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One design: a model, its priors and the shape of the data."""
-
-    name: str
-    model: str
-    priors: str | None
-    num_subjects: int
-    num_items: int
-    replications: int
-    #: Replications whose items also get bootstrap intervals, and draws in each.
-    bootstrapped: int = 0
-    draws: int = 200
-    #: Whether the requirement on coverage applies, or the row is for information.
-    required: bool = True
-    kinds: tuple[str, ...] = ("observed", "sandwich")
-
-    def make_model(self) -> Model:
-        return MODELS[self.model](self.priors)
-
-
 FULL = (
-    Case("2PL, ML", "2pl", None, 500, 40, 400, bootstrapped=40),
-    Case("2PL, weak priors", "2pl", "weak", 500, 40, 400),
+    Case("2PL, ML", "2pl", None, 500, 40, 200, bootstrapped=40),
+    Case("2PL, weak priors", "2pl", "weak", 500, 40, 200),
     Case("2PL, ML, leaderboard", "2pl", None, 100, 200, 200, bootstrapped=10),
     Case("2PL, weak priors, leaderboard", "2pl", "weak", 100, 200, 200),
-    Case("Rasch, ML", "rasch", None, 500, 40, 400),
+    Case("Rasch, ML", "rasch", None, 500, 40, 200),
     Case("Rasch, ML, leaderboard", "rasch", None, 100, 200, 200),
     Case(
         "3PL, weak priors", "3pl", "weak", 2000, 30, 200,
@@ -83,134 +56,6 @@ SMALL = (
     Case("2PL, ML", "2pl", None, 300, 12, 16, bootstrapped=2, draws=40),
     Case("Rasch, ML", "rasch", None, 100, 30, 16),
 )
-
-
-class Truth(NamedTuple):
-    """What a replication drew."""
-
-    items: Any
-    theta: jax.Array
-
-
-class Replicate(NamedTuple):
-    """What a replication found, beside what it drew.
-
-    Attributes:
-        truth: Items and abilities drawn.
-        items: Estimated items.
-        sd: Estimated standard deviation of ability.
-        errors: By kind of standard error, by parameter, `[items]`; "sd" is that of
-            the log standard deviation of ability.
-        ability: By how it was scored, (score, standard error), `[subjects]`.
-        status: Status code of the fit.
-        num_steps: Its EM iterations.
-        definite: Whether every information matrix was positive definite.
-    """
-
-    truth: Truth
-    items: Any
-    sd: jax.Array
-    errors: dict[str, dict[str, jax.Array]]
-    ability: dict[str, tuple[jax.Array, jax.Array]]
-    status: jax.Array
-    num_steps: jax.Array
-    definite: jax.Array
-
-
-def draw(case: Case, model: Model, key):
-    """Items, abilities and responses of one replication."""
-    item_key, ability_key, response_key = jax.random.split(key, 3)
-    items = simulate_items(model, case.num_items, item_key)
-    theta = simulate_abilities(case.num_subjects, ability_key)
-    return Truth(items, theta), simulate(model, items, theta, response_key)
-
-
-def fit_nodes(case: Case, model: Model, key):
-    """Nodes for all replications of a case, chosen from one drawn test."""
-    truth, data = draw(case, model, key)
-    unit = Population(jnp.zeros(()), jnp.ones(()))
-    return jnp.asarray(choose_nodes(model, truth.items, unit, data))
-
-
-def natural_errors(model: Model, coordinates, covariance: Covariance):
-    """Standard errors of natural parameters and difficulty, by the delta method."""
-
-    def natural(row):
-        item = model.family.constrain(row)
-        return {**item._asdict(), "difficulty": difficulty(item)}
-
-    def error(row, block):
-        slopes = jax.jacfwd(natural)(row)
-        return {name: jnp.sqrt(jnp.maximum(g @ block @ g, 0)) for name, g in
-                slopes.items()}  # fmt: skip
-
-    errors = jax.vmap(error)(coordinates, covariance.items)
-    return {**errors, "sd": jnp.sqrt(covariance.scale[1, 1])}
-
-
-def replicate(case: Case, model: Model, nodes, key) -> Replicate:
-    """Draws, fits, and computes every standard error once. Pure."""
-    truth, data = draw(case, model, key)
-    problem = Problem.create(model, data)
-    fit = run(problem, EM(nodes), start_values(model, data), max_steps=500)
-    items, population, _ = fit.parameters
-    coordinates = model.unconstrain(items)
-    scale = estimation_scale(problem, Start(items, None, population))
-    covariances = {
-        kind: item_covariance(problem, coordinates, scale, nodes, kind=kind)
-        for kind in case.kinds
-    }
-    bounds = jnp.asarray([-6.0, 6.0])
-    score = partial(score_on_nodes, model, data=data, nodes=nodes, bounds=bounds,
-                    method="eap")  # fmt: skip
-    unit = Population(jnp.zeros(()), jnp.ones(()))
-    scores = {
-        "true items": score(truth.items, unit),
-        "items as known": score(items, population),
-        "item uncertainty": score(
-            items, population, item_covariance=covariances["observed"].items
-        ),
-    }
-    return Replicate(
-        truth,
-        items,
-        population.sd,
-        {k: natural_errors(model, coordinates, c) for k, c in covariances.items()},
-        {name: (s.ability, s.standard_error) for name, s in scores.items()},
-        fit.status,
-        fit.num_steps,
-        jnp.all(jnp.stack([c.definite for c in covariances.values()])),
-    )
-
-
-@eqx.filter_jit
-def replicate_all(case: Case, model: Model, nodes, keys) -> Replicate:
-    """Every replication of a case, in batches, in one program."""
-    one = partial(replicate, case, model, nodes)
-    return lax.map(one, keys, batch_size=min(BATCH, keys.shape[0]))
-
-
-def bootstrap_intervals(case: Case, model: Model, nodes, keys, found: Replicate):
-    """Percentile intervals of the first replications, `{name: (low, high)}`."""
-    low_high: dict[str, tuple[list, list]] = {}
-    remake = jax.jit(lambda key: draw(case, model, key)[1])
-    for index in range(case.bootstrapped):
-        items = jax.tree.map(lambda a: a[index], found.items)  # noqa: B023
-        problem = Problem.create(model, remake(keys[index]))
-        sample = bootstrap(
-            problem,
-            EM(nodes),
-            Start(items),
-            key=jax.random.fold_in(keys[index], 1),
-            num_replicates=case.draws,
-        ).parameters.items
-        values = {**sample._asdict(), "difficulty": difficulty(sample)}
-        low, high = percentile_interval(values, LEVEL)
-        for name in values:
-            lows, highs = low_high.setdefault(name, ([], []))
-            lows.append(np.asarray(low[name]))
-            highs.append(np.asarray(high[name]))
-    return {k: (np.stack(lo), np.stack(hi)) for k, (lo, hi) in low_high.items()}
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
@@ -230,9 +75,13 @@ def coverage_row(case: Case, quantity: str, interval: str, truth, low, high, mid
     each = inside.mean(axis=1)
     mc_error = each.std(ddof=1) / np.sqrt(len(each))
     coverage = float(each.mean())
-    # Information only: true items are nobody's data, and without item uncertainty or
-    # with few bootstrap replications nothing is promised.
+    # For information only: items are never known, and the sandwich and the bootstrap
+    # need more subjects than a leaderboard has.
     required = case.required and interval in ("item uncertainty", "observed")
+    # The difficulty of an item with a slope near 0 does not exist: such an interval
+    # covers nothing, and is left out of the errors.
+    known = np.isfinite(low + high + middle)
+    error, half = (middle - truth)[known], ((high - low) / (2 * Z))[known]
     return {
         "case": case.name,
         "subjects": case.num_subjects,
@@ -244,18 +93,31 @@ def coverage_row(case: Case, quantity: str, interval: str, truth, low, high, mid
         "mc_error": float(mc_error),
         "below": float((truth < low).mean()),
         "above": float((truth > high).mean()),
-        "bias": float(np.mean(middle - truth)),
-        "rmse": float(np.sqrt(np.mean((middle - truth) ** 2))),
+        "undefined": float(1 - known.mean()),
+        "bias": float(np.mean(error)),
+        "rmse": float(np.sqrt(np.mean(error**2))),
         # Errors of estimation over stated errors: 1 where the latter are right.
-        "error_ratio": float(
-            np.sqrt(np.mean(((middle - truth) / ((high - low) / (2 * Z))) ** 2))
-        ),
+        "error_ratio": float(np.sqrt(np.mean((error / half) ** 2))),
         "required": required,
         "met": bool(WANTED[0] <= coverage <= WANTED[1]) if required else None,
     }
 
 
-def natural_values(items, sd) -> dict[str, np.ndarray]:
+def own_scale(theta: np.ndarray, ability: np.ndarray) -> np.ndarray:
+    """True abilities on the scale of the estimates, replication by replication.
+
+    Origin and unit of ability are those of a population, estimated from the subjects
+    at hand: an error that all of them share, and that comparisons between them do not
+    see. Here the truth is moved and stretched until its regression on the estimates,
+    which are posterior means, is the identity.
+    """
+    centred = theta - theta.mean(axis=1, keepdims=True)
+    spread = ability - ability.mean(axis=1, keepdims=True)
+    slope = np.sum(centred * spread, axis=1) / np.sum(spread**2, axis=1)
+    return centred / slope[:, None] + ability.mean(axis=1, keepdims=True)
+
+
+def natural_values(items) -> dict[str, np.ndarray]:
     values = {k: np.asarray(v) for k, v in items._asdict().items()}
     values["difficulty"] = np.asarray(difficulty(items))
     return values
@@ -263,15 +125,17 @@ def natural_values(items, sd) -> dict[str, np.ndarray]:
 
 def summarise(case: Case, found: Replicate, boots) -> tuple[list[dict], dict]:
     """Rows of coverage, and the recovery of one case."""
-    truth, estimate = (
-        natural_values(i, None) for i in (found.truth.items, found.items)
-    )
+    truth, estimate = (natural_values(i) for i in (found.truth.items, found.items))
     theta = np.asarray(found.truth.theta)
     rows = []
     for name, (ability, error) in found.ability.items():
         middle, half = np.asarray(ability), Z * np.asarray(error)
         row = partial(coverage_row, case, "ability", name, theta)
         rows.append(row(middle - half, middle + half, middle))
+        if name == "item uncertainty":
+            standard = own_scale(theta, middle)
+            row = partial(coverage_row, case, "ability", f"{name}, own scale", standard)
+            rows.append(row(middle - half, middle + half, middle))
     varying = [
         p for p in PARAMETERS
         if np.any(np.asarray(found.errors["observed"][p]) > 0)
@@ -300,6 +164,7 @@ def summarise(case: Case, found: Replicate, boots) -> tuple[list[dict], dict]:
     slope = "discrimination" in varying
     middle = np.asarray(found.ability["items as known"][0])
     error = estimate["difficulty"] - truth["difficulty"]
+    error = error[np.isfinite(error)]
     recovery = {
         "case": case.name,
         "subjects": case.num_subjects,
@@ -354,6 +219,7 @@ COVERAGE_COLUMNS = {
     "case": "case", "subjects": "N", "items": "J", "replications": "replications",
     "quantity": "quantity", "interval": "interval", "coverage": "coverage",
     "mc_error": "± MC error", "below": "truth below", "above": "truth above",
+    "undefined": "undefined",
     "bias": "bias", "rmse": "RMSE", "error_ratio": "error / stated",
     "met": "93–97 %",
 }  # fmt: skip

@@ -31,6 +31,16 @@ _Method = Annotated[
 _Priors = Annotated[
     str, typer.Option("--priors", help="weak, or none for maximum likelihood.")
 ]
+_Positive = Annotated[
+    bool, typer.Option("--positive", help="Keep every discrimination above 0.")
+]
+_Start = Annotated[
+    str, typer.Option("--start", help="Start values: proportions or spectral.")
+]
+_ItemUncertainty = Annotated[
+    bool,
+    typer.Option("--item-uncertainty", help="Count it in the errors of abilities."),
+]
 _Anchor = Annotated[
     Path | None,
     typer.Option(
@@ -62,8 +72,11 @@ def fit_command(
     model: _Model = "2pl",
     method: _Method = "em",
     priors: _Priors = "weak",
+    positive: _Positive = False,
     anchor: _Anchor = None,
+    start: _Start = "proportions",
     standard_errors: _StandardErrors = "observed",
+    item_uncertainty: _ItemUncertainty = False,
     population: _Population = "normal",
     max_steps: _MaxSteps = None,
     level: opt.Level = 0.95,
@@ -85,6 +98,9 @@ def fit_command(
         model=model,
         method=method,
         priors=priors,
+        positive=positive,
+        start=start,
+        item_uncertainty=item_uncertainty,
         anchor=anchor,
         standard_errors=standard_errors,
         population=population,

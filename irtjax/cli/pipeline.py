@@ -22,6 +22,9 @@ class Settings:
     model: str = "2pl"
     method: str = "em"
     priors: str = "weak"
+    positive: bool = False
+    start: str = "proportions"
+    item_uncertainty: bool = False
     anchor: Path | None = None
     standard_errors: str = "observed"
     population: str = "normal"
@@ -57,6 +60,9 @@ def calibrate(
         settings.model,
         settings.method,
         priors=settings.priors,
+        positive=settings.positive,
+        start=settings.start,
+        item_uncertainty=settings.item_uncertainty,
         anchor=anchor,
         standard_errors=settings.standard_errors,
         population=settings.population,
@@ -123,7 +129,7 @@ def report(
             {
                 **to_json(fit),
                 "out": None if folder is None else str(folder),
-                "subjects": ranked.table.to_pylist(),
+                "subjects": ranked.rows(),
                 "groups": ranked.groups,
                 "flagged_items": flag_counts(fit.item_table, "item"),
                 **(more or {}),

@@ -123,7 +123,7 @@ def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None
     level = percent(ranked.level)
     header = ["subject", "rank", f"{level} ranks", "ability", "error"]
     header += [f"{level} interval", "P(best)", "groups", "accuracy", "answers", "flags"]
-    rows = [_row(row) for row in ranked.table.to_pylist()]
+    rows = [_row(row) for row in ranked.rows()]
     title = f"{len(rows):,} subjects"
     if not everything and len(rows) > 2 * ENDS + 5:
         left = len(rows) - 2 * ENDS

@@ -279,3 +279,18 @@ def estimation_scale(problem: Problem, start: Start) -> Population:
         return population
     slope = items.discrimination[0]
     return population._replace(mean=population.mean * slope, sd=population.sd * slope)
+
+
+def orient(problem: Problem, start: Start) -> Start:
+    """The start, mirrored if its discriminations sum to less than zero.
+
+    Ability and discriminations may change sign together; the direction is fixed by
+    a positive sum. Anchored problems have their direction already.
+    """
+    if problem.anchored or not problem.model.family.has_slope:
+        return start
+    slope = start.items.discrimination
+    sign = jnp.where(jnp.sum(slope) < 0, -1, 1).astype(slope.dtype)
+    items = start.items._replace(discrimination=sign * slope)
+    theta = None if start.theta is None else sign * start.theta
+    return start._replace(items=items, theta=theta)

@@ -25,6 +25,7 @@ from irtjax.estimators.base import (
     Progress,
     Start,
     estimation_scale,
+    orient,
     report_scale,
 )
 from irtjax.estimators.marginal import expected_counts, improve_items
@@ -60,6 +61,7 @@ class EMState(NamedTuple):
         log_weights: Their normalised log weights.
         memory: Of the acceleration.
         refused: How many points in a row were refused.
+        flat: How many points in a row gained no more than rounding.
         folding: Whether the scale is folded; off once it has proved harmful.
         num_seen: Steps taken.
     """
@@ -78,6 +80,7 @@ class EMState(NamedTuple):
     log_weights: Float[Array, " nodes"]
     memory: Memory
     refused: Array
+    flat: Array
     folding: Array
     num_seen: Array
 
@@ -116,6 +119,7 @@ class EM(AbstractMethod):
             raise ValueError(
                 f"population {self.population!r} is neither 'normal' nor 'histogram'"
             )
+        start = orient(problem, start)
         coordinates = problem.model.unconstrain(start.items)
         dtype = coordinates.dtype
         population = estimation_scale(problem, start)
@@ -145,6 +149,7 @@ class EM(AbstractMethod):
             log_weights,
             empty_memory(flat.size, max(self.memory, 1), dtype),
             jnp.zeros((), jnp.int32),
+            jnp.zeros((), jnp.int32),
             jnp.ones((), bool),
             jnp.zeros((), jnp.int32),
         )
@@ -173,8 +178,8 @@ class EM(AbstractMethod):
             frame = model.prior_frame(point.coordinates, frame)
         prior = _log_prior(model, point, frame)
         gain = gain + prior - state.log_prior
-        size = jnp.abs(state.objective) + counts.log_marginal.shape[0]
-        slack = 4 * jnp.finfo(gain.dtype).eps * size
+        # Rounding of a sum of independently rounded gains.
+        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(counts.log_marginal)
         first = state.num_seen == 0
         accepted = first | (gain >= -slack)
         # The first objective is a plain sum; later ones add small, accurate gains.
@@ -223,6 +228,7 @@ class EM(AbstractMethod):
             choose(new_weights, state.log_weights),
             memory,
             jnp.where(accepted, 0, state.refused + 1),
+            jnp.where(gain > slack, 0, state.flat + 1),
             folding,
             state.num_seen + 1,
         )
@@ -246,7 +252,7 @@ class EM(AbstractMethod):
             state.objective,
             state.residual,
             state.residual <= tolerance,
-            state.refused >= 3,
+            (state.refused >= 3) | (state.flat >= 20),
         )
 
     def result(self, problem: Problem, state: EMState) -> tuple[Parameters, Array]:

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.stats import norm
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.base import AbstractResponseFamily
@@ -90,7 +90,7 @@ class Graded(AbstractResponseFamily):
         """Intercepts that give the observed cumulative shares."""
         cumulative = jnp.cumsum(_shares(means)[:, :0:-1], axis=-1)[:, ::-1]
         spread = jnp.sqrt(1 + (slope / 1.702) ** 2)[:, None]
-        return GradedItems(slope, 1.702 * norm.ppf(cumulative) * spread)
+        return GradedItems(slope, 1.702 * ndtri(cumulative) * spread)
 
 
 class PartialCredit(AbstractResponseFamily):

@@ -77,7 +77,7 @@ def subject_sentences(
     table = ranked.table
     if not table.num_rows:
         return ["No subject has a finite ability."]
-    best = table.slice(0, 1).to_pylist()[0]
+    best = ranked.rows()[0]
     half = (best["upper"] - best["lower"]) / 2
     out = [
         f"{escape(best['subject'])} has the highest ability,"

@@ -179,7 +179,8 @@ def _covariance(problem, coordinates, population, nodes, log_weights, kind, term
     estimated = jnp.any(setting.scale_scores != 0, axis=1)
     frame_rows = frame_rows_of(setting, problem, coordinates, whitening)
     if how == "dense":
-        prior = _prior_information(setting, coordinates, whitening, estimated)
+        log_sd = jnp.log(population.sd)
+        prior = _prior_information(setting, coordinates, whitening, estimated, log_sd)
         inverse, ok = _invert_dense(setting, whitening, terms, kind, prior, frame_rows)
         index = jnp.arange(num_items)
         square = inverse[:-2, :-2].reshape(num_items, columns, num_items, columns)
@@ -227,7 +228,7 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
     return fold_blocks(setting, whitening, 0, body, init)
 
 
-def _prior_information(setting: Setting, coordinates, whitening, estimated):
+def _prior_information(setting: Setting, coordinates, whitening, estimated, log_sd):
     """Whitened prior curvature, with 1 for what is fixed (its scores are 0)."""
     model, free = setting.model, setting.free
     log_prior = lambda row: model.log_prior_in(row, setting.frame)  # noqa: E731
@@ -243,7 +244,10 @@ def _prior_information(setting: Setting, coordinates, whitening, estimated):
     size = free.size + 2
     result = jnp.zeros((size, size), white.dtype)
     result = result.at[:-2, :-2].set(full.reshape(size - 2, size - 2))
-    return result.at[[-2, -1], [-2, -1]].set(jnp.where(estimated, 0, 1))
+    log_prior = lambda log_sd: model.log_common_slope_prior(jnp.exp(log_sd))  # noqa: E731
+    own = -jax.grad(jax.grad(log_prior))(log_sd) * whitening.scale[1, 1] ** 2
+    corner = jnp.where(estimated, jnp.stack([jnp.zeros_like(own), own]), 1)
+    return result.at[[-2, -1], [-2, -1]].set(corner)
 
 
 def item_covariance(
@@ -285,6 +289,8 @@ def item_covariance(
         how = "dense" if size <= min(rows, DENSE_LIMIT) else "woodbury"
         if how == "woodbury" and rows > DENSE_LIMIT:
             how = "dense" if size <= DENSE_LIMIT else "leading"
+        if kind == "cross_product" and size <= DENSE_LIMIT:
+            how = "dense"
     if kind == "cross_product" and how != "dense":
         raise ValueError(
             f"cross-product errors need all {size} parameters at once, at most"

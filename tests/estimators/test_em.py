@@ -137,8 +137,8 @@ def test_missing_is_the_same_as_dropped(tight_fit):
     chex.assert_trees_all_close(kept, tight_fit.parameters.items, atol=1e-5)
     assert float(fit.log_lik) == pytest.approx(float(tight_fit.log_lik), abs=1e-6)
     np.testing.assert_allclose(fit.subject_log_lik[-10:], 0, atol=1e-12)
-    # What nobody met is at the mode of its priors, Normal(1, 2) and Normal(0, 3), for
-    # an ability shifted and stretched to suit the priors.
+    # What nobody met is at the mode of its priors, 1 and 0, for an ability
+    # shifted and stretched to suit the priors.
     shift, log_scale = fit.state.frame
     extra = jax.tree.map(lambda x: x[NUM_ITEMS:], fit.parameters.items)
     np.testing.assert_allclose(extra.discrimination * jnp.exp(log_scale), 1, atol=1e-5)
@@ -218,7 +218,8 @@ def test_single_precision_agrees(tight_fit):
         atol=0.01 * 0.6 * 5,
     )
     total = np.asarray(fit.subject_log_lik, np.float64).sum()
-    assert total == pytest.approx(float(tight_fit.log_lik), rel=1e-6)
+    # Half the sum over 12 parameters of squared distances of 0.05 standard errors.
+    assert total == pytest.approx(float(tight_fit.log_lik), abs=0.015)
 
 
 def test_subjects_over_two_devices(tight_fit):

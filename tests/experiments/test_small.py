@@ -3,11 +3,11 @@
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import irtjax
+from experiments.coverage import replicate
 from experiments.coverage import run as coverage
 from experiments.scaling import measure, peers
 from experiments.scaling import run as scaling
@@ -41,6 +41,7 @@ def test_coverage_small(tmp_path, capsys):
     } <= quantities
     for row in rows:
         assert f"{row['coverage']:.3f}" in printed
+        assert row["undefined"] == 0
         assert row["coverage"] + row["below"] + row["above"] == pytest.approx(1)
         if row["quantity"] == "ability":
             # Five Monte-Carlo errors, and 1 % for items estimated from few subjects.
@@ -54,12 +55,12 @@ def test_coverage_small(tmp_path, capsys):
 
 def test_coverage_errors_are_those_of_a_fit():
     """The replications test what a user is given, and not something beside it."""
-    case = coverage.Case("2PL", "2pl", None, 150, 8, 2)
+    case = replicate.Case("2PL", "2pl", None, 150, 8, 2)
     model = case.make_model()
-    nodes = coverage.fit_nodes(case, model, jax.random.key(1))
+    nodes = replicate.fit_nodes(case, model, jax.random.key(1))
     keys = jax.random.split(jax.random.key(2), 2)
-    found = coverage.replicate_all(case, model, nodes, keys)
-    data = coverage.draw(case, model, keys[0])[1]
+    found = replicate.replicate_all(case, model, nodes, keys)
+    data = replicate.draw(case, model, keys[0])[1]
     table = irtjax.ResponseTable.from_arrays(np.asarray(data.values))
     fit = irtjax.fit(table, model, EM(nodes), item_uncertainty=True)
     for name in ("discrimination", "intercept", "difficulty"):
@@ -78,6 +79,21 @@ def test_coverage_errors_are_those_of_a_fit():
         )
 
 
+def test_coverage_on_its_own_scale():
+    """A shift and a stretch shared by all subjects are taken out, and nothing else."""
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=(3, 400))
+    # Posterior means of abilities measured with variance 1: half the observed value.
+    ability = (theta + rng.normal(size=theta.shape)) / 2
+    moved = coverage.own_scale(theta, 0.3 + 1.2 * ability)
+    np.testing.assert_allclose(
+        moved, 0.3 + 1.2 * coverage.own_scale(theta, ability), atol=1e-12
+    )
+    for truth, estimate in zip(moved, 0.3 + 1.2 * ability, strict=True):
+        line = np.polyfit(estimate, truth, 1)
+        np.testing.assert_allclose(line, [1, 0], atol=1e-12)
+
+
 def test_coverage_counts():
     case = coverage.SMALL[0]
     truth = np.array([[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
@@ -91,14 +107,19 @@ def test_coverage_counts():
     assert row["rmse"] == row["bias"] == 0.5
     # Shares 0.5 and 1.0 in two replications: standard deviation 0.354 over root 2.
     assert row["mc_error"] == pytest.approx(0.25)
-    assert row["met"] is False
+    assert row["met"] is False and row["undefined"] == 0
+    high[0, 0] = np.nan
+    row = coverage.coverage_row(
+        case, "difficulty", "bootstrap", truth, low, high, truth + 0.5
+    )
+    assert (row["coverage"], row["undefined"]) == (5 / 8, 1 / 8)
+    assert row["rmse"] == 0.5 and row["met"] is None
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.5])
-def test_scaling_em(missing):
-    result = measure.measure(
-        {"kind": "em", "subjects": 120, "items": 40, "missing": missing, "repeats": 1}
-    )
+def test_scaling_em_and_errors(missing):
+    spec = {"subjects": 120, "items": 40, "missing": missing, "repeats": 1}
+    result = measure.measure(spec | {"kind": "em"})
     assert value_of(result, "converged") == 1
     seconds = value_of(result, "EM iteration, mean over the fit", "s")
     product = value_of(result, "one matrix product")
@@ -107,6 +128,9 @@ def test_scaling_em(missing):
     # No process that has imported JAX is smaller than this.
     assert 0.05 < value_of(result, "peak memory") < 64
     assert value_of(result, "first call") > value_of(result, "  of which compiling")
+    errors = measure.measure(spec | {"kind": "errors"})
+    without = value_of(result, "  standard_errors")
+    assert value_of(errors, "  standard_errors") > 10 * without > 0
 
 
 def test_scaling_mm():
@@ -115,13 +139,6 @@ def test_scaling_mm():
     seconds = value_of(result, "MM iteration", "s")
     one = value_of(result, "one elementwise sigmoid, written out")
     assert value_of(result, "MM iteration", "sigmoid passes") == seconds / one
-
-
-def test_scaling_errors():
-    spec = {"kind": "errors", "subjects": 120, "items": 20, "repeats": 1}
-    result = measure.measure(spec)
-    assert value_of(result, "  standard_errors") > 0
-    assert value_of(result, "  scores") > 0
 
 
 def test_scaling_in_a_process_of_its_own(tmp_path, capsys):
@@ -174,15 +191,3 @@ def test_scaling_verdicts():
     )  # fmt: skip
     assert "2,211 x 12,032, 80% missing" in text and "MISSED" in text
     assert text.endswith("skipped")
-
-
-def test_every_target_is_stated():
-    """The targets of the full sizes, in one place and not lost by an edit."""
-    full = scaling.FULL
-    assert full["em_complete"] | {
-        "max_iteration": 3, "max_fit": 40, "max_gb_above": 1.2,
-    } == full["em_complete"]  # fmt: skip
-    assert full["em_large"]["max_seconds"] == 15 and full["em_large"]["max_gb"] == 3
-    assert full["em_missing"]["max_iteration"] == full["mm"]["max_iteration"] == 6
-    assert full["convergence"]["max_iterations"] == 20
-    assert jnp.asarray(0.0).dtype == jnp.float64  # x64, as the convergence case needs

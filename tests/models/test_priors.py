@@ -10,6 +10,7 @@ import pytest
 from numpyro.infer.util import log_density
 from scipy import stats
 
+from irtjax.models.catalogue import three_parameter
 from irtjax.models.priors import Beta, LogitNormal, LogNormal, Normal
 from irtjax.scoring import score
 from tests import brute_force
@@ -57,9 +58,15 @@ def test_single_precision_is_kept(prior):
 
 
 def test_the_joint_density_is_that_of_a_numpyro_model():
-    # The weak 3PL: likelihood of all cells, abilities and priors in another package.
+    # Likelihood of all cells, abilities and priors of a 3PL in another package.
     simulated = case("3pl")
-    model, data, items = simulated.model, simulated.data, simulated.items
+    data, items = simulated.data, simulated.items
+    priors = {
+        "discrimination": Normal(1.0, 2.0),
+        "intercept": Normal(0.0, 3.0),
+        "lower_asymptote": Beta(2.0, 8.0),
+    }
+    model = three_parameter(priors)
 
     def reference():
         with numpyro.plate("items", 6):
