@@ -204,6 +204,7 @@ def build(
         ]
         warnings = [
             *filter(None, [resolved.warning() if resolved else None]),
+            *_edge_warnings(result, estimator),
             *warnings,
             *checks.fit_warnings(
                 model,
@@ -257,6 +258,20 @@ def build(
         level=level,
         item_covariance=None if covariance is None else np.asarray(covariance.items),
     )
+
+
+def _edge_warnings(result: Fit, estimator: AbstractMethod) -> list[str]:
+    """Says so when posteriors sit at the first or last quadrature node."""
+    if not isinstance(estimator, EM):
+        return []
+    centre, last = np.asarray(result.state.centre), result.state.nodes.shape[0] - 1
+    count = int(np.sum((centre == 0) | (centre == last)))
+    if not count:
+        return []
+    return [
+        f"{count} subject{'s' * (count > 1)} at the end of the quadrature nodes: their"
+        " abilities are cut off; give EM wider nodes"
+    ]
 
 
 def _diverges_without_priors(model: Model) -> bool:

@@ -67,7 +67,7 @@ def fit(
     start: Start | str = "proportions",
     population: str = "normal",
     standard_errors: str = "observed",
-    item_uncertainty: bool = False,
+    item_uncertainty: bool = True,
     level: float = 0.95,
     key: KeyArray | None = None,
     dtype: Any = None,
@@ -90,7 +90,8 @@ def fit(
         start: "proportions", "spectral", or start values.
         population: For EM: "normal", or "histogram" to estimate its form.
         standard_errors: "observed", "cross_product", "sandwich" or "none".
-        item_uncertainty: Whether ability errors include the items' uncertainty.
+        item_uncertainty: Whether ability errors include the items' uncertainty; when
+            False (or without standard errors) items are taken as known.
         level: Level of the intervals.
         key: Random key: for mini-batches, and for rank intervals (a fixed key is used
             for the latter when None, so results repeat).
@@ -245,13 +246,18 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
         raise ValueError(f"{where}every response is missing: nothing can be fitted")
     top = model.family.num_categories - 1
     values = table.values
-    if table.trials is not None:
-        if top != 1:
-            raise ValueError(f"{where}counts of trials need a binary model")
-        bad = (values < 0) | (values > table.trials) | (values != np.rint(values))
-    else:
-        bad = (values < 0) | (values > top) | (values != np.rint(values))
-    if bad.any():
+    if table.trials is not None and top != 1:
+        raise ValueError(f"{where}counts of trials need a binary model")
+    limit = top if table.trials is None else table.trials
+    # A look at the extremes first: masks of large tables cost memory.
+    whole = values.dtype == np.int8 or bool(np.all(values == np.rint(values)))
+    inside = table.trials is None and values.min() >= 0 and values.max() <= top
+    if not (whole and inside):
+        bad = (values < 0) | (values > limit)
+        if not whole:
+            bad |= values != np.rint(values)
+        if not bad.any():
+            return
         row, column = np.argwhere(bad)[0]
         wanted = "0 or 1" if top == 1 else f"an integer from 0 to {top}"
         cure = (

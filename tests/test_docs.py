@@ -71,9 +71,11 @@ def run_python(block: Block, page: Path, state: dict) -> str:
     return out.getvalue()
 
 
-def run_shell(block: Block) -> str:
+def run_shell(block: Block, shown: bool) -> str:
     out = ""
     for arguments in commands_of(block.code):
+        # Without progress, a fit is the very program that Python blocks compile.
+        arguments = arguments if shown else [*arguments, "--quiet"]
         result = CliRunner().invoke(app, arguments, prog_name="irtjax")
         refused = result.exit_code == 2 and result.stderr.startswith("irtjax: ")
         assert result.exit_code == 0 or refused, (arguments, result.stderr)
@@ -143,11 +145,13 @@ RUNNABLE = [
 def test_every_block_of_a_page_runs_and_prints_what_it_says(page, folder):
     state: dict = {"__name__": "__main__"}
     printed = ""
-    for block in blocks_of(page):
+    blocks = blocks_of(page)
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
         if block.language == "python":
             printed = run_python(block, page, state)
         elif block.language == "sh":
-            printed = run_shell(block)
+            shown = following is not None and following.language == "text"
+            printed = run_shell(block, shown)
         elif block.language == "text":
             missing = follows(block.code, printed)
             assert not missing, f"{page.name}:{block.line}: not printed:\n{missing}"
@@ -219,10 +223,9 @@ def test_the_page_of_the_command_line_has_every_command_and_option():
     )
     commands = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
     assert set(sections) == set(commands)
-    shared = re.findall(r"^## .*options\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    shared = re.findall(r"^## [^\n]*options\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     for name, command in commands.items():
-        described = sections[name] + "".join(shared)
-        written = set(re.findall(r"--[\w-]+", described))
+        written = set(re.findall(r"--[\w-]+", sections[name] + "".join(shared)))
         options = {o for p in command.params for o in p.opts if o.startswith("--")}
         assert options <= written, (name, options - written)
     everything = {
@@ -266,5 +269,6 @@ def test_a_model_takes_under_forty_lines():
     text = (DOCS / "extend.md").read_text(encoding="utf-8")
     for name, size in sizes.items():
         assert f"`{name}` takes {size} lines" in text
-    page = "\n".join(b.code for b in blocks_of(DOCS / "extend.md"))
+    blocks = blocks_of(DOCS / "extend.md")
+    page = "\n".join(block.code for block in blocks if block.language == "python")
     assert 10 < code_lines(page, {"MultipleChoice"}) < 40

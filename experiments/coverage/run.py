@@ -54,7 +54,7 @@ FULL = (
 )  # fmt: skip
 SMALL = (
     Case("2PL, ML", "2pl", None, 300, 12, 16, bootstrapped=2, draws=40),
-    Case("Rasch, ML", "rasch", None, 100, 30, 16),
+    Case("Rasch, ML", "rasch", None, 100, 30, 16, kinds=("observed",)),
 )
 
 

@@ -39,7 +39,10 @@ _Start = Annotated[
 ]
 _ItemUncertainty = Annotated[
     bool,
-    typer.Option("--item-uncertainty", help="Count it in the errors of abilities."),
+    typer.Option(
+        "--item-uncertainty/--items-known",
+        help="Whether errors of abilities count the items' uncertainty.",
+    ),
 ]
 _Anchor = Annotated[
     Path | None,
@@ -76,7 +79,7 @@ def fit_command(
     anchor: _Anchor = None,
     start: _Start = "proportions",
     standard_errors: _StandardErrors = "observed",
-    item_uncertainty: _ItemUncertainty = False,
+    item_uncertainty: _ItemUncertainty = True,
     population: _Population = "normal",
     max_steps: _MaxSteps = None,
     level: opt.Level = 0.95,

@@ -24,7 +24,7 @@ class Settings:
     priors: str = "weak"
     positive: bool = False
     start: str = "proportions"
-    item_uncertainty: bool = False
+    item_uncertainty: bool = True
     anchor: Path | None = None
     standard_errors: str = "observed"
     population: str = "normal"

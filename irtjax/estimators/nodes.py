@@ -23,6 +23,13 @@ REACH = 6.0
 #: Nodes beyond which half the narrowest posterior is not insisted on.
 AFFORDABLE = 401
 SMALLEST = 61
+#: Half width kept when even the whole of the narrowest posterior takes more than that.
+SHORT_REACH = 5.0
+#: Spacing, in smallest posterior standard deviations, from which nodes are too wide:
+#: the trapezoid rule errs by 7e-6 there.
+TOO_WIDE = 1.25
+#: Allowance for information that start values understate.
+MARGIN = 1.1
 
 
 class Resolution(NamedTuple):
@@ -40,12 +47,12 @@ class Resolution(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Spacing in smallest posterior standard deviations; above 1 is too coarse."""
+        """Spacing in smallest posterior standard deviations; see `TOO_WIDE`."""
         return self.spacing / self.smallest_posterior_sd
 
     def warning(self) -> str | None:
         """A plain-language warning if the nodes are too wide, else None."""
-        if self.ratio <= 1.0:
+        if self.ratio <= TOO_WIDE:
             return None
         needed = math.ceil(self.num_nodes * self.ratio * 2)
         return (
@@ -110,8 +117,9 @@ def choose_nodes(
     """Equally spaced standardised nodes fit for these items and data.
 
     The spacing is half the smallest posterior standard deviation while that takes no
-    more than 401 nodes, and never more than the whole of it: at one standard deviation
-    the rule is still exact to 5e-9 (see `numerics.normal_log_weights`).
+    more than 401 nodes, and about the whole of it otherwise: at one standard deviation
+    the rule is still exact to 5e-9 (see `numerics.normal_log_weights`). The range is
+    +-6 standard deviations of ability, +-5 where that takes more than 401 nodes.
 
     Args:
         model: The model.
@@ -123,12 +131,14 @@ def choose_nodes(
         `[num_nodes]` nodes in standard deviations of ability.
     """
     probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
-    relative = probe.smallest_posterior_sd / float(population.sd)
+    relative = probe.smallest_posterior_sd / float(population.sd) / MARGIN
     whole = 2 * REACH / relative
+    reach = REACH if whole < AFFORDABLE else SHORT_REACH
+    whole = 2 * reach / relative
     wanted = min(2 * whole, max(whole, AFFORDABLE - 1))
     # Multiples of 20 intervals, so that similar data share a compiled program.
     intervals = max(SMALLEST - 1, 20 * math.ceil(wanted / 20))
-    return equal_nodes(-REACH, REACH, intervals + 1)
+    return equal_nodes(-reach, reach, intervals + 1)
 
 
 #: Nodes of a first, coarse grid when few subjects are followed node by node.
