@@ -125,6 +125,8 @@ def apply_anchor(
                         " beside it"
                     )
                 values["intercept"] = -slope * difficulty
+        for name, value in values.items():
+            _check_range(model, item, name, value)
         lower, upper = (
             values.get("lower_asymptote", 0),
             values.get("upper_asymptote", 1),
@@ -135,7 +137,6 @@ def apply_anchor(
                 f" upper_asymptote {upper:g}"
             )
         for name, value in values.items():
-            _check_range(model, item, name, value)
             if name in estimated:
                 fields[name][index[item]] = value
                 fixed[name][index[item]] = True

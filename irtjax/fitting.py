@@ -38,7 +38,7 @@ from irtjax.estimators.nodes import (
 )
 from irtjax.estimators.start import start_values
 from irtjax.models.base import Model
-from irtjax.models.catalogue import MODELS, Priors
+from irtjax.models.catalogue import MODELS, ORDERED_MODELS, Priors
 from irtjax.models.logistic import Binary
 from irtjax.numerics import equal_nodes
 from irtjax.scoring import score
@@ -183,22 +183,21 @@ def make_model(
     """A model by name, with as many categories as the data where it needs them."""
     if isinstance(model, Model):
         return model
-    if model not in MODELS:
-        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
-    if model in ("graded", "partial_credit"):
+    if model in ORDERED_MODELS:
+        if positive:
+            raise ValueError(f"a {model} model has no option to keep slopes positive")
         categories = int(table.values.max()) + 1 if table.values.size else 0
         if table.kind not in ("binary", "ordinal"):
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
-        made = MODELS[model](max(categories, 2), priors)
-    elif positive and model in ("2pl", "3pl", "4pl", "probit2pl"):
-        made = MODELS[model](priors, positive=True)
-    else:
-        made = MODELS[model](priors)
-    if positive and model in ("graded", "partial_credit"):
-        raise ValueError(f"a {model} model has no option to keep slopes positive")
-    return made
+        return ORDERED_MODELS[model](max(categories, 2), priors)
+    if model not in MODELS:
+        names = ", ".join([*MODELS, *ORDERED_MODELS])
+        raise ValueError(f"no model {model!r}; there are {names}")
+    if positive and MODELS[model](priors).family.has_slope:
+        return MODELS[model](priors, positive=True)
+    return MODELS[model](priors)
 
 
 def make_method(

@@ -57,9 +57,10 @@ def added_variance(task: Task, sensitivity: Callable[[Array], Array]) -> Array:
     columns = covariance.shape[-1]
     unit = jnp.eye(columns, dtype=covariance.dtype)
     slopes = [sensitivity(unit[column]) for column in range(columns)]
-    terms = [
-        jnp.sum(slopes[i] * slopes[k] * covariance[:, i, k], axis=1)
-        for i in range(columns)
-        for k in range(columns)
-    ]
-    return jnp.sum(jnp.stack(terms), axis=0)
+    # Products with the covariances, not a sum over items of a fused expression: with
+    # the persistent cache on, XLA's CPU compiler (JAX 0.10.2) got that sum wrong.
+    total = jnp.zeros(slopes[0].shape[0], covariance.dtype)
+    for i in range(columns):
+        for k in range(columns):
+            total = total + (slopes[i] * slopes[k]) @ covariance[:, i, k]
+    return total

@@ -88,7 +88,7 @@ def _newton(function, grid: Array, objective: Array) -> _Search:
     top = jnp.max(objective, axis=1)
     # Where a likelihood is flat up to rounding towards an end, there is no finite
     # estimate: prefer the end to an arbitrary point of the plateau.
-    slack = 32 * eps * jnp.maximum(jnp.abs(top), 1)
+    slack = 256 * eps * jnp.maximum(jnp.abs(top), 1)
     width = grid[-1] - grid[0]
     index = jnp.argmax(objective, axis=1)
     last = grid.shape[0] - 1

@@ -26,6 +26,10 @@ from irtjax.models.graded import Graded, GradedItems
 from irtjax.models.logistic import LogisticItems
 from irtjax.models.priors import Normal
 
+# Compilation takes minutes; test_grid.py covers the method by default.
+pytestmark = pytest.mark.slow
+
+
 MODELS = {
     "2pl": two_parameter(),
     "positive": two_parameter(positive=True),

@@ -14,6 +14,9 @@ from irtjax.estimators.multistart import multistart, random_starts
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import two_parameter
 
+# Compilation takes minutes; test_grid.py covers the method by default.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def problem():

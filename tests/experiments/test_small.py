@@ -24,6 +24,7 @@ def value_of(result, quantity, unit=None):
     return found[0]
 
 
+@pytest.mark.slow
 def test_coverage_small(tmp_path, capsys):
     rows, recoveries = coverage.main(["--out", str(tmp_path)])
     printed = capsys.readouterr().out
@@ -166,6 +167,7 @@ def test_scaling_simulates_the_design(tmp_path):
     assert table.num_observed / 20_000 == pytest.approx(0.2, abs=5 * 0.0029)
 
 
+@pytest.mark.slow
 def test_scaling_peers(monkeypatch):
     # An installed package may take minutes: here only those that always are.
     kept = {"scipy L-BFGS-B (joint)": peers.PEERS["scipy L-BFGS-B (joint)"]}

@@ -96,6 +96,7 @@ def _log_lik(model, items, data):
     return float(counts.log_marginal.sum())
 
 
+@pytest.mark.slow
 def test_a_category_that_nobody_chose_leaves_graded_finite():
     model = graded(4)
     keys = jax.random.split(jax.random.key(4), 3)

@@ -1,0 +1,1 @@
+"""Problems, the driver, and the estimators: EM, MM and gradient methods."""

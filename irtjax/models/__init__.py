@@ -1,0 +1,1 @@
+"""Response models: families, priors, the catalogue of named models, simulation."""
