@@ -28,7 +28,7 @@ from irtjax.estimators.nodes import Resolution, choose_nodes
 from irtjax.information import difficulty
 from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary, LogisticItems
-from irtjax.ranking import rank
+from irtjax.ranking import rank_intervals
 from irtjax.scoring import ScoreFlag, score
 from irtjax.timing import Clock
 from irtjax.uncertainty import Covariance, item_covariance
@@ -285,8 +285,8 @@ def _log_prior(problem: Problem, coordinates, population: Population):
     frame = jnp.zeros(2, coordinates.dtype)
     if not problem.anchored:
         frame = model.prior_frame(coordinates, frame, num_newton=30)
-    rows = jax.vmap(lambda row: model.log_prior_in(row, frame))(coordinates)
-    return jnp.sum(rows) + model.log_common_slope_prior(population.sd)
+    total = model.total_log_prior(coordinates, frame)
+    return total + model.log_common_slope_prior(population.sd)
 
 
 def _abilities(
@@ -410,7 +410,7 @@ def _ability_table(table, ability, error, found, flags, level, key):
     import pyarrow as pa
 
     half = float(ndtri(0.5 + level / 2)) * error
-    ranking = rank(ability, error, key=key, level=level)
+    ranking = rank_intervals(ability, error, key=key, level=level)
     columns = {
         "subject": pa.array(table.subjects.tolist()),
         "ability": _numbers(ability),

@@ -19,6 +19,9 @@ from irtjax.models.base import Model
 #: 50), and the usual advice for models with asymptotes.
 FEW_SUBJECTS = {1: 20, 2: 50, 3: 250, 4: 500}
 
+#: Least and most able subjects who are looked at first in search of separated items.
+ENDS = 100
+
 ALL_RIGHT = "all right"
 ALL_WRONG = "all wrong"
 NO_RESPONSES = "no responses"
@@ -100,20 +103,33 @@ def separated_items(
         ability: Ability estimates.
     """
     order = np.argsort(ability, kind="stable")
-    num_items = values.shape[1]
-    result = np.zeros(num_items, bool)
+    result = np.zeros(values.shape[1], bool)
+    # Most items have right and wrong answers among the least able and among the most
+    # able: those overlap, and need no look at the other subjects.
+    ends = min(ENDS, order.size // 2)
+    overlap = np.ones(values.shape[1], bool)
+    for rows in (order[:ends], order[order.size - ends :]):
+        seen = True if observed is None else observed[rows]
+        for response in (0, 1):
+            overlap &= ((values[rows] == response) & seen).any(axis=0)
+    left = np.flatnonzero(~overlap)
+    # Places instead of abilities: equal abilities are not apart.
+    _, place = np.unique(ability, return_inverse=True)
     width = max(1, 20_000_000 // max(1, values.shape[0]))
-    for start in range(0, num_items, width):
-        part = np.s_[start : start + width]
-        right = values[:, part][order] > 0
-        seen = np.ones_like(right) if observed is None else observed[:, part][order]
-        right, wrong = right & seen, ~right & seen
-        some = right.any(0) & wrong.any(0)
-        last = len(order) - 1
-        first_right, last_right = right.argmax(0), last - right[::-1].argmax(0)
-        first_wrong, last_wrong = wrong.argmax(0), last - wrong[::-1].argmax(0)
-        apart = (first_right > last_wrong) | (first_wrong > last_right)
-        result[part] = some & apart
+    for start in range(0, left.size, width):
+        part = left[start : start + width]
+        seen = True if observed is None else observed[:, part]
+        right, wrong = ((values[:, part] == y) & seen for y in (1, 0))
+        lowest, highest = (
+            [
+                extreme(np.where(kind, place[:, None], none), axis=0)
+                for kind in (right, wrong)
+            ]
+            for extreme, none in ((np.min, place.size), (np.max, -1))
+        )
+        both = right.any(0) & wrong.any(0)
+        apart = (lowest[0] > highest[1]) | (lowest[1] > highest[0])
+        result[part] = both & apart
     return result
 
 

@@ -43,6 +43,7 @@ from irtjax.models.logistic import Binary
 from irtjax.numerics import equal_nodes
 from irtjax.scoring import score
 from irtjax.timing import Clock, ProgressCallback
+from irtjax.uncertainty import KINDS, check_kind
 
 #: Cells from which EM sorts the subjects and works on windows of nodes.
 LARGE = 2_000_000
@@ -120,10 +121,9 @@ def fit(
     chosen = make_model(model, table, priors, positive=positive)
     estimator = make_method(method, population, penalised=bool(chosen.priors))
     check_data(table, chosen, level)
-    if standard_errors not in ("observed", "cross_product", "sandwich", "none"):
+    if standard_errors not in (*KINDS, "none"):
         raise ValueError(
-            f"standard_errors {standard_errors!r} is none of observed, cross_product,"
-            " sandwich, none"
+            f"standard_errors {standard_errors!r} is none of {', '.join(KINDS)}, none"
         )
     # The method's state has the dtype of the start values.
     floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
@@ -139,6 +139,8 @@ def fit(
         else:
             first = start._replace(theta=None) if ordered is not table else start
         problem, first = _problem(chosen, responses, first, ordered, anchor, floating)
+        if standard_errors != "none":
+            check_kind(problem, standard_errors)
     steps = max_steps or MAX_STEPS.get(str(method), 1000)
     with clock.phase("run"):
         if isinstance(estimator, EM):
@@ -317,7 +319,7 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
             if method.population == "normal" and len(nodes) > COARSE:
                 if LATTICE_NODES * data.num_subjects < len(nodes):
                     return _fit_lattice(problem, method, first, key, max_steps, clock)
-            window = 20 * (len(nodes) // 80) if data.values.size >= LARGE else 0
+            window = 20 * (len(nodes) // 50) if data.values.size >= LARGE else 0
             method = dataclasses.replace(
                 method, nodes=jnp.asarray(nodes, dtype), window=window
             )

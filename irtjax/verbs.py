@@ -62,7 +62,7 @@ def rank(
     fit: Calibration,
     *,
     level: float | None = None,
-    num_draws: int = 4000,
+    num_draws: int | None = None,
     seed: int = 0,
 ) -> RankedSubjects:
     """Ranks the subjects of a calibration; see `irtjax.ranking.rank` for the formulas.
@@ -70,7 +70,8 @@ def rank(
     Args:
         fit: The calibration.
         level: Level of the intervals; None takes that of the calibration.
-        num_draws: Draws behind rank intervals and the probability of being best.
+        num_draws: Draws behind rank intervals and the probability of being best; None
+            for 4,000, fewer for more than 4,000 subjects.
         seed: Seed of the draws; the same seed gives the same table.
 
     Returns:

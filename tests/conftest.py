@@ -15,6 +15,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Checks against published values and other software need float64; the library
     # itself follows the data, so float32 is tested by passing float32 arrays.
     jax.config.update("jax_enable_x64", True)
+    # Most of a test's time is compiling programs that run for a millisecond. The slow
+    # tests and the experiments run them as users do.
+    jax.config.update("jax_disable_most_optimizations", True)
     # Two devices, so that sharded code is tested on every machine.
     jax.config.update("jax_num_cpu_devices", 2)
     selected = config.getoption("markexpr")
@@ -32,6 +35,22 @@ def _keep_compiled_code(config: pytest.Config) -> None:
         return
     jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+#: Memory mappings of a process from which compiled programs are dropped. Each program
+#: on a CPU takes a dozen or so, and Linux kills a process that asks for 65,530.
+MANY_MAPPINGS = 25_000
+
+
+@pytest.fixture(autouse=True)
+def _few_mappings() -> Iterator[None]:
+    """Drop compiled programs before a worker runs out of memory mappings."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        with maps.open("rb") as lines:
+            if sum(1 for _ in lines) > MANY_MAPPINGS:
+                jax.clear_caches()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import irtjax
 from irtjax.cli.app import app
 from irtjax.cli.errors import as_options
 from irtjax.cli.progress import Progress
+from irtjax.models.catalogue import ORDERED_MODELS
 from tests.small_fits import NASTY, small_fit, small_table
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -217,14 +218,20 @@ def test_names_reach_the_terminal_as_text(saved):
     assert NASTY.replace("\x1b", "")[:12] in text
 
 
-@pytest.mark.parametrize("model", ["2pl", "4pl"])
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("model", "ending"),
+    [("2pl", "csv"), ("4pl", "parquet"), ("graded", "csv"), ("partial_credit", "csv")],
+)
 def test_simulate(tmp_path, model, ending):
     out = tmp_path / f"sim.{ending}"
     size = ("--subjects", 30, "--items", 8, "--missing", 0.2, "--seed", 5)
+    ordered = model in ORDERED_MODELS
+    if ordered:
+        size = (*size, "--categories", 3)
     ok("simulate", "--model", model, *size, "-o", out)
     table = irtjax.read(out)
-    assert (table.num_subjects, table.num_items, table.kind) == (30, 8, "binary")
+    assert (table.num_subjects, table.num_items) == (30, 8)
+    assert table.values.max() == (2 if ordered else 1)
     # Binomial standard error of a share of 240 cells is 0.026: within 5 of them.
     assert abs(1 - table.num_observed / 240 - 0.2) < 5 * 0.026
     assert {p.name for p in tmp_path.iterdir()} == {

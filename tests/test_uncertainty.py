@@ -291,15 +291,22 @@ def test_bad_requests_name_the_cure():
     problem = Problem.create(model, data)
     with pytest.raises(ValueError, match="'bayesian' are none of observed"):
         _covariance(problem, simulated.vector, kind="bayesian")
-    with pytest.raises(
-        ValueError, match="use standard_errors='observed' or 'sandwich'"
-    ):
-        _covariance(problem, simulated.vector, kind="cross_product", how="leading")
+    many = Problem.create(model, Responses(jnp.zeros((3, 1600), jnp.int8)))
+    with pytest.raises(ValueError, match=r"all 3200 parameters .*'observed'"):
+        item_covariance(
+            many,
+            jnp.zeros((1600, 2)),
+            standard_population(),
+            jnp.asarray(WIDE),
+            kind="cross_product",
+        )
     assert data.observed is not None
     few = Responses(data.values[:9], data.observed[:9])
-    plain = Problem.create(catalogue.two_parameter(None), few)
-    with pytest.raises(ValueError, match=r"more subjects \(9\) than parameters \(14\)"):
-        _covariance(plain, simulated.vector, kind="cross_product")
+    # Priors would make the matrix invertible, but not the scores of 9 subjects enough.
+    for priors in (None, "weak"):
+        short = Problem.create(catalogue.two_parameter(priors), few)
+        with pytest.raises(ValueError, match=r"more subjects \(9\) than parameters"):
+            _covariance(short, simulated.vector, kind="cross_product")
 
 
 def test_single_precision_is_kept():

@@ -19,8 +19,15 @@ def rank_command(
     ],
     level: opt.SomeLevel = None,
     draws: Annotated[
-        int, typer.Option("--draws", min=100, help="Draws behind P(best) and ranks.")
-    ] = 4000,
+        int | None,
+        typer.Option(
+            "--draws",
+            min=100,
+            help="Draws behind P(best) and ranks [default: 4000, fewer for more than"
+            " 4,000 subjects]",
+            show_default=False,
+        ),
+    ] = None,
     seed: opt.Seed = 0,
     everything: Annotated[
         bool, typer.Option("--all", help="Every row, however long the table.")

@@ -109,7 +109,7 @@ def draw(
     import pyarrow as pa
 
     from irtjax.data import ResponseTable
-    from irtjax.models.catalogue import MODELS
+    from irtjax.models.catalogue import MODELS, ORDERED_MODELS
     from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
     item_key, ability_key, key = jax.random.split(jax.random.key(seed), 3)
@@ -123,11 +123,13 @@ def draw(
         records = jax.tree.map(jnp.asarray, saved.parameters.items)
         population = jax.tree.map(jnp.asarray, saved.parameters.population)
     else:
-        if model not in MODELS:
-            raise ValueError(f"--model {model} is not one of {', '.join(MODELS)}")
-        make = MODELS[model]
-        ordered = model in ("graded", "partial_credit")
-        chosen = make(categories) if ordered else make()
+        if model in ORDERED_MODELS:
+            chosen = ORDERED_MODELS[model](categories)
+        elif model in MODELS:
+            chosen = MODELS[model]()
+        else:
+            known = ", ".join([*MODELS, *ORDERED_MODELS])
+            raise ValueError(f"--model {model} is not one of {known}")
         records = simulate_items(chosen, num_items, item_key)
     theta = simulate_abilities(num_subjects, ability_key, population)
     data = simulate(chosen, records, theta, key, missing=missing)

@@ -175,8 +175,12 @@ class EM(AbstractMethod):
         gain = jnp.sum(gain if weight is None else gain * weight)
         frame = state.frame
         if not problem.anchored:
-            frame = model.prior_frame(point.coordinates, frame)
-        prior = _log_prior(model, point, frame)
+            frame = model.prior_frame(
+                point.coordinates, frame, item_weight=data.item_weight
+            )
+        # Weighted as the likelihood is: a resampled item brings its prior with it.
+        prior = model.total_log_prior(point.coordinates, frame, data.item_weight)
+        prior = prior + model.log_common_slope_prior(sd)
         gain = gain + prior - state.log_prior
         # Rounding of a sum of independently rounded gains.
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(counts.log_marginal)
@@ -275,11 +279,6 @@ def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: in
     standard = (theta - population.mean) / population.sd
     nearest = jnp.searchsorted(nodes, standard.astype(nodes.dtype))
     return jnp.clip(nearest, 0, nodes.shape[0] - 1).astype(jnp.int32)
-
-
-def _log_prior(model: Model, point: Point, frame: Float[Array, "2"]) -> Scalar:
-    rows = jax.vmap(lambda row: model.log_prior_in(row, frame))(point.coordinates)
-    return jnp.sum(rows) + model.log_common_slope_prior(jnp.exp(point.log_sd))
 
 
 def _residual(problem, point, image, update, at_nodes) -> Scalar:

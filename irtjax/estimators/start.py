@@ -61,17 +61,17 @@ def column_products(
         left = left * is_new.astype(dtype)[:, None]
         parts = [s.astype(dtype) for s in model.family.statistics(block)]
         parts.append(block.astype(dtype))
-        parts.append(
-            jnp.ones_like(parts[0]) if exposure is None else exposure.astype(dtype)
-        )
+        if exposure is not None:
+            parts.append(exposure.astype(dtype))
         return tuple(
             old + (left.T @ part).T for old, part in zip(carry, parts, strict=True)
         )
 
     empty = jnp.zeros((num_items, vectors.shape[1]), dtype)
-    sums = scan_subject_blocks(
-        body, (empty,) * (num_statistics + 2), num_subjects, size
-    )
+    num_sums = num_statistics + 1 + (data.exposure is not None)
+    sums = scan_subject_blocks(body, (empty,) * num_sums, num_subjects, size)
+    if data.exposure is None:
+        sums = (*sums, jnp.broadcast_to(jnp.sum(vectors, axis=0), empty.shape))
     return sums[:-2], sums[-2], sums[-1]
 
 
@@ -115,8 +115,11 @@ def start_values(
     seen = jnp.maximum(exposure, 1e-6)
     item_mean = values / seen
     deviation = row_products(data, jnp.ones_like(item_mean), -item_mean)
-    seen_by = row_products(data, jnp.zeros_like(item_mean), jnp.ones_like(item_mean))
-    score = _standardise(deviation[:, 0] / (seen_by[:, 0] + 1), weight)
+    seen_by = jnp.asarray(data.num_items, dtype)
+    if data.exposure is not None:
+        none, one = jnp.zeros_like(item_mean), jnp.ones_like(item_mean)
+        seen_by = row_products(data, none, one)[:, 0]
+    score = _standardise(deviation[:, 0] / (seen_by + 1), weight)
     if how == "spectral":
         score = _leading_vector(model, data, item_mean, score)
     vectors = jnp.stack([jnp.ones_like(score), score, score**2], 1)

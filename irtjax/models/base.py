@@ -275,11 +275,24 @@ class Model(eqx.Module):
         scale = jnp.exp(log_scale) if self.family.has_slope else jnp.ones_like(shift)
         return self.log_prior(self.family.constrain(self.fold_row(row, shift, scale)))
 
+    def total_log_prior(
+        self,
+        coordinates: Float[Array, "items columns"],
+        frame: Float[Array, "2"],
+        item_weight: Float[Array, " items"] | None = None,
+    ) -> Array:
+        """Sum of `log_prior_in` over items, each as often as its weight says."""
+        rows = jax.vmap(lambda row: self.log_prior_in(row, frame))(coordinates)
+        if item_weight is not None:
+            rows = rows * item_weight.astype(rows.dtype)
+        return jnp.sum(rows)
+
     def prior_frame(
         self,
         coordinates: Float[Array, "items columns"],
         first: Float[Array, "2"],
         num_newton: int = 6,
+        item_weight: Float[Array, " items"] | None = None,
     ) -> Float[Array, "2"]:
         """The shift and log scale of ability in which the items are most probable.
 
@@ -292,14 +305,15 @@ class Model(eqx.Module):
             coordinates: Coordinates of every item.
             first: Where to start.
             num_newton: Number of Newton steps.
+            item_weight: Weight of each item's prior; None for 1 each.
         """
         if not self.priors:
             return first
         movable = jnp.asarray([1.0, float(self.family.has_slope)], first.dtype)
+        num_items = coordinates.shape[0]
 
         def total(frame):
-            rows = jax.vmap(lambda row: self.log_prior_in(row, frame))(coordinates)
-            return jnp.sum(rows) / coordinates.shape[0]
+            return self.total_log_prior(coordinates, frame, item_weight) / num_items
 
         def improve(_, frame):
             curvature = -jax.hessian(total)(frame)

@@ -7,6 +7,15 @@ rows. Everything runs on the host in double precision; draws are seeded by a JAX
 
 from irtjax.ranking.comparison import Comparison, compare
 from irtjax.ranking.pairs import Pairs, pairwise
-from irtjax.ranking.ranks import Ranking, rank
+from irtjax.ranking.ranks import Ranking, RankIntervals, rank, rank_intervals
 
-__all__ = ["Comparison", "Pairs", "Ranking", "compare", "pairwise", "rank"]
+__all__ = [
+    "Comparison",
+    "Pairs",
+    "RankIntervals",
+    "Ranking",
+    "compare",
+    "pairwise",
+    "rank",
+    "rank_intervals",
+]

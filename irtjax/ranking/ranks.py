@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -9,7 +11,21 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray
-from irtjax.ranking.pairs import BLOCK, benjamini_hochberg, checked, groups_of
+from irtjax.ranking.pairs import benjamini_hochberg, checked, groups_of
+
+#: Draws behind the intervals, and the most ranks drawn in all where that is fewer.
+MOST_DRAWS = 4000
+RANKED_NUMBERS = 16_000_000
+CHUNK = 2**17
+
+
+class RankIntervals(NamedTuple):
+    """Ranks of subjects by themselves, each array `[subjects]`; see `Ranking`."""
+
+    rank: Int[np.ndarray, " subjects"]
+    rank_lower: Int[np.ndarray, " subjects"]
+    rank_upper: Int[np.ndarray, " subjects"]
+    probability_best: Float[np.ndarray, " subjects"]
 
 
 class Ranking(NamedTuple):
@@ -47,7 +63,7 @@ def rank(
     key: KeyArray,
     covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
     level: float = 0.95,
-    num_draws: int = 4000,
+    num_draws: int | None = None,
 ) -> Ranking:
     """Ranks subjects, with rank intervals, the chance of being best, and groups.
 
@@ -66,7 +82,8 @@ def rank(
         covariance: Covariance of the scores, when they share error.
         level: Level of the intervals and 1 - the false discovery rate.
         num_draws: Number of draws; P(best) has standard error below
-            0.5 / sqrt(num_draws).
+            0.5 / sqrt(num_draws). None: 4,000, and fewer, but at least 1,000, where
+            there are more than 4,000 subjects.
 
     Returns:
         The ranking.
@@ -80,16 +97,14 @@ def rank(
     ([3, 1, 2], [[1], [2, 0]])
     """
     theta, error, cov = checked(ability, standard_error, covariance, level)
-    ranks = _competition_ranks(theta)
-    lower, upper, best = _draw_ranks(theta, error, cov, level, num_draws, key)
+    intervals = rank_intervals(
+        theta, error, key=key, covariance=cov, level=level, num_draws=num_draws
+    )
     critical, num_different = benjamini_hochberg(theta, error, cov, 1 - level)
     order = np.argsort(-theta, kind="stable")
     first, last, groups = groups_of(theta, error, cov, order, critical)
     return Ranking(
-        ranks,
-        np.minimum(lower, ranks),
-        np.maximum(upper, ranks),
-        best,
+        *intervals,
         first,
         last,
         groups,
@@ -104,29 +119,67 @@ def _competition_ranks(theta: np.ndarray) -> np.ndarray:
     return theta.size - np.searchsorted(ascending, theta, side="right") + 1
 
 
+def rank_intervals(
+    ability: Float[Array, " subjects"] | np.ndarray,
+    standard_error: Float[Array, " subjects"] | np.ndarray,
+    *,
+    key: KeyArray,
+    covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
+    level: float = 0.95,
+    num_draws: int | None = None,
+) -> RankIntervals:
+    """The part of `rank` that tests no pairs: ranks, their intervals, P(best).
+
+    Args and errors: as those of `rank`.
+
+    >>> found = rank_intervals(np.array([0.0, 9.0]), np.ones(2), key=jax.random.key(0))
+    >>> found.rank.tolist(), found.rank_upper.tolist()
+    ([2, 1], [2, 1])
+    """
+    theta, error, cov = checked(ability, standard_error, covariance, level)
+    if num_draws is None:
+        num_draws = max(1000, min(MOST_DRAWS, RANKED_NUMBERS // theta.size))
+    ranks = _competition_ranks(theta)
+    lower, upper, best = _draw_ranks(theta, error, cov, level, num_draws, key)
+    return RankIntervals(
+        ranks, np.minimum(lower, ranks), np.maximum(upper, ranks), best
+    )
+
+
 def _draw_ranks(theta, error, cov, level, num_draws, key):
     """Rank intervals and P(best) from draws of all abilities at once."""
     size = theta.size
     root = None if cov is None else _square_root(cov)
-    chunk = max(1, min(num_draws, BLOCK // size))
+    # Chunks that a processor's cache holds.
+    chunk = max(1, min(num_draws, CHUNK // size))
     ranks = np.empty((num_draws, size), np.int32)
-    best = np.zeros(size)
     places = np.arange(1, size + 1, dtype=np.int32)
+    starts = range(0, num_draws, chunk)
     seed = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    for start in range(0, num_draws, chunk):
+
+    def draw(start: int, generator: np.random.Generator) -> np.ndarray:
         stop = min(start + chunk, num_draws)
-        noise = seed.standard_normal((stop - start, size))
+        noise = generator.standard_normal((stop - start, size))
         draws = theta + (noise * error if root is None else noise @ root.T)
         order = np.argsort(-draws, axis=1)
         np.put_along_axis(ranks[start:stop], order, places[None, :], axis=1)
         # Exact ties (standard errors of 0) share first place.
         first = draws == draws.max(axis=1, keepdims=True)
-        best += (first / first.sum(axis=1, keepdims=True)).sum(axis=0)
+        return (first / first.sum(axis=1, keepdims=True)).sum(axis=0)
+
+    # A generator for each chunk: the draws do not depend on the number of threads,
+    # which run at once because sorting releases the interpreter's lock.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        best = np.sum([*pool.map(draw, starts, seed.spawn(len(starts)))], axis=0)
     tail = (1 - level) / 2
-    ranks.sort(axis=0)
-    low = ranks[int(np.floor(tail * (num_draws - 1)))]
-    high = ranks[int(np.ceil((1 - tail) * (num_draws - 1)))]
-    return low.astype(np.int64), high.astype(np.int64), best / num_draws
+    ends = (
+        int(np.floor(tail * (num_draws - 1))),
+        int(np.ceil((1 - tail) * (num_draws - 1))),
+    )
+    by_subject = np.ascontiguousarray(ranks.T)
+    by_subject.partition(ends, axis=1)
+    low, high = (by_subject[:, end].astype(np.int64) for end in ends)
+    return low, high, best / num_draws
 
 
 def _square_root(covariance: np.ndarray) -> np.ndarray:

@@ -1,5 +1,10 @@
 """Standard errors of item parameters."""
 
-from irtjax.uncertainty.covariance import KINDS, Covariance, item_covariance
+from irtjax.uncertainty.covariance import (
+    KINDS,
+    Covariance,
+    check_kind,
+    item_covariance,
+)
 
-__all__ = ["KINDS", "Covariance", "item_covariance"]
+__all__ = ["KINDS", "Covariance", "check_kind", "item_covariance"]

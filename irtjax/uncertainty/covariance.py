@@ -250,6 +250,30 @@ def _prior_information(setting: Setting, coordinates, whitening, estimated, log_
     return result.at[[-2, -1], [-2, -1]].set(corner)
 
 
+def check_kind(problem: Problem, kind: str) -> None:
+    """Refuses a kind of error that these data cannot give, before any work is done.
+
+    Raises:
+        ValueError: For an unknown kind, or a cross-product asked of more parameters
+            than subjects (its rank is at most their number) or than can be held.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"standard errors {kind!r} are none of {', '.join(KINDS)}")
+    if kind != "cross_product":
+        return
+    size, num_subjects = int(jnp.sum(problem.free)), problem.data.num_subjects
+    if problem.free.size + 2 > DENSE_LIMIT:
+        raise ValueError(
+            f"cross-product errors need all {size} parameters at once, at most"
+            f" {DENSE_LIMIT}; use standard_errors='observed' or 'sandwich'"
+        )
+    if num_subjects <= size:
+        raise ValueError(
+            f"cross-product errors need more subjects ({num_subjects}) than"
+            f" parameters ({size}); use standard_errors='observed'"
+        )
+
+
 def item_covariance(
     problem: Problem,
     coordinates: Float[Array, "items columns"],
@@ -277,11 +301,9 @@ def item_covariance(
         The covariance. Check `definite` before using it.
 
     Raises:
-        ValueError: For an unknown kind, or a cross-product asked of more parameters
-            than subjects or than can be held densely.
+        ValueError: See `check_kind`.
     """
-    if kind not in KINDS:
-        raise ValueError(f"standard errors {kind!r} are none of {', '.join(KINDS)}")
+    check_kind(problem, kind)
     data, size = problem.data, problem.free.size + 2
     terms = _default_terms(data.num_items) if num_terms is None else num_terms
     if how is None:
@@ -289,19 +311,8 @@ def item_covariance(
         how = "dense" if size <= min(rows, DENSE_LIMIT) else "woodbury"
         if how == "woodbury" and rows > DENSE_LIMIT:
             how = "dense" if size <= DENSE_LIMIT else "leading"
-        if kind == "cross_product" and size <= DENSE_LIMIT:
-            how = "dense"
-    if kind == "cross_product" and how != "dense":
-        raise ValueError(
-            f"cross-product errors need all {size} parameters at once, at most"
-            f" {DENSE_LIMIT}; use standard_errors='observed' or 'sandwich'"
-        )
-    if kind == "cross_product" and not problem.model.priors:
-        if data.num_subjects < size:
-            raise ValueError(
-                f"cross-product errors need more subjects ({data.num_subjects}) than"
-                f" parameters ({size}); use standard_errors='observed'"
-            )
+    if kind == "cross_product":
+        how = "dense"
     log_weights = population.log_weights
     if log_weights is None:
         log_weights = normal_log_weights(nodes)

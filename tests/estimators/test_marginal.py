@@ -16,7 +16,8 @@ from irtjax.estimators.marginal import (
     improve_items,
 )
 from irtjax.models.catalogue import two_parameter
-from irtjax.numerics import normal_log_weights
+from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
+from irtjax.numerics import equal_nodes, normal_log_weights
 from tests import brute_force
 from tests.tables import (
     MODELS,
@@ -207,6 +208,40 @@ def test_a_window_of_nodes_changes_nothing_but_rounding(monkeypatch, structure):
         )
         for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11)
+
+
+def test_the_narrow_window_is_taken_and_changes_nothing(monkeypatch):
+    # Hundreds of items: posteriors of a few nodes, so that blocks of neighbours fit in
+    # a fifth of the window.
+    model, key = two_parameter(), jax.random.key(1)
+    items = simulate_items(model, 400, key, discrimination=(1.5, 2.5))
+    theta = jnp.sort(simulate_abilities(320, jax.random.key(2)))
+    data = simulate(model, items, theta, jax.random.key(3))
+    nodes = jnp.asarray(equal_nodes(-6.0, 6.0, 201))
+    weights = normal_log_weights(nodes)
+    monkeypatch.setattr(marginal, "block_size_for", lambda *_: 20)
+    widths = []
+    original = jax.nn.logsumexp
+
+    def spy(joint, **options):
+        jax.debug.callback(lambda: widths.append(joint.shape[1]))
+        return original(joint, **options)
+
+    monkeypatch.setattr(jax.nn, "logsumexp", spy)
+    whole = expected_counts(model, items, nodes, weights, data)
+    jax.effects_barrier()
+    assert set(widths) == {201}
+    widths.clear()
+    part = expected_counts(
+        model, items, nodes, weights, data, centre=whole.centre, window=140
+    )
+    jax.effects_barrier()
+    # Blocks in the middle settle for 28 nodes, those at the ends need more.
+    assert widths.count(28) >= 8
+    assert 140 in widths
+    assert 201 not in widths
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11)
 
 
 def test_counts_are_exact_sums_over_posteriors():
