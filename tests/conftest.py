@@ -1,5 +1,7 @@
 """Settings shared by all tests: float64 on two CPU devices, and data."""
 
+import importlib.util
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Checks against published values and other software need float64; the library
     # itself follows the data, so float32 is tested by passing float32 arrays.
     jax.config.update("jax_enable_x64", True)
-    # Most of a test's time is compiling programs that run for a millisecond. The slow
-    # tests and the experiments run them as users do.
-    jax.config.update("jax_disable_most_optimizations", True)
+    _compile_fast()
     # Two devices, so that sharded code is tested on every machine.
     jax.config.update("jax_num_cpu_devices", 2)
     selected = config.getoption("markexpr")
@@ -26,6 +26,34 @@ def pytest_configure(config: pytest.Config) -> None:
         # The same results on a machine that happens to have an accelerator.
         jax.config.update("jax_platforms", "cpu")
     _keep_compiled_code(config)
+
+
+def _compile_fast() -> None:
+    """Have XLA spend half the time on programs that run for a millisecond.
+
+    Compiling is most of the time of these tests. `XLA_FLAGS="" python -m pytest`
+    compiles as for users; the docstrings' examples and the experiments always do.
+    """
+    if "XLA_FLAGS" in os.environ:
+        return
+    jax.config.update("jax_disable_most_optimizations", True)
+    flag = "xla_cpu_use_fusion_emitters"
+    # XLA ends the process at a flag that it does not know, and flags come and go.
+    if _jaxlib_mentions(flag.encode()):
+        os.environ["XLA_FLAGS"] = f"--{flag}=false"
+    # For processes that tests start, and for the other workers.
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+
+
+def _jaxlib_mentions(text: bytes) -> bool:
+    spec = importlib.util.find_spec("jaxlib")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    for path in (p for end in ("so", "dylib", "pyd") for p in folder.glob(f"*.{end}")):
+        with path.open("rb") as file:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library:
+                if library.find(text) >= 0:
+                    return True
+    return False
 
 
 def _keep_compiled_code(config: pytest.Config) -> None:
