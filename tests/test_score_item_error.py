@@ -61,7 +61,7 @@ def test_item_uncertainty_follows_the_delta_method(name, method):
         rtol=1e-4,
         atol=1e-9,
     )
-    np.testing.assert_array_equal(got.ability, plain.ability)
+    np.testing.assert_allclose(got.ability, plain.ability, rtol=1e-12)
 
 
 def test_item_uncertainty_matches_redrawn_items():

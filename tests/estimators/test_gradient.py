@@ -27,7 +27,6 @@ from irtjax.models.logistic import LogisticItems
 from irtjax.models.priors import Normal
 
 # Compilation takes minutes; test_grid.py covers the method by default.
-pytestmark = pytest.mark.slow
 
 
 MODELS = {

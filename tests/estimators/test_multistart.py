@@ -15,7 +15,6 @@ from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import two_parameter
 
 # Compilation takes minutes; test_grid.py covers the method by default.
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
