@@ -110,7 +110,15 @@ def test_items_with_one_curve_are_drawn_once():
     parameters = fit.parameters._replace(items=items)
     fit = dataclasses.replace(fit, parameters=parameters, items=fit.items[twice])
     order = np.argsort(-expected_information(fit), kind="stable")
-    assert sorted(distinct(fit, order).tolist()) == list(range(15))
+    rows, alike = distinct(fit, order)
+    assert sorted(rows.tolist()) == list(range(15))
+    assert {int(k): int(n) for k, n in zip(rows, alike, strict=True) if n} == {
+        4: 2,
+        9: 1,
+    }
+    # The order given is kept.
+    places = [order.tolist().index(row) for row in rows]
+    assert places == sorted(places)
 
 
 def test_expected_information_is_the_average_over_the_population():

@@ -107,17 +107,17 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
 
     information = expected_information(fit)
     order = np.argsort(-np.nan_to_num(information), kind="stable")
-    best, worst = distinct(fit, order), distinct(fit, order[::-1])
     count = max(1, min(num_items, len(order) // 2))
     grid = ability_grid(fit)
     family = fit.model.family
     records = fit.parameters.items
     figure, panels = new_figure(10.5, 4.3, 2, sharey=True)
     names, top = fit.items.tolist(), family.num_categories - 1
-    for axes, rows, text in (
-        (panels[0], best[:count], "Most informative items"),
-        (panels[1], worst[:count], "Least informative items"),
+    for axes, ordered, text in (
+        (panels[0], order, "Most informative items"),
+        (panels[1], order[::-1], "Least informative items"),
     ):
+        rows, alike = (part[:count] for part in distinct(fit, ordered))
         chosen = jax.tree.map(lambda x, rows=rows: jnp.asarray(x)[rows], records)
         over_items = jax.vmap(family.expected_response, in_axes=(0, None))
         curves = jax.vmap(over_items, in_axes=(None, 0))(chosen, jnp.asarray(grid))
@@ -128,7 +128,9 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
                 color=PALETTE[k % len(PALETTE)],
                 ls=("-", "--", "-.", ":")[k // len(PALETTE) % 4],
                 lw=1.8,
-                label=f"{label(names[row], 34)}  ({information[row]:.2g})",
+                label=f"{label(names[row], 34)}"
+                + (f" and {alike[k]:,} alike" if alike[k] else "")
+                + f"  ({information[row]:.2g})",
             )
         axes.set_xlabel(f"Ability ({ability_unit(fit)})")
         axes.grid(color=PALE, linewidth=0.7)
@@ -144,17 +146,18 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     return figure
 
 
-def distinct(fit: Calibration, order: np.ndarray, most: int = 500) -> np.ndarray:
+def distinct(fit: Calibration, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the items in an order less those whose curve an earlier one has.
 
     Items with the same pattern of responses have the same parameters; one stands for
-    all. Only the first `most` of the order are looked at.
+    all, and the second array says for how many others.
     """
     parts = [np.asarray(x, float) for x in fit.parameters.items]
-    rows = [x.reshape(len(x), -1)[order[:most]] for x in parts]
+    rows = [x.reshape(len(x), -1)[order] for x in parts]
     curves = np.round(np.concatenate(rows, axis=1), 3)
-    _, first = np.unique(curves, axis=0, return_index=True)
-    return order[np.sort(first)]
+    _, first, counts = np.unique(curves, axis=0, return_index=True, return_counts=True)
+    place = np.argsort(first)
+    return order[first[place]], counts[place] - 1
 
 
 def plot_test_information(fit: Calibration) -> Figure:
