@@ -1,8 +1,8 @@
 """Settings shared by all tests: float64 on two CPU devices, and data."""
 
-import importlib.util
-import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,23 +37,17 @@ def _compile_fast() -> None:
     if "XLA_FLAGS" in os.environ:
         return
     jax.config.update("jax_disable_most_optimizations", True)
-    flag = "xla_cpu_use_fusion_emitters"
-    # XLA ends the process at a flag that it does not know, and flags come and go.
-    if _jaxlib_mentions(flag.encode()):
-        os.environ["XLA_FLAGS"] = f"--{flag}=false"
     # For processes that tests start, and for the other workers.
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
-
-
-def _jaxlib_mentions(text: bytes) -> bool:
-    spec = importlib.util.find_spec("jaxlib")
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    for path in (p for end in ("so", "dylib", "pyd") for p in folder.glob(f"*.{end}")):
-        with path.open("rb") as file:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as library:
-                if library.find(text) >= 0:
-                    return True
-    return False
+    # XLA ends a process at a flag that it does not know, and flags come and go.
+    flags = {"XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false"}
+    known = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"],
+        env={**os.environ, **flags, "JAX_PLATFORMS": "cpu"},
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    os.environ["XLA_FLAGS"] = "" if known.returncode else flags["XLA_FLAGS"]
 
 
 def _keep_compiled_code(config: pytest.Config) -> None:
