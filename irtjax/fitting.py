@@ -346,7 +346,7 @@ def _fit_lattice(problem, method: EM, first: Start, key, max_steps, clock):
     rough = dataclasses.replace(method, tolerance=max(method.tolerance, 0.03))
     result = _drive(problem, rough, first, key, max_steps, clock)
     for attempt in range(5):
-        items, population, _ = result.parameters
+        items, population = result.parameters[:2]
         plain = population._replace(log_weights=None)
         sd = float(plain.sd)
         grid = equal_nodes(-reach, reach, COARSE // 2)

@@ -46,7 +46,7 @@ def test_the_log_likelihood_is_that_of_independent_code(pair):
     name, method = pair
     simulated, fit = case(name), grid_fit(name, method)
     model, data = simulated.model, simulated.data
-    items, population, theta = fit.parameters
+    items, population, theta, _ = fit.parameters
     if METHODS[method].joint:
         terms = brute_force.joint_log_likelihood(model.name, items, theta, data)
     else:

@@ -117,7 +117,7 @@ def replicate(case: Case, model: Model, nodes, key) -> Replicate:
     truth, data = draw(case, model, key)
     problem = Problem.create(model, data)
     fit = run(problem, EM(nodes), start_values(model, data), max_steps=500)
-    items, population, _ = fit.parameters
+    items, population = fit.parameters[:2]
     coordinates = model.unconstrain(items)
     scale = estimation_scale(problem, Start(items, None, population))
     covariances = {

@@ -26,6 +26,14 @@ class Responses(eqx.Module):
         item_weight: `[items]` weight of each item in what is learned about a
             subject, or None for weight 1 each.
         item_facets: integer codes `[items]` by name, such as "benchmark".
+        log_length: `[subjects, items]` logarithm of each answer's length, 0 where it is
+            missing, or None.
+        length_observed: `[subjects, items]` mask of the lengths, independent of
+            ``observed``; None when no length is missing.
+        evidence: `[subjects, 2]` what is known of each ability from elsewhere (another
+            measure, an earlier test): the log-likelihood e_0 theta - e_1 theta^2 / 2,
+            or None. For a normal N(m, s^2) in place of a population N(0, 1):
+            e_0 = m / s^2, e_1 = 1 / s^2 - 1.
 
     >>> import jax.numpy as jnp
     >>> data = Responses(jnp.array([[1, 0], [1, 1]], jnp.int8))
@@ -39,6 +47,9 @@ class Responses(eqx.Module):
     subject_weight: Float[Array, " subjects"] | None = None
     item_weight: Float[Array, " items"] | None = None
     item_facets: dict[str, Int[Array, " items"]] = eqx.field(default_factory=dict)
+    log_length: Float[Array, "subjects items"] | None = None
+    length_observed: Bool[Array, "subjects items"] | None = None
+    evidence: Float[Array, "subjects 2"] | None = None
 
     @property
     def num_subjects(self) -> int:

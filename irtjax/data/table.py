@@ -191,15 +191,23 @@ class ResponseTable:
             subject_facets={k: v[rows] for k, v in self.subject_facets.items()},
         )
 
-    def responses(self, dtype: Any = None) -> Responses:
+    def responses(
+        self, dtype: Any = None, *, length_offset: float | None = None
+    ) -> Responses:
         """Returns the arrays that enter ``jit``.
 
         Args:
             dtype: floating dtype for continuous values; None keeps JAX's default.
                 Integer values stay int8, four times smaller than a float.
+            length_offset: also return log(offset + length) of the answers; None leaves
+                lengths out.
 
         Returns:
             `Responses` with facets as integer codes in sorted order of their names.
+
+        Raises:
+            ValueError: lengths are asked for and there are none, or a length has no
+                logarithm with this offset.
         """
         import jax.numpy as jnp
 
@@ -215,12 +223,36 @@ class ResponseTable:
             )
             for name, labels in self.item_facets.items()
         }
+        log_length = seen = None
+        if length_offset is not None:
+            log_length, seen = self._log_lengths(length_offset)
+            log_length = jnp.asarray(log_length, dtype)
         return Responses(
             values=jnp.asarray(self.values, None if is_integer else dtype),
             observed=whole(self.observed),
             trials=whole(self.trials),
             item_facets=codes,
+            log_length=log_length,
+            length_observed=whole(seen),
         )
+
+    def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
+        """Logarithms, 0 where missing, and the mask of those known (None for all)."""
+        if self.lengths is None:
+            raise ValueError(
+                "there are no answer lengths: give them with length=... (--length FILE)"
+            )
+        seen = ~np.isnan(self.lengths)
+        shifted = np.where(seen, self.lengths, 1.0) + offset
+        if (shifted <= 0).any():
+            row, column = np.argwhere(shifted <= 0)[0]
+            raise ValueError(
+                f"the length {self.lengths[row, column]:g} of subject"
+                f" {str(self.subjects[row])!r}, item {str(self.items[column])!r} has no"
+                f" logarithm with the offset {offset:g}; use a larger offset"
+            )
+        logs = np.where(seen, np.log(shifted), 0.0)
+        return logs, None if seen.all() else seen
 
     def data_hash(self) -> str:
         """SHA-256 of names, values, mask and trials; the same after saving and loading.

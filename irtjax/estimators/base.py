@@ -7,6 +7,7 @@ non-finite values and keeps the trace.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
 from irtjax.data.responses import Responses
 from irtjax.models.base import Items, Model, Population, free_mask
+from irtjax.models.latency import LengthParameters, Lengths, LengthSummary
 
 #: A method's own state: any PyTree of arrays.
 State = Any
@@ -32,11 +34,13 @@ class Start(NamedTuple):
         theta: Abilities `[subjects]` (or `[subjects, dims]`); None lets a joint method
             choose, and marginal methods do not use it.
         population: Population of ability; None for mean 0, standard deviation 1.
+        lengths: Parameters of the answer lengths, for models with them.
     """
 
     items: Items
     theta: Array | None = None
     population: Population | None = None
+    lengths: LengthParameters | None = None
 
 
 class Problem(eqx.Module):
@@ -69,11 +73,13 @@ class Parameters(NamedTuple):
         items: Item records, `[items]`.
         population: Population of ability.
         theta: Abilities of joint methods; None for marginal methods.
+        lengths: Parameters of the answer lengths, for models with them.
     """
 
     items: Items
     population: Population
     theta: Array | None = None
+    lengths: LengthParameters | None = None
 
 
 class Progress(NamedTuple):
@@ -248,6 +254,42 @@ def loop_of(fit: Fit) -> Loop:
     return Loop(fit.state, fit.num_steps, status, fit.trace)
 
 
+class LengthPart(NamedTuple):
+    """What answer lengths contribute at their parameters.
+
+    Attributes:
+        model: Their model.
+        parameters: Its parameters.
+        summary: What the lengths say of each subject.
+        constant: What they add to each subject's marginal log-likelihood with the
+            evidence.
+    """
+
+    model: Lengths
+    parameters: LengthParameters
+    summary: LengthSummary
+    constant: Float[Array, " subjects"]
+
+
+def with_lengths(
+    problem: Problem, lengths: LengthParameters | None
+) -> tuple[Problem, LengthPart | None]:
+    """The problem with what the answer lengths say of ability as evidence.
+
+    A problem without lengths is returned as it is, with None.
+    """
+    model, data = problem.model.lengths, problem.data
+    if model is None or lengths is None:
+        return problem, None
+    summary = model.summary(lengths, data)
+    evidence, constant = model.evidence(lengths, summary)
+    if data.evidence is not None:
+        evidence = evidence + data.evidence
+    data = dataclasses.replace(data, evidence=evidence)
+    problem = dataclasses.replace(problem, data=data)
+    return problem, LengthPart(model, lengths, summary, constant)
+
+
 def report_scale(problem: Problem, parameters: Parameters) -> Parameters:
     """Estimates on the scale a model reports: 1PL carries its scale in the slope.
 
@@ -258,13 +300,14 @@ def report_scale(problem: Problem, parameters: Parameters) -> Parameters:
     model = problem.model
     if model.family.has_slope or model.scale != "standard" or problem.anchored:
         return parameters
-    items, population, theta = parameters
+    items, population, theta, lengths = parameters
     sd = population.sd
     slope = jnp.broadcast_to(sd, jnp.shape(items.discrimination))
     return Parameters(
         items._replace(discrimination=slope),
         population._replace(mean=population.mean / sd, sd=jnp.ones_like(sd)),
         None if theta is None else theta / sd,
+        lengths,
     )
 
 

@@ -27,18 +27,21 @@ from irtjax.estimators.base import (
     estimation_scale,
     orient,
     report_scale,
+    with_lengths,
 )
 from irtjax.estimators.marginal import expected_counts, improve_items
 from irtjax.models.base import Model, Population
+from irtjax.models.latency import LengthCoordinates, orient_speed
 from irtjax.numerics import normal_log_weights
 
 
 class Point(NamedTuple):
-    """What EM estimates: item coordinates and the population."""
+    """What EM estimates: item coordinates, the population, and lengths if any."""
 
     coordinates: Float[Array, "items columns"]
     mean: Scalar
     log_sd: Scalar
+    lengths: LengthCoordinates | None = None
 
 
 class EMState(NamedTuple):
@@ -127,10 +130,14 @@ class EM(AbstractMethod):
         log_weights = population.log_weights
         if log_weights is None or log_weights.shape != nodes.shape:
             log_weights = normal_log_weights(nodes)
+        lengths = None
+        if problem.model.lengths is not None:
+            lengths = self._start_lengths(problem, start)
         point = Point(
             coordinates,
             jnp.asarray(population.mean, dtype),
             jnp.log(jnp.asarray(population.sd, dtype)),
+            lengths,
         )
         flat, _ = ravel_pytree(point)
         low = jnp.full((), -jnp.inf, dtype)
@@ -154,10 +161,32 @@ class EM(AbstractMethod):
             jnp.zeros((), jnp.int32),
         )
 
+    def _start_lengths(self, problem: Problem, start: Start) -> LengthCoordinates:
+        """Coordinates of the lengths at the start values."""
+        model = problem.model
+        assert model.lengths is not None
+        if problem.anchored or not model.family.has_slope:
+            raise ValueError(
+                "answer lengths need a model with item discriminations and without"
+                " anchors: ability and speed are standardised together"
+            )
+        if self.population != "normal":
+            raise ValueError("answer lengths need population='normal'")
+        if start.lengths is None:
+            raise ValueError(
+                "the start values hold no parameters of the answer lengths; make them"
+                " by start_values"
+            )
+        return model.lengths.unconstrain(orient_speed(start.lengths))
+
     def step(self, problem: Problem, state: EMState, key: KeyArray | None) -> EMState:
         """One pass over the data, one maximisation, one proposal."""
-        model, data = problem.model, problem.data
-        point = state.point
+        model, point = problem.model, state.point
+        part = None
+        if model.lengths is not None and point.lengths is not None:
+            lengths = model.lengths.constrain(point.lengths)
+            problem, part = with_lengths(problem, lengths)
+        data = problem.data
         sd = jnp.exp(point.log_sd)
         nodes = point.mean + sd * state.nodes
         items = model.constrain(point.coordinates)
@@ -169,7 +198,11 @@ class EM(AbstractMethod):
             data,
             centre=state.centre,
             window=self.window,
+            moments=part is not None,
         )
+        if part is not None:
+            total = counts.log_marginal + part.constant
+            counts = counts._replace(log_marginal=total)
         weight = data.subject_weight
         gain = counts.log_marginal - state.log_marginal
         gain = jnp.sum(gain if weight is None else gain * weight)
@@ -181,6 +214,8 @@ class EM(AbstractMethod):
         # Weighted as the likelihood is: a resampled item brings its prior with it.
         prior = model.total_log_prior(point.coordinates, frame, data.item_weight)
         prior = prior + model.log_common_slope_prior(sd)
+        if part is not None:
+            prior = prior + part.model.log_prior(part.parameters)
         gain = gain + prior - state.log_prior
         # Rounding of a sum of independently rounded gains.
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(counts.log_marginal)
@@ -203,15 +238,26 @@ class EM(AbstractMethod):
         image, new_nodes, new_weights = _update_population(
             self, problem, raised, state, counts.nodes
         )
+        curvature = None
+        if part is not None and counts.mean is not None and counts.variance is not None:
+            lengths = part.model.improve(
+                part.parameters, data, part.summary, counts.mean, counts.variance
+            )
+            to_coordinates = part.model.unconstrain
+            image = image._replace(lengths=to_coordinates(lengths.folded))
+            raised = raised._replace(lengths=to_coordinates(lengths.raised))
+            curvature = lengths.curvature
         folding = state.folding & ~(accepted & (state.refused == 2))
         image = jax.tree.map(lambda a, b: jnp.where(folding, a, b), image, raised)
-        residual = _residual(problem, point, image, update, counts.nodes)
+        residual = _residual(problem, point, image, update, counts.nodes, curvature)
         choose = lambda a, b: jax.tree.map(  # noqa: E731
             lambda x, y: jnp.where(accepted, x, y), a, b
         )
         best = choose(point, state.best)
         image = choose(image, state.image)
-        proposal, memory = self._propose(problem, point, image, update, state)
+        proposal, memory = self._propose(
+            problem, point, image, update, state, curvature
+        )
         memory = forget(memory, ~accepted)
         raised = choose(raised, state.raised)
         fallback = jax.tree.map(
@@ -237,7 +283,9 @@ class EM(AbstractMethod):
             state.num_seen + 1,
         )
 
-    def _propose(self, problem, point, image, update, state) -> tuple[Point, Memory]:
+    def _propose(
+        self, problem, point, image, update, state, curvature
+    ) -> tuple[Point, Memory]:
         """Accelerated proposal; the EM image itself when acceleration is off."""
         if self.memory == 0 or self.population == "histogram":
             return image, state.memory
@@ -245,7 +293,8 @@ class EM(AbstractMethod):
         flat_image, _ = ravel_pytree(image)
         one = jnp.ones((), flat_point.dtype) * problem.data.num_subjects**0.5
         scale = jnp.where(problem.free, jnp.sqrt(update.curvature), 0)
-        weight, _ = ravel_pytree(Point(scale, one, one))
+        lengths = jax.tree.map(jnp.sqrt, curvature)
+        weight, _ = ravel_pytree(Point(scale, one, one, lengths))
         proposal, memory = accelerate(state.memory, flat_point, flat_image, weight)
         return unravel(proposal), memory
 
@@ -265,8 +314,11 @@ class EM(AbstractMethod):
         items = model.constrain(best.coordinates)
         weights = state.log_weights if self.population == "histogram" else None
         population = Population(best.mean, jnp.exp(best.log_sd), weights)
+        lengths = None
+        if model.lengths is not None and best.lengths is not None:
+            lengths = model.lengths.constrain(best.lengths)
         return (
-            report_scale(problem, Parameters(items, population)),
+            report_scale(problem, Parameters(items, population, None, lengths)),
             state.log_marginal,
         )
 
@@ -281,8 +333,12 @@ def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: in
     return jnp.clip(nearest, 0, nodes.shape[0] - 1).astype(jnp.int32)
 
 
-def _residual(problem, point, image, update, at_nodes) -> Scalar:
-    """Largest gradient and largest move of a free parameter, in standard errors."""
+def _residual(problem, point, image, update, at_nodes, curvature) -> Scalar:
+    """Largest gradient and largest move of a free parameter, in standard errors.
+
+    A move of the lengths' parameters, being a maximisation in closed form, is their
+    gradient over their curvature.
+    """
     scale = jnp.sqrt(update.curvature)
     move = jnp.abs(image.coordinates - point.coordinates) * scale
     gradient = jnp.abs(update.gradient) / scale
@@ -290,7 +346,16 @@ def _residual(problem, point, image, update, at_nodes) -> Scalar:
     root = jnp.sqrt(jnp.sum(at_nodes))
     shift = jnp.abs(image.mean - point.mean) * jnp.exp(-point.log_sd) * root
     stretch = jnp.abs(image.log_sd - point.log_sd) * root
-    return jnp.maximum(largest, jnp.maximum(shift, stretch))
+    largest = jnp.maximum(largest, jnp.maximum(shift, stretch))
+    if curvature is None:
+        return largest
+    moves = jax.tree.map(
+        lambda new, old, bend: jnp.max(jnp.abs(new - old) * jnp.sqrt(bend)),
+        image.lengths,
+        point.lengths,
+        curvature,
+    )
+    return jnp.maximum(largest, jnp.max(jnp.stack(jax.tree.leaves(moves))))
 
 
 def _update_population(method, problem, point, state, at_nodes):

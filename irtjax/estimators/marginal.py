@@ -42,6 +42,8 @@ class Counts(NamedTuple):
         statistics: R_k for k >= 1, each `[nodes, items]`.
         nodes: `[nodes]` expected number of subjects at each node.
         centre: `[subjects]` index of the node nearest each posterior mean.
+        mean: `[subjects]` posterior mean of ability, where moments were asked for.
+        variance: `[subjects]` posterior variance of ability, likewise.
     """
 
     log_marginal: Float[Array, " subjects"]
@@ -49,16 +51,35 @@ class Counts(NamedTuple):
     statistics: tuple[Array, ...]
     nodes: Float[Array, " nodes"]
     centre: Int[Array, " subjects"]
+    mean: Float[Array, " subjects"] | None = None
+    variance: Float[Array, " subjects"] | None = None
+
+
+def evidence_at(
+    data: Responses, theta: Float[Array, " nodes"], start: Array, size: int
+) -> Float[Array, "block nodes"] | float:
+    """Log-likelihood of abilities by the evidence of a block of subjects; 0 if none."""
+    part = take_block(data.evidence, start, size)
+    if part is None:
+        return 0.0
+    part = part.astype(theta.dtype)
+    return part @ jnp.stack([theta, -0.5 * theta**2])
 
 
 def block_log_likelihood(
-    model: Model, tables: tuple[Array, ...], data: Responses, start: Array, size: int
+    model: Model,
+    tables: tuple[Array, ...],
+    theta: Float[Array, " nodes"],
+    data: Responses,
+    start: Array,
+    size: int,
 ) -> tuple[Float[Array, "block nodes"], tuple[Array, ...], Array | None]:
     """Log-likelihood of a block of subjects at every node.
 
     Args:
         model: The model, for its statistics.
         tables: g_k at the nodes, `[nodes, items]`.
+        theta: Abilities at the nodes.
         data: Responses.
         start: First subject of the block.
         size: Subjects in the block.
@@ -68,8 +89,8 @@ def block_log_likelihood(
         float exposure of the block (None when complete).
     """
     statistics, exposure = _take(model, tables[0].dtype, data, start, size)
-    tables = _weighted(tables, data)
-    return _log_likelihood(tables, statistics, exposure), statistics, exposure
+    log_lik = _log_likelihood(_weighted(tables, data), statistics, exposure)
+    return log_lik + evidence_at(data, theta, start, size), statistics, exposure
 
 
 def _take(model: Model, dtype, data: Responses, start: Array, size: int):
@@ -108,6 +129,7 @@ def expected_counts(
     *,
     centre: Int[Array, " subjects"] | None = None,
     window: int = 0,
+    moments: bool = False,
 ) -> Counts:
     """Expected counts of every statistic at every node: the whole E-step.
 
@@ -126,6 +148,7 @@ def expected_counts(
         data: Responses.
         centre: `[subjects]` index of the node where each posterior is expected.
         window: Width of the widest window; 0 uses all nodes. Keep 0 under vmap.
+        moments: Whether to add the mean and variance of each posterior.
 
     Returns:
         The counts, in the dtype of the nodes.
@@ -139,13 +162,16 @@ def expected_counts(
     centres = centre if 0 < window < num_nodes else None
     edge = jnp.finfo(dtype).eps / 16
 
-    def posterior_on(first, width, statistics, exposure):
-        part = weighted
-        log_weight = log_weights
-        if width < num_nodes:
-            cut = lambda a: lax.dynamic_slice_in_dim(a, first, width, 0)  # noqa: E731
-            part, log_weight = tuple(cut(t) for t in weighted), cut(log_weights)
-        joint = _log_likelihood(part, statistics, exposure) + log_weight
+    def cut(array, first, width):
+        if width == num_nodes:
+            return array
+        return lax.dynamic_slice_in_dim(array, first, width, 0)
+
+    def posterior_on(first, width, statistics, exposure, start):
+        part = tuple(cut(table, first, width) for table in weighted)
+        joint = _log_likelihood(part, statistics, exposure)
+        joint = joint + cut(log_weights, first, width)
+        joint = joint + evidence_at(data, cut(nodes, first, width), start, size)
         log_marginal = jax.nn.logsumexp(joint, axis=1)
         return jnp.exp(joint - log_marginal[:, None]), log_marginal
 
@@ -154,6 +180,13 @@ def expected_counts(
         width = posterior.shape[1]
         index = jnp.arange(width, dtype=dtype)
         nearest = first + jnp.rint(posterior @ index).astype(jnp.int32)
+        mean, variance = carry.mean, carry.variance
+        if mean is not None and variance is not None:
+            theta = cut(nodes, first, width)
+            new = posterior @ theta
+            spread = jnp.sum(posterior * (theta - new[:, None]) ** 2, axis=1)
+            mean = put_block(mean, new, start)
+            variance = put_block(variance, spread, start)
         posterior = posterior * weight[:, None]
 
         def add(total, increment):
@@ -171,6 +204,8 @@ def expected_counts(
             ),
             add(carry.nodes, jnp.sum(posterior, axis=0)),
             put_block(carry.centre, nearest, start),
+            mean,
+            variance,
         )
 
     def body(carry: Counts, start: Array, is_new: Array) -> Counts:
@@ -180,7 +215,7 @@ def expected_counts(
             weight *= take_block(data.subject_weight, start, size).astype(dtype)
 
         def on_all_nodes(carry):
-            found = posterior_on(0, num_nodes, statistics, exposure)
+            found = posterior_on(0, num_nodes, statistics, exposure, start)
             return add_to(carry, start, weight, 0, found, statistics, exposure)
 
         if centres is None:
@@ -191,7 +226,7 @@ def expected_counts(
         def on_window(width, state):
             carry, _ = state
             first = jnp.clip((low + high - width) // 2, 0, num_nodes - width)
-            found = posterior_on(first, width, statistics, exposure)
+            found = posterior_on(first, width, statistics, exposure, start)
             posterior = found[0]
             at_low = (first > 0) & (jnp.max(posterior[:, 0]) > edge)
             at_high = (first < num_nodes - width) & (jnp.max(posterior[:, -1]) > edge)
@@ -218,6 +253,7 @@ def expected_counts(
         tuple(empty for _ in tables[1:]),
         jnp.zeros(num_nodes, dtype),
         jnp.zeros(num_subjects, jnp.int32),
+        *((jnp.zeros(num_subjects, dtype),) * 2 if moments else ()),
     )
     counts = scan_subject_blocks(body, init, num_subjects, size)
     return counts._replace(base=counts.nodes[:, None]) if complete else counts

@@ -137,7 +137,10 @@ def start_values(
     means = tuple((s + 0.2 * item_mean / top) / (seen + 0.2) for s in statistics)
     items = model.family.start(tuple(m[:, 0] for m in means), slope)
     population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
-    return Start(items, score, population)
+    lengths = None
+    if model.lengths is not None:
+        lengths = model.lengths.start(data, score)
+    return Start(items, score, population, lengths)
 
 
 def _leading_vector(model, data, item_mean, score, num_iterations: int = 8):

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
+from irtjax.models.latency import Lengths
 from irtjax.models.priors import AbstractPrior
 from irtjax.numerics import positive_definite_solve
 from irtjax.transforms import Parameter
@@ -207,12 +208,14 @@ class Model(eqx.Module):
         scale: "standard": ability has unit standard deviation and items carry the
             slope. "unit_slope": slopes are 1 and the standard deviation of ability is
             estimated (Rasch).
+        lengths: The model of answer lengths beside that of the responses, or None.
     """
 
     name: str = eqx.field(static=True)
     family: AbstractResponseFamily
     priors: dict[str, AbstractPrior] = eqx.field(default_factory=dict)
     scale: str = eqx.field(static=True, default="standard")
+    lengths: Lengths | None = None
 
     def log_prior(self, item: Items) -> Array:
         """Log prior density of one item record, summed over its parameters."""

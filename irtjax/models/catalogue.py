@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 from irtjax.models.base import AbstractResponseFamily, Model
 from irtjax.models.graded import Graded, PartialCredit
+from irtjax.models.latency import Lengths
 from irtjax.models.logistic import Binary
 from irtjax.models.priors import AbstractPrior, Beta, LogNormal, Normal
 
@@ -103,6 +105,22 @@ def probit_two_parameter(priors: Priors = "weak", *, positive: bool = False) -> 
     return _model("probit2pl", Binary("probit", slopes=_slopes(positive)), priors)
 
 
+def latency_response(priors: Priors = "weak", *, positive: bool = False) -> Model:
+    """LaRT: probit 2PL accuracy and log-normal answer lengths, ability tied to speed.
+
+    Args:
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors of
+            the accuracy part; None also leaves the residual variances without prior.
+        positive: Whether to keep every discrimination above 0.
+
+    >>> latency_response().lengths.prior_weight
+    0.5
+    """
+    model = _model("lart", Binary("probit", slopes=_slopes(positive)), priors)
+    lengths = Lengths(prior_weight=0.0 if priors is None else 0.5)
+    return dataclasses.replace(model, lengths=lengths)
+
+
 def graded(num_categories: int, priors: Priors = "weak") -> Model:
     """Graded response model for ordered responses 0 ... num_categories - 1.
 
@@ -149,6 +167,9 @@ MODELS: dict[str, Callable[..., Model]] = {
     "probit1pl": probit_one_parameter,
     "probit2pl": probit_two_parameter,
 }
+
+#: Models of responses and answer lengths by name.
+LENGTH_MODELS: dict[str, Callable[..., Model]] = {"lart": latency_response}
 
 #: Models of ordered responses by name; they are called with the number of categories.
 ORDERED_MODELS: dict[str, Callable[..., Model]] = {

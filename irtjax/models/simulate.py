@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.models.base import Items, Model, Population
+from irtjax.models.latency import LengthItems, LengthParameters
 from irtjax.numerics import put_block, scan_subject_blocks, take_block
 
 #: Bytes of random numbers drawn at once.
@@ -187,3 +188,48 @@ def _draw(
 
     shape = (theta.shape[0], jnp.asarray(items[0]).shape[0])
     return lax.fori_loop(0, trials, add, jnp.zeros(shape, jnp.int8))
+
+
+def simulate_length_items(num_items: int, key: KeyArray, dtype=None) -> LengthItems:
+    """Lengths with omega ~ N(6, 0.5^2), phi ~ U(0.3, 0.9) and lambda ~ U(0.1, 0.4).
+
+    Lengths of a few hundred tokens whose logarithms vary by subject about as much as by
+    chance, as chain-of-thought lengths do.
+    """
+    keys = jax.random.split(key, 3)
+    return LengthItems(
+        6 + 0.5 * jax.random.normal(keys[0], (num_items,), dtype),
+        jax.random.uniform(keys[1], (num_items,), dtype, 0.3, 0.9),
+        jax.random.uniform(keys[2], (num_items,), dtype, 0.1, 0.4),
+    )
+
+
+def simulate_log_lengths(
+    parameters: LengthParameters, theta: Float[Array, " subjects"], key: KeyArray
+) -> tuple[Float[Array, "subjects items"], Float[Array, " subjects"]]:
+    """Logarithms of answer lengths of given subjects, and their speeds.
+
+    Args:
+        parameters: Of the lengths; the correlation ties speed to ability.
+        theta: Abilities with mean 0 and standard deviation 1.
+        key: Random key.
+
+    Returns:
+        `[subjects, items]` log lengths and `[subjects]` speeds.
+
+    >>> items = simulate_length_items(3, jax.random.key(0))
+    >>> parameters = LengthParameters(items, jnp.asarray(-0.8))
+    >>> lengths, speed = simulate_log_lengths(
+    ...     parameters, jnp.zeros(2), jax.random.key(1)
+    ... )
+    >>> lengths.shape, speed.shape
+    ((2, 3), (2,))
+    """
+    items, rho = parameters
+    speed_key, noise_key = jax.random.split(key)
+    own = jax.random.normal(speed_key, theta.shape, theta.dtype)
+    speed = rho * theta + jnp.sqrt(1 - rho**2) * own
+    shape = (theta.shape[0], items.speed_intercept.shape[0])
+    noise = jax.random.normal(noise_key, shape, theta.dtype)
+    mean = items.speed_intercept - items.speed_discrimination * speed[:, None]
+    return mean + jnp.sqrt(items.residual_variance) * noise, speed

@@ -28,6 +28,7 @@ class Block(NamedTuple):
     statistics: tuple[Array, ...]
     exposure: Array | None
     item_weight: Array | None
+    evidence: Array | None = None
 
     def total(self, tables: tuple[Array, ...]) -> Array:
         """Each cell's weight times sum_k s_k g_k, `[block, items]`."""
@@ -49,6 +50,6 @@ class Block(NamedTuple):
 
 def is_empty(block: Block) -> Array:
     """Which subjects have no response that counts, `[block]`."""
-    if block.exposure is None:
+    if block.exposure is None or block.evidence is not None:
         return jnp.zeros(block.statistics[0].shape[0], bool)
     return jnp.sum(block.weigh(block.exposure), axis=1) == 0

@@ -24,6 +24,7 @@ from irtjax.numerics import (
     normal_log_weights,
     put_block,
     scan_subject_blocks,
+    take_block,
 )
 from irtjax.scoring.block import Block, Task, is_empty
 from irtjax.scoring.modes import mode_scores
@@ -154,11 +155,12 @@ def score_on_nodes(
 
     def body(carry: Scores, start: Array, is_new: Array) -> Scores:
         log_lik, statistics, exposure = block_log_likelihood(
-            model, tables, data, start, size
+            model, tables, theta, data, start, size
         )
         joint = log_lik + log_weights
         log_marginal = jax.nn.logsumexp(joint, axis=1)
-        block = Block(start, statistics, exposure, data.item_weight)
+        evidence = take_block(data.evidence, start, size)
+        block = Block(start, statistics, exposure, data.item_weight, evidence)
         ability, variance, flag = score_block(block, joint, log_marginal)
         empty = is_empty(block)
         flag = jnp.where(empty, int(ScoreFlag.NO_RESPONSES), flag)
@@ -194,7 +196,7 @@ def _block_scorer(task: Task, data: Responses, theta: Array, bounds: Array):
     def scorer(block: Block, joint: Array, log_marginal: Array):
         size = joint.shape[0]
         log_lik, _, _ = block_log_likelihood(
-            task.model, on_grid, data, block.start, size
+            task.model, on_grid, grid, data, block.start, size
         )
         if warm is not None:
             log_lik = log_lik + warm_on_grid(block, warm, grid)

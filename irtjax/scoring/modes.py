@@ -29,6 +29,8 @@ def _estimating_function(task: Task, block: Block):
         value = jax.jvp(log_lik, (theta,), (jnp.ones_like(theta),))[1]
         if task.method == "map":
             value = value - (theta - task.mean) / task.sd**2
+        if block.evidence is not None:
+            value = value + block.evidence[:, 0] - block.evidence[:, 1] * theta
         if task.method == "wle":
             information, skew = (
                 jnp.sum(block.expose(table), axis=1)
@@ -63,6 +65,8 @@ def mode_scores(
     expected = jnp.sum(block.expose(information), axis=1)
     if task.method == "map":
         expected = expected + 1 / task.sd**2
+    if block.evidence is not None:
+        expected = expected + block.evidence[:, 1]
     observed = search.curvature
     usable = (observed > 0) & (task.method != "wle") & ~search.pinned
     precision = jnp.where(usable, observed, expected)

@@ -115,7 +115,7 @@ def _block_scores(setting: Setting, start, size: int, num_terms: int):
     """
     model, data = setting.model, setting.data
     log_lik, statistics, exposure = block_log_likelihood(
-        model, setting.tables, data, start, size
+        model, setting.tables, setting.nodes, data, start, size
     )
     posterior = jax.nn.softmax(log_lik + setting.log_weights, axis=1)
     terms = []

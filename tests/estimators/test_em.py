@@ -322,7 +322,7 @@ def test_a_histogram_finds_two_groups(bimodal):
 
 def test_a_histogram_reports_the_likelihood_of_its_own_weights(bimodal):
     model, data, _, histogram = bimodal
-    items, population, _ = histogram.parameters
+    items, population = histogram.parameters[:2]
     value = brute_force.marginal_log_likelihood(
         "2pl", items, data, histogram.state.nodes, np.exp(population.log_weights)
     )

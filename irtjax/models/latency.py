@@ -1,0 +1,346 @@
+"""Answer lengths as a second measure: the latency-response theory model (LaRT).
+
+The logarithm of a length is normal around a line in the subject's speed, and speed is
+correlated with ability:
+
+    log T_ij ~ N(omega_j - phi_j tau_i, lambda_j),
+    (theta_i, tau_i) ~ N(0, [[1, rho], [rho, 1]])
+
+(LaRT, section 2; lambda is a variance). Given the lengths, ability is normal again, so
+that all they say of it are two numbers per subject: the `evidence` that any estimator
+and any score of one-dimensional abilities adds to the responses. Nothing else of an
+accuracy model changes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from irtjax._types import Scalar
+from irtjax.data.responses import Responses
+
+_LOG_TWO_PI = 1.8378770664093453
+#: Correlations are kept this far from -1 and 1.
+_MARGIN = 1e-4
+#: Smallest residual variance.
+_SMALLEST = 1e-8
+
+
+class LengthItems(NamedTuple):
+    """How lengths depend on speed, each `[items]`.
+
+    Attributes:
+        speed_intercept: omega, the mean log length of an average subject.
+        speed_discrimination: phi; positive where faster subjects answer shorter.
+        residual_variance: lambda, the variance of the log length given speed.
+    """
+
+    speed_intercept: Float[Array, " items"]
+    speed_discrimination: Float[Array, " items"]
+    residual_variance: Float[Array, " items"]
+
+
+class LengthParameters(NamedTuple):
+    """Item parameters of the lengths, and the correlation of ability and speed."""
+
+    items: LengthItems
+    correlation: Scalar
+
+
+class LengthCoordinates(NamedTuple):
+    """`LengthParameters` without bounds: omega, phi, log lambda and atanh rho."""
+
+    speed_intercept: Float[Array, " items"]
+    speed_discrimination: Float[Array, " items"]
+    log_variance: Float[Array, " items"]
+    atanh_correlation: Scalar
+
+
+class LengthSummary(NamedTuple):
+    """What lengths say of each subject, each `[subjects]`.
+
+    Attributes:
+        precision: A = sum_j phi_j^2 / lambda_j over the lengths observed.
+        slope: S = sum_j phi_j (log T_j - omega_j) / lambda_j over them.
+        log_density: Log density of the lengths, log p(T_i).
+    """
+
+    precision: Float[Array, " subjects"]
+    slope: Float[Array, " subjects"]
+    log_density: Float[Array, " subjects"]
+
+
+class SpeedMoments(NamedTuple):
+    """Posterior moments of speed, each `[subjects]`.
+
+    Attributes:
+        mean: Of speed.
+        variance: Of speed.
+        covariance: Of ability and speed.
+    """
+
+    mean: Float[Array, " subjects"]
+    variance: Float[Array, " subjects"]
+    covariance: Float[Array, " subjects"]
+
+
+class LengthUpdate(NamedTuple):
+    """A maximisation step.
+
+    Attributes:
+        folded: New parameters; the scale of speed folded in, the correlation new.
+        raised: The same with the scale and the correlation left as they were.
+        curvature: Diagonal of the expected information, in coordinates.
+    """
+
+    folded: LengthParameters
+    raised: LengthParameters
+    curvature: LengthCoordinates
+
+
+class Lengths(eqx.Module):
+    """The model of answer lengths beside a model of responses.
+
+    Attributes:
+        prior_weight: Lengths that the prior of a residual variance is worth; 0 for
+            plain maximum likelihood. It keeps items with a length or two finite.
+        prior_variance: The variance of those lengths.
+    """
+
+    prior_weight: float | Array = 0.5
+    prior_variance: float | Array = 0.1
+
+    def summary(self, parameters: LengthParameters, data: Responses) -> LengthSummary:
+        """A, S and log p(T) of every subject (METHODS of LaRT, with lambda a variance).
+
+        log p(T) = sum_j log N(log T_j; omega_j, lambda_j)
+                   - log(1 + A) / 2 + S^2 / (2 (1 + A)).
+        """
+        items = parameters.items
+        residual = _log_length(data) - items.speed_intercept
+        scaled = items.speed_discrimination / items.residual_variance
+        density = residual**2 / items.residual_variance
+        density = density + jnp.log(items.residual_variance) + _LOG_TWO_PI
+        cells = (
+            jnp.broadcast_to(items.speed_discrimination * scaled, residual.shape),
+            residual * scaled,
+            -0.5 * density,
+        )
+        precision, slope, total = (
+            jnp.sum(_where_seen(data, part), axis=1) for part in cells
+        )
+        total = total - 0.5 * jnp.log1p(precision) + 0.5 * slope**2 / (1 + precision)
+        return LengthSummary(precision, slope, total)
+
+    def ability(
+        self, parameters: LengthParameters, summary: LengthSummary
+    ) -> tuple[Array, Array]:
+        """Mean and variance of ability given the lengths alone, each `[subjects]`.
+
+        mean = -rho S / (1 + A), variance = 1 - rho^2 A / (1 + A).
+        """
+        rho, (precision, slope, _) = parameters.correlation, summary
+        mean = -rho * slope / (1 + precision)
+        return mean, 1 - rho**2 * precision / (1 + precision)
+
+    def evidence(
+        self, parameters: LengthParameters, summary: LengthSummary
+    ) -> tuple[Float[Array, "subjects 2"], Float[Array, " subjects"]]:
+        """What the lengths say of ability, and what they add to the log-likelihood.
+
+        Returns:
+            The evidence for `Responses.evidence`, and constants c_i such that
+            log p(R_i, T_i) is c_i plus the marginal log-likelihood of the responses
+            with the evidence.
+        """
+        mean, variance = self.ability(parameters, summary)
+        constant = -0.5 * jnp.log(variance) - 0.5 * mean**2 / variance
+        evidence = jnp.stack([mean / variance, 1 / variance - 1], axis=1)
+        return evidence, summary.log_density + constant
+
+    def speed(
+        self,
+        parameters: LengthParameters,
+        summary: LengthSummary,
+        mean: Float[Array, " subjects"],
+        variance: Float[Array, " subjects"],
+    ) -> SpeedMoments:
+        """Moments of speed from those of ability, given lengths and responses.
+
+        tau | theta, T is normal with variance v = 1 / (1 / (1 - rho^2) + A) and mean
+        v (rho theta / (1 - rho^2) - S).
+        """
+        rho, (precision, slope, _) = parameters.correlation, summary
+        rest = 1 - rho**2
+        v = 1 / (1 / rest + precision)
+        lean = v * rho / rest
+        return SpeedMoments(
+            lean * mean - v * slope, v + lean**2 * variance, lean * variance
+        )
+
+    def log_prior(self, parameters: LengthParameters) -> Scalar:
+        """Log prior of the residual variances, up to a constant."""
+        variance = parameters.items.residual_variance
+        ratio = jnp.log(variance) + self.prior_variance / variance
+        return -0.5 * self.prior_weight * jnp.sum(ratio)
+
+    def start(
+        self, data: Responses, theta: Float[Array, " subjects"]
+    ) -> LengthParameters:
+        """Start values: speed from each subject's mean deviation from the item means.
+
+        Args:
+            data: Responses with lengths.
+            theta: First abilities, for the correlation.
+        """
+        log_length = _log_length(data)
+        one = jnp.ones_like(log_length)
+        weight = _subject_weight(data, log_length.dtype)
+        by_item = lambda cells: weight @ _where_seen(data, cells)  # noqa: E731
+        by_subject = lambda cells: jnp.sum(_where_seen(data, cells), axis=1)  # noqa: E731
+        count = jnp.maximum(by_item(one), 1e-6)
+        mean = by_item(log_length) / count
+        residual = log_length - mean
+        # Shrunken by one length, so that a subject with few does not lead.
+        deviation = by_subject(residual) / (by_subject(one) + 1)
+        tau, theta = (_standardise(x, weight) for x in (-deviation, theta))
+        square = by_item(jnp.broadcast_to(tau[:, None] ** 2, residual.shape))
+        slope = -by_item(residual * tau[:, None]) / jnp.maximum(square, 1e-6)
+        variance = by_item((residual + slope * tau[:, None]) ** 2) / count
+        variance = jnp.maximum(variance, 1e-3)
+        rho = weight @ (tau * theta) / jnp.sum(weight)
+        items = LengthItems(mean, slope, variance)
+        return LengthParameters(items, jnp.clip(rho, -0.9, 0.9))
+
+    def improve(
+        self,
+        parameters: LengthParameters,
+        data: Responses,
+        summary: LengthSummary,
+        mean: Float[Array, " subjects"],
+        variance: Float[Array, " subjects"],
+    ) -> LengthUpdate:
+        """One parameter-expanded maximisation, in closed form.
+
+        Each item's line is a regression on the moments of speed. Means and variances
+        of ability and speed are then free to take their expected values, and are
+        folded back so that both have mean 0 and variance 1 again (Liu, Rubin and Wu
+        1998): speed's into the items here, ability's by the caller.
+
+        Args:
+            parameters: Where to start.
+            data: Responses with lengths.
+            summary: `summary` there.
+            mean: Posterior mean of ability given responses and lengths.
+            variance: Posterior variance of ability.
+        """
+        speed = self.speed(parameters, summary, mean, variance)
+        weight = _subject_weight(data, mean.dtype)
+        total = jnp.sum(weight)
+        items = parameters.items
+        residual = _where_seen(data, _log_length(data) - items.speed_intercept)
+        second = speed.variance + speed.mean**2
+        on = jnp.stack([jnp.ones_like(mean), speed.mean, second]) * weight
+        seen = _where_seen(data, jnp.ones_like(residual))
+        count, first, square = on @ seen
+        sum_residual, sum_product, _ = on @ residual
+        sum_square = weight @ residual**2
+        n = jnp.maximum(count, 1e-6)
+        spread = jnp.maximum(square - first**2 / n, 1e-6)
+        phi = -(sum_product - sum_residual * first / n) / spread
+        shift = (sum_residual + phi * first) / n
+        error = (
+            sum_square
+            - 2 * shift * sum_residual
+            + count * shift**2
+            + 2 * phi * (sum_product - shift * first)
+            + phi**2 * square
+        )
+        prior = self.prior_weight
+        residual_variance = jnp.maximum(
+            (error + prior * self.prior_variance) / (n + prior), _SMALLEST
+        )
+        # Nothing is learned of an item without lengths.
+        known = count > 0
+        phi, shift = jnp.where(known, phi, 0), jnp.where(known, shift, 0)
+        omega = items.speed_intercept + shift
+        raised = LengthItems(omega, phi, residual_variance)
+
+        centre = weight @ speed.mean / total
+        scale = jnp.sqrt(jnp.maximum(weight @ second / total - centre**2, 1e-8))
+        theta_centre = weight @ mean / total
+        theta_second = weight @ (variance + mean**2) / total
+        theta_scale = jnp.sqrt(jnp.maximum(theta_second - theta_centre**2, 1e-8))
+        product = weight @ (speed.covariance + mean * speed.mean) / total
+        rho = (product - centre * theta_centre) / (scale * theta_scale)
+        folded = LengthItems(omega - phi * centre, phi * scale, residual_variance)
+        root = jnp.maximum(count, 1e-6)
+        curvature = LengthCoordinates(
+            root / residual_variance,
+            jnp.maximum(square, 1e-6) / residual_variance,
+            root / 2,
+            total,
+        )
+        return LengthUpdate(
+            LengthParameters(folded, jnp.clip(rho, -1 + _MARGIN, 1 - _MARGIN)),
+            LengthParameters(raised, parameters.correlation),
+            curvature,
+        )
+
+    def unconstrain(self, parameters: LengthParameters) -> LengthCoordinates:
+        """Coordinates without bounds."""
+        items, rho = parameters
+        return LengthCoordinates(
+            items.speed_intercept,
+            items.speed_discrimination,
+            jnp.log(items.residual_variance),
+            jnp.arctanh(rho),
+        )
+
+    def constrain(self, coordinates: LengthCoordinates) -> LengthParameters:
+        """Parameters of coordinates."""
+        omega, phi, log_variance, atanh = coordinates
+        rho = jnp.clip(jnp.tanh(atanh), -1 + _MARGIN, 1 - _MARGIN)
+        return LengthParameters(LengthItems(omega, phi, jnp.exp(log_variance)), rho)
+
+
+def orient_speed(parameters: LengthParameters) -> LengthParameters:
+    """The direction of speed in which discriminations sum to more than zero.
+
+    Speed, its discriminations and the correlation may change sign together.
+    """
+    items, rho = parameters
+    phi = items.speed_discrimination
+    sign = jnp.where(jnp.sum(phi) < 0, -1, 1).astype(phi.dtype)
+    return LengthParameters(items._replace(speed_discrimination=sign * phi), sign * rho)
+
+
+def _log_length(data: Responses) -> Float[Array, "subjects items"]:
+    if data.log_length is None:
+        raise ValueError(
+            "the model of answer lengths needs lengths: read them with length=..., and"
+            " pass length_offset=1.0 to ResponseTable.responses"
+        )
+    return data.log_length
+
+
+def _where_seen(data: Responses, cells: Array) -> Array:
+    seen = data.length_observed
+    return cells if seen is None else jnp.where(seen, cells, 0)
+
+
+def _subject_weight(data: Responses, dtype) -> Float[Array, " subjects"]:
+    if data.subject_weight is None:
+        return jnp.ones(data.num_subjects, dtype)
+    return data.subject_weight.astype(dtype)
+
+
+def _standardise(values: Array, weight: Array) -> Array:
+    total = jnp.sum(weight)
+    centred = values - weight @ values / total
+    sd = jnp.sqrt(weight @ centred**2 / total)
+    return centred / jnp.maximum(sd, 1e-6)
