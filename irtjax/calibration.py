@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from irtjax import checks
+from irtjax import checks, length_tables
 from irtjax._types import Status
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.base import (
@@ -21,6 +21,7 @@ from irtjax.estimators.base import (
     Problem,
     Start,
     estimation_scale,
+    with_lengths,
 )
 from irtjax.estimators.em import EM
 from irtjax.estimators.joint import diverging
@@ -31,7 +32,7 @@ from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.ranking import rank_intervals
 from irtjax.scoring import ScoreFlag, score
 from irtjax.timing import Clock
-from irtjax.uncertainty import Covariance, item_covariance
+from irtjax.uncertainty import Covariance, item_covariance, length_covariance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +74,8 @@ class Calibration:
         level: Level of the intervals.
         item_covariance: `[items, columns, columns]` covariance of the items'
             unconstrained coordinates, or None.
+        correlation_error: Standard error of the correlation of ability and speed, for
+            models with answer lengths.
     """
 
     model: Model
@@ -101,6 +104,7 @@ class Calibration:
     resolution: Resolution | None
     level: float
     item_covariance: np.ndarray | None = None
+    correlation_error: float | None = None
 
 
 def build(
@@ -132,6 +136,8 @@ def build(
         data_hash: Hash of the data in the user's order.
     """
     model, estimates = problem.model, result.parameters
+    without = problem
+    problem, part = with_lengths(problem, estimates.lengths)
     level, joint = options["level"], estimates.theta is not None
     coordinates = model.unconstrain(estimates.items)
     population = estimation_scale(
@@ -145,25 +151,31 @@ def build(
             model, estimates.items, estimates.population, problem.data
         )
         nodes = jnp.asarray(chosen, coordinates.dtype)
-    covariance = None
+    covariance = of_lengths = None
     warnings: list[str] = []
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
         if options["standard_errors"] != "none":
-            covariance = item_covariance(
-                problem,
-                coordinates,
-                population,
-                nodes,
-                kind=options["standard_errors"],
-            )
+            if estimates.lengths is None:
+                covariance = item_covariance(
+                    problem,
+                    coordinates,
+                    population,
+                    nodes,
+                    kind=options["standard_errors"],
+                )
+            else:
+                of_lengths = length_covariance(
+                    without, coordinates, estimates.lengths, nodes
+                )
+                covariance = of_lengths.of_items()
             if not bool(covariance.definite):
                 warnings.append(
                     "the information matrix is not positive definite: some item"
                     " parameters are not identified here, so no item standard errors"
                     " are given; use priors, or a simpler model"
                 )
-                covariance = None
+                covariance = of_lengths = None
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
         ability, error, ability_flags = _abilities(
@@ -220,8 +232,20 @@ def build(
         item_table = _item_table(
             table, problem, estimates, coordinates, covariance, found[0], item_flags
         )
+        speeds = {}
+        if part is not None:
+            assert estimates.lengths is not None
+            warnings += length_tables.warnings_of(
+                table, estimates.items, estimates.lengths, options["length_offset"]
+            )
+            columns = length_tables.item_columns(estimates.lengths, of_lengths)
+            for name, values in columns.items():
+                item_table = item_table.append_column(
+                    name, _numbers(values, table.num_items)
+                )
+            speeds = length_tables.ability_columns(part, ability, error)
         ability_table = _ability_table(
-            table, ability, error, found[1], subject_flags, level, key
+            table, ability, error, found[1], subject_flags, level, key, speeds
         )
     # In double precision on the host: a float32 sum of millions of nats is coarse.
     terms = np.asarray(result.subject_log_lik, np.float64)
@@ -229,6 +253,10 @@ def build(
     num_parameters = int(np.asarray(problem.free).sum())
     num_parameters += 2 * problem.anchored + (not model.family.has_slope)
     num_parameters += table.num_subjects * joint
+    log_prior = float(_log_prior(problem, coordinates, population))
+    if part is not None:
+        num_parameters += 3 * table.num_items + 1
+        log_prior += float(part.model.log_prior(part.parameters))
     benchmarks = table.item_facets.get("benchmark")
     return Calibration(
         model=model,
@@ -241,7 +269,7 @@ def build(
         trace=np.asarray(result.trace)[: int(result.num_steps)],
         residual=float(result.residual),
         log_likelihood=log_likelihood,
-        log_prior=float(_log_prior(problem, coordinates, population)),
+        log_prior=log_prior,
         num_parameters=num_parameters,
         num_observed=table.num_observed,
         aic=-2 * log_likelihood + 2 * num_parameters,
@@ -257,6 +285,9 @@ def build(
         resolution=resolved,
         level=level,
         item_covariance=None if covariance is None else np.asarray(covariance.items),
+        correlation_error=None
+        if estimates.lengths is None
+        else length_tables.correlation_error(estimates.lengths, of_lengths),
     )
 
 
@@ -406,7 +437,7 @@ def _item_table(table, problem, estimates, coordinates, covariance, found, flags
     return pa.table({**columns, **vectors})
 
 
-def _ability_table(table, ability, error, found, flags, level, key):
+def _ability_table(table, ability, error, found, flags, level, key, speeds):
     import pyarrow as pa
 
     half = float(ndtri(0.5 + level / 2)) * error
@@ -423,6 +454,7 @@ def _ability_table(table, ability, error, found, flags, level, key):
         "accuracy": _numbers(_mean(found)),
         "observed": pa.array(found.observed),
         "flags": pa.array(flags),
+        **{name: _numbers(values) for name, values in speeds.items()},
     }
     order = np.argsort(-ability, kind="stable")
     return pa.table(columns).take(pa.array(order))

@@ -38,7 +38,7 @@ from irtjax.estimators.nodes import (
 )
 from irtjax.estimators.start import start_values
 from irtjax.models.base import Model
-from irtjax.models.catalogue import MODELS, ORDERED_MODELS, Priors
+from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS, Priors
 from irtjax.models.logistic import Binary
 from irtjax.numerics import equal_nodes
 from irtjax.scoring import score
@@ -69,6 +69,7 @@ def fit(
     population: str = "normal",
     standard_errors: str = "observed",
     item_uncertainty: bool = True,
+    length_offset: float = 1.0,
     level: float = 0.95,
     key: KeyArray | None = None,
     dtype: Any = None,
@@ -80,7 +81,8 @@ def fit(
     Args:
         data: A `ResponseTable`, or anything `irtjax.read` takes: a path, a data frame.
         model: A model, or the name of one: "rasch", "1pl", "2pl", "3pl", "4pl",
-            "probit1pl", "probit2pl", "graded", "partial_credit".
+            "probit1pl", "probit2pl", "graded", "partial_credit", "lart" (with answer
+            lengths: `irtjax.read(..., length=...)`).
         method: "em" (marginal maximum likelihood, or MAP with priors), "mm" or
             "gradient" (joint), or a method object with its own settings.
         priors: For a model given by name: "weak", None for plain maximum likelihood,
@@ -93,6 +95,8 @@ def fit(
         standard_errors: "observed", "cross_product", "sandwich" or "none".
         item_uncertainty: Whether ability errors include the items' uncertainty; when
             False (or without standard errors) items are taken as known.
+        length_offset: For "lart": the logarithm of offset + length is modelled, so
+            that lengths of 0 have one.
         level: Level of the intervals.
         key: Random key: for mini-batches, and for rank intervals (a fixed key is used
             for the latter when None, so results repeat).
@@ -121,6 +125,10 @@ def fit(
     chosen = make_model(model, table, priors, positive=positive)
     estimator = make_method(method, population, penalised=bool(chosen.priors))
     check_data(table, chosen, level)
+    if chosen.lengths is not None and not isinstance(estimator, EM):
+        raise ValueError(
+            f"a {chosen.name} model is estimated by method='em', not {method!r}"
+        )
     if standard_errors not in (*KINDS, "none"):
         raise ValueError(
             f"standard_errors {standard_errors!r} is none of {', '.join(KINDS)}, none"
@@ -133,7 +141,8 @@ def fit(
             # Neighbours in ability share a window of nodes: see `expected_counts`.
             order = np.argsort(table.subject_accuracy(), kind="stable")
             ordered = table.select(subjects=order)
-        responses = ordered.responses(floating)
+        offset = None if chosen.lengths is None else length_offset
+        responses = ordered.responses(floating, length_offset=offset)
         if isinstance(start, str):
             first = _start_jit(chosen, responses, how=start, dtype=floating)
         else:
@@ -161,6 +170,7 @@ def fit(
         "population": population,
         "standard_errors": standard_errors,
         "item_uncertainty": item_uncertainty,
+        **({} if chosen.lengths is None else {"length_offset": length_offset}),
         "level": level,
         "dtype": str(floating),
         "max_steps": steps,
@@ -194,8 +204,10 @@ def make_model(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
         return ORDERED_MODELS[model](max(categories, 2), priors)
+    if model in LENGTH_MODELS:
+        return LENGTH_MODELS[model](priors, positive=positive)
     if model not in MODELS:
-        names = ", ".join([*MODELS, *ORDERED_MODELS])
+        names = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS])
         raise ValueError(f"no model {model!r}; there are {names}")
     if positive and MODELS[model](priors).family.has_slope:
         return MODELS[model](priors, positive=True)
@@ -316,7 +328,8 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
     for attempt in range(4):
         if not given:
             nodes = choose_nodes(model, first.items, population, data)
-            if method.population == "normal" and len(nodes) > COARSE:
+            plain = method.population == "normal" and model.lengths is None
+            if plain and len(nodes) > COARSE:
                 if LATTICE_NODES * data.num_subjects < len(nodes):
                     return _fit_lattice(problem, method, first, key, max_steps, clock)
             window = 20 * (len(nodes) // 50) if data.values.size >= LARGE else 0
@@ -330,7 +343,7 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
         if given or attempt == 3 or resolved.warning() is None:
             return result, method, resolved
         population = estimates.population._replace(log_weights=None)
-        first = Start(estimates.items, None, population)
+        first = Start(estimates.items, None, population, estimates.lengths)
     raise AssertionError("the last attempt returns")
 
 

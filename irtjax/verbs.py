@@ -213,6 +213,7 @@ def score(
     *,
     method: str = "eap",
     level: float | None = None,
+    measures: str = "both",
 ) -> ScoredSubjects:
     """Scores subjects on calibrated items; see `irtjax.scoring.score` for the formulas.
 
@@ -222,9 +223,11 @@ def score(
             Items are matched by name.
         method: "eap", "map", "ml" or "wle".
         level: Level of the intervals; None takes that of the calibration.
+        measures: For a model with answer lengths, what to score from: "both",
+            "accuracy" or "length". With lengths, `method` is "eap" or "map".
 
     Returns:
-        The scores.
+        The scores; with lengths, also speed and speed_se.
 
     Raises:
         ValueError: If no item is known, responses do not suit the model, or the
@@ -251,11 +254,11 @@ def score(
     table = data if isinstance(data, ResponseTable) else read(data)
     table, rows, notes = _match(fit, table)
     _check_values(fit, table)
+    with_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
-    result = scoring.score(
-        fit.model, items, population, table.responses(items[0].dtype), method=method
-    )
+    problem, part = _scored_problem(fit, table, rows, items, measures, with_lengths)
+    result = scoring.score(fit.model, items, population, problem.data, method=method)
     ability = np.asarray(result.ability, np.float64)
     error = np.asarray(result.standard_error, np.float64)
     half = ndtri(0.5 + chosen / 2) * error
@@ -276,7 +279,57 @@ def score(
             "flags": pa.array(flags, pa.string()),
         }
     )
+    if part is not None:
+        from irtjax.length_tables import ability_columns
+
+        for name, values in ability_columns(part, ability, error).items():
+            out = out.append_column(name, pa.array(values))
+    elif fit.model.lengths is not None:
+        notes = (*notes, "scored from accuracy alone: no lengths were used")
     return ScoredSubjects(out, notes, chosen)
+
+
+def _uses_lengths(
+    fit: Calibration, table: ResponseTable, measures: str, method: str
+) -> bool:
+    """Whether lengths enter the scores; refuses what cannot be done."""
+    if measures not in ("both", "accuracy", "length"):
+        raise ValueError(f"measures {measures!r} is not one of both, accuracy, length")
+    if fit.model.lengths is None:
+        if measures == "length":
+            raise ValueError(
+                f"a {fit.model.name} fit has no model of answer lengths; fit 'lart'"
+            )
+        return False
+    used = measures == "length" or (measures == "both" and table.lengths is not None)
+    if used and method not in ("eap", "map"):
+        raise ValueError(
+            f"scores {method!r} do not use lengths, which act through the population:"
+            " use eap or map, or measures='accuracy'"
+        )
+    return used
+
+
+def _scored_problem(fit, table, rows, items, measures: str, lengths_used: bool):
+    """The responses to score, with the evidence of their lengths if it is used."""
+    import jax
+    import jax.numpy as jnp
+
+    from irtjax.estimators.base import Problem, with_lengths
+
+    offset = fit.options["length_offset"] if lengths_used else None
+    data = table.responses(items[0].dtype, length_offset=offset)
+    if measures == "length":
+        nothing = jnp.zeros(data.values.shape, bool)
+        values = jnp.zeros_like(data.values)
+        data = dataclasses.replace(data, values=values, observed=nothing, trials=None)
+    problem = Problem.create(fit.model, data)
+    if not lengths_used:
+        return problem, None
+    parameters = fit.parameters.lengths
+    part = jax.tree.map(lambda x: jnp.asarray(x)[rows], parameters.items)
+    rho = jnp.asarray(parameters.correlation)
+    return with_lengths(problem, parameters._replace(items=part, correlation=rho))
 
 
 def _match(

@@ -22,7 +22,7 @@ _Model = Annotated[
         "--model",
         "-m",
         help="rasch, 1pl, 2pl, 3pl, 4pl, probit1pl, probit2pl; graded or"
-        " partial_credit for ordered categories.",
+        " partial_credit for ordered categories; lart with --length.",
     ),
 ]
 _Method = Annotated[
@@ -62,6 +62,10 @@ _Population = Annotated[
 _MaxSteps = Annotated[
     int | None, typer.Option("--max-steps", help="Limit of the iterations.", min=1)
 ]
+_LengthOffset = Annotated[
+    float,
+    typer.Option("--length-offset", help="lart models log(offset + length)."),
+]
 _Figures = Annotated[
     bool, typer.Option("--figures/--no-figures", help="Draw the figures.")
 ]
@@ -81,6 +85,7 @@ def fit_command(
     standard_errors: _StandardErrors = "observed",
     item_uncertainty: _ItemUncertainty = True,
     population: _Population = "normal",
+    length_offset: _LengthOffset = 1.0,
     max_steps: _MaxSteps = None,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
@@ -107,6 +112,7 @@ def fit_command(
         anchor=anchor,
         standard_errors=standard_errors,
         population=population,
+        length_offset=length_offset,
         max_steps=max_steps,
         level=level,
         seed=seed,

@@ -110,6 +110,14 @@ SubjectName = Annotated[
     _read_option("--subject-name", "Name of the subject of a file that has none."),
 ]
 
+Length = Annotated[
+    str | None,
+    _read_option(
+        "--length",
+        "Column of answer lengths; for a wide matrix, the file of them.",
+    ),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
@@ -128,6 +136,7 @@ class Reading:
     epoch: int | None = None
     run: str = "latest"
     subject_name: str | None = None
+    length: str | None = None
 
     def chosen(self) -> dict[str, Any]:
         """Returns the options that differ from their defaults."""
@@ -161,6 +170,7 @@ _READING: dict[str, Any] = {
     "epoch": Epoch,
     "run": Run,
     "subject_name": SubjectName,
+    "length": Length,
 }
 
 

@@ -29,6 +29,7 @@ class Settings:
     standard_errors: str = "observed"
     population: str = "normal"
     max_steps: int | None = None
+    length_offset: float = 1.0
     level: float = 0.95
     seed: int = 0
     float32: bool = False
@@ -66,6 +67,7 @@ def calibrate(
         anchor=anchor,
         standard_errors=settings.standard_errors,
         population=settings.population,
+        length_offset=settings.length_offset,
         max_steps=settings.max_steps,
         level=settings.level,
         key=jax.random.key(settings.seed),

@@ -28,6 +28,10 @@ def score_command(
     scores: Annotated[
         str, typer.Option("--scores", help="eap, map, ml or wle.")
     ] = "eap",
+    measures: Annotated[
+        str,
+        typer.Option("--measures", help="With lengths: both, accuracy or length."),
+    ] = "both",
     level: opt.SomeLevel = None,
     float32: opt.Float32 = False,
     device: opt.Device = None,
@@ -49,7 +53,9 @@ def score_command(
         from irtjax.verbs import score
 
         progress("score")
-        result = score(calibration, table, method=scores, level=level)
+        result = score(
+            calibration, table, method=scores, level=level, measures=measures
+        )
     if out is not None:
         _write(result.table, out)
     if json:

@@ -61,13 +61,21 @@ def fit_sentences(fit: Calibration) -> list[str]:
     verb = "" if status == Status.CONVERGED else "NOT CONVERGED: "
     cells = len(fit.subjects) * len(fit.items)
     missing = 1 - fit.num_observed / cells
-    return [
+    sentences = [
         f"{verb}{fit.model.name} by {method or 'its method'} on"
         f" {len(fit.subjects):,} subjects and {len(fit.items):,} items"
         f" ({percent(round(missing, 3))} missing): {status.explain()} after"
         f" {fit.num_steps:,} iterations; log-likelihood {number(fit.log_likelihood)},"
         f" AIC {number(fit.aic, 1)}, BIC {number(fit.bic, 1)}."
     ]
+    if fit.parameters.lengths is not None:
+        rho, error = fit.parameters.lengths.correlation, fit.correlation_error
+        half = "" if error is None else f" (standard error {number(error)})"
+        sentences.append(
+            f"Ability and speed correlate at {number(float(rho))}{half}: abler subjects"
+            f" answer {'at greater length' if rho < 0 else 'more briefly'}."
+        )
+    return sentences
 
 
 def subject_sentences(

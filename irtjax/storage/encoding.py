@@ -18,6 +18,7 @@ from irtjax.estimators.base import Parameters
 from irtjax.estimators.nodes import Resolution
 from irtjax.models.base import Model, Population
 from irtjax.models.graded import Graded, PartialCredit
+from irtjax.models.latency import LengthItems, LengthParameters, Lengths
 from irtjax.models.logistic import Binary
 from irtjax.models.priors import Beta, LogitNormal, LogNormal, Normal
 
@@ -35,6 +36,7 @@ _CLASSES: dict[str, type] = {
         LogNormal,
         Beta,
         LogitNormal,
+        Lengths,
     )
 }
 _ITEM_COLUMNS = (
@@ -145,10 +147,23 @@ def to_json(fit: Calibration) -> dict[str, Any]:
             "mean": plain(float(population.mean)),
             "sd": plain(float(population.sd)),
         },
+        **_lengths_to_json(fit),
         "resolution": None if resolution is None else plain(resolution._asdict()),
         "timings": plain(fit.timings),
         "warnings": list(fit.warnings),
         "notes": list(fit.notes),
+    }
+
+
+def _lengths_to_json(fit: Calibration) -> dict[str, Any]:
+    """The correlation of ability and speed, for models with answer lengths."""
+    lengths = fit.parameters.lengths
+    if lengths is None:
+        return {}
+    error = fit.correlation_error
+    return {
+        "correlation": float(lengths.correlation),
+        "correlation_se": None if error is None else plain(error),
     }
 
 
@@ -158,6 +173,10 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
     arrays = {f"items.{k}": v for k, v in parameters.items._asdict().items()}
     arrays |= {f"population.{k}": v for k, v in parameters.population._asdict().items()}
     arrays |= {"theta": parameters.theta, "trace": fit.trace}
+    if parameters.lengths is not None:
+        lengths, correlation = parameters.lengths
+        arrays |= {f"lengths.{k}": v for k, v in lengths._asdict().items()}
+        arrays |= {"correlation": correlation}
     # Names too: the tables for people need not be in the order of the arrays.
     arrays |= {"subject_names": fit.subjects, "item_names": fit.items}
     arrays |= {"benchmark_names": fit.benchmarks}
@@ -201,10 +220,14 @@ def from_parts(
         arrays["population.sd"],
         arrays.get("population.log_weights"),
     )
+    lengths = None
+    if model.lengths is not None:
+        parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}
+        lengths = LengthParameters(LengthItems(**parts), arrays["correlation"])
     resolution = content["resolution"]
     return Calibration(
         model=model,
-        parameters=Parameters(items, population, arrays.get("theta")),
+        parameters=Parameters(items, population, arrays.get("theta"), lengths),
         subjects=arrays["subject_names"],
         items=arrays["item_names"],
         benchmarks=arrays.get("benchmark_names"),
@@ -229,6 +252,7 @@ def from_parts(
         resolution=None if resolution is None else Resolution(**resolution),
         level=content["level"],
         item_covariance=arrays.get("item_covariance"),
+        correlation_error=content.get("correlation_se"),
     )
 
 

@@ -6,5 +6,13 @@ from irtjax.uncertainty.covariance import (
     check_kind,
     item_covariance,
 )
+from irtjax.uncertainty.lengths import LengthCovariance, length_covariance
 
-__all__ = ["KINDS", "Covariance", "check_kind", "item_covariance"]
+__all__ = [
+    "KINDS",
+    "Covariance",
+    "LengthCovariance",
+    "check_kind",
+    "item_covariance",
+    "length_covariance",
+]

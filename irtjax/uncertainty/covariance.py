@@ -157,7 +157,7 @@ def _low_rank(setting, whitening, num_terms, exact: bool, key, frame_rows):
     return (leading * jnp.sqrt(values / (1 - values))).T, remainder, definite
 
 
-def _default_terms(num_items: int) -> int:
+def default_terms(num_items: int) -> int:
     """Terms that make the truncation error negligible beside a standard error.
 
     Posteriors narrow as items are added, and a score's curvature over a posterior
@@ -256,9 +256,19 @@ def check_kind(problem: Problem, kind: str) -> None:
     Raises:
         ValueError: For an unknown kind, or a cross-product asked of more parameters
             than subjects (its rank is at most their number) or than can be held.
+            For a model with answer lengths: for any kind but "observed", or more
+            parameters than can be held.
     """
     if kind not in KINDS:
         raise ValueError(f"standard errors {kind!r} are none of {', '.join(KINDS)}")
+    if problem.model.lengths is not None:
+        total = problem.free.size + 3 * problem.data.num_items + 1
+        if kind != "observed" or total > DENSE_LIMIT:
+            raise ValueError(
+                "a model with answer lengths has standard_errors='observed', from all"
+                f" its parameters at once (here {total}, at most {DENSE_LIMIT}); use"
+                " standard_errors='none' and the bootstrap"
+            )
     if kind != "cross_product":
         return
     size, num_subjects = int(jnp.sum(problem.free)), problem.data.num_subjects
@@ -305,7 +315,7 @@ def item_covariance(
     """
     check_kind(problem, kind)
     data, size = problem.data, problem.free.size + 2
-    terms = _default_terms(data.num_items) if num_terms is None else num_terms
+    terms = default_terms(data.num_items) if num_terms is None else num_terms
     if how is None:
         rows = data.num_subjects * terms
         how = "dense" if size <= min(rows, DENSE_LIMIT) else "woodbury"

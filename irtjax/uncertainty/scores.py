@@ -105,21 +105,34 @@ def _orthonormal(posterior, nodes, num_terms: int) -> list[Array]:
     return basis
 
 
-def _block_scores(setting: Setting, start, size: int, num_terms: int):
-    """Coefficients c_im of a block of subjects, and the subjects' weights.
+class AbilityBlock(NamedTuple):
+    """A block of subjects on the polynomials of their posteriors.
 
-    Returns:
-        `[terms + 1, block, items * columns + 2]` (term 0 is the subject's marginal
-        score; the last two columns are the population's mean and log sd) and
-        `[block]`.
+    Attributes:
+        posterior: `[block, nodes]`.
+        basis: The polynomials, each `[block, nodes]`.
+        scores: `[terms + 1, block, items * columns + 2]` coefficients c_im; term 0 is
+            the subject's marginal score, the last two columns are the population's
+            mean and log sd.
     """
+
+    posterior: Array
+    basis: list[Array]
+    scores: Array
+
+
+def ability_block(
+    setting: Setting, start: Array, size: int, num_terms: int
+) -> AbilityBlock:
+    """Posteriors and score coefficients of a block of subjects."""
     model, data = setting.model, setting.data
     log_lik, statistics, exposure = block_log_likelihood(
         model, setting.tables, setting.nodes, data, start, size
     )
     posterior = jax.nn.softmax(log_lik + setting.log_weights, axis=1)
+    every = _orthonormal(posterior, setting.standard, num_terms)
     terms = []
-    for basis in _orthonormal(posterior, setting.standard, num_terms):
+    for basis in every:
         moments = posterior * basis
         base, *rest = setting.slopes
         columns = []
@@ -133,10 +146,17 @@ def _block_scores(setting: Setting, start, size: int, num_terms: int):
         items = jnp.stack(columns, -1) * setting.free
         scale = moments @ setting.scale_scores.T
         terms.append(jnp.concatenate([items.reshape(size, -1), scale], axis=1))
-    weight = jnp.ones(size, log_lik.dtype)
-    if data.subject_weight is not None:
-        weight = take_block(data.subject_weight, start, size).astype(log_lik.dtype)
-    return jnp.stack(terms), weight
+    return AbilityBlock(posterior, every, jnp.stack(terms))
+
+
+def _block_scores(setting: Setting, start, size: int, num_terms: int):
+    """Coefficients c_im of a block of subjects, and the subjects' weights `[block]`."""
+    scores = ability_block(setting, start, size, num_terms).scores
+    weight = jnp.ones(size, scores.dtype)
+    if setting.data.subject_weight is not None:
+        weight = take_block(setting.data.subject_weight, start, size)
+        weight = weight.astype(scores.dtype)
+    return scores, weight
 
 
 class Whitening(NamedTuple):

@@ -22,6 +22,7 @@ from irtjax.models.simulate import (
     simulate_log_lengths,
 )
 from irtjax.numerics import equal_nodes
+from irtjax.uncertainty import length_covariance
 from tests.tables import fit_with, marginal_method, run_jit
 
 SUBJECTS, ITEMS, RHO = 200, 8, -0.8
@@ -92,6 +93,25 @@ def test_the_estimate_is_a_stationary_point_of_the_double_integral(missing):
     errors = np.abs(gradient) / np.sqrt(-np.diag(hessian))
     assert errors.max() < 1e-3
     assert (np.linalg.eigvalsh(hessian) < 0).all()
+    # Standard errors from Louis' information are those of the Hessian.
+    inverse = np.linalg.inv(-np.asarray(hessian))
+    model = latency_response(None)
+    found = length_covariance(
+        Problem.create(model, data),
+        model.unconstrain(fit.parameters.items),
+        fit.parameters.lengths,
+        jnp.asarray(equal_nodes(-9.0, 9.0, 91)),
+        num_terms=24,
+    )
+    assert bool(found.definite)
+    ours = np.concatenate(
+        [
+            *np.moveaxis(np.diagonal(found.items, axis1=1, axis2=2), 1, 0),
+            *np.moveaxis(np.diagonal(found.lengths, axis1=1, axis2=2), 1, 0),
+            [found.atanh_correlation],
+        ]
+    )
+    np.testing.assert_allclose(ours, np.diag(inverse), rtol=1e-5)
 
 
 def test_it_never_falls_and_recovers_the_truth():

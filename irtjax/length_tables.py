@@ -1,0 +1,90 @@
+"""What a calibration says of answer lengths: columns, warnings, what is identified."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.base import LengthPart
+from irtjax.models.base import Items
+from irtjax.models.latency import LengthParameters
+from irtjax.uncertainty import LengthCovariance
+
+#: Slopes smaller than this are taken as zero when identification is judged.
+ZERO_SLOPE = 1e-3
+
+
+def item_columns(
+    parameters: LengthParameters, covariance: LengthCovariance | None
+) -> dict[str, np.ndarray | None]:
+    """Length parameters of the items with standard errors, by column name.
+
+    The error of a residual variance is that of its logarithm times itself.
+    """
+    columns: dict[str, np.ndarray | None] = {}
+    for k, (name, value) in enumerate(parameters.items._asdict().items()):
+        columns[name] = np.asarray(value, np.float64)
+        error = None
+        if covariance is not None:
+            error = np.sqrt(np.asarray(covariance.lengths, np.float64)[:, k, k])
+            error = error * columns[name] if name == "residual_variance" else error
+        columns[f"{name}_se"] = error
+    return columns
+
+
+def ability_columns(
+    part: LengthPart, ability: np.ndarray, error: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Speed of each subject with its standard error, length parameters as known."""
+    speed = part.model.speed(
+        part.parameters, part.summary, jnp.asarray(ability), jnp.asarray(error) ** 2
+    )
+    return {
+        "speed": np.asarray(speed.mean, np.float64),
+        "speed_se": np.sqrt(np.asarray(speed.variance, np.float64)),
+    }
+
+
+def correlation_error(
+    parameters: LengthParameters, covariance: LengthCovariance | None
+) -> float | None:
+    """Standard error of the correlation of ability and speed, by the delta method."""
+    if covariance is None:
+        return None
+    rho = float(parameters.correlation)
+    return float(np.sqrt(covariance.atanh_correlation)) * (1 - rho**2)
+
+
+def warnings_of(
+    table: ResponseTable, items: Items, parameters: LengthParameters, offset: float
+) -> list[str]:
+    """What to know of the lengths, and whether the model is identified.
+
+    Theorem 1 of the LaRT paper asks for two items with a discrimination that is not 0
+    and two with a speed discrimination that is not 0; the directions of ability and
+    speed are fixed by positive sums (its Proposition 1).
+    """
+    found: list[str] = []
+    assert table.lengths is not None
+    none = int(np.count_nonzero(table.lengths == 0))
+    if none:
+        found.append(
+            f"{none:,} of {np.count_nonzero(~np.isnan(table.lengths)):,} lengths are 0:"
+            f" log({offset:g} + length) was used for all"
+        )
+    missing = int(np.count_nonzero(np.isnan(table.lengths)))
+    if missing:
+        found.append(f"{missing:,} of {table.lengths.size:,} lengths are missing")
+    for name, slope in (
+        ("discrimination", items.discrimination),
+        ("speed discrimination", parameters.items.speed_discrimination),
+    ):
+        size = np.abs(np.asarray(slope))
+        count = int((size > ZERO_SLOPE).sum())
+        if count < 2:
+            found.append(
+                f"{count} item{'s' * (count != 1)} with a {name} other than 0: ability"
+                " and speed are not identified, which takes two"
+            )
+    return found

@@ -1,0 +1,231 @@
+"""Standard errors of models with answer lengths: all parameters at once.
+
+Louis' form of the observed information, as in `covariance`, over two latent variables.
+Given ability, speed is normal, tau = alpha + beta theta + sqrt(v) epsilon, so a score
+is expanded on the products of the polynomials p_m that are orthonormal under the
+posterior of ability and the Hermite polynomials 1, epsilon, (epsilon^2 - 1) / sqrt(2).
+Scores of the lengths are quadratic in (theta, tau): few terms are exact.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from irtjax._types import Scalar
+from irtjax.estimators.base import LengthPart, Problem, with_lengths
+from irtjax.models.base import Population
+from irtjax.models.latency import LengthParameters
+from irtjax.numerics import normal_log_weights
+from irtjax.uncertainty.covariance import Covariance, check_kind, default_terms
+from irtjax.uncertainty.scores import (
+    Whitening,
+    ability_block,
+    complete_information,
+    frame_rows_of,
+    make_setting,
+)
+
+#: Coordinates of an item's lengths: omega, phi, log lambda.
+LENGTH_COLUMNS = 3
+
+
+class LengthCovariance(NamedTuple):
+    """Sampling covariance of coordinates, item by item, lengths included.
+
+    Attributes:
+        items: `[items, columns, columns]` of the accuracy coordinates.
+        lengths: `[items, 3, 3]` of (omega, phi, log lambda).
+        atanh_correlation: Variance of atanh(rho).
+        definite: Whether the information was positive definite.
+    """
+
+    items: Float[Array, "items columns columns"]
+    lengths: Float[Array, "items 3 3"]
+    atanh_correlation: Scalar
+    definite: Array
+
+    def of_items(self) -> Covariance:
+        """The part of the accuracy, on a standardised scale of ability."""
+        num_items, columns, _ = self.items.shape
+        none = jnp.zeros((num_items, columns, 2), self.items.dtype)
+        return Covariance(self.items, none[0, :, :].T @ none[0], none, self.definite)
+
+
+def length_covariance(
+    problem: Problem,
+    coordinates: Float[Array, "items columns"],
+    lengths: LengthParameters,
+    nodes: Float[Array, " nodes"],
+    *,
+    num_terms: int | None = None,
+) -> LengthCovariance:
+    """Sampling covariance from the observed information of responses and lengths.
+
+    Args:
+        problem: The problem that was fitted, without evidence of its lengths.
+        coordinates: Unconstrained item coordinates of the accuracy at the estimate.
+        lengths: Parameters of the lengths there.
+        nodes: Standardised quadrature nodes.
+        num_terms: Polynomial terms of each subject's posterior of ability.
+
+    Returns:
+        The covariance. Check `definite` before using it.
+
+    Raises:
+        ValueError: See `check_kind`.
+    """
+    check_kind(problem, "observed")
+    terms = default_terms(problem.data.num_items) if num_terms is None else num_terms
+    return _covariance(problem, coordinates, lengths, nodes, max(terms, 2))
+
+
+@eqx.filter_jit
+def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovariance:
+    problem, part = with_lengths(problem, lengths)
+    assert part is not None
+    dtype = coordinates.dtype
+    population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
+    weights = normal_log_weights(nodes)
+    setting = make_setting(problem, coordinates, population, nodes, weights)
+    blocks, scale = complete_information(setting, problem, coordinates, population)
+    num_items, columns = problem.free.shape
+    num_subjects, data = problem.data.num_subjects, problem.data
+    # One block of all subjects: models of this kind are small.
+    found = ability_block(setting, jnp.zeros((), jnp.int32), num_subjects, num_terms)
+    root = jnp.ones(num_subjects, dtype)
+    if data.subject_weight is not None:
+        root = jnp.sqrt(data.subject_weight.astype(dtype))
+    lines, corner, rows = _length_scores(part, data, found, setting.nodes, root)
+    accuracy = found.scores[1:] * root[:, None]
+    # Rows: the terms of ability, then the three with the noise of speed.
+    accuracy = accuracy[..., : num_items * columns]
+    none = jnp.zeros((3, *accuracy.shape[1:]), dtype)
+    joint = jnp.concatenate(
+        [jnp.concatenate([accuracy, none]), *rows], axis=-1
+    ).reshape((num_terms + 3) * num_subjects, -1)
+    information = -(joint.T @ joint)
+    index = jnp.arange(num_items)
+    information = _add_blocks(information, blocks, index, 0, columns)
+    start = num_items * columns
+    information = _add_blocks(information, lines, index, start, LENGTH_COLUMNS)
+    information = information.at[-1, -1].add(corner)
+    # The frame of the priors is estimated too: see `frame_rows_of`.
+    identity = jnp.broadcast_to(jnp.eye(columns, dtype=dtype), blocks.shape)
+    plain = Whitening(identity, jnp.eye(2, dtype=dtype))
+    frame = frame_rows_of(setting, problem, coordinates, plain)[:, :start]
+    information = information.at[:start, :start].add(-(frame.T @ frame))
+    # Scaled to a unit diagonal, so that unlike parameters do not spoil the inverse.
+    spread = jnp.sqrt(jnp.maximum(jnp.diagonal(information), jnp.finfo(dtype).tiny))
+    factor = jnp.linalg.cholesky(information / spread[:, None] / spread)
+    inverse = jax.scipy.linalg.cho_solve(
+        (factor, True), jnp.eye(information.shape[0], dtype=dtype)
+    )
+    inverse = inverse / spread[:, None] / spread
+    free = problem.free
+    items = _take_blocks(inverse, index, 0, columns)
+    items = jnp.where(free[:, :, None] & free[:, None, :], items, 0)
+    return LengthCovariance(
+        items,
+        _take_blocks(inverse, index, start, LENGTH_COLUMNS),
+        inverse[-1, -1],
+        jnp.all(jnp.isfinite(factor)),
+    )
+
+
+def _positions(index, start: int, columns: int):
+    return start + index[:, None] * columns + jnp.arange(columns)
+
+
+def _add_blocks(matrix, blocks, index, start: int, columns: int):
+    at = _positions(index, start, columns)
+    return matrix.at[at[:, :, None], at[:, None, :]].add(blocks)
+
+
+def _take_blocks(matrix, index, start: int, columns: int):
+    at = _positions(index, start, columns)
+    return matrix[at[:, :, None], at[:, None, :]]
+
+
+def _length_scores(part: LengthPart, data, found, theta, root):
+    """Complete information of the lengths, and their scores on the basis.
+
+    Returns:
+        `[items, 3, 3]` blocks, the information of atanh rho, and the scores: of items
+        `[terms, subjects, items * 3]` and of atanh rho `[terms, subjects, 1]`.
+    """
+    items, rho = part.parameters
+    omega, phi, variance = items
+    seen = data.length_observed
+    mask = jnp.ones_like(data.log_length)
+    mask = mask if seen is None else seen.astype(mask.dtype)
+    gap = (data.log_length - omega) * mask
+    rest = 1 - rho**2
+    v = 1 / (1 / rest + part.summary.precision)
+    lean = v * rho / rest
+    line = lean[:, None] * theta - (v * part.summary.slope)[:, None]
+    weighted = [found.posterior * basis for basis in found.basis]
+    over = lambda w, f: jnp.sum(w * f, axis=1)  # noqa: E731
+    # Coefficients of tau, tau^2, theta tau and theta^2 on p_m, on p_0 epsilon,
+    # p_1 epsilon and on p_0 (epsilon^2 - 1) / sqrt(2).
+    first = [over(w, line) for w in weighted]
+    second = [over(w, line**2) for w in weighted]
+    second[0] = second[0] + v
+    cross = [over(w, line * theta) for w in weighted]
+    square = [over(w, theta**2) for w in weighted]
+    at = [over(w, theta) for w in weighted[:2]]
+    noise, zero = jnp.sqrt(v), jnp.zeros_like(v)
+    first += [noise, zero, zero]
+    second += [2 * noise * first[0], 2 * noise * first[1], jnp.sqrt(2.0) * v]
+    cross += [noise * at[0], noise * at[1], zero]
+    square += [zero, zero, zero]
+    moments = [jnp.stack(part) for part in (first, second, cross, square)]
+    t, u, both, own = (m[..., None] for m in moments)
+
+    slope = -(gap * t + phi * u * mask) / variance
+    spread = (2 * gap * phi * t + phi**2 * u * mask) / (2 * variance)
+    scores = jnp.stack([phi * t * mask / variance, slope, spread], axis=-1)
+    scores = scores.reshape(*scores.shape[:2], -1)
+    # d log N(theta, tau; rho) / d rho, times d rho / d atanh rho = 1 - rho^2.
+    of_rho = (both * (1 + rho**2) - rho * (own + u)) / rest
+    rows = tuple(s[1:] * root[:, None] for s in (scores, of_rho))
+
+    weight = root**2
+    on = lambda cells: weight @ (cells * mask)  # noqa: E731
+    tau, tau2 = first[0][:, None], second[0][:, None]
+    residual = gap + phi * tau
+    error = gap**2 + 2 * gap * phi * tau + phi**2 * tau2
+    product = gap * tau + phi * tau2
+    parts = {
+        (0, 0): on(mask) / variance,
+        (0, 1): -on(tau * mask) / variance,
+        (1, 1): on(tau2 * mask) / variance,
+        (0, 2): on(residual) / variance,
+        (1, 2): -on(product) / variance,
+        (2, 2): on(error) / (2 * variance)
+        + 0.5 * part.model.prior_weight * part.model.prior_variance / variance,
+    }
+    blocks = jnp.stack(
+        [
+            jnp.stack([parts[min(i, j), max(i, j)] for j in range(LENGTH_COLUMNS)], -1)
+            for i in range(LENGTH_COLUMNS)
+        ],
+        -2,
+    )
+    # An item without lengths has no information: its errors are of no use, not 0.
+    empty = on(mask) == 0
+    unknown = jnp.diag(jnp.asarray([1.0, 1.0, 0.0], blocks.dtype))
+    blocks = jnp.where(empty[:, None, None], blocks + unknown, blocks)
+    sums = [weight @ part for part in (square[0], cross[0], second[0])]
+
+    def expected(atanh):
+        r = jnp.tanh(atanh)
+        form = (sums[0] - 2 * r * sums[1] + sums[2]) / (2 * (1 - r**2))
+        return -0.5 * jnp.sum(weight) * jnp.log(1 - r**2) - form
+
+    corner = -jax.grad(jax.grad(expected))(jnp.arctanh(rho))
+    return blocks, corner, rows

@@ -1,0 +1,187 @@
+"""From files of responses and lengths to a fit, scores and back."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+from irtjax.models.catalogue import latency_response
+from irtjax.models.latency import LengthParameters
+from irtjax.models.simulate import (
+    simulate,
+    simulate_abilities,
+    simulate_items,
+    simulate_length_items,
+    simulate_log_lengths,
+)
+
+SUBJECTS, ITEMS, RHO = 120, 15, -0.7
+
+
+@functools.cache
+def table() -> irtjax.ResponseTable:
+    keys = jax.random.split(jax.random.key(3), 5)
+    model = latency_response()
+    items = simulate_items(model, ITEMS, keys[0], discrimination=(0.6, 1.4))
+    theta = simulate_abilities(SUBJECTS, keys[1])
+    parameters = LengthParameters(
+        simulate_length_items(ITEMS, keys[2]), jnp.asarray(RHO)
+    )
+    log_length, _ = simulate_log_lengths(parameters, theta, keys[3])
+    data = simulate(model, items, theta, keys[4])
+    lengths = np.rint(np.exp(np.asarray(log_length)))
+    lengths[0, 0], lengths[1, 1] = np.nan, 0.0
+    return irtjax.ResponseTable.from_arrays(np.asarray(data.values), lengths=lengths)
+
+
+@functools.cache
+def fitted():
+    return irtjax.fit(table(), "lart")
+
+
+def test_columns_warnings_and_the_correlation():
+    fit = fitted()
+    assert fit.status == irtjax.Status.CONVERGED
+    names = fit.item_table.column_names
+    assert names[-6:] == [
+        "speed_intercept",
+        "speed_intercept_se",
+        "speed_discrimination",
+        "speed_discrimination_se",
+        "residual_variance",
+        "residual_variance_se",
+    ]
+    assert fit.ability_table.column_names[-2:] == ["speed", "speed_se"]
+    for part in (fit.item_table, fit.ability_table):
+        for name in part.column_names:
+            assert part.column(name).null_count == 0
+    lengths = fit.parameters.lengths
+    assert lengths is not None and fit.correlation_error is not None
+    # Within four standard errors of the truth.
+    assert abs(lengths.correlation - RHO) < 4 * fit.correlation_error
+    assert 0.02 < fit.correlation_error < 0.15
+    text = "\n".join(fit.warnings)
+    assert "1 of 1,799 lengths are 0" in text
+    assert "1 of 1,800 lengths are missing" in text
+    ability = fit.ability_table.to_pydict()
+    # Speed opposes ability, and what is added up is ordered as abilities are.
+    assert np.corrcoef(ability["ability"], ability["speed"])[0, 1] < -0.5
+    plain = irtjax.fit(table(), "probit2pl")
+    assert fit.num_parameters == plain.num_parameters + 3 * ITEMS + 1
+    ours, theirs = (
+        np.mean(f.ability_table.column("ability_se").to_numpy()) for f in (fit, plain)
+    )
+    # Lengths tell of ability: errors shrink.
+    assert ours < theirs
+
+
+def test_a_saved_fit_comes_back(tmp_path):
+    fit = fitted()
+    irtjax.save(fit, tmp_path / "fit")
+    again = irtjax.load(tmp_path / "fit")
+    assert again.model.name == "lart"
+    assert again.correlation_error == pytest.approx(fit.correlation_error)
+    for a, b in zip(
+        jax.tree.leaves(again.parameters), jax.tree.leaves(fit.parameters), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    content = json.loads((tmp_path / "fit" / "fit.json").read_text(encoding="utf-8"))
+    assert content["correlation"] == pytest.approx(
+        float(fit.parameters.lengths.correlation)
+    )
+
+
+def test_scores_from_both_from_accuracy_and_from_length():
+    fit, data = fitted(), table()
+    both = irtjax.score(fit, data)
+    columns = fit.ability_table.to_pydict()
+    mine = dict(zip(columns["subject"], columns["ability"], strict=True))
+    # The fit's own scores are the same expectations with the items known.
+    np.testing.assert_allclose(
+        both.table.column("ability").to_numpy(),
+        [mine[s] for s in both.table.column("subject").to_pylist()],
+        atol=1e-6,
+    )
+    errors = {}
+    for measures in ("both", "accuracy", "length"):
+        scored = irtjax.score(fit, data, measures=measures).table
+        errors[measures] = scored.column("ability_se").to_numpy().mean()
+        assert ("speed" in scored.column_names) == (measures != "accuracy")
+    assert errors["both"] < errors["accuracy"] < 1
+    assert errors["both"] < errors["length"] < 1
+    # Length alone: the variance of ability is 1 - rho^2 A / (1 + A), in closed form.
+    items = fit.parameters.lengths.items
+    rho = float(fit.parameters.lengths.correlation)
+    precision = np.sum(items.speed_discrimination**2 / items.residual_variance)
+    last = irtjax.score(fit, data, measures="length").table
+    np.testing.assert_allclose(
+        last.column("ability_se").to_numpy()[-1] ** 2,
+        1 - rho**2 * precision / (1 + precision),
+        rtol=1e-6,
+    )
+    bare = dataclasses.replace(data, lengths=None)
+    assert "accuracy alone" in irtjax.score(fit, bare).notes[-1]
+    modes = irtjax.score(fit, data, method="map").table
+    np.testing.assert_allclose(
+        modes.column("ability").to_numpy(),
+        both.table.column("ability").to_numpy(),
+        atol=0.3,
+    )
+
+
+def test_bad_requests_name_the_cure():
+    data = table()
+    bare = dataclasses.replace(data, lengths=None)
+    with pytest.raises(ValueError, match="no answer lengths.*--length"):
+        irtjax.fit(bare, "lart")
+    with pytest.raises(ValueError, match="lart model is estimated by method='em'"):
+        irtjax.fit(data, "lart", "mm")
+    with pytest.raises(ValueError, match="standard_errors='none' and the bootstrap"):
+        irtjax.fit(data, "lart", standard_errors="sandwich")
+    with pytest.raises(ValueError, match="larger offset"):
+        irtjax.fit(data, "lart", length_offset=0.0)
+    fit = fitted()
+    with pytest.raises(ValueError, match="'wle' do not use lengths"):
+        irtjax.score(fit, data, method="wle")
+    with pytest.raises(ValueError, match="'all' is not one of both"):
+        irtjax.score(fit, data, measures="all")
+    plain = irtjax.fit(data, "probit2pl", standard_errors="none")
+    with pytest.raises(ValueError, match="no model of answer lengths"):
+        irtjax.score(plain, data, measures="length")
+
+
+def write_wide(path, names, columns, values) -> None:
+    data = {"model": names} | dict(zip(columns, values.T.tolist(), strict=True))
+    pa.csv.write_csv(pa.table(data), path)
+
+
+def test_the_command_line(tmp_path):
+    data = table()
+    names, items = data.subjects.tolist(), data.items.tolist()
+    write_wide(tmp_path / "right.csv", names, items, data.values)
+    write_wide(tmp_path / "length.csv", names, items, np.nan_to_num(data.lengths))
+    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])  # noqa: E731
+    fit = ("fit", tmp_path / "right.csv", "--model", "lart", "--out", tmp_path / "out")
+    done = run(*fit, "--length", tmp_path / "length.csv", "--no-figures")
+    assert done.exit_code == 0, done.stderr
+    assert "Ability and speed correlate at -0." in " ".join(done.stdout.split())
+    done = run(
+        "score",
+        tmp_path / "right.csv",
+        *("--fit", tmp_path / "out"),
+        *("--length", tmp_path / "length.csv", "--measures", "length", "--json"),
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "speed" in json.loads(done.stdout)["subjects"][0]
+    done = run(*fit, "--overwrite")
+    assert done.exit_code == 2
+    assert "--length FILE" in done.stderr and "Traceback" not in done.stderr
