@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import irtjax
+from irtjax import plots
 from irtjax.cli.app import app
 from irtjax.models.catalogue import latency_response
 from irtjax.models.latency import LengthParameters
@@ -159,6 +160,18 @@ def test_bad_requests_name_the_cure():
         irtjax.score(plain, data, measures="length")
 
 
+def test_the_figure_shows_every_subject_and_item():
+    left, right = plots.plot_latency(fitted()).axes
+    ability = fitted().ability_table.to_pydict()
+    points = left.collections[-1].get_offsets()
+    np.testing.assert_allclose(
+        points, np.stack([ability["ability"], ability["speed"]], axis=1)
+    )
+    assert len(right.collections[0].get_offsets()) == ITEMS
+    with pytest.raises(ValueError, match="no answer lengths to draw"):
+        plots.plot_latency(irtjax.fit(table(), "1pl", standard_errors="none"))
+
+
 def write_wide(path, names, columns, values) -> None:
     data = {"model": names} | dict(zip(columns, values.T.tolist(), strict=True))
     pa.csv.write_csv(pa.table(data), path)
@@ -171,8 +184,9 @@ def test_the_command_line(tmp_path):
     write_wide(tmp_path / "length.csv", names, items, np.nan_to_num(data.lengths))
     run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])  # noqa: E731
     fit = ("fit", tmp_path / "right.csv", "--model", "lart", "--out", tmp_path / "out")
-    done = run(*fit, "--length", tmp_path / "length.csv", "--no-figures")
+    done = run(*fit, "--length", tmp_path / "length.csv")
     assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "out" / "latency.png").stat().st_size > 10_000
     assert "Ability and speed correlate at -0." in " ".join(done.stdout.split())
     done = run(
         "score",

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from irtjax.verbs import RankedSubjects
 
 
-def figure_makers() -> list[tuple[str, str, Callable[[Any], Any]]]:
+def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]]]:
     """Returns title, file name and function of each figure."""
     from irtjax import plots
 
-    return [
+    makers: list[tuple[str, str, Callable[[Any], Any]]] = [
         ("Abilities", "abilities.png", plots.plot_abilities),
         ("Subjects and items", "wright_map.png", plots.plot_wright_map),
         (
@@ -25,6 +25,9 @@ def figure_makers() -> list[tuple[str, str, Callable[[Any], Any]]]:
         ),
         ("Test information", "test_information.png", plots.plot_test_information),
     ]
+    if fit.parameters.lengths is not None:
+        makers.append(("Ability and speed", "latency.png", plots.plot_latency))
+    return makers
 
 
 def write_report(
@@ -57,7 +60,7 @@ def write_report(
     from irtjax.verbs import rank
 
     standing = rank(fit) if ranked is None else ranked
-    makers = figure_makers() if figures else []
+    makers = figure_makers(fit) if figures else []
 
     def extra(place: Path) -> None:
         from irtjax.plots import save_figure

@@ -39,6 +39,7 @@ FIT_FILES = (
     "wright_map.png",
     "item_response_functions.png",
     "test_information.png",
+    "latency.png",
 )
 
 #: Writes more files into the folder it is given.
