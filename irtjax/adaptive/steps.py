@@ -172,12 +172,16 @@ def _candidates(design: Design, state: State) -> Bool[Array, " items"]:
     """Available items, of the group whose turn it is."""
     if design.groups is None or design.targets is None:
         return state.available
-    given = jnp.arange(design.num_items) < state.num_given
+    given = jnp.arange(design.num_items, dtype=jnp.int32) < state.num_given
     codes = jnp.maximum(design.groups, 0)
     size = design.targets.shape[0]
-    counts = jnp.zeros(size, jnp.int32).at[codes[state.items]].add(given)
+    counts = jnp.zeros(size, jnp.int32)
+    counts = counts.at[codes[state.items]].add(given.astype(jnp.int32))
     left = jnp.zeros(size, bool).at[codes].max(state.available)
-    due = design.targets * (state.num_given + 1) - counts
+    targets = design.targets.astype(state.ability.dtype)
+    due = targets * (state.num_given + 1).astype(targets.dtype) - counts.astype(
+        targets.dtype
+    )
     turn = jnp.argmax(jnp.where(left, due, -jnp.inf))
     return state.available & (design.groups == turn)
 
@@ -246,11 +250,11 @@ def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
     that of the arithmetic. The nodes, half a posterior standard deviation apart,
     only say which of several modes is the highest.
     """
-    given = jnp.arange(state.items.shape[0]) < state.num_given
-    one = lambda theta: lambda *which: bank.log_prob(*which, theta)  # noqa: E731
+    given = jnp.arange(state.items.shape[0], dtype=jnp.int32) < state.num_given
 
     def log_posterior(theta):
-        cells = jax.vmap(one(theta))(state.items, state.observations)
+        one = lambda item, seen: bank.log_prob(item, seen, theta)  # noqa: E731
+        cells = jax.vmap(one)(state.items, state.observations)
         prior = -0.5 * ((theta - bank.mean) / bank.sd) ** 2
         return prior + jnp.sum(jnp.where(given, cells, 0))
 
@@ -304,7 +308,7 @@ def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
     if design.gain is not None:
         information = state.information
         assert information is not None
-        given = jnp.arange(design.num_items) < state.num_given
+        given = jnp.arange(design.num_items, dtype=jnp.int32) < state.num_given
         so_far = jnp.sum(jnp.where(given, information[state.items], 0))
         best = jnp.max(jnp.where(state.available, information, 0))
         ends.append((StopFlag.GAIN, best < design.gain.astype(dtype) * so_far))
