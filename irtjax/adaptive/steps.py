@@ -182,7 +182,7 @@ def _candidates(design: Design, state: State) -> Bool[Array, " items"]:
     due = targets * (state.num_given + 1).astype(targets.dtype) - counts.astype(
         targets.dtype
     )
-    turn = jnp.argmax(jnp.where(left, due, -jnp.inf))
+    turn = jnp.argmax(jnp.where(left, due, -jnp.inf)).astype(jnp.int32)
     return state.available & (design.groups == turn)
 
 
