@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -113,7 +113,7 @@ class ItemBank(AbstractBank):
         *,
         num_items: int | None = None,
         nodes: Float[Array, " nodes"] | np.ndarray | None = None,
-    ) -> Self:
+    ) -> ItemBank:
         """Computes the tables of a bank, in the dtype of its items. On the host.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
-from typing import Self
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -81,8 +81,8 @@ class Design(eqx.Module):
         reliability: float | None = None,
         gain: float | None = None,
         groups: Sequence[str] | np.ndarray | None = None,
-        quota: Mapping[str, float] | str | None = None,
-    ) -> Self:
+        quota: Mapping[str, Any] | str | None = None,
+    ) -> Design:
         """Checks the rules of a test and puts them together.
 
         Args:
@@ -145,7 +145,7 @@ class Design(eqx.Module):
 
 
 def _quota(
-    groups: Sequence[str] | np.ndarray | None, quota: Mapping[str, float] | str | None
+    groups: Sequence[str] | np.ndarray | None, quota: Mapping[str, Any] | str | None
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Codes of the groups with weight, and their shares."""
     if quota is None:

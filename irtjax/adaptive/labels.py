@@ -44,7 +44,7 @@ class LabelledBank(NamedTuple):
 
 
 def label(
-    source: Calibration | AbstractBank,
+    source: Any,
     num_items: int | None = None,
     names: Iterable[Any] | None = None,
     groups: Iterable[Any] | None = None,

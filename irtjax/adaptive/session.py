@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.adaptive.bank import AbstractBank
+from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Design, StopFlag
 from irtjax.adaptive.labels import LabelledBank, check_score, label
 from irtjax.adaptive.steps import State, open_items, select, start, stop, update
-from irtjax.calibration import Calibration
 from irtjax.data.table_files import atomic_path
+from irtjax.storage.encoding import plain
 
 FORMAT = "irtjax.adaptive_test"
 VERSION = 1
@@ -56,7 +57,7 @@ class AdaptiveTest:
 
     def __init__(
         self,
-        source: Calibration | AbstractBank,
+        source: Any,
         num_items: int | None = None,
         *,
         select: str = "information",
@@ -65,7 +66,7 @@ class AdaptiveTest:
         reliability: float | None = None,
         gain: float | None = None,
         randomesque: int = 1,
-        quota: Mapping[str, float] | str | None = None,
+        quota: Mapping[str, Any] | str | None = None,
         seed: int = 0,
         items: Iterable[str] | None = None,
         times_used: Mapping[str, int] | None = None,
@@ -218,7 +219,7 @@ class AdaptiveTest:
         self._open = True
         return self._item
 
-    def record(self, item: str, response: int) -> None:
+    def record(self, item: str, response: Any) -> None:
         """Takes the response to the item that was handed out.
 
         Args:
@@ -296,7 +297,7 @@ class AdaptiveTest:
             "ability": self.ability,
             "standard_error": self.standard_error,
         }
-        text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(plain(content), indent=1, allow_nan=False, ensure_ascii=False)
         with atomic_path(path) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
         return path
@@ -305,11 +306,11 @@ class AdaptiveTest:
     def load(
         cls,
         path: str | Path,
-        source: Calibration | AbstractBank,
+        source: Any,
         *,
         names: Iterable[Any] | None = None,
         groups: Iterable[Any] | None = None,
-    ) -> Self:
+    ) -> AdaptiveTest:
         """Takes up a test that was saved, where it stood.
 
         Args:
@@ -345,7 +346,7 @@ class AdaptiveTest:
             raise ValueError(f"{path}: {error}") from None
         return test
 
-    def _resume(self, item: str, response: int) -> None:
+    def _resume(self, item: str, response: Any) -> None:
         """A recorded response again; the item was selected when it was given."""
         position = self._bank.position(item)
         if not bool(self._state.available[position]) or self.over:
@@ -355,9 +356,18 @@ class AdaptiveTest:
 
 
 def fingerprint(bank: LabelledBank) -> str:
-    """Hash of the names and all numbers of a bank."""
+    """Hash of the names and parameters of a bank.
+
+    Tables are left out: another machine may compute them to other last digits.
+    """
+    parts: Any = bank.bank
     digest = hashlib.sha256(json.dumps(bank.names.tolist()).encode())
-    for leaf in jax.tree.leaves(bank.bank):
+    if isinstance(parts, ItemBank):
+        family = parts.model.family
+        fields = [str(getattr(family, f.name)) for f in dataclasses.fields(family)]
+        digest.update(json.dumps([type(family).__name__, *fields]).encode())
+        parts = (parts.items, parts.mean, parts.sd)
+    for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(array.tobytes())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank, Observation
@@ -57,7 +57,7 @@ def start(
     key: KeyArray,
     available: Bool[Array, " items"] | None = None,
     eligibility: Float[Array, " items"] | None = None,
-    order: Float[Array, " items"] | None = None,
+    order: Num[Array, " items"] | None = None,
 ) -> State:
     """The state before the first item: the population is what is known.
 

@@ -16,7 +16,6 @@ from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Design, StopFlag
 from irtjax.adaptive.labels import LabelledBank, check_score, label
 from irtjax.adaptive.simulation import run_tests_jit
-from irtjax.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.responses import Responses
 from irtjax.models.base import Population
@@ -93,7 +92,7 @@ class SimulatedTests:
 
 
 def simulate_tests(
-    source: Calibration | AbstractBank,
+    source: Any,
     num_subjects: int = 100,
     *,
     key: KeyArray,
@@ -104,7 +103,7 @@ def simulate_tests(
     reliability: float | None = None,
     gain: float | None = None,
     randomesque: int = 1,
-    quota: Mapping[str, float] | str | None = None,
+    quota: Mapping[str, Any] | str | None = None,
     max_exposure: float | None = None,
     ability: Any = None,
     responses: ResponseTable | Any = None,
