@@ -397,6 +397,7 @@ def test_no_item_is_used_in_more_than_its_share_of_tests(limit):
     np.testing.assert_allclose(held.exposure(), used / 30)
 
 
+@settings(deadline=None)
 @given(used=st.integers(0, 40), tests=st.integers(0, 40), twentieths=st.integers(1, 20))
 def test_open_items_is_exact_where_shares_are_not(used, tests, twentieths):
     got = open_items(jnp.array([used]), jnp.array(tests), jnp.array(twentieths / 20))

@@ -103,7 +103,8 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--out", tmp_path / "file"), "is a file: name a folder"),
         ((saved, "--out", tmp_path / "file" / "in"), "cannot make --out"),
     ]:
-        result = run("adapt", *args)
+        # Quiet: on a slow machine a line of progress would come first.
+        result = run("adapt", *args, "--quiet")
         assert result.exit_code == 2, args
         assert result.stderr.startswith("irtjax: ") and message in result.stderr
         assert result.stderr.count("\n") == 1 and result.stdout == ""
