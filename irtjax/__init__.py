@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from irtjax._types import Status as Status
+    from irtjax.adaptive.session import AdaptiveTest as AdaptiveTest
+    from irtjax.adaptive.study import simulate_tests as simulate_tests
     from irtjax.calibration import Calibration as Calibration
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AbstractMethod": "irtjax.estimators.base",
     "AbstractResponseFamily": "irtjax.models.base",
+    "AdaptiveTest": "irtjax.adaptive.session",
     "Calibration": "irtjax.calibration",
     "EM": "irtjax.estimators.em",
     "Fit": "irtjax.estimators.base",
@@ -78,12 +81,14 @@ _HOMES = {
     "save": "irtjax.storage",
     "score": "irtjax.verbs",
     "simulate": "irtjax.models.simulate",
+    "simulate_tests": "irtjax.adaptive.study",
     "start_values": "irtjax.estimators.start",
     "test_information": "irtjax.information",
     "write_report": "irtjax.report",
 }
 #: Modules reached as attributes of the package, such as `irtjax.plots`.
 _MODULES = (
+    "adaptive",
     "checks",
     "data",
     "estimators",

@@ -26,10 +26,13 @@ import numpy as np
 import irtjax
 from irtjax import fitting
 from irtjax._types import Status
+from irtjax.adaptive import Design, ItemBank
+from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.estimators.base import Problem, begin, loop_of, run
 from irtjax.estimators.em import EM
 from irtjax.estimators.mm import MM
 from irtjax.estimators.start import start_values
+from irtjax.models.base import Population
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 from irtjax.numerics import equal_nodes
@@ -325,12 +328,49 @@ def measure_convergence(spec: Spec) -> list[Row]:
     ]  # fmt: skip
 
 
+def measure_adaptive(spec: Spec) -> list[Row]:
+    """Simulated adaptive tests side by side, against tests of random items."""
+    model, length = two_parameter(), spec["length"]
+    keys = jax.random.split(jax.random.key(0), 3)
+    items = simulate_items(model, spec["items"], keys[0], dtype=jnp.float32)
+    theta = simulate_abilities(spec["subjects"], keys[1], dtype=jnp.float32)
+    unit = Population(jnp.zeros((), jnp.float32), jnp.ones((), jnp.float32))
+    make = lambda: ItemBank.create(model, items, unit, num_items=length)  # noqa: E731
+    bank = make()
+    rows = [
+        row("nodes", bank.theta.shape[0]),
+        row("tables of the bank", best_seconds(lambda: make().table), "s"),
+    ]
+    for name, rules, target in (
+        ("most informative item, EAP", {}, spec.get("max_seconds")),
+        ("most informative item, MAP", {"score": "map"}, spec.get("max_seconds")),
+        ("one of the 5 most informative", {"randomesque": 5}, None),
+        ("random item", {"select": "random"}, None),
+    ):
+        design = Design.create(length, **rules)
+        run_them = lambda d=design: run_tests_jit(  # noqa: E731
+            bank, d, key=keys[2], theta=theta
+        )
+        began = time.perf_counter()
+        tests = jax.block_until_ready(run_them())
+        first = time.perf_counter() - began
+        rows += [
+            row(f"{name}: all tests", best_seconds(run_them), "s", target),
+            row("  first call", first, "s"),
+            row("  RMSE of the ability",
+                float(jnp.sqrt(jnp.mean((tests.ability[:, -1] - theta) ** 2)))),
+            row("  mean standard error", float(jnp.mean(tests.standard_error[:, -1]))),
+        ]  # fmt: skip
+    return rows
+
+
 KINDS: dict[str, Callable[[Spec], list[Row]]] = {
     "simulate": write_data,
     "em": measure_em,
     "mm": measure_mm,
     "errors": measure_errors,
     "convergence": measure_convergence,
+    "adaptive": measure_adaptive,
 }
 
 

@@ -44,6 +44,10 @@ FULL: dict[str, Spec] = {
         "kind": "convergence", "subjects": 5041, "items": 249, "max_iterations": 20,
     },
     "errors": {"kind": "errors", "subjects": 2211, "items": 12032, "repeats": 1},
+    "adaptive": {
+        "kind": "adaptive", "subjects": 100, "items": 1000, "length": 50,
+        "max_seconds": 0.5,
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -56,6 +60,7 @@ SMALL: dict[str, Spec] = {
         "kind": "convergence", "subjects": 800, "items": 60, "real": False,
     },
     "errors": {"kind": "errors", "subjects": 400, "items": 300, "repeats": 1},
+    "adaptive": {"kind": "adaptive", "subjects": 20, "items": 100, "length": 10},
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 
@@ -85,7 +90,7 @@ def worker(spec: Spec) -> dict[str, Any]:
 
 def run_case(spec: Spec) -> dict[str, Any]:
     """One case: its data from one process, its measurements from another."""
-    if spec["kind"] == "peers":
+    if spec["kind"] in ("peers", "adaptive"):  # They draw what they need themselves.
         return worker(spec)
     with tempfile.TemporaryDirectory() as folder:
         with_data = spec | {"data": folder}

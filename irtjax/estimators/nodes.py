@@ -131,7 +131,22 @@ def choose_nodes(
         `[num_nodes]` nodes in standard deviations of ability.
     """
     probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
-    relative = probe.smallest_posterior_sd / float(population.sd) / MARGIN
+    return nodes_for(probe.smallest_posterior_sd / float(population.sd))
+
+
+def nodes_for(smallest: float) -> np.ndarray:
+    """Equally spaced standardised nodes for a narrowest posterior; see `choose_nodes`.
+
+    Args:
+        smallest: Its standard deviation, in standard deviations of ability.
+
+    Returns:
+        `[num_nodes]` nodes.
+
+    >>> nodes_for(0.2).size
+    141
+    """
+    relative = smallest / MARGIN
     whole = 2 * REACH / relative
     reach = REACH if whole < AFFORDABLE else SHORT_REACH
     whole = 2 * reach / relative

@@ -1,10 +1,11 @@
-"""Figures of a calibration: functions that take one and return a Figure.
+"""Figures of a calibration or of tests: functions that take one and return a Figure.
 
 They use Figure objects and no global state of matplotlib, so they are safe in threads,
 notebooks and on machines without a screen.
 """
 
 from irtjax.plots.abilities import plot_abilities
+from irtjax.plots.adaptive import plot_adaptive
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
 from irtjax.plots.latency import plot_latency
 from irtjax.plots.style import save_figure
@@ -13,6 +14,7 @@ from irtjax.plots.wright import plot_wright_map
 __all__ = [
     "plot_abilities",
     "plot_latency",
+    "plot_adaptive",
     "plot_item_response_functions",
     "plot_test_information",
     "plot_wright_map",

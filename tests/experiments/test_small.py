@@ -142,6 +142,17 @@ def test_scaling_mm():
     assert value_of(result, "MM iteration", "sigmoid passes") == seconds / one
 
 
+def test_scaling_adaptive():
+    spec = {"kind": "adaptive", "subjects": 60, "items": 80, "length": 8}
+    result = measure.measure(spec)
+    assert value_of(result, "random item: all tests") > 0
+    errors = [
+        row["value"] for row in result["rows"] if row["quantity"].endswith("error")
+    ]
+    # A bank of 80 alike items, of which the best eight tell more than random ones.
+    assert len(errors) == 4 and max(errors[:3]) < errors[3] < 1
+
+
 def test_scaling_in_a_process_of_its_own(tmp_path, capsys):
     path = tmp_path / "results.json"
     results = scaling.main(["--case", "convergence", "--json", str(path)])

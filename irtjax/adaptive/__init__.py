@@ -1,0 +1,32 @@
+"""Adaptive testing: the next item is chosen by what the answers so far have told.
+
+`AdaptiveTest` hands out one item at a time by name; `simulate_tests` says how a bank
+of items would do. Underneath are pure steps, `start`, `select`, `update` and `stop`,
+on a state of fixed size.
+"""
+
+from irtjax.adaptive.bank import AbstractBank, ItemBank
+from irtjax.adaptive.design import Design, StopFlag
+from irtjax.adaptive.session import AdaptiveTest
+from irtjax.adaptive.simulation import Tests, run_test, run_tests
+from irtjax.adaptive.steps import State, open_items, select, start, stop, update
+from irtjax.adaptive.study import SimulatedTests, simulate_tests
+
+__all__ = [
+    "AbstractBank",
+    "AdaptiveTest",
+    "Design",
+    "ItemBank",
+    "SimulatedTests",
+    "State",
+    "StopFlag",
+    "Tests",
+    "open_items",
+    "run_test",
+    "run_tests",
+    "select",
+    "simulate_tests",
+    "start",
+    "stop",
+    "update",
+]

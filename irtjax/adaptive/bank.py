@@ -1,0 +1,236 @@
+"""Item banks: what a test needs to know of its items, computed once.
+
+A test asks a bank three things only: how much each item would tell at an ability, how
+probable an observation is, and which one a subject might make. Whatever answers them
+can be tested adaptively; an observation is any PyTree of scalars, so that one may
+hold more than the response, such as how long an answer took.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irtjax._types import KeyArray
+from irtjax.estimators.nodes import REACH, nodes_for
+from irtjax.models.base import Items, Model, Population
+from irtjax.numerics import equal_nodes, normal_log_weights
+
+#: What a subject did with one item: a PyTree of scalars, of the form of `blank`.
+Observation = Any
+
+
+class AbstractBank(eqx.Module):
+    """Items with known parameters, and the population that subjects come from.
+
+    A subclass states the methods below. Only `information` decides what is selected,
+    only `log_prob` and `node_log_probs` what is learned, so a model of several
+    measures (an answer and its length, say) adds their informations in the one and
+    their log-likelihoods in the others.
+
+    Attributes:
+        theta: `[nodes]` abilities on which posteriors are held, equally spaced.
+        log_prior: `[nodes]` log weights of the population there; they sum to one.
+        mean: Mean of the population.
+        sd: Standard deviation of the population.
+    """
+
+    theta: Float[Array, " nodes"]
+    log_prior: Float[Array, " nodes"]
+    mean: Float[Array, ""]
+    sd: Float[Array, ""]
+
+    @property
+    @abstractmethod
+    def num_items(self) -> int:
+        """Number of items."""
+
+    @property
+    @abstractmethod
+    def blank(self) -> Observation:
+        """An observation of the right form and dtypes, whatever its values."""
+
+    @abstractmethod
+    def information(self, theta: Array) -> Float[Array, " items"]:
+        """Fisher information of every item about ability at one ability."""
+
+    @abstractmethod
+    def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
+        """Log-likelihood of one observation of one item at one ability."""
+
+    @abstractmethod
+    def sample(self, item: Array, theta: Array, key: KeyArray) -> Observation:
+        """A random observation of one item at one ability."""
+
+    def node_log_probs(
+        self, item: Array, observation: Observation
+    ) -> Float[Array, " nodes"]:
+        """Log-likelihood of one observation at every node."""
+        return jax.vmap(lambda node: self.log_prob(item, observation, node))(self.theta)
+
+
+class ItemBank(AbstractBank):
+    """The items of one model of responses; build it with `ItemBank.create`.
+
+    An observation is a response, one of the model's categories. The log-probability
+    of every category of every item on the nodes is a table, made once: what a
+    response adds to a posterior is then one row of it.
+
+    Attributes:
+        model: The model.
+        items: Item records, `[items]`.
+        table: `[items, categories, nodes]` log-probabilities.
+        histogram: Whether the population is a histogram, which has no modes.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> from irtjax.models.simulate import simulate_items
+    >>> model = two_parameter()
+    >>> items = simulate_items(model, 40, jax.random.key(0))
+    >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
+    >>> bank = ItemBank.create(model, items, unit, num_items=10)
+    >>> bank.table.shape
+    (40, 2, 61)
+    """
+
+    model: Model
+    items: Items
+    table: Float[Array, "items categories nodes"]
+    histogram: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def create(
+        cls,
+        model: Model,
+        items: Items,
+        population: Population,
+        *,
+        num_items: int | None = None,
+        nodes: Float[Array, " nodes"] | np.ndarray | None = None,
+    ) -> ItemBank:
+        """Computes the tables of a bank, in the dtype of its items. On the host.
+
+        Args:
+            model: The model; its abilities have one dimension.
+            items: Item records, `[items]`.
+            population: Population of ability, the prior of every subject.
+            num_items: Length of the longest test, which decides how narrow a
+                posterior the nodes must resolve; None for the whole bank.
+            nodes: `[nodes]` standardised nodes, increasing and equally spaced; None
+                chooses them from the information of the most informative items. A
+                histogram population brings its own.
+
+        Returns:
+            The bank.
+
+        Raises:
+            ValueError: If an item has no probabilities (parameters that are not
+                finite, or ordered intercepts out of order), or nodes do not suit a
+                histogram.
+        """
+        items = jax.tree.map(jnp.asarray, items)
+        dtype = items[0].dtype
+        mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))
+        log_weights = population.log_weights
+        if nodes is None:
+            if log_weights is None:
+                nodes = _choose_nodes(model, items, float(mean), float(sd), num_items)
+            else:
+                nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
+        nodes = jnp.asarray(nodes, dtype)
+        if log_weights is None:
+            log_prior = normal_log_weights(nodes)
+        elif log_weights.shape == nodes.shape:
+            log_prior = jax.nn.log_softmax(jnp.asarray(log_weights)).astype(dtype)
+        else:
+            raise ValueError(
+                f"the population is a histogram on {log_weights.shape[0]} nodes, but"
+                f" {nodes.shape[0]} nodes were given; pass the nodes it was estimated"
+                " on"
+            )
+        theta = mean + sd * nodes
+        table = _table_jit(model, items, theta)
+        # Minus infinity is the log of a probability that underflows; NaN is none.
+        bad = np.isnan(np.asarray(table)).any((1, 2))
+        if bad.any():
+            raise ValueError(
+                f"item {bad.argmax() + 1} of the bank has no probabilities under the"
+                f" model {model.name}: its parameters are not finite or out of order;"
+                " leave it out"
+            )
+        return cls(
+            theta=theta,
+            log_prior=log_prior,
+            mean=mean,
+            sd=sd,
+            model=model,
+            items=items,
+            table=table,
+            histogram=log_weights is not None,
+        )
+
+    @property
+    def num_items(self) -> int:
+        """Number of items."""
+        return self.table.shape[0]
+
+    @property
+    def blank(self) -> Array:
+        """A response, int32."""
+        return jnp.zeros((), jnp.int32)
+
+    def information(self, theta: Array) -> Float[Array, " items"]:
+        """Fisher information of every item at one ability; see `irtjax.information`."""
+        family = self.model.family
+        return jax.vmap(family.information, in_axes=(0, None))(self.items, theta)
+
+    def log_prob(self, item: Array, observation: Array, theta: Array) -> Array:
+        """Log-probability of a response to one item at one ability."""
+        return self._log_probs(item, theta)[observation]
+
+    def sample(self, item: Array, theta: Array, key: KeyArray) -> Array:
+        """A random response to one item at one ability, int32."""
+        drawn = jax.random.categorical(key, self._log_probs(item, theta))
+        return drawn.astype(jnp.int32)
+
+    def node_log_probs(self, item: Array, observation: Array) -> Float[Array, " nodes"]:
+        """A row of the table."""
+        return self.table[item, observation]
+
+    def _log_probs(self, item: Array, theta: Array) -> Float[Array, " categories"]:
+        record = jax.tree.map(lambda array: array[item], self.items)
+        return self.model.family.category_log_probs(record, theta)
+
+
+@jax.jit
+def _table_jit(model: Model, items: Items, theta: Array) -> Array:
+    over_nodes = jax.vmap(
+        model.family.category_log_probs, in_axes=(None, 0), out_axes=1
+    )
+    return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
+
+
+@jax.jit
+def _information_jit(model: Model, items: Items, theta: Array) -> Array:
+    over_items = jax.vmap(model.family.information, in_axes=(0, None))
+    return jax.lax.map(lambda node: over_items(items, node), theta)
+
+
+def _choose_nodes(
+    model: Model, items: Items, mean: float, sd: float, num_items: int | None
+) -> np.ndarray:
+    """Nodes fine enough for the narrowest posterior a test of this length can give."""
+    theta = jnp.asarray(mean + sd * np.linspace(-4, 4, 65), items[0].dtype)
+    information = np.asarray(_information_jit(model, items, theta), np.float64)
+    size = information.shape[1]
+    length = size if num_items is None else min(num_items, size)
+    # The most informative items at each ability; no test of the length tells more.
+    best = -np.sort(-np.nan_to_num(information, nan=0.0, posinf=0.0), axis=1)
+    largest = best[:, :length].sum(axis=1).max(initial=0.0)
+    return nodes_for(1 / math.sqrt(1 + largest * sd**2))

@@ -1,0 +1,173 @@
+"""How a test is given: its rules, and the reasons for which it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntFlag
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+#: Rules of selection, and scores.
+SELECTIONS = ("information", "random", "fixed")
+SCORES = ("eap", "map")
+
+
+class StopFlag(IntFlag):
+    """Why a test ended; stored as integers, combined with `|`.
+
+    >>> StopFlag(3).explain()
+    'number of items; standard error'
+    """
+
+    GOES_ON = 0
+    NUM_ITEMS = 1
+    STANDARD_ERROR = 2
+    RELIABILITY = 4
+    GAIN = 8
+    NO_ITEMS = 16
+
+    def explain(self) -> str:
+        """Says in plain words what the flags mean."""
+        words = {
+            StopFlag.NUM_ITEMS: "number of items",
+            StopFlag.STANDARD_ERROR: "standard error",
+            StopFlag.RELIABILITY: "reliability",
+            StopFlag.GAIN: "no item tells enough more",
+            StopFlag.NO_ITEMS: "no items left",
+        }
+        return "; ".join(text for flag, text in words.items() if self & flag)
+
+
+class Design(eqx.Module):
+    """The rules of a test; build it with `Design.create`.
+
+    Attributes:
+        num_items: Items after which a test ends, at the latest.
+        select: "information" (the most informative item at the current ability),
+            "random" or "fixed" (a given order).
+        score: "eap" or "map".
+        randomesque: The item is drawn from this many most informative ones.
+        standard_error: A test ends when the standard error is below this; or None.
+        reliability: A test ends when 1 - se^2 / sd^2 is above this; or None.
+        gain: A test ends when the most informative item left has less than this share
+            of the information gathered so far; or None.
+        groups: `[items]` content group of each item, -1 for none; or None.
+        targets: `[groups]` share of a test that each group should have; or None.
+    """
+
+    num_items: int = eqx.field(static=True)
+    select: str = eqx.field(static=True, default="information")
+    score: str = eqx.field(static=True, default="eap")
+    randomesque: int = eqx.field(static=True, default=1)
+    standard_error: Float[Array, ""] | None = None
+    reliability: Float[Array, ""] | None = None
+    gain: Float[Array, ""] | None = None
+    groups: Int[Array, " items"] | None = None
+    targets: Float[Array, " groups"] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        num_items: int,
+        *,
+        select: str = "information",
+        score: str = "eap",
+        randomesque: int = 1,
+        standard_error: float | None = None,
+        reliability: float | None = None,
+        gain: float | None = None,
+        groups: Sequence[str] | np.ndarray | None = None,
+        quota: Mapping[str, Any] | str | None = None,
+    ) -> Design:
+        """Checks the rules of a test and puts them together.
+
+        Args:
+            num_items: Items after which a test ends, at the latest.
+            select: "information", "random" or "fixed".
+            score: "eap" or "map".
+            randomesque: Draw the item from this many most informative ones, so that
+                subjects of one ability do not all get the same items (Kingsbury and
+                Zara 1989); 1 takes the most informative.
+            standard_error: Also end below this standard error.
+            reliability: Also end above this reliability, 1 - se^2 / sd^2.
+            gain: Also end when the most informative item left has less than this
+                share of the test information.
+            groups: `[items]` name of the content group of each item, such as its
+                benchmark.
+            quota: Weight of each group in a test, by name, or "equal"; None lets
+                groups be. Items of groups without weight are not used.
+
+        Returns:
+            The design. Only numbers of items and names of rules are static: another
+            threshold or quota compiles nothing anew.
+
+        Raises:
+            ValueError: If a rule is unknown, a number out of range, or a quota names
+                no group.
+
+        >>> design = Design.create(20, groups=["a", "b", "a"], quota={"a": 3, "b": 1})
+        >>> design.groups.tolist(), design.targets.tolist()
+        ([0, 1, 0], [0.75, 0.25])
+        """
+        if select not in SELECTIONS:
+            raise ValueError(f"select {select!r} is not one of {', '.join(SELECTIONS)}")
+        if score not in SCORES:
+            raise ValueError(f"score {score!r} is not one of {', '.join(SCORES)}")
+        for name, number in (("num_items", num_items), ("randomesque", randomesque)):
+            if number < 1:
+                raise ValueError(f"{name} {number} is not at least 1")
+        if randomesque > 1 and select != "information":
+            raise ValueError(
+                f"randomesque {randomesque} needs select 'information', not {select!r}"
+            )
+        if standard_error is not None and not standard_error > 0:
+            raise ValueError(f"standard_error {standard_error:g} is not above 0")
+        for name, share in (("reliability", reliability), ("gain", gain)):
+            if share is not None and not 0 < share < 1:
+                raise ValueError(f"{name} {share:g} is not between 0 and 1")
+        codes, targets = _quota(groups, quota)
+        number = lambda x: None if x is None else jnp.asarray(x, float)  # noqa: E731
+        return cls(
+            int(num_items),
+            select,
+            score,
+            int(randomesque),
+            number(standard_error),
+            number(reliability),
+            number(gain),
+            None if codes is None else jnp.asarray(codes, jnp.int32),
+            number(targets),
+        )
+
+
+def _quota(
+    groups: Sequence[str] | np.ndarray | None, quota: Mapping[str, Any] | str | None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Codes of the groups with weight, and their shares."""
+    if quota is None:
+        return None, None
+    if groups is None:
+        raise ValueError("a quota needs content groups: the items have no benchmarks")
+    labels = np.asarray(groups, np.str_)
+    names = list(dict.fromkeys(labels.tolist()))
+    if isinstance(quota, str):
+        if quota != "equal":
+            raise ValueError(f"quota {quota!r} is neither 'equal' nor weights by group")
+        quota = dict.fromkeys(names, 1.0)
+    unknown = [name for name in quota if name not in names]
+    if unknown:
+        raise ValueError(
+            f"quota: no items are of group {unknown[0]!r}; there are"
+            f" {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
+        )
+    kept = [name for name in names if quota.get(name, 0.0) != 0]
+    weights = np.array([float(quota[name]) for name in kept])
+    if not kept or not (np.isfinite(weights) & (weights > 0)).all():
+        raise ValueError("quota: weights must be finite, not negative, and not all 0")
+    place = {name: code for code, name in enumerate(kept)}
+    codes = np.array([place.get(name, -1) for name in labels.tolist()])
+    return codes, weights / weights.sum()

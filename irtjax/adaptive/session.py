@@ -1,0 +1,392 @@
+"""One test, one item at a time, by name; it can be put aside and taken up again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax.adaptive.bank import AbstractBank, ItemBank
+from irtjax.adaptive.design import Design, StopFlag
+from irtjax.adaptive.labels import LabelledBank, check_score, label
+from irtjax.adaptive.steps import State, open_items, select, start, stop, update
+from irtjax.data.table_files import atomic_path
+from irtjax.storage.encoding import plain
+
+FORMAT = "irtjax.adaptive_test"
+VERSION = 1
+
+
+@eqx.filter_jit
+def _propose(bank: AbstractBank, design: Design, state: State):
+    return select(bank, design, state), stop(bank, design, state)
+
+
+_start_jit = eqx.filter_jit(start)
+_update_jit = eqx.filter_jit(update)
+
+
+class AdaptiveTest:
+    """A test of one subject that hands out items by name and takes responses.
+
+    Attributes:
+        num_given: Number of items answered.
+        ability: The score so far.
+        standard_error: Its standard error, items taken as known.
+        reliability: 1 - se^2 / sd^2, negative at worst.
+        responses: Response of each item answered, by name, in the order given.
+        over: Whether the test has ended.
+        stopped: Why it has ended, in words; empty while it goes on.
+
+    >>> import irtjax
+    >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
+    >>> test = AdaptiveTest(fit, num_items=8)
+    >>> while (item := test.next_item()) is not None:
+    ...     test.record(item, 1)
+    >>> test.num_given, test.stopped, test.ability > 1
+    (8, 'number of items', True)
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        num_items: int | None = None,
+        *,
+        select: str = "information",
+        score: str = "eap",
+        standard_error: float | None = None,
+        reliability: float | None = None,
+        gain: float | None = None,
+        randomesque: int = 1,
+        quota: Mapping[str, Any] | str | None = None,
+        seed: int = 0,
+        items: Iterable[str] | None = None,
+        times_used: Mapping[str, int] | None = None,
+        num_tests: int = 0,
+        max_exposure: float | None = None,
+        names: Iterable[Any] | None = None,
+        groups: Iterable[Any] | None = None,
+    ) -> None:
+        """Begins a test.
+
+        Args:
+            source: A calibration (`irtjax.fit`, `irtjax.load`), or an
+                `adaptive.ItemBank`.
+            num_items: Items after which the test ends, at the latest; None for all.
+            select: "information", "random" or "fixed".
+            score: "eap" or "map".
+            standard_error: Also end below this standard error.
+            reliability: Also end above this reliability, 1 - se^2 / sd^2.
+            gain: Also end when the most informative item left has less than this
+                share of the test information.
+            randomesque: Draw the item from this many most informative ones.
+            quota: Weight of each content group in the test, or "equal".
+            seed: Seed of "random" and "randomesque"; give each subject its own.
+            items: Names of the items that may be given, in their order under
+                "fixed"; None for all.
+            times_used: Number of earlier tests that used each item, by name.
+            num_tests: Number of earlier tests.
+            max_exposure: Largest share of tests that may use an item; items used
+                more often so far are closed. See `adaptive.open_items`.
+            names: `[items]` names of the items of a bank.
+            groups: `[items]` content groups; None takes the calibration's benchmarks.
+
+        Raises:
+            ValueError: If a rule or an item is unknown, or a number out of range.
+        """
+        self._rules: dict[str, Any] = dict(
+            num_items=num_items,
+            select=select,
+            score=score,
+            standard_error=standard_error,
+            reliability=reliability,
+            gain=gain,
+            randomesque=randomesque,
+            quota=quota if quota is None or isinstance(quota, str) else dict(quota),
+            seed=seed,
+            items=None if items is None else [str(name) for name in items],
+            times_used=dict(times_used or {}),
+            num_tests=num_tests,
+            max_exposure=max_exposure,
+        )
+        self._bank = label(source, num_items, names, groups)
+        size = self._bank.bank.num_items
+        self._design = Design.create(
+            size if num_items is None else min(num_items, size),
+            select=select,
+            score=score,
+            standard_error=standard_error,
+            reliability=reliability,
+            gain=gain,
+            randomesque=randomesque,
+            groups=self._bank.groups,
+            quota=quota,
+        )
+        check_score(self._bank.bank, self._design)
+        available, order = self._allowed()
+        self._state = _start_jit(
+            self._bank.bank,
+            self._design,
+            key=jax.random.key(seed),
+            available=available,
+            order=order,
+        )
+        self._open = False
+        self._responses: dict[str, int] = {}
+        self._propose()
+
+    def _allowed(self) -> tuple[jax.Array, jax.Array]:
+        """Items that may be given, and the place of each under "fixed"."""
+        rules, size = self._rules, self._bank.bank.num_items
+        allowed, order = np.ones(size, bool), np.arange(size)
+        if rules["items"] is not None:
+            chosen = [self._bank.position(name) for name in rules["items"]]
+            allowed[:] = False
+            allowed[chosen] = True
+            order[chosen] = np.arange(len(chosen))
+        limit = rules["max_exposure"]
+        if limit is not None:
+            if not 0 < limit <= 1:
+                raise ValueError(f"max_exposure {limit:g} is not above 0 and at most 1")
+            used = np.zeros(size, int)
+            for name, count in rules["times_used"].items():
+                used[self._bank.position(name)] = count
+            allowed &= np.asarray(
+                open_items(
+                    jnp.asarray(used),
+                    jnp.asarray(rules["num_tests"]),
+                    jnp.asarray(limit),
+                )
+            )
+        return jnp.asarray(allowed), jnp.asarray(order)
+
+    def _propose(self) -> None:
+        item, flags = _propose(self._bank.bank, self._design, self._state)
+        self._item = str(self._bank.names[int(item)])
+        self._stopped = StopFlag(int(flags))
+
+    @property
+    def num_given(self) -> int:
+        """Number of items answered."""
+        return len(self._responses)
+
+    @property
+    def ability(self) -> float:
+        """The score so far; the mean of the population before any response."""
+        return float(self._state.ability)
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the score, items taken as known."""
+        return float(self._state.standard_error)
+
+    @property
+    def reliability(self) -> float:
+        """1 - se^2 / sd^2."""
+        return 1 - (self.standard_error / float(self._bank.bank.sd)) ** 2
+
+    @property
+    def responses(self) -> dict[str, int]:
+        """Response of each item answered, in the order given."""
+        return dict(self._responses)
+
+    @property
+    def over(self) -> bool:
+        """Whether the test has ended."""
+        return self._stopped != StopFlag.GOES_ON
+
+    @property
+    def stopped(self) -> str:
+        """Why the test has ended, in words; empty while it goes on."""
+        return self._stopped.explain()
+
+    def next_item(self) -> str | None:
+        """Hands out the next item; the same one until its response is recorded.
+
+        Returns:
+            The item's name, or None if the test is over.
+        """
+        if self.over:
+            return None
+        self._open = True
+        return self._item
+
+    def record(self, item: str, response: Any) -> None:
+        """Takes the response to the item that was handed out.
+
+        Args:
+            item: Its name.
+            response: A category: 0 for wrong and 1 for right, or 0 ... C - 1.
+
+        Raises:
+            ValueError: If the item is unknown or was not handed out, the response is
+                no category, or the test is over. Nothing changes then.
+        """
+        position = self._bank.position(item)
+        if self.over:
+            raise ValueError(
+                f"item {item!r}: the test is over ({self.stopped}); begin another"
+                " AdaptiveTest"
+            )
+        if not self._open:
+            raise ValueError(
+                f"item {item!r} was not handed out: call next_item() for the next one"
+            )
+        if item != self._item:
+            raise ValueError(
+                f"item {item!r} was not handed out: {self._item!r} waits for its"
+                " response"
+            )
+        category = self._category(item, response)
+        self._state = _update_jit(
+            self._bank.bank,
+            self._design,
+            self._state,
+            jnp.asarray(position, jnp.int32),
+            jnp.asarray(category, jnp.int32),
+        )
+        self._responses[item] = category
+        self._open = False
+        self._propose()
+
+    def _category(self, item: str, response: Any) -> int:
+        """The response as a category of the model."""
+        top = getattr(self._bank.bank, "table", np.empty((0, 2))).shape[1] - 1
+        try:
+            category = int(response)
+            whole = category == response
+        except (TypeError, ValueError, OverflowError):
+            category, whole = 0, False
+        if not whole or not 0 <= category <= top:
+            raise ValueError(
+                f"item {item!r}: the response {response!r} is not one of the categories"
+                f" 0 to {top}"
+            )
+        return category
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the test to a JSON file, whole or not at all.
+
+        The file holds the rules and what was answered, not the bank.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: If it cannot be written.
+        """
+        path = Path(path)
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "bank": fingerprint(self._bank),
+            "rules": self._rules,
+            "handed_out": self._item if self._open else None,
+            "responses": [list(pair) for pair in self._responses.items()],
+            "ability": self.ability,
+            "standard_error": self.standard_error,
+        }
+        text = json.dumps(plain(content), indent=1, allow_nan=False, ensure_ascii=False)
+        with atomic_path(path) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        source: Any,
+        *,
+        names: Iterable[Any] | None = None,
+        groups: Iterable[Any] | None = None,
+    ) -> AdaptiveTest:
+        """Takes up a test that was saved, where it stood.
+
+        Args:
+            path: The file that `save` wrote.
+            source: The calibration or bank that the test was built from.
+            names: As given when the test was built.
+            groups: As given when the test was built.
+
+        Returns:
+            The test; it goes on exactly as it would have.
+
+        Raises:
+            ValueError: If there is no such file, it is damaged, or the bank is
+                another one.
+        """
+        path = Path(path)
+        content = _read(path)
+        try:
+            test = cls(source, **content["rules"], names=names, groups=groups)
+            if content["bank"] != fingerprint(test._bank):
+                raise ValueError(
+                    "it was begun with other items or parameters: load it with the"
+                    " calibration it was built from"
+                )
+            for item, response in content["responses"]:
+                test._resume(item, response)
+            waiting = content["handed_out"]
+            if waiting is not None and test.next_item() != waiting:
+                raise ValueError(f"it is damaged: {waiting!r} is not the next item")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: it is damaged ({error!r})") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return test
+
+    def _resume(self, item: str, response: Any) -> None:
+        """A recorded response again; the item was selected when it was given."""
+        position = self._bank.position(item)
+        if not bool(self._state.available[position]) or self.over:
+            raise ValueError(f"it is damaged: {item!r} could not be given")
+        self._item, self._open = item, True
+        self.record(item, response)
+
+
+def fingerprint(bank: LabelledBank) -> str:
+    """Hash of the names and parameters of a bank.
+
+    Tables are left out: another machine may compute them to other last digits.
+    """
+    parts: Any = bank.bank
+    digest = hashlib.sha256(json.dumps(bank.names.tolist()).encode())
+    if isinstance(parts, ItemBank):
+        family = parts.model.family
+        fields = [str(getattr(family, f.name)) for f in dataclasses.fields(family)]
+        digest.update(json.dumps([type(family).__name__, *fields]).encode())
+        parts = (parts.items, parts.mean, parts.sd)
+    for leaf in jax.tree.leaves(parts):
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
+    except ValueError:
+        raise ValueError(f"{path}: it is damaged: not JSON") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"{path}: it is not a saved adaptive test")
+    version = content.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise ValueError(
+            f"{path}: a newer irtjax wrote it (form {version}, this one reads up to"
+            f" {VERSION}): upgrade irtjax"
+        )
+    return content

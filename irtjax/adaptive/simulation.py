@@ -1,0 +1,163 @@
+"""Whole tests: one as a scan over its items, many side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from irtjax._types import KeyArray
+from irtjax.adaptive.bank import AbstractBank, Observation
+from irtjax.adaptive.design import Design
+from irtjax.adaptive.steps import State, open_items, select, start, stop, update
+
+#: Tests run side by side; more than that follow in turns, to bound the memory.
+SIDE_BY_SIDE = 256
+
+#: What a subject does with an item, given its position and the items before it.
+Respond = Callable[[Int[Array, ""], Int[Array, ""]], Observation]
+
+
+class Tests(NamedTuple):
+    """One test, or many with a leading axis.
+
+    Attributes:
+        items: `[num_items]` items in the order given, -1 where a test was over.
+        observations: What was observed of each.
+        ability: `[num_items]` score after each item; the last one where it was over.
+        standard_error: `[num_items]` its standard error.
+        num_given: Number of items given.
+        stopped: Why it ended, `StopFlag` codes.
+    """
+
+    items: Int[Array, "*tests num_items"]
+    observations: Observation
+    ability: Float[Array, "*tests num_items"]
+    standard_error: Float[Array, "*tests num_items"]
+    num_given: Int[Array, "*tests"]
+    stopped: Int[Array, "*tests"]
+
+
+# Not a test, whatever its name suggests to a test runner.
+Tests.__test__ = False  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def run_test(
+    bank: AbstractBank, design: Design, respond: Respond, first: State
+) -> Tests:
+    """One test from its first state to its end: a scan over steps. Pure.
+
+    Args:
+        bank: The bank.
+        design: The rules.
+        respond: Gives the observation of an item, from its position in the bank and
+            the number of items before it; traced once.
+        first: The state to begin with; see `start`.
+
+    Returns:
+        The test.
+
+    >>> from irtjax.adaptive import Design, ItemBank, start
+    >>> from irtjax.models.base import Population
+    >>> from irtjax.models.catalogue import rasch
+    >>> from irtjax.models.logistic import LogisticItems
+    >>> ones, zeros = jnp.ones(5), jnp.zeros(5)
+    >>> items = LogisticItems(ones, jnp.array([2.0, 1, 0, -1, -2]), zeros, ones)
+    >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
+    >>> bank, design = ItemBank.create(rasch(), items, unit), Design.create(3)
+    >>> begun = start(bank, design, key=jax.random.key(0))
+    >>> run_test(bank, design, lambda item, place: jnp.int32(1), begun).items.tolist()
+    [2, 3, 4]
+    """
+
+    def step(state: State, _):
+        goes_on = stop(bank, design, state) == 0
+        item = select(bank, design, state)
+        observation = respond(item, state.num_given)
+        new = update(bank, design, state, item, observation)
+        # Whether the test goes on is decided by the state, which then stays: an
+        # ended test never begins again.
+        state = jax.tree.map(lambda a, b: jnp.where(goes_on, a, b), new, state)
+        return state, (
+            jnp.where(goes_on, item, -1),
+            state.ability,
+            state.standard_error,
+        )
+
+    last, (items, ability, error) = lax.scan(step, first, length=design.num_items)
+    return Tests(
+        items,
+        last.observations,
+        ability,
+        error,
+        last.num_given,
+        stop(bank, design, last),
+    )
+
+
+def run_tests(
+    bank: AbstractBank,
+    design: Design,
+    *,
+    key: KeyArray,
+    theta: Float[Array, " subjects"],
+    available: Bool[Array, "subjects items"] | None = None,
+    recorded: Observation | None = None,
+    max_exposure: Float[Array, ""] | None = None,
+) -> Tests:
+    """Tests of many subjects, who respond by the model or as they once did. Pure.
+
+    Args:
+        bank: The bank.
+        design: The rules.
+        key: Random key.
+        theta: `[subjects]` true abilities; ignored where responses are recorded.
+        available: `[subjects, items]` items that each may get; None for all.
+        recorded: Observations with leading axes `[subjects, items]`, which stand
+            instead of random ones.
+        max_exposure: Largest share of the tests that may use an item. Tests then run
+            one after the other, since each closes items for the next; see
+            `steps.open_items`.
+
+    Returns:
+        The tests, leading axis subjects.
+    """
+
+    def one(index, allowed):
+        own = jax.random.fold_in(key, index)
+        test_key, response_key = jax.random.split(own)
+
+        def respond(item, place):
+            if recorded is not None:
+                return jax.tree.map(lambda x: x[index, item], recorded)
+            draw = jax.random.fold_in(response_key, place)
+            return bank.sample(item, theta[index], draw)
+
+        if available is not None:
+            mine = available[index]
+            allowed = mine if allowed is None else mine & allowed
+        first = start(bank, design, key=test_key, available=allowed)
+        return run_test(bank, design, respond, first)
+
+    order = jnp.arange(theta.shape[0])
+    if max_exposure is None:
+        together = lambda index: one(index, None)  # noqa: E731
+        if theta.shape[0] <= SIDE_BY_SIDE:
+            return jax.vmap(together)(order)
+        return lax.map(together, order, batch_size=SIDE_BY_SIDE)
+
+    def in_turn(used, index):
+        test = one(index, open_items(used, index, max_exposure))
+        # An index of -1 means the last item: it must count nothing.
+        return used.at[test.items].add((test.items >= 0).astype(used.dtype)), test
+
+    return lax.scan(in_turn, jnp.zeros(bank.num_items, jnp.int32), order)[1]
+
+
+#: Compiled once for all tests of a shape.
+run_tests_jit = eqx.filter_jit(run_tests)

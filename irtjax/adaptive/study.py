@@ -1,0 +1,270 @@
+"""How a bank does: simulated or replayed tests with labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax import scoring
+from irtjax._types import KeyArray
+from irtjax.adaptive.bank import AbstractBank, ItemBank
+from irtjax.adaptive.design import Design, StopFlag
+from irtjax.adaptive.labels import LabelledBank, check_score, label
+from irtjax.adaptive.simulation import run_tests_jit
+from irtjax.data import ResponseTable, read
+from irtjax.data.responses import Responses
+from irtjax.models.base import Population
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SimulatedTests:
+    """Tests of many subjects over one bank; what `simulate_tests` returns.
+
+    Attributes:
+        subjects: `[subjects]` names.
+        items: `[items]` names of the bank.
+        given: `[subjects, num_items]` items in the order given, as positions in the
+            bank; -1 where a test was over.
+        responses: `[subjects, num_items]` responses, 0 where a test was over.
+        ability: `[subjects, num_items]` score after each item, the last score where
+            a test was over.
+        standard_error: `[subjects, num_items]` its standard error.
+        num_given: `[subjects]` number of items given.
+        stopped: `[subjects]` why each test ended, `StopFlag` codes.
+        truth: `[subjects]` true abilities; of replayed subjects, the score from all
+            their responses.
+        replayed: Whether responses were replayed.
+        notes: What was matched and what was left out.
+    """
+
+    subjects: np.ndarray
+    items: np.ndarray
+    given: np.ndarray
+    responses: np.ndarray
+    ability: np.ndarray
+    standard_error: np.ndarray
+    num_given: np.ndarray
+    stopped: np.ndarray
+    truth: np.ndarray
+    replayed: bool
+    notes: tuple[str, ...] = ()
+
+    def rmse(self) -> np.ndarray:
+        """Root mean squared error after each number of items, `[num_items]`.
+
+        Tests that have ended count with their last score.
+        """
+        return np.sqrt(np.mean((self.ability - self.truth[:, None]) ** 2, axis=0))
+
+    def mean_standard_error(self) -> np.ndarray:
+        """Root mean squared standard error after each number, `[num_items]`."""
+        return np.sqrt(np.mean(self.standard_error**2, axis=0))
+
+    def exposure(self) -> np.ndarray:
+        """Share of the tests in which each item was used, `[items]`."""
+        used = self.given[self.given >= 0]
+        return np.bincount(used, minlength=len(self.items)) / len(self.subjects)
+
+    def table(self) -> pa.Table:
+        """One row per subject: number of items, ability, error, truth, why it ended."""
+        import pyarrow as pa
+
+        reasons = [StopFlag(int(flag)).explain() for flag in self.stopped]
+        last = "ability_all_items" if self.replayed else "true_ability"
+        return pa.table(
+            {
+                "subject": pa.array(self.subjects.tolist(), pa.string()),
+                "num_items": pa.array(self.num_given.astype(np.int64)),
+                "ability": pa.array(self.ability[:, -1].astype(np.float64)),
+                "ability_se": pa.array(self.standard_error[:, -1].astype(np.float64)),
+                last: pa.array(self.truth.astype(np.float64)),
+                "stopped": pa.array(reasons, pa.string()),
+            }
+        )
+
+
+def simulate_tests(
+    source: Any,
+    num_subjects: int = 100,
+    *,
+    key: KeyArray,
+    num_items: int = 50,
+    select: str = "information",
+    score: str = "eap",
+    standard_error: float | None = None,
+    reliability: float | None = None,
+    gain: float | None = None,
+    randomesque: int = 1,
+    quota: Mapping[str, Any] | str | None = None,
+    max_exposure: float | None = None,
+    ability: Any = None,
+    responses: ResponseTable | Any = None,
+    names: Iterable[Any] | None = None,
+    groups: Iterable[Any] | None = None,
+) -> SimulatedTests:
+    """Gives adaptive tests to simulated subjects, or replays recorded ones.
+
+    Args:
+        source: A calibration, or an `adaptive.ItemBank`.
+        num_subjects: Subjects to draw from the population.
+        key: Random key.
+        num_items: Items after which a test ends, at the latest.
+        select: "information", "random" or "fixed".
+        score: "eap" or "map".
+        standard_error: Also end below this standard error.
+        reliability: Also end above this reliability, 1 - se^2 / sd^2.
+        gain: Also end when the most informative item left has less than this share
+            of the test information.
+        randomesque: Draw the item from this many most informative ones.
+        quota: Weight of each content group in a test, or "equal"; see
+            `adaptive.select`.
+        max_exposure: Largest share of the tests that may use an item; see
+            `adaptive.open_items`.
+        ability: True abilities instead of drawn ones, `[subjects]`.
+        responses: A `ResponseTable`, or anything that `irtjax.read` takes: its
+            subjects are tested instead, given only items they answered and responding
+            as they did.
+        names: `[items]` names of the items of a bank.
+        groups: `[items]` content groups; None takes the calibration's benchmarks.
+
+    Returns:
+        The tests. Subjects drawn from the population are what makes the standard
+        errors of EAP scores honest on average.
+
+    Raises:
+        ValueError: If a rule is unknown, a number out of range, or responses do not
+            suit the bank.
+
+    >>> import irtjax
+    >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
+    >>> tests = simulate_tests(fit, 20, key=jax.random.key(0), num_items=10)
+    >>> tests.given.shape, bool(tests.rmse()[-1] < tests.rmse()[0])
+    ((20, 10), True)
+    """
+    if num_subjects < 1:
+        raise ValueError(f"num_subjects {num_subjects} is not at least 1")
+    if max_exposure is not None and not 0 < max_exposure <= 1:
+        raise ValueError(f"max_exposure {max_exposure:g} is not above 0 and at most 1")
+    bank = label(source, num_items, names, groups)
+    size = bank.bank.num_items
+    design = Design.create(
+        min(num_items, size),
+        select=select,
+        score=score,
+        standard_error=standard_error,
+        reliability=reliability,
+        gain=gain,
+        randomesque=randomesque,
+        groups=bank.groups,
+        quota=quota,
+    )
+    check_score(bank.bank, design)
+    dtype = bank.bank.theta.dtype
+    draw_key, test_key = jax.random.split(key)
+    notes: tuple[str, ...] = ()
+    available = recorded = None
+    if responses is not None:
+        subjects, recorded, available, notes = _matched(bank, responses)
+        # What the subjects would score if each were given all that they answered.
+        assert isinstance(bank.bank, ItemBank)
+        theta = _all_items(bank.bank, recorded, available)
+    else:
+        if ability is None:
+            theta = _drawn(bank.bank, num_subjects, draw_key)
+        else:
+            theta = jnp.atleast_1d(jnp.asarray(ability, dtype))
+        subjects = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
+    limit = None if max_exposure is None else jnp.asarray(max_exposure, dtype)
+    tests = run_tests_jit(
+        bank.bank,
+        design,
+        key=test_key,
+        theta=theta,
+        available=available,
+        recorded=recorded,
+        max_exposure=limit,
+    )
+    return SimulatedTests(
+        subjects=subjects,
+        items=bank.names,
+        given=np.asarray(tests.items),
+        responses=np.asarray(tests.observations),
+        ability=np.asarray(tests.ability),
+        standard_error=np.asarray(tests.standard_error),
+        num_given=np.asarray(tests.num_given),
+        stopped=np.asarray(tests.stopped),
+        truth=np.asarray(theta),
+        replayed=responses is not None,
+        notes=notes,
+    )
+
+
+def _drawn(bank: AbstractBank, num_subjects: int, key: KeyArray) -> jax.Array:
+    """Abilities of subjects from the population of the bank."""
+    dtype = bank.theta.dtype
+    if not (isinstance(bank, ItemBank) and bank.histogram):
+        noise = jax.random.normal(key, (num_subjects,), dtype)
+        return bank.mean + bank.sd * noise
+    # A histogram has mass between its nodes too: each stands for its surroundings.
+    which, where = jax.random.split(key)
+    node = jax.random.categorical(which, bank.log_prior, shape=(num_subjects,))
+    offset = jax.random.uniform(where, (num_subjects,), dtype, -0.5, 0.5)
+    return bank.theta[node] + offset * (bank.theta[1] - bank.theta[0])
+
+
+def _matched(bank: LabelledBank, responses: Any):
+    """Responses in the order of the bank, and which there are."""
+    if not isinstance(bank.bank, ItemBank):
+        raise ValueError("responses can be replayed on an ItemBank or a calibration")
+    table = responses if isinstance(responses, ResponseTable) else read(responses)
+    place = {name: row for row, name in enumerate(bank.names.tolist())}
+    columns = np.array([place.get(name, -1) for name in table.items.tolist()])
+    known = columns >= 0
+    if not known.any():
+        raise ValueError(
+            f"none of the {table.num_items} items of the responses is in the bank"
+            f" (there: {table.items[0]}, ...; in the bank: {bank.names[0]}, ...): items"
+            " are matched by name"
+        )
+    if table.trials is not None:
+        raise ValueError(
+            "counts of trials cannot be replayed, one response at a time: read the"
+            " file with trials='first'"
+        )
+    shape = (table.num_subjects, bank.bank.num_items)
+    values, available = np.zeros(shape, np.int32), np.zeros(shape, bool)
+    seen = table.observed
+    if seen is None:
+        seen = np.ones(table.values.shape, bool)
+    top = bank.bank.table.shape[1] - 1
+    wrong = (table.values < 0) | (table.values > top)
+    wrong = (wrong | (table.values != np.rint(table.values))) & seen & known
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"subject {table.subjects[row]}, item {table.items[column]}: the response"
+            f" {table.values[row, column]:g} is not a category 0 to {top} of the model"
+        )
+    values[:, columns[known]] = table.values[:, known]
+    available[:, columns[known]] = seen[:, known]
+    notes = [f"{known.sum():,} of the {len(place):,} items of the bank were answered"]
+    if not known.all():
+        notes.append(f"{(~known).sum():,} items are not in the bank and left out")
+    return table.subjects, jnp.asarray(values), jnp.asarray(available), tuple(notes)
+
+
+def _all_items(bank: ItemBank, values: jax.Array, seen: jax.Array) -> jax.Array:
+    """EAP ability from all responses of each subject, on nodes that suit so many."""
+    population = Population(
+        bank.mean, bank.sd, bank.log_prior if bank.histogram else None
+    )
+    data = Responses(values.astype(jnp.int8), seen)
+    return scoring.score(bank.model, bank.items, population, data).ability

@@ -1,0 +1,65 @@
+"""Error against the number of items, and how often each item was used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from irtjax.plots.style import INK, PALE, PALETTE, new_figure, title
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from irtjax.adaptive import SimulatedTests
+
+
+def plot_adaptive(
+    tests: SimulatedTests, baseline: SimulatedTests | None = None
+) -> Figure:
+    """Draws the error of simulated tests by length, and the use of their items.
+
+    Lines are root mean squared errors, dashes the root mean squared standard errors:
+    where they part, standard errors do not hold. Tests that have ended count with
+    their last score.
+
+    Args:
+        tests: What `irtjax.simulate_tests` returned.
+        baseline: Tests of random items, to compare with.
+
+    Returns:
+        The figure; nothing is shown or saved.
+    """
+    figure, (left, right) = new_figure(10.5, 4.2, 2)
+    series = [(tests, PALETTE[0], "adaptive" if baseline else "")]
+    if baseline is not None:
+        series.append((baseline, PALETTE[1], "random"))
+    for one, colour, name in series:
+        count = np.arange(1, one.ability.shape[1] + 1)
+        prefix = f"{name}: " if name else ""
+        left.plot(count, one.rmse(), color=colour, lw=1.8, label=f"{prefix}RMSE")
+        left.plot(
+            count,
+            one.mean_standard_error(),
+            color=colour,
+            lw=1.2,
+            ls="--",
+            label=f"{prefix}standard error",
+        )
+        used = np.sort(one.exposure())[::-1]
+        right.plot(np.arange(1, len(used) + 1), used, color=colour, lw=1.8, label=name)
+    left.set_xlabel("Number of items")
+    left.set_ylabel("Error of the ability")
+    right.set_xlabel("Items, most used first")
+    right.set_ylabel("Share of tests that used the item")
+    for axes in (left, right):
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(left=1 if axes.get_xlim()[1] > 1 else 0)
+        axes.grid(axis="y", color=PALE, linewidth=0.7)
+    left.legend(fontsize=8, frameon=False, labelcolor=INK)
+    if baseline is not None:
+        right.legend(fontsize=8, frameon=False, labelcolor=INK)
+    against = "scores from all responses" if tests.replayed else "true abilities"
+    title(left, "Error", f"{len(tests.subjects):,} subjects, against {against}")
+    title(right, "Use of the items", f"bank of {len(tests.items):,} items")
+    return figure

@@ -1,0 +1,125 @@
+"""`irtjax adapt` and the figure of adaptive tests."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax import plots
+from irtjax.cli.app import app
+from tests.small_fits import small_fit, small_table
+
+LENGTH = 6
+
+
+def run(*args: object):
+    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="irtjax")
+
+
+def ok(*args: object):
+    result = run("adapt", *args)
+    assert result.exit_code == 0, result.stderr or result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    return irtjax.save(small_fit(), tmp_path_factory.mktemp("fits") / "fit")
+
+
+def from_python(**more):
+    return irtjax.simulate_tests(
+        small_fit(), 30, key=jax.random.key(4), num_items=LENGTH, **more
+    )
+
+
+def test_it_writes_the_tests_that_python_gives(tmp_path, saved):
+    out = tmp_path / "deep" / "adapt"
+    result = ok(saved, "--items", LENGTH, "--subjects", 30, "--seed", 4, "--out", out)
+    names = {"adapt.parquet", "adapt.csv", "adapt.png"}
+    assert {path.name for path in out.iterdir()} == names
+    want = from_python()
+    table = pyarrow.parquet.read_table(out / "adapt.parquet")
+    assert table.equals(want.table())
+    read = pyarrow.csv.read_csv(out / "adapt.csv")
+    np.testing.assert_allclose(read["ability"], want.ability[:, -1])
+    assert (out / "adapt.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert "30 simulated subjects, 15 items" in result.stdout
+    assert f"Tests took {LENGTH}.0 items on average" in result.stdout
+    last = [f"{LENGTH}", f"{want.rmse()[-1]:.3f}"]
+    assert any(line.split()[:2] == last for line in result.stdout.splitlines())
+
+
+def test_it_speaks_to_machines(saved):
+    more = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--se", 0.7, "--quota")
+    content = json.loads(ok(saved, *more, "--randomesque", 2, "--json").stdout)
+    want = from_python(standard_error=0.7, quota="equal", randomesque=2)
+    assert content["by_num_items"]["rmse"] == want.rmse().tolist()
+    random = from_python(select="random", quota="equal")
+    assert content["random_by_num_items"]["rmse"] == random.rmse().tolist()
+    assert content["subjects"] == want.table().to_pylist()
+    assert content["mean_num_items"] == want.num_given.mean() < LENGTH
+    assert content["quota"] == "equal" and content["standard_error"] == 0.7
+
+
+def test_it_replays_recorded_responses(tmp_path, saved):
+    path = small_table().save(tmp_path / "responses.json")
+    more = ("--items", 15, "--responses", path, "--json", "--score", "map")
+    content = json.loads(ok(saved, *more).stdout)
+    seen = small_table().observed.sum(1).tolist()
+    assert [row["num_items"] for row in content["subjects"]] == seen
+    assert content["replayed"] and "ability_all_items" in content["subjects"][0]
+
+
+def test_it_can_be_quiet_and_has_no_baseline_for_random_items(saved):
+    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4)
+    assert ok(saved, *few, "--quiet").stdout == ""
+    content = json.loads(ok(saved, *few, "--select", "random", "--json").stdout)
+    assert content["random_by_num_items"] is None
+
+
+def test_bad_input_is_one_line(tmp_path, saved):
+    (tmp_path / "file").write_text("")
+    other = irtjax.ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
+    strange = other.save(tmp_path / "strange.json")
+    for args, message in [
+        ((tmp_path / "none",), "no such folder"),
+        ((saved, "--items", 0), "--items 0 is not at least 1"),
+        ((saved, "--subjects", 0), "--subjects 0 is not at least 1"),
+        ((saved, "--se", -1), "--se -1 is not above 0"),
+        ((saved, "--reliability", 2), "--reliability 2 is not between"),
+        ((saved, "--gain", 1), "--gain 1 is not between"),
+        ((saved, "--select", "best"), "--select 'best' is not one of"),
+        ((saved, "--score", "ml"), "--score 'ml' is not one of"),
+        ((saved, "--randomesque", 0), "--randomesque 0 is not at least 1"),
+        ((saved, "--max-exposure", 2), "--max-exposure 2 is not above 0"),
+        ((saved, "--responses", strange), "none of the 2 items"),
+        ((saved, "--out", tmp_path / "file"), "is a file: name a folder"),
+        ((saved, "--out", tmp_path / "file" / "in"), "cannot make --out"),
+    ]:
+        # Quiet: on a slow machine a line of progress would come first.
+        result = run("adapt", *args, "--quiet")
+        assert result.exit_code == 2, args
+        assert result.stderr.startswith("irtjax: ") and message in result.stderr
+        assert result.stderr.count("\n") == 1 and result.stdout == ""
+
+
+def test_the_figure_draws_the_curves():
+    tests, random = from_python(), from_python(select="random")
+    left, right = plots.plot_adaptive(tests, random).axes
+    drawn = {line.get_label(): line.get_ydata() for line in left.lines}
+    np.testing.assert_array_equal(drawn["adaptive: RMSE"], tests.rmse())
+    np.testing.assert_array_equal(
+        drawn["random: standard error"], random.mean_standard_error()
+    )
+    assert len(drawn) == 4
+    shares = right.lines[0].get_ydata()
+    np.testing.assert_array_equal(np.sort(shares), np.sort(tests.exposure()))
+    alone = plots.plot_adaptive(tests).axes[0]
+    assert [line.get_label() for line in alone.lines] == ["RMSE", "standard error"]
