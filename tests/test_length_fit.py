@@ -24,6 +24,7 @@ from irtjax.models.simulate import (
     simulate_length_items,
     simulate_log_lengths,
 )
+from irtjax.storage import FIT_FILES
 
 SUBJECTS, ITEMS, RHO = 120, 15, -0.7
 
@@ -186,6 +187,7 @@ def test_the_command_line(tmp_path):
     fit = ("fit", tmp_path / "right.csv", "--model", "lart", "--out", tmp_path / "out")
     done = run(*fit, "--length", tmp_path / "length.csv")
     assert done.exit_code == 0, done.stderr
+    assert {p.name for p in (tmp_path / "out").iterdir()} == set(FIT_FILES)
     assert (tmp_path / "out" / "latency.png").stat().st_size > 10_000
     assert "Ability and speed correlate at -0." in " ".join(done.stdout.split())
     done = run(

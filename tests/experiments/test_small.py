@@ -9,6 +9,7 @@ import pytest
 import irtjax
 from experiments.coverage import replicate
 from experiments.coverage import run as coverage
+from experiments.lart import run as lart
 from experiments.scaling import measure, peers
 from experiments.scaling import run as scaling
 from irtjax.estimators.em import EM
@@ -52,6 +53,23 @@ def test_coverage_small(tmp_path, capsys):
         assert (tmp_path / name).stat().st_size > 100
     lines = (tmp_path / "coverage.csv").read_text().splitlines()
     assert len(lines) == len(rows) + 1
+
+
+@pytest.mark.slow
+def test_lart_small(tmp_path, capsys):
+    rows = lart.main(["--out", str(tmp_path)])
+    ours, plain = rows
+    assert (ours["model"], plain["model"]) == ("lart", "probit2pl")
+    assert ours["converged"] == plain["converged"] == 8
+    # Lengths carry information about ability: a fifth of the squared error here.
+    assert ours["rmse_theta"] < plain["rmse_theta"]
+    # 800 intervals that share 8 sets of items: a standard error near 0.02.
+    assert 0.85 < ours["coverage_theta"] <= 1
+    assert ours["coverage_theta_given_speed"] < ours["coverage_theta"]
+    assert ours["rmse_rho"] < 0.2
+    with open(tmp_path / "simulation.csv", encoding="utf-8") as file:
+        assert len(file.readlines()) == 3
+    assert "lart" in capsys.readouterr().out
 
 
 def test_coverage_errors_are_those_of_a_fit():

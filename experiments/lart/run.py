@@ -1,0 +1,249 @@
+"""What answer lengths add: LaRT against probit IRT on simulated data.
+
+    python experiments/lart/run.py                   # small: seconds
+    python experiments/lart/run.py --full --out DIR  # the paper's design
+
+The simulation study of the LaRT paper (section 5): 50 items, 100, 200 and 500 subjects,
+correlation -0.8, 200 replications, a ~ U(0.5, 1), d ~ N(0, 0.5^2), omega ~ N(0, 1),
+phi ~ U(0.5, 1.5), lambda ~ U(0.5, 2). All replications of a size run in one compiled
+program. The README beside this file says what is measured and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from irtjax._types import Status
+from irtjax.estimators.base import Problem, run, with_lengths
+from irtjax.estimators.em import EM
+from irtjax.estimators.nodes import test_information
+from irtjax.estimators.start import start_values
+from irtjax.models.catalogue import latency_response, probit_two_parameter
+from irtjax.models.latency import LengthItems, LengthParameters
+from irtjax.models.simulate import (
+    simulate,
+    simulate_abilities,
+    simulate_items,
+    simulate_log_lengths,
+)
+from irtjax.numerics import equal_nodes
+from irtjax.scoring import score_on_nodes
+from irtjax.uncertainty import item_covariance, length_covariance
+
+RHO = -0.8
+Z = 1.959963984540054
+BATCH = 8
+
+
+class Case(NamedTuple):
+    """One size of the study."""
+
+    subjects: int
+    items: int
+    replications: int
+
+
+FULL = tuple(Case(subjects, 50, 200) for subjects in (100, 200, 500))
+SMALL = (Case(100, 12, 8),)
+
+
+class Outcome(NamedTuple):
+    """What one model made of one replication.
+
+    Attributes:
+        converged: Whether the fit did.
+        theta: Mean squared error of ability, on the scale of the subjects drawn.
+        discrimination: Mean squared error.
+        intercept: Mean squared error.
+        covered: Share of ability intervals that hold the truth.
+        covered_given_speed: The same with the precision of the paper's printed
+            equation (10), 1 / (1 - rho^2) + information.
+        correlation: Estimate of rho; NaN without lengths.
+        correlation_error: Its standard error.
+    """
+
+    converged: jax.Array
+    theta: jax.Array
+    discrimination: jax.Array
+    intercept: jax.Array
+    covered: jax.Array
+    covered_given_speed: jax.Array
+    correlation: jax.Array
+    correlation_error: jax.Array
+
+
+def draw(case: Case, key):
+    """Data of one replication with its truth."""
+    keys = jax.random.split(key, 7)
+    items = simulate_items(latency_response(), case.items, keys[0])
+    # The subjects themselves set the scale, so they are standardised.
+    theta = simulate_abilities(case.subjects, keys[1])
+    theta = (theta - theta.mean()) / theta.std()
+    lengths = LengthItems(
+        jax.random.normal(keys[2], (case.items,)),
+        jax.random.uniform(keys[3], (case.items,), minval=0.5, maxval=1.5),
+        jax.random.uniform(keys[4], (case.items,), minval=0.5, maxval=2.0),
+    )
+    parameters = LengthParameters(lengths, jnp.asarray(RHO))
+    log_length, _ = simulate_log_lengths(parameters, theta, keys[5])
+    data = simulate(latency_response(), items, theta, keys[6])
+    return dataclasses.replace(data, log_length=log_length), items, theta
+
+
+def outcome(model, data, items, theta, nodes) -> Outcome:
+    """Fits one model and compares it with the truth."""
+    problem = Problem.create(model, data)
+    fit = run(problem, EM(nodes), start_values(model, data), max_steps=200)
+    found, population, _, lengths = fit.parameters
+    coordinates = model.unconstrain(found)
+    with_evidence, _ = with_lengths(problem, lengths)
+    nan = jnp.full((), jnp.nan)
+    rho, rho_error = nan, nan
+    if lengths is None:
+        covariance = item_covariance(problem, coordinates, population, nodes).items
+    else:
+        every = length_covariance(problem, coordinates, lengths, nodes)
+        covariance, rho = every.items, lengths.correlation
+        rho_error = jnp.sqrt(every.atanh_correlation) * (1 - rho**2)
+    bounds = jnp.asarray([-6.0, 6.0])
+    scores = score_on_nodes(
+        model,
+        found,
+        population,
+        with_evidence.data,
+        nodes,
+        bounds,
+        covariance,
+        method="eap",
+    )
+    gap = scores.ability - theta
+    information = test_information(model, found, scores.ability)
+    known = jnp.where(jnp.isnan(rho), 0.0, rho)
+    given_speed = 1 / jnp.sqrt(1 / (1 - known**2) + information)
+    mean_square = lambda x: jnp.mean(x**2)  # noqa: E731
+    return Outcome(
+        fit.status == Status.CONVERGED,
+        mean_square(gap),
+        mean_square(found.discrimination - items.discrimination),
+        mean_square(found.intercept - items.intercept),
+        jnp.mean(jnp.abs(gap) <= Z * scores.standard_error),
+        jnp.mean(jnp.abs(gap) <= Z * given_speed),
+        rho,
+        rho_error,
+    )
+
+
+@eqx.filter_jit
+def replicate_all(case: Case, key) -> dict[str, Outcome]:
+    """Every replication of a case, for both models."""
+    nodes = jnp.asarray(equal_nodes(-6.0, 6.0, 81))
+    models = {"lart": latency_response(), "probit2pl": probit_two_parameter()}
+
+    def one(replication_key):
+        data, items, theta = draw(case, replication_key)
+        fit = partial(outcome, data=data, items=items, theta=theta, nodes=nodes)
+        return {name: fit(model) for name, model in models.items()}
+
+    keys = jax.random.split(key, case.replications)
+    return lax.map(one, keys, batch_size=min(BATCH, case.replications))
+
+
+def rows_of(case: Case, results: dict[str, Outcome], seconds: float) -> list[dict]:
+    """One row per model: root mean squared errors, and coverage with its error."""
+    rows = []
+    for name, found in results.items():
+        ok = np.asarray(found.converged)
+        mean = lambda x, ok=ok: float(np.asarray(x)[ok].mean())  # noqa: E731
+        rho, error = np.asarray(found.correlation)[ok], found.correlation_error
+        hit = np.abs(rho - RHO) <= Z * np.asarray(error)[ok]
+        spread = np.asarray(found.covered)[ok].std(ddof=1) / np.sqrt(ok.sum())
+        rows.append(
+            {
+                "subjects": case.subjects,
+                "items": case.items,
+                "model": name,
+                "converged": int(ok.sum()),
+                "rmse_theta": mean(found.theta) ** 0.5,
+                "rmse_discrimination": mean(found.discrimination) ** 0.5,
+                "rmse_intercept": mean(found.intercept) ** 0.5,
+                "coverage_theta": mean(found.covered),
+                "coverage_theta_se": float(spread),
+                "coverage_theta_given_speed": mean(found.covered_given_speed),
+                "rmse_rho": float(np.sqrt(np.mean((rho - RHO) ** 2))),
+                "coverage_rho": float(hit.mean()) if name == "lart" else float("nan"),
+                "seconds": seconds,
+            }
+        )
+    return rows
+
+
+def sentence(row: dict) -> str:
+    """A row as one line."""
+    rmse = " ".join(
+        f"{label} {row[f'rmse_{name}']:.3f}"
+        for label, name in (
+            ("theta", "theta"),
+            ("a", "discrimination"),
+            ("d", "intercept"),
+            ("rho", "rho"),
+        )
+    )
+    return (
+        f"{row['subjects']:>4} x {row['items']:<3} {row['model']:<10} RMSE {rmse}"
+        f"  coverage theta {row['coverage_theta']:.3f}"
+        f" ({row['coverage_theta_se']:.3f}),"
+        f" given speed {row['coverage_theta_given_speed']:.3f},"
+        f" rho {row['coverage_rho']:.3f}"
+        f"  {row['converged']} converged, {row['seconds']:.0f} s"
+    )
+
+
+def main(argv: list[str] | None = None) -> list[dict]:
+    """Runs the study, prints its table and returns the rows."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--small", action="store_true", help="a quick look (default)")
+    size.add_argument("--full", action="store_true", help="the paper's design")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for simulation.csv")
+    options = parser.parse_args(argv)
+    jax.config.update("jax_enable_x64", True)
+    rows: list[dict] = []
+    for case in FULL if options.full else SMALL:
+        key = jax.random.key(options.seed)
+        began = time.perf_counter()
+        results = jax.block_until_ready(replicate_all(case, key))
+        rows += rows_of(case, results, time.perf_counter() - began)
+        for row in rows[-2:]:
+            print(sentence(row), flush=True)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        place = options.out / "simulation.csv"
+        temporary = place.with_suffix(".tmp")
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        temporary.replace(place)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
