@@ -231,6 +231,7 @@ def test_anchored_coordinates_do_not_move():
         assert np.all(fit.parameters.items.intercept[6:] != start.items.intercept[6:])
 
 
+@pytest.mark.slow
 def test_single_precision_ends_near_the_same_estimates():
     model, data = simulated(num_subjects=150)
     double = fitted(model, data)
