@@ -71,10 +71,12 @@ def fit_sentences(fit: Calibration) -> list[str]:
     if fit.parameters.lengths is not None:
         rho, error = fit.parameters.lengths.correlation, fit.correlation_error
         half = "" if error is None else f" (standard error {number(error)})"
-        sentences.append(
-            f"Ability and speed correlate at {number(float(rho))}{half}: abler subjects"
-            f" answer {'at greater length' if rho < 0 else 'more briefly'}."
-        )
+        found = f"Ability and speed correlate at {number(float(rho))}{half}"
+        # A direction only where the correlation is clear of zero by two errors.
+        if error is not None and abs(float(rho)) > 2 * error:
+            how = "at greater length" if rho < 0 else "more briefly"
+            found += f": abler subjects answer {how}"
+        sentences.append(f"{found}.")
     return sentences
 
 
