@@ -21,6 +21,7 @@ from irtjax.estimators.base import (
     Problem,
     Start,
     estimation_scale,
+    is_rescaled,
     with_lengths,
 )
 from irtjax.estimators.em import EM
@@ -29,16 +30,23 @@ from irtjax.estimators.nodes import Resolution, choose_nodes
 from irtjax.information import difficulty
 from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary, LogisticItems
-from irtjax.ranking import rank_intervals
+from irtjax.ranking import leading_loadings, rank_intervals
 from irtjax.scoring import ScoreFlag, score
 from irtjax.timing import Clock
-from irtjax.uncertainty import Covariance, item_covariance, length_covariance
+from irtjax.uncertainty import (
+    Covariance,
+    evidence_moves,
+    item_covariance,
+    length_covariance,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: A discrimination or intercept beyond this, without a prior, has run away.
 RUNAWAY_SIZE = 25.0
+#: Directions of shared error that are kept: location, scale, and the next few.
+SHARED_RANK = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,6 +82,8 @@ class Calibration:
         level: Level of the intervals.
         item_covariance: `[items, columns, columns]` covariance of the items'
             unconstrained coordinates, or None.
+        ability_shared: `[subjects, rank]` loadings of what ability errors share, in the
+            order of `ability_table` (see `scoring.Scores`), or None.
         correlation_error: Standard error of the correlation of ability and speed, for
             models with answer lengths.
     """
@@ -104,6 +114,7 @@ class Calibration:
     resolution: Resolution | None
     level: float
     item_covariance: np.ndarray | None = None
+    ability_shared: np.ndarray | None = None
     correlation_error: float | None = None
 
 
@@ -178,13 +189,20 @@ def build(
                 covariance = of_lengths = None
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
-        ability, error, ability_flags = _abilities(
+        moves = None
+        if of_lengths is not None and estimates.lengths is not None:
+            moves = evidence_moves(
+                without, estimates.lengths, of_lengths.shared_lengths
+            )
+        scored = _abilities(
             problem,
             result,
             nodes,
             population.log_weights,
             covariance if options["item_uncertainty"] else None,
+            moves,
         )
+        ability, error, ability_flags, shared = scored
     with clock.phase("tables"):
         top = model.family.num_categories - 1
         found = [
@@ -244,8 +262,8 @@ def build(
                     name, _numbers(values, table.num_items)
                 )
             speeds = length_tables.ability_columns(part, ability, error)
-        ability_table = _ability_table(
-            table, ability, error, found[1], subject_flags, level, key, speeds
+        ability_table, order = _ability_table(
+            table, ability, error, shared, found[1], subject_flags, level, key, speeds
         )
     # In double precision on the host: a float32 sum of millions of nats is coarse.
     terms = np.asarray(result.subject_log_lik, np.float64)
@@ -285,6 +303,7 @@ def build(
         resolution=resolved,
         level=level,
         item_covariance=None if covariance is None else np.asarray(covariance.items),
+        ability_shared=None if shared is None else shared[order],
         correlation_error=None
         if estimates.lengths is None
         else length_tables.correlation_error(estimates.lengths, of_lengths),
@@ -321,9 +340,14 @@ def _log_prior(problem: Problem, coordinates, population: Population):
 
 
 def _abilities(
-    problem: Problem, result: Fit, nodes, log_weights, covariance: Covariance | None
+    problem: Problem,
+    result: Fit,
+    nodes,
+    log_weights,
+    covariance: Covariance | None,
+    moves: jax.Array | None,
 ):
-    """Abilities, errors and flags: EAP, or the joint estimates of joint methods."""
+    """Abilities, errors, flags and what errors share: EAP, or the joint estimates."""
     estimates = result.parameters
     population = estimates.population._replace(log_weights=log_weights)
     how = "eap" if estimates.theta is None else "map"
@@ -334,15 +358,20 @@ def _abilities(
         problem.data,
         method=how,
         nodes=nodes,
-        item_covariance=None if covariance is None else covariance.items,
+        item_covariance=covariance,
+        evidence_moves=None if covariance is None else moves,
     )
     ability = scores.ability if estimates.theta is None else estimates.theta
     unfinished = np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)
     flags = [[ScoreFlag.UNFINISHED.explain()] if flag else [] for flag in unfinished]
+    shared = None
+    if scores.shared is not None:
+        shared = leading_loadings(np.asarray(scores.shared, np.float64), SHARED_RANK)
     return (
         np.asarray(ability, np.float64),
         np.asarray(scores.standard_error, np.float64),
         flags,
+        shared,
     )
 
 
@@ -354,11 +383,7 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
     d a / d log sd = a.
     """
     model = problem.model
-    common = (
-        not model.family.has_slope
-        and model.scale == "standard"
-        and not problem.anchored
-    )
+    common = is_rescaled(problem)
 
     def natural(row, log_scale, reported):
         item = model.family.constrain(row)
@@ -437,11 +462,12 @@ def _item_table(table, problem, estimates, coordinates, covariance, found, flags
     return pa.table({**columns, **vectors})
 
 
-def _ability_table(table, ability, error, found, flags, level, key, speeds):
+def _ability_table(table, ability, error, shared, found, flags, level, key, speeds):
+    """The fixed columns, best first, and the order that made them so."""
     import pyarrow as pa
 
     half = float(ndtri(0.5 + level / 2)) * error
-    ranking = rank_intervals(ability, error, key=key, level=level)
+    ranking = rank_intervals(ability, error, key=key, shared=shared, level=level)
     columns = {
         "subject": pa.array(table.subjects.tolist()),
         "ability": _numbers(ability),
@@ -457,7 +483,7 @@ def _ability_table(table, ability, error, found, flags, level, key, speeds):
         **{name: _numbers(values) for name, values in speeds.items()},
     }
     order = np.argsort(-ability, kind="stable")
-    return pa.table(columns).take(pa.array(order))
+    return pa.table(columns).take(pa.array(order)), order
 
 
 def _mean(found: checks.Margins) -> np.ndarray:

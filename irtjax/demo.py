@@ -69,7 +69,10 @@ class Closeness(NamedTuple):
         ability_spearman: Rank correlation of estimated with true abilities.
         accuracy_spearman: Rank correlation of plain accuracies with true abilities.
         ability_rmse: Root mean squared error of ability.
-        ability_coverage: Share of ability intervals that hold the truth.
+        difference_coverage: Share of the intervals of differences between two
+            abilities that hold the truth, over all pairs. (The true abilities are
+            standardised here: the error of a scale's origin and unit, which ability
+            intervals count too, does not arise.)
         difficulty_rmse: Root mean squared error of difficulty over the sound items
             whose standard error of difficulty is below 1. The fit itself says of the
             others (saturated or flat) that it does not know.
@@ -87,7 +90,7 @@ class Closeness(NamedTuple):
     ability_spearman: float
     accuracy_spearman: float
     ability_rmse: float
-    ability_coverage: float
+    difference_coverage: float
     difficulty_rmse: float
     difficulty_coverage: float
     num_located: int
@@ -157,14 +160,16 @@ def judge(fit: Calibration, demo: Demo) -> Closeness:
     """
     from scipy.special import ndtri
 
+    from irtjax.ranking import pairwise
+
     items, abilities = fit.item_table.to_pydict(), fit.ability_table.to_pydict()
     place = {name: k for k, name in enumerate(demo.table.subjects.tolist())}
     true = demo.ability[[place[name] for name in abilities["subject"]]]
     ability = np.array(abilities["ability"], float)
-    inside = (np.array(abilities["lower"], float) <= true) & (
-        true <= np.array(abilities["upper"], float)
-    )
     half = float(ndtri(0.5 + fit.level / 2))
+    error = np.array(abilities["ability_se"], float)
+    gap = pairwise(ability - true, error, shared=fit.ability_shared)
+    inside = np.abs(gap.z)[np.triu_indices(len(true), 1)] <= half
     intercept = np.array(items["intercept"], float)
     error = np.array(items["intercept_se"], float)
     sound = ~demo.bad
@@ -181,7 +186,7 @@ def judge(fit: Calibration, demo: Demo) -> Closeness:
         ability_spearman=_spearman(ability, true),
         accuracy_spearman=_spearman(abilities["accuracy"], true),
         ability_rmse=float(np.sqrt(np.mean((ability - true) ** 2))),
-        ability_coverage=float(inside.mean()),
+        difference_coverage=float(inside.mean()),
         difficulty_rmse=_difficulty_rmse(demo, items, located),
         difficulty_coverage=float(covered[sound].mean()),
         num_located=int(located.sum()),

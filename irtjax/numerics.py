@@ -126,6 +126,68 @@ def positive_definite_solve(
     return jnp.stack(solution, -1), jnp.stack(pivots, -1)
 
 
+def inverse_cholesky(
+    matrix: Float[Array, "*batch p p"],
+) -> Float[Array, "*batch p p"]:
+    """Lower triangular L^-1 of many small M = L L', NaN where M is not positive.
+
+    Written out for small p like `positive_definite_solve`. LAPACK in batches is
+    slower at this size, and under vmap two independent batches at once can wait for
+    each other forever on a CPU with as many cores (jaxlib 0.10.2).
+
+    >>> inverse_cholesky(jnp.array([[4.0, 0.0], [0.0, 1.0]])).tolist()
+    [[0.5, 0.0], [0.0, 1.0]]
+    """
+    size = matrix.shape[-1]
+    lower: dict[tuple[int, int], Array] = {}
+    inverse: dict[tuple[int, int], Array] = {}
+    for row in range(size):
+        for column in range(row + 1):
+            entry = matrix[..., row, column]
+            for k in range(column):
+                entry = entry - lower[row, k] * lower[column, k]
+            is_pivot = row == column
+            lower[row, column] = (
+                jnp.sqrt(entry) if is_pivot else entry / lower[column, column]
+            )
+    for row in range(size):
+        inverse[row, row] = 1 / lower[row, row]
+        for column in range(row):
+            total = sum(lower[row, k] * inverse[k, column] for k in range(column, row))
+            inverse[row, column] = -total * inverse[row, row]
+    zero = jnp.zeros_like(matrix[..., 0, 0])
+    rows = [
+        jnp.stack([inverse.get((row, column), zero) for column in range(size)], -1)
+        for row in range(size)
+    ]
+    return jnp.stack(rows, -2)
+
+
+def after(value: Array, other: Array) -> Array:
+    """The value, not to be used before `other` is known: a real data dependence.
+
+    For independent batches of LAPACK calls (see `inverse_cholesky`); XLA drops
+    optimisation barriers before it schedules work on a CPU.
+    """
+    return value + (0 * jnp.nan_to_num(other.ravel()[0])).astype(value.dtype)
+
+
+def symmetric_eigen_2x2(
+    matrix: Float[Array, "2 2"],
+) -> tuple[Float[Array, "2"], Float[Array, "2 2"]]:
+    """Eigenvalues and eigenvectors (columns) of a 2 x 2 matrix, without LAPACK.
+
+    >>> symmetric_eigen_2x2(jnp.array([[2.0, 0.0], [0.0, 1.0]]))[0].tolist()
+    [2.0, 1.0]
+    """
+    (a, b), (_, c) = matrix
+    angle = 0.5 * jnp.arctan2(2 * b, a - c)
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    vectors = jnp.stack([jnp.stack([cos, -sin]), jnp.stack([sin, cos])])
+    middle, half = (a + c) / 2, jnp.hypot((a - c) / 2, b)
+    return jnp.stack([middle + half, middle - half]), vectors
+
+
 def equal_nodes(low: float, high: float, num_nodes: int) -> np.ndarray:
     """Equally spaced quadrature nodes, `[num_nodes]`, as a host array.
 

@@ -98,6 +98,7 @@ def rank(
         ability[known],
         error[known],
         key=jax.random.key(seed),
+        shared=None if fit.ability_shared is None else fit.ability_shared[known],
         level=chosen,
         num_draws=num_draws,
     )
@@ -178,7 +179,10 @@ def compare(
         table = data if isinstance(data, ResponseTable) else read(data)
         responses = table.select(subjects=[first, second]).responses()
     chosen = fit.level if level is None else level
-    return ranking.compare(ability, error, 0, 1, level=chosen, data=responses)
+    shared = None if fit.ability_shared is None else fit.ability_shared[places]
+    return ranking.compare(
+        ability, error, 0, 1, shared=shared, level=chosen, data=responses
+    )
 
 
 def _find(names: list[str], name: str) -> int:

@@ -572,9 +572,9 @@ def test_demo_recovers_the_truth(tmp_path):
     content = strict(ok("demo", "--json", "--out", tmp_path / "demo").stdout)
     close = content["closeness"]
     # With 60 subjects and errors near 0.2 on abilities of spread 1, a rank
-    # correlation below 0.95 or more than a third of intervals missing is a fault.
+    # correlation below 0.95 or more than a sixth of intervals missing is a fault.
     assert close["ability_spearman"] > 0.95
-    assert close["ability_coverage"] > 0.66
+    assert close["difference_coverage"] > 0.83
     assert close["difficulty_coverage"] > 0.85
     assert len(close["caught"]) >= 4 and not set(close["missed"]) & set(close["caught"])
     assert content["num_subjects"] == 60 and len(close["benchmarks"]) == 3

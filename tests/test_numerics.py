@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from irtjax.numerics import (
+    after,
     block_size_for,
     equal_nodes,
+    inverse_cholesky,
     normal_log_weights,
     positive_definite_solve,
     put_block,
     scan_subject_blocks,
+    symmetric_eigen_2x2,
     take_block,
 )
 
@@ -120,3 +123,34 @@ def test_the_kernels_keep_single_precision():
         jnp.eye(2, dtype=jnp.float32)[None], jnp.ones((1, 2), jnp.float32)
     )
     assert weights.dtype == solution.dtype == jax.numpy.float32
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_small_inverse_factors_agree_with_lapack(size):
+    root = np.random.default_rng(size).normal(size=(4, size, size))
+    matrix = root @ root.transpose(0, 2, 1) + np.eye(size)
+    found = inverse_cholesky(jnp.asarray(matrix))
+    wanted = np.linalg.inv(np.linalg.cholesky(matrix))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14)
+
+
+def test_the_inverse_factor_of_an_indefinite_matrix_is_not_a_number():
+    matrix = jnp.array([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 0.0], [0.0, 2.0]]])
+    found = np.isfinite(inverse_cholesky(matrix)).all(axis=(1, 2))
+    assert found.tolist() == [False, True]
+
+
+@few
+@given(st.tuples(*(st.floats(-5, 5),) * 3))
+def test_two_by_two_eigenvectors_rebuild_the_matrix(entries):
+    a, b, c = entries
+    matrix = np.array([[a, b], [b, c]])
+    values, vectors = symmetric_eigen_2x2(jnp.asarray(matrix))
+    rebuilt = vectors @ jnp.diag(values) @ vectors.T
+    np.testing.assert_allclose(rebuilt, matrix, atol=1e-13 * 10)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(2), atol=1e-13)
+
+
+def test_a_value_after_another_is_unchanged():
+    value = jnp.arange(3.0)
+    np.testing.assert_array_equal(after(value, jnp.array([jnp.nan])), value)

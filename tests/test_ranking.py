@@ -190,6 +190,18 @@ def test_shared_error_cancels_in_differences():
     assert together.p_value < 0.01
     result = rank(theta, error, key=KEY, covariance=covariance)
     assert result.num_different == 3 and result.rank_upper.tolist() == [1, 2, 3]
+    # The same error as a factor.
+    loading = np.full((3, 1), shared)
+    factored = compare(theta, error, 0, 1, shared=loading)
+    assert factored.z == pytest.approx(together.z, rel=1e-6)
+    matrix, factor = (
+        rank(theta, error, key=KEY, **{name: value})
+        for name, value in {"covariance": covariance, "shared": loading}.items()
+    )
+    assert factor.rank_upper.tolist() == matrix.rank_upper.tolist()
+    assert factor.num_different == 3
+    tests = pairwise(theta, error, shared=loading)
+    np.testing.assert_allclose(tests.z[0, 1], together.z, rtol=1e-6)
     singular = np.full((3, 3), 1.0)
     certain = rank(theta, error, key=KEY, covariance=singular)
     np.testing.assert_allclose(certain.probability_best, [1, 0, 0], atol=1e-3)
@@ -252,6 +264,11 @@ def test_bad_settings_are_refused():
         rank(theta, error, key=KEY, level=95)
     with pytest.raises(ValueError, match="covariance"):
         rank(theta, error, key=KEY, covariance=np.eye(2))
+    for shared in (np.ones(2), np.ones((2, 1)), np.full((3, 1), np.nan)):
+        with pytest.raises(ValueError, match="shared loadings"):
+            rank(theta, error, key=KEY, shared=shared)
+    with pytest.raises(ValueError, match="either the covariance"):
+        compare(theta, error, 0, 1, covariance=np.eye(3), shared=np.ones((3, 1)))
     with pytest.raises(ValueError, match="itself"):
         compare(theta, error, 1, 1)
     with pytest.raises(ValueError, match="subject 3 is not one of 0 to 2"):

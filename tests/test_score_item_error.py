@@ -10,6 +10,7 @@ import pytest
 from irtjax.data.responses import Responses
 from irtjax.models.catalogue import one_parameter
 from irtjax.scoring import score, score_on_nodes
+from irtjax.uncertainty import Covariance
 from tests.scoring_cases import ALL, BOUNDS, NODES, UNIT, logistic_items, make_data
 
 
@@ -35,7 +36,14 @@ def test_item_uncertainty_follows_the_delta_method(name, method):
     covariance = jnp.asarray(root @ root.transpose(0, 2, 1))
     settings = {"method": method, "nodes": NODES}
     plain = score(model, items, UNIT, data, **settings)
-    got = score(model, items, UNIT, data, item_covariance=covariance, **settings)
+    got = score(
+        model,
+        items,
+        UNIT,
+        data,
+        item_covariance=Covariance.of_independent(covariance),
+        **settings,
+    )
     step = 1e-4
     slopes = np.zeros((6, 5, columns))
     for row, column in itertools.product(range(5), range(columns)):
@@ -69,7 +77,7 @@ def test_item_uncertainty_matches_redrawn_items():
     items = logistic_items(1.0, np.linspace(-1.5, 1.5, 8))
     data = Responses(jnp.array([[1, 1, 0, 1, 0, 1, 0, 0]], jnp.int8))
     sd = 0.3
-    covariance = jnp.full((8, 1, 1), sd**2)
+    covariance = Covariance.of_independent(jnp.full((8, 1, 1), sd**2))
     draws = 4000
     noise = sd * jax.random.normal(jax.random.key(0), (draws, 8))
 
@@ -87,3 +95,66 @@ def test_item_uncertainty_matches_redrawn_items():
     # 10 % for what the linear formula and the omitted term leave out.
     spread = float(jnp.var(jax.vmap(rescored)(noise).ability))
     assert added == pytest.approx(spread, rel=4 * np.sqrt(2 / draws) + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "rescaled"),
+    [
+        ("1pl", "eap", True),
+        ("1pl", "map", True),
+        ("1pl", "wle", True),
+        ("rasch", "eap", False),
+        ("2pl", "map", False),
+    ],
+)
+def test_errors_shared_by_all_subjects_follow_the_delta_method(name, method, rescaled):
+    # Item coordinates, and the population's mean and log sd, move together along a
+    # few directions. For a 1PL the log sd is reported as the common discrimination.
+    model = ALL[name]
+    items, data = make_data(model, "missing", num_subjects=6, num_items=5)
+    rng = np.random.default_rng(1)
+    columns = model.family.num_columns
+    shared = rng.normal(size=(3, 5, columns)) * 0.2
+    scale = rng.normal(size=(3, 2)) * 0.2
+    if rescaled:
+        scale[:, 0] = 0
+    covariance = Covariance.of_independent(
+        jnp.asarray(np.einsum("rja,rjb->jab", shared, shared))
+    )._replace(
+        shared=jnp.asarray(shared),
+        shared_scale=jnp.asarray(scale),
+        rescaled=jnp.asarray(rescaled),
+    )
+    settings = {"method": method, "nodes": NODES}
+    plain = score(model, items, UNIT, data, **settings)
+    got = score(model, items, UNIT, data, item_covariance=covariance, **settings)
+    step = 1e-4
+
+    def moved(direction, size):
+        new = model.constrain(model.unconstrain(items) + size * shared[direction])
+        mean, log_sd = size * scale[direction]
+        population = UNIT._replace(mean=jnp.asarray(mean), sd=jnp.exp(log_sd))
+        slope = items.discrimination
+        if rescaled:
+            slope, population = slope * jnp.exp(log_sd), UNIT
+        if rescaled or not model.family.has_slope:
+            new = new._replace(discrimination=slope)
+        # Wide enough for either population.
+        nodes = (NODES - population.mean) / population.sd
+        return score(model, new, population, data, method=method, nodes=nodes).ability
+
+    slopes = np.stack(
+        [(moved(r, step) - moved(r, -step)) / (2 * step) for r in range(3)], axis=1
+    )
+    inner = np.asarray(plain.flag) == 0
+    assert inner.sum() >= 3
+    # WLE leaves out the change of J / (2 I), a few percent with five items.
+    close = {"rtol": 0.1, "atol": 0.02} if method == "wle" else {"rtol": 1e-4}
+    np.testing.assert_allclose(
+        np.asarray(got.shared)[inner], slopes[inner], **{"atol": 1e-7} | close
+    )
+    np.testing.assert_allclose(
+        (got.standard_error**2 - plain.standard_error**2)[inner],
+        np.sum(np.asarray(got.shared) ** 2, axis=1)[inner],
+        rtol=1e-9,
+    )

@@ -21,6 +21,7 @@ from irtjax.models.catalogue import (
 )
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 from irtjax.scoring import METHODS, ScoreFlag, score, score_on_nodes
+from irtjax.uncertainty import Covariance
 from tests.scoring_cases import ALL, BOUNDS, NODES, UNIT, logistic_items, make_data
 
 
@@ -351,10 +352,16 @@ def test_bad_arguments_are_refused():
 def test_blocks_of_subjects_change_nothing(method, monkeypatch):
     model = two_parameter()
     items, data = make_data(model, "missing", num_subjects=600)
-    whole = score_on_nodes(model, items, UNIT, data, NODES, BOUNDS, method=method)
+    shared = jnp.asarray(np.random.default_rng(0).normal(size=(3, 9, 2)) * 0.1)
+    covariance = Covariance.of_independent(
+        jnp.einsum("rja,rjb->jab", shared, shared)
+    )._replace(shared=shared, shared_scale=jnp.zeros((3, 2)))
+    arguments = (model, items, UNIT, data, NODES, BOUNDS, covariance)
+    whole = score_on_nodes(*arguments, method=method)
     monkeypatch.setattr(numerics, "BLOCK_BYTES", 1)
     assert numerics.block_size_for(600, 9, 8) == 200
-    parts = score_on_nodes(model, items, UNIT, data, NODES, BOUNDS, method=method)
+    parts = score_on_nodes(*arguments, method=method)
+    assert whole.shared is not None and whole.shared.shape == (600, 3)
     for there, here in zip(whole, parts, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-9, atol=1e-9)
 
@@ -370,7 +377,9 @@ def test_pure_under_jit_and_vmap():
 
     together = jax.jit(jax.vmap(scored))(weights)
     for index in range(2):
-        for there, here in zip(scored(weights[index]), together, strict=True):
+        alone = scored(weights[index])
+        assert alone.shared is None and together.shared is None
+        for there, here in zip(alone[:4], together[:4], strict=True):
             np.testing.assert_allclose(here[index], there, rtol=1e-8, atol=1e-9)
 
 

@@ -24,7 +24,14 @@ def assert_equal(one: irtjax.Calibration, two: irtjax.Calibration) -> None:
         np.testing.assert_array_equal(a, b)
     assert one.item_table.equals(two.item_table)
     assert one.ability_table.equals(two.ability_table)
-    for name in ("subjects", "items", "benchmarks", "trace", "item_covariance"):
+    for name in (
+        "subjects",
+        "items",
+        "benchmarks",
+        "trace",
+        "item_covariance",
+        "ability_shared",
+    ):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
     for name in (
         *("status", "num_steps", "log_likelihood", "log_prior", "num_parameters"),

@@ -96,6 +96,18 @@ def _assert_blocks_agree(covariance, whole, columns, tolerance=AGREEMENT):
         np.testing.assert_allclose(cross, scaled[own, -2:], atol=tolerance)
     corner = np.asarray(covariance.scale) / np.outer(scale_unit, scale_unit)
     np.testing.assert_allclose(corner, scaled[-2:, -2:], atol=tolerance)
+    # So few parameters that the factor of what items share has full rank.
+    factor = np.concatenate(
+        [
+            np.asarray(covariance.shared).reshape(-1, len(whole) - 2),
+            np.asarray(covariance.shared_scale),
+        ],
+        axis=1,
+    )
+    between = factor.T @ factor / np.outer(unit, unit)
+    item_of = np.r_[np.repeat(np.arange(len(covariance.items)), columns), -1, -1]
+    other = (item_of[:, None] != item_of) | (item_of < 0)
+    np.testing.assert_allclose(between[other], scaled[other], atol=tolerance)
 
 
 def _weighted(data):

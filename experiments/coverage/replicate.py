@@ -20,8 +20,9 @@ from irtjax.information import difficulty
 from irtjax.models.base import Model, Population
 from irtjax.models.catalogue import MODELS
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
+from irtjax.numerics import after
 from irtjax.resampling import bootstrap, percentile_interval
-from irtjax.scoring import score_on_nodes
+from irtjax.scoring import Scores, score_on_nodes
 from irtjax.uncertainty import Covariance, item_covariance
 
 LEVEL = 0.95
@@ -66,6 +67,9 @@ class Replicate(NamedTuple):
         errors: By kind of standard error, by parameter, `[items]`; "sd" is that of
             the log standard deviation of ability.
         ability: By how it was scored, (score, standard error), `[subjects]`.
+        difference: Of each subject's ability and the next one's, (estimate, standard
+            error with the errors that both share, standard error as if they shared
+            none), `[subjects]`.
         status: Status code of the fit.
         num_steps: Its EM iterations.
         definite: Whether every information matrix was positive definite.
@@ -76,6 +80,7 @@ class Replicate(NamedTuple):
     sd: jax.Array
     errors: dict[str, dict[str, jax.Array]]
     ability: dict[str, tuple[jax.Array, jax.Array]]
+    difference: tuple[jax.Array, jax.Array, jax.Array]
     status: jax.Array
     num_steps: jax.Array
     definite: jax.Array
@@ -120,10 +125,13 @@ def replicate(case: Case, model: Model, nodes, key) -> Replicate:
     items, population = fit.parameters[:2]
     coordinates = model.unconstrain(items)
     scale = estimation_scale(problem, Start(items, None, population))
-    covariances = {
-        kind: item_covariance(problem, coordinates, scale, nodes, kind=kind)
-        for kind in case.kinds
-    }
+    covariances: dict[str, Covariance] = {}
+    for kind in case.kinds:
+        for done in covariances.values():
+            coordinates = after(coordinates, done.items)
+        covariances[kind] = item_covariance(
+            problem, coordinates, scale, nodes, kind=kind
+        )
     bounds = jnp.asarray([-6.0, 6.0])
     score = partial(score_on_nodes, model, data=data, nodes=nodes, bounds=bounds,
                     method="eap")  # fmt: skip
@@ -132,7 +140,7 @@ def replicate(case: Case, model: Model, nodes, key) -> Replicate:
         "true items": score(truth.items, unit),
         "items as known": score(items, population),
         "item uncertainty": score(
-            items, population, item_covariance=covariances["observed"].items
+            items, population, item_covariance=covariances["observed"]
         ),
     }
     return Replicate(
@@ -141,10 +149,27 @@ def replicate(case: Case, model: Model, nodes, key) -> Replicate:
         population.sd,
         {k: natural_errors(model, coordinates, c) for k, c in covariances.items()},
         {name: (s.ability, s.standard_error) for name, s in scores.items()},
+        differences(scores["item uncertainty"]),
         fit.status,
         fit.num_steps,
         jnp.all(jnp.stack([c.definite for c in covariances.values()])),
     )
+
+
+def next_one(values):
+    """The values of the next subject, the first one's for the last."""
+    return jnp.roll(values, -1, axis=0)
+
+
+def differences(scores: Scores):
+    """What `Replicate.difference` holds."""
+    shared = scores.shared
+    assert shared is not None
+    error = scores.standard_error
+    apart = error**2 + next_one(error) ** 2
+    together = apart - 2 * jnp.sum(shared * next_one(shared), axis=1)
+    gap = scores.ability - next_one(scores.ability)
+    return gap, jnp.sqrt(together), jnp.sqrt(apart)
 
 
 @eqx.filter_jit

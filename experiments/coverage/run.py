@@ -103,20 +103,6 @@ def coverage_row(case: Case, quantity: str, interval: str, truth, low, high, mid
     }
 
 
-def own_scale(theta: np.ndarray, ability: np.ndarray) -> np.ndarray:
-    """True abilities on the scale of the estimates, replication by replication.
-
-    Origin and unit of ability are those of a population, estimated from the subjects
-    at hand: an error that all of them share, and that comparisons between them do not
-    see. Here the truth is moved and stretched until its regression on the estimates,
-    which are posterior means, is the identity.
-    """
-    centred = theta - theta.mean(axis=1, keepdims=True)
-    spread = ability - ability.mean(axis=1, keepdims=True)
-    slope = np.sum(centred * spread, axis=1) / np.sum(spread**2, axis=1)
-    return centred / slope[:, None] + ability.mean(axis=1, keepdims=True)
-
-
 def natural_values(items) -> dict[str, np.ndarray]:
     values = {k: np.asarray(v) for k, v in items._asdict().items()}
     values["difficulty"] = np.asarray(difficulty(items))
@@ -132,10 +118,13 @@ def summarise(case: Case, found: Replicate, boots) -> tuple[list[dict], dict]:
         middle, half = np.asarray(ability), Z * np.asarray(error)
         row = partial(coverage_row, case, "ability", name, theta)
         rows.append(row(middle - half, middle + half, middle))
-        if name == "item uncertainty":
-            standard = own_scale(theta, middle)
-            row = partial(coverage_row, case, "ability", f"{name}, own scale", standard)
-            rows.append(row(middle - half, middle + half, middle))
+    gap, *errors = (np.asarray(part) for part in found.difference)
+    apart = theta - np.roll(theta, -1, axis=1)
+    for name, error in zip(
+        ("item uncertainty", "as if independent"), errors, strict=True
+    ):
+        row = partial(coverage_row, case, "difference of two abilities", name, apart)
+        rows.append(row(gap - Z * error, gap + Z * error, gap))
     varying = [
         p for p in PARAMETERS
         if np.any(np.asarray(found.errors["observed"][p]) > 0)

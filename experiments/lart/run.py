@@ -43,9 +43,9 @@ from irtjax.models.simulate import (
     simulate_items,
     simulate_log_lengths,
 )
-from irtjax.numerics import equal_nodes
+from irtjax.numerics import after, equal_nodes
 from irtjax.scoring import score_on_nodes
-from irtjax.uncertainty import item_covariance, length_covariance
+from irtjax.uncertainty import evidence_moves, item_covariance, length_covariance
 
 RHO = -0.8
 Z = 1.959963984540054
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         converged: Whether the fit did.
-        theta: Mean squared error of ability, on the scale of the subjects drawn.
+        theta: Mean squared error of ability, on the scale of the population.
         discrimination: Mean squared error.
         intercept: Mean squared error.
         covered: Share of ability intervals that hold the truth.
@@ -93,9 +93,7 @@ def draw(case: Case, key):
     """Data of one replication with its truth."""
     keys = jax.random.split(key, 7)
     items = simulate_items(latency_response(), case.items, keys[0])
-    # The subjects themselves set the scale, so they are standardised.
     theta = simulate_abilities(case.subjects, keys[1])
-    theta = (theta - theta.mean()) / theta.std()
     lengths = LengthItems(
         jax.random.normal(keys[2], (case.items,)),
         jax.random.uniform(keys[3], (case.items,), minval=0.5, maxval=1.5),
@@ -107,21 +105,24 @@ def draw(case: Case, key):
     return dataclasses.replace(data, log_length=log_length), items, theta
 
 
-def outcome(model, data, items, theta, nodes) -> Outcome:
-    """Fits one model and compares it with the truth."""
+def outcome(model, data, items, theta, nodes, previous: Outcome | None) -> Outcome:
+    """Fits one model and compares it with the truth, after the previous one."""
     problem = Problem.create(model, data)
     fit = run(problem, EM(nodes), start_values(model, data), max_steps=200)
     found, population, _, lengths = fit.parameters
     coordinates = model.unconstrain(found)
     with_evidence, _ = with_lengths(problem, lengths)
+    if previous is not None:
+        coordinates = after(coordinates, previous.covered)
     nan = jnp.full((), jnp.nan)
-    rho, rho_error = nan, nan
+    rho, rho_error, moves = nan, nan, None
     if lengths is None:
-        covariance = item_covariance(problem, coordinates, population, nodes).items
+        covariance = item_covariance(problem, coordinates, population, nodes)
     else:
         every = length_covariance(problem, coordinates, lengths, nodes)
-        covariance, rho = every.items, lengths.correlation
+        covariance, rho = every.of_items(), lengths.correlation
         rho_error = jnp.sqrt(every.atanh_correlation) * (1 - rho**2)
+        moves = evidence_moves(problem, lengths, every.shared_lengths)
     bounds = jnp.asarray([-6.0, 6.0])
     scores = score_on_nodes(
         model,
@@ -131,6 +132,7 @@ def outcome(model, data, items, theta, nodes) -> Outcome:
         nodes,
         bounds,
         covariance,
+        moves,
         method="eap",
     )
     gap = scores.ability - theta
@@ -159,7 +161,11 @@ def replicate_all(case: Case, key) -> dict[str, Outcome]:
     def one(replication_key):
         data, items, theta = draw(case, replication_key)
         fit = partial(outcome, data=data, items=items, theta=theta, nodes=nodes)
-        return {name: fit(model) for name, model in models.items()}
+        found: dict[str, Outcome] = {}
+        for name, model in models.items():
+            previous = next(reversed(found.values()), None)
+            found[name] = fit(model, previous=previous)
+        return found
 
     keys = jax.random.split(key, case.replications)
     return lax.map(one, keys, batch_size=min(BATCH, case.replications))

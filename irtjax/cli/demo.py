@@ -88,8 +88,9 @@ def _show(found: Closeness) -> None:
         f"Abilities: Spearman correlation with the truth"
         f" {number(found.ability_spearman, 3)} (plain accuracy:"
         f" {number(found.accuracy_spearman, 3)}), RMSE {number(found.ability_rmse)};"
-        f" {percent(round(found.ability_coverage, 3))} of the"
-        f" {percent(found.level)} intervals hold the true ability.",
+        f" {percent(round(found.difference_coverage, 3))} of the"
+        f" {percent(found.level)} intervals of differences between two abilities hold"
+        " the true one.",
         f"Items: difficulty RMSE {number(found.difficulty_rmse)} over"
         f" {found.num_located:,} sound items whose standard error of difficulty is"
         f" below 1; {percent(round(found.difficulty_coverage, 3))} of the"

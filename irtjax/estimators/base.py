@@ -290,6 +290,16 @@ def with_lengths(
     return problem, LengthPart(model, lengths, summary, constant)
 
 
+def is_rescaled(problem: Problem) -> bool:
+    """Whether the standard deviation of ability is reported as a common slope."""
+    model = problem.model
+    return (
+        not model.family.has_slope
+        and model.scale == "standard"
+        and not problem.anchored
+    )
+
+
 def report_scale(problem: Problem, parameters: Parameters) -> Parameters:
     """Estimates on the scale a model reports: 1PL carries its scale in the slope.
 
@@ -297,8 +307,7 @@ def report_scale(problem: Problem, parameters: Parameters) -> Parameters:
     deviation of ability free. A model on the "standard" scale (1PL) reports that
     standard deviation as the common discrimination of abilities with unit variance.
     """
-    model = problem.model
-    if model.family.has_slope or model.scale != "standard" or problem.anchored:
+    if not is_rescaled(problem):
         return parameters
     items, population, theta, lengths = parameters
     sd = population.sd
@@ -317,8 +326,7 @@ def estimation_scale(problem: Problem, start: Start) -> Population:
     dtype = jnp.asarray(items[0]).dtype
     if population is None:
         population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
-    model = problem.model
-    if model.family.has_slope or model.scale != "standard" or problem.anchored:
+    if not is_rescaled(problem):
         return population
     slope = items.discrimination[0]
     return population._replace(mean=population.mean * slope, sd=population.sd * slope)

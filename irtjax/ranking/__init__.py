@@ -6,7 +6,7 @@ rows. Everything runs on the host in double precision; draws are seeded by a JAX
 """
 
 from irtjax.ranking.comparison import Comparison, compare
-from irtjax.ranking.pairs import Pairs, pairwise
+from irtjax.ranking.pairs import Pairs, leading_loadings, pairwise
 from irtjax.ranking.ranks import Ranking, RankIntervals, rank, rank_intervals
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "RankIntervals",
     "Ranking",
     "compare",
+    "leading_loadings",
     "pairwise",
     "rank",
     "rank_intervals",

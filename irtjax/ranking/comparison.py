@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.ranking.pairs import checked, spread_rows, z_rows
+from irtjax.ranking.pairs import checked, z_rows
 
 
 class Comparison(NamedTuple):
@@ -53,6 +53,7 @@ def compare(
     second: int,
     *,
     covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
+    shared: Float[Array, "subjects rank"] | np.ndarray | None = None,
     level: float = 0.95,
     data: Responses | None = None,
 ) -> Comparison:
@@ -63,7 +64,10 @@ def compare(
         standard_error: Their standard errors.
         first: Index of one subject.
         second: Index of the other.
-        covariance: Covariance of the scores, when they share error.
+        covariance: Covariance of the scores, when they share error; its diagonal
+            then stands for the standard errors.
+        shared: The same as a factor: loadings u of what errors share, part of the
+            standard errors, with covariance u_i'u_k (`Scores.shared`).
         level: Level of the interval.
         data: Adds the numbers right on the items that both answered, and an exact
             sign test of them.
@@ -80,7 +84,7 @@ def compare(
     """
     from scipy.special import ndtr, ndtri
 
-    theta, error, cov = checked(ability, standard_error, covariance, level)
+    theta, errors = checked(ability, standard_error, covariance, shared, level)
     for index in (first, second):
         if not 0 <= index < theta.size:
             raise ValueError(f"subject {index} is not one of 0 to {theta.size - 1}")
@@ -88,8 +92,8 @@ def compare(
         raise ValueError(f"subject {first} cannot be compared with itself")
     difference = float(theta[first] - theta[second])
     rows = np.array([first]), np.array([second])
-    spread = float(spread_rows(error, cov, *rows)[0, 0])
-    z = float(z_rows(theta, error, cov, *rows)[0, 0])
+    spread = float(errors.spread(*rows)[0, 0])
+    z = float(z_rows(theta, errors, *rows)[0, 0])
     half = float(ndtri(0.5 + level / 2)) * spread
     result = Comparison(
         difference,

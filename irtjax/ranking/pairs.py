@@ -30,11 +30,55 @@ class Pairs(NamedTuple):
     different: Bool[np.ndarray, "subjects subjects"]
 
 
+class Errors(NamedTuple):
+    """Standard errors of scores, and what they share.
+
+    Attributes:
+        error: `[subjects]` standard errors.
+        covariance: `[subjects, subjects]`, or None.
+        shared: `[subjects, rank]` loadings u: the covariance of two scores is
+            u_i'u_k, part of both squared errors. Or None.
+    """
+
+    error: np.ndarray
+    covariance: np.ndarray | None
+    shared: np.ndarray | None
+
+    def spread(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Standard errors of differences, `[rows, columns]`."""
+        error = self.error
+        variance = error[rows, None] ** 2 + error[None, columns] ** 2
+        if self.covariance is not None:
+            variance = variance - 2 * self.covariance[np.ix_(rows, columns)]
+        if self.shared is not None:
+            variance = variance - 2 * self.shared[rows] @ self.shared[columns].T
+        return np.sqrt(np.maximum(variance, 0))
+
+    def own(self) -> np.ndarray:
+        """The part of each error that no other score shares, `[subjects]`."""
+        if self.shared is None:
+            return self.error
+        rest = self.error**2 - np.sum(self.shared**2, axis=1)
+        return np.sqrt(np.maximum(rest, 0))
+
+
+def leading_loadings(shared: np.ndarray, rank: int) -> np.ndarray:
+    """The `rank` leading directions of loadings `[subjects, any]`, rotated.
+
+    What is dropped counts as each subject's own error, which is cautious.
+    """
+    if shared.shape[1] <= rank:
+        return shared
+    _, vectors = np.linalg.eigh(shared.T @ shared)
+    return shared @ vectors[:, ::-1][:, :rank]
+
+
 def pairwise(
     ability: Float[Array, " subjects"] | np.ndarray,
     standard_error: Float[Array, " subjects"] | np.ndarray,
     *,
     covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
+    shared: Float[Array, "subjects rank"] | np.ndarray | None = None,
     level: float = 0.95,
 ) -> Pairs:
     """All pairwise z-tests as matrices, for a few thousand subjects at most.
@@ -42,7 +86,10 @@ def pairwise(
     Args:
         ability: Scores.
         standard_error: Their standard errors.
-        covariance: Covariance of the scores, when they share error.
+        covariance: Covariance of the scores, when they share error; its diagonal
+            then stands for the standard errors.
+        shared: The same as a factor: loadings u of what errors share, part of the
+            standard errors, with covariance u_i'u_k (`Scores.shared`).
         level: 1 - the false discovery rate.
 
     Returns:
@@ -56,9 +103,9 @@ def pairwise(
     """
     from scipy.special import ndtr
 
-    theta, error, cov = checked(ability, standard_error, covariance, level)
+    theta, errors = checked(ability, standard_error, covariance, shared, level)
     rows = np.arange(theta.size)
-    z = z_rows(theta, error, cov, rows, rows)
+    z = z_rows(theta, errors, rows, rows)
     p_value = 2 * ndtr(-np.abs(z))
     upper = np.triu_indices(theta.size, 1)
     flat = p_value[upper]
@@ -76,9 +123,9 @@ def pairwise(
 
 
 def checked(
-    ability, standard_error, covariance, level
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Abilities, standard errors and covariance as float64, or a ValueError."""
+    ability, standard_error, covariance, shared, level
+) -> tuple[np.ndarray, Errors]:
+    """Abilities and their errors as float64, or a ValueError."""
     theta = np.asarray(ability, np.float64)
     error = np.asarray(standard_error, np.float64)
     if theta.ndim != 1 or theta.size == 0:
@@ -97,29 +144,32 @@ def checked(
         )
     if not 0 < level < 1:
         raise ValueError(f"level {level} is not between 0 and 1")
+    if shared is not None:
+        if covariance is not None:
+            raise ValueError("give either the covariance of the scores or its factor")
+        factor = np.asarray(shared, np.float64)
+        if factor.ndim != 2 or factor.shape[0] != theta.size:
+            raise ValueError(
+                f"shared loadings have shape {factor.shape}, not [{theta.size}, rank]"
+            )
+        if not np.isfinite(factor).all():
+            raise ValueError("shared loadings are not all finite")
+        return theta, Errors(error, None, factor)
     if covariance is None:
-        return theta, error, None
+        return theta, Errors(error, None, None)
     cov = np.asarray(covariance, np.float64)
     if cov.shape != (theta.size, theta.size) or not np.isfinite(cov).all():
         raise ValueError(
             f"the covariance must be finite and [{theta.size}, {theta.size}]; its"
             f" shape is {cov.shape}"
         )
-    return theta, np.sqrt(np.maximum(np.diagonal(cov), 0)), cov
+    return theta, Errors(np.sqrt(np.maximum(np.diagonal(cov), 0)), cov, None)
 
 
-def spread_rows(error, cov, rows, columns) -> np.ndarray:
-    """Standard errors of differences, `[rows, columns]`."""
-    variance = error[rows, None] ** 2 + error[None, columns] ** 2
-    if cov is not None:
-        variance = variance - 2 * cov[np.ix_(rows, columns)]
-    return np.sqrt(np.maximum(variance, 0))
-
-
-def z_rows(theta, error, cov, rows, columns) -> np.ndarray:
+def z_rows(theta, errors: Errors, rows, columns) -> np.ndarray:
     """Each z; without any error, 0 for ties and a large number otherwise."""
     difference = theta[rows, None] - theta[None, columns]
-    spread = spread_rows(error, cov, rows, columns)
+    spread = errors.spread(rows, columns)
     # 1e-300 keeps the quotient of representable numbers finite after the clip.
     with np.errstate(over="ignore"):
         z = difference / np.maximum(spread, 1e-300)
@@ -135,7 +185,7 @@ def _upper_blocks(size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         start = stop
 
 
-def benjamini_hochberg(theta, error, cov, rate) -> tuple[float, int]:
+def benjamini_hochberg(theta, errors: Errors, rate) -> tuple[float, int]:
     """Smallest significant |z| over all pairs, and how many pairs reach it.
 
     The step-up rule's threshold is the largest t with t = rate k(t) / pairs, k(t) the
@@ -153,7 +203,7 @@ def benjamini_hochberg(theta, error, cov, rate) -> tuple[float, int]:
         critical = -float(ndtri(rate * count / pairs / 2))
         new = 0
         for rows, columns in _upper_blocks(size):
-            z = np.abs(z_rows(theta, error, cov, rows, columns))
+            z = np.abs(z_rows(theta, errors, rows, columns))
             new += int(np.sum((z >= critical) & (columns[None, :] > rows[:, None])))
         if new == count:
             return critical, count
@@ -161,13 +211,13 @@ def benjamini_hochberg(theta, error, cov, rate) -> tuple[float, int]:
     return float("nan"), 0
 
 
-def groups_of(theta, error, cov, order, critical):
+def groups_of(theta, errors: Errors, order, critical):
     """Longest runs in order of ability without a significant pair."""
     size = theta.size
     reach = np.full(size, size - 1)
     if not np.isnan(critical):
         for rows, columns in _upper_blocks(size):
-            z = np.abs(z_rows(theta, error, cov, order[rows], order[columns]))
+            z = np.abs(z_rows(theta, errors, order[rows], order[columns]))
             hit = (z >= critical) & (columns[None, :] > rows[:, None])
             found = hit.any(axis=1)
             reach[rows[found]] = columns[hit.argmax(axis=1)[found]] - 1

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray
-from irtjax.ranking.pairs import benjamini_hochberg, checked, groups_of
+from irtjax.ranking.pairs import Errors, benjamini_hochberg, checked, groups_of
 
 #: Draws behind the intervals, and the most ranks drawn in all where that is fewer.
 MOST_DRAWS = 4000
@@ -62,14 +62,16 @@ def rank(
     *,
     key: KeyArray,
     covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
+    shared: Float[Array, "subjects rank"] | np.ndarray | None = None,
     level: float = 0.95,
     num_draws: int | None = None,
 ) -> Ranking:
     """Ranks subjects, with rank intervals, the chance of being best, and groups.
 
-    Abilities are drawn from N(ability, standard_error^2) (or the covariance). The rank
-    interval holds the central `level` of each subject's ranks over the draws, and is
-    widened to its own rank where that lies outside. Pairs are tested by
+    Abilities are drawn from N(ability, standard_error^2), with the covariance or the
+    shared part of their errors where one is given. The rank interval holds the central
+    `level` of each subject's ranks over the draws, and is widened to its own rank where
+    that lies outside. Pairs are tested by
     z = difference / standard error, two-sided, with Benjamini and Hochberg's (1995)
     control of the false discovery rate at 1 - level over all pairs. A group is a
     longest run of subjects, in order of ability, among whom no two differ; groups may
@@ -79,7 +81,10 @@ def rank(
         ability: Scores.
         standard_error: Their standard errors; 0 is allowed.
         key: Random key of the draws.
-        covariance: Covariance of the scores, when they share error.
+        covariance: Covariance of the scores, when they share error; its diagonal
+            then stands for the standard errors.
+        shared: The same as a factor: loadings u of what errors share, part of the
+            standard errors, with covariance u_i'u_k (`Scores.shared`).
         level: Level of the intervals and 1 - the false discovery rate.
         num_draws: Number of draws; P(best) has standard error below
             0.5 / sqrt(num_draws). None: 4,000, and fewer, but at least 1,000, where
@@ -96,13 +101,11 @@ def rank(
     >>> r.rank.tolist(), [g.tolist() for g in r.groups]
     ([3, 1, 2], [[1], [2, 0]])
     """
-    theta, error, cov = checked(ability, standard_error, covariance, level)
-    intervals = rank_intervals(
-        theta, error, key=key, covariance=cov, level=level, num_draws=num_draws
-    )
-    critical, num_different = benjamini_hochberg(theta, error, cov, 1 - level)
+    theta, errors = checked(ability, standard_error, covariance, shared, level)
+    intervals = _intervals(theta, errors, key, level, num_draws)
+    critical, num_different = benjamini_hochberg(theta, errors, 1 - level)
     order = np.argsort(-theta, kind="stable")
-    first, last, groups = groups_of(theta, error, cov, order, critical)
+    first, last, groups = groups_of(theta, errors, order, critical)
     return Ranking(
         *intervals,
         first,
@@ -125,6 +128,7 @@ def rank_intervals(
     *,
     key: KeyArray,
     covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
+    shared: Float[Array, "subjects rank"] | np.ndarray | None = None,
     level: float = 0.95,
     num_draws: int | None = None,
 ) -> RankIntervals:
@@ -136,20 +140,26 @@ def rank_intervals(
     >>> found.rank.tolist(), found.rank_upper.tolist()
     ([2, 1], [2, 1])
     """
-    theta, error, cov = checked(ability, standard_error, covariance, level)
+    theta, errors = checked(ability, standard_error, covariance, shared, level)
+    return _intervals(theta, errors, key, level, num_draws)
+
+
+def _intervals(theta, errors: Errors, key, level, num_draws) -> RankIntervals:
     if num_draws is None:
         num_draws = max(1000, min(MOST_DRAWS, RANKED_NUMBERS // theta.size))
     ranks = _competition_ranks(theta)
-    lower, upper, best = _draw_ranks(theta, error, cov, level, num_draws, key)
+    lower, upper, best = _draw_ranks(theta, errors, level, num_draws, key)
     return RankIntervals(
         ranks, np.minimum(lower, ranks), np.maximum(upper, ranks), best
     )
 
 
-def _draw_ranks(theta, error, cov, level, num_draws, key):
+def _draw_ranks(theta, errors, level, num_draws, key):
     """Rank intervals and P(best) from draws of all abilities at once."""
     size = theta.size
-    root = None if cov is None else _square_root(cov)
+    own, factor = errors.own(), errors.shared
+    if errors.covariance is not None:
+        own, factor = np.zeros(size), _square_root(errors.covariance)
     # Chunks that a processor's cache holds.
     chunk = max(1, min(num_draws, CHUNK // size))
     ranks = np.empty((num_draws, size), np.int32)
@@ -159,8 +169,10 @@ def _draw_ranks(theta, error, cov, level, num_draws, key):
 
     def draw(start: int, generator: np.random.Generator) -> np.ndarray:
         stop = min(start + chunk, num_draws)
-        noise = generator.standard_normal((stop - start, size))
-        draws = theta + (noise * error if root is None else noise @ root.T)
+        draws = theta + generator.standard_normal((stop - start, size)) * own
+        if factor is not None:
+            noise = generator.standard_normal((stop - start, factor.shape[1]))
+            draws += noise @ factor.T
         order = np.argsort(-draws, axis=1)
         np.put_along_axis(ranks[start:stop], order, places[None, :], axis=1)
         # Exact ties (standard errors of 0) share first place.

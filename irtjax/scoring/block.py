@@ -8,6 +8,38 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from irtjax.models.base import Items, Model
+from irtjax.uncertainty.covariance import Covariance
+
+
+class ItemError(NamedTuple):
+    """Errors of items and population, split for adding up over items.
+
+    Attributes:
+        items: `[items, columns, columns]`, what is each item's alone.
+        columns: For each column, `[items, rank]` what items share.
+        population: `[2, rank]`.
+        rescaled: Whether abilities are divided by the population's sd.
+        evidence: `[subjects, 2, rank]` what moves evidence along with it, or None.
+    """
+
+    items: Array
+    columns: tuple[Array, ...]
+    population: Array
+    rescaled: Array
+    evidence: Array | None
+
+    @classmethod
+    def of(cls, covariance: Covariance, evidence: Array | None, dtype) -> ItemError:
+        """Splits a covariance; `evidence` as `evidence_moves` of `score`."""
+        items, shared = covariance.items, covariance.shared
+        own = items - jnp.einsum("rja,rjb->jab", shared, shared)
+        return cls(
+            own.astype(dtype),
+            tuple(shared[..., c].T.astype(dtype) for c in range(items.shape[-1])),
+            covariance.shared_scale.T.astype(dtype),
+            covariance.rescaled,
+            None if evidence is None else evidence.astype(dtype),
+        )
 
 
 class Task(NamedTuple):
@@ -18,7 +50,16 @@ class Task(NamedTuple):
     method: str
     mean: Array
     sd: Array
-    item_covariance: Array | None
+    item_error: ItemError | None
+
+
+class Found(NamedTuple):
+    """Scores of a block: `[block]` each, `shared` `[block, rank]` or None."""
+
+    ability: Array
+    variance: Array
+    flag: Array
+    shared: Array | None
 
 
 class Block(NamedTuple):

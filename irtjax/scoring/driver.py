@@ -26,11 +26,12 @@ from irtjax.numerics import (
     scan_subject_blocks,
     take_block,
 )
-from irtjax.scoring.block import Block, Task, is_empty
+from irtjax.scoring.block import Block, ItemError, Task, is_empty
 from irtjax.scoring.modes import mode_scores
 from irtjax.scoring.posterior import posterior_scores
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
 from irtjax.scoring.warm import warm_on_grid, warm_table
+from irtjax.uncertainty.covariance import Covariance
 
 
 def score(
@@ -42,7 +43,8 @@ def score(
     method: str = "eap",
     nodes: Float[Array, " nodes"] | np.ndarray | None = None,
     bounds: tuple[float, float] = (-6.0, 6.0),
-    item_covariance: Float[Array, "items columns columns"] | None = None,
+    item_covariance: Covariance | None = None,
+    evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
 ) -> Scores:
     """Scores every subject, the items held fixed.
 
@@ -59,11 +61,12 @@ def score(
     most the distance between the bounds. A subject without responses gets the mean
     and standard deviation of the population, and a flag.
 
-    With `item_covariance`, the squared standard error grows by
-    sum_j g_j' C_j g_j, g_j = d score / d x_j in the item's unconstrained coordinates:
-    the posterior covariance of theta and d l / d x_j for EAP, d^2 l / (d theta d x_j)
-    divided by the information for modes (for WLE the change of J / (2 I), which is of
-    smaller order, is left out).
+    With `item_covariance` C, the squared standard error grows by g' C g with
+    g = d score / d x over all unconstrained item coordinates, and the population's mean
+    and log sd where these were estimated: the posterior covariance of theta and
+    d l / d x for EAP, d^2 l / (d theta d x) divided by the information for modes (for
+    WLE the change of J / (2 I), which is of smaller order, is left out). Part of that
+    error is the same for all subjects; see `Scores.shared`.
 
     Args:
         model: The model.
@@ -75,8 +78,10 @@ def score(
             A histogram population needs the nodes it was estimated on (by default
             equally spaced over +-6).
         bounds: Where ML and WLE look, in units of ability. (MAP looks among the nodes.)
-        item_covariance: Sampling covariance of each item's unconstrained coordinates;
-            adds the uncertainty of the items.
+        item_covariance: Sampling covariance of items and population; adds their
+            uncertainty.
+        evidence_moves: How `data.evidence` moves along each row of the covariance's
+            `shared`, where evidence has estimated parameters too.
 
     Returns:
         The scores. Works on the host; see `score_on_nodes` for the part to jit.
@@ -111,6 +116,7 @@ def score(
         jnp.asarray(nodes, dtype),
         jnp.asarray([low, high], dtype),
         item_covariance,
+        evidence_moves,
         method=method,
     )
 
@@ -122,7 +128,8 @@ def score_on_nodes(
     data: Responses,
     nodes: Float[Array, " nodes"],
     bounds: Float[Array, "2"],
-    item_covariance: Float[Array, "items columns columns"] | None = None,
+    item_covariance: Covariance | None = None,
+    evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
     *,
     method: str,
 ) -> Scores:
@@ -136,6 +143,7 @@ def score_on_nodes(
         nodes: Standardised nodes, in increasing order.
         bounds: Where ML and WLE look.
         item_covariance: See `score`.
+        evidence_moves: See `score`.
         method: "eap", "map", "ml" or "wle" (static under jit).
 
     Returns:
@@ -146,7 +154,11 @@ def score_on_nodes(
     log_weights = _log_weights(population, nodes, method)
     dtype = jnp.asarray(items[0]).dtype
     mean, sd = (jnp.asarray(p, dtype) for p in (population.mean, population.sd))
-    task = Task(model, items, method, mean, sd, item_covariance)
+    item_error, rank = None, 0
+    if item_covariance is not None:
+        item_error = ItemError.of(item_covariance, evidence_moves, dtype)
+        rank = item_covariance.shared.shape[0]
+    task = Task(model, items, method, mean, sd, item_error)
     theta = mean + sd * nodes
     tables = model.family.table(items, theta)
     score_block = _block_scorer(task, data, theta, bounds)
@@ -161,21 +173,27 @@ def score_on_nodes(
         log_marginal = jax.nn.logsumexp(joint, axis=1)
         evidence = take_block(data.evidence, start, size)
         block = Block(start, statistics, exposure, data.item_weight, evidence)
-        ability, variance, flag = score_block(block, joint, log_marginal)
+        found = score_block(block, joint, log_marginal)
         empty = is_empty(block)
-        flag = jnp.where(empty, int(ScoreFlag.NO_RESPONSES), flag)
+        flag = jnp.where(empty, int(ScoreFlag.NO_RESPONSES), found.flag)
+        shared = found.shared
         new = Scores(
-            jnp.where(empty, mean, ability),
-            jnp.where(empty, sd, jnp.sqrt(variance)),
+            jnp.where(empty, mean, found.ability),
+            jnp.where(empty, sd, jnp.sqrt(found.variance)),
             log_marginal,
             flag.astype(jnp.int32),
+            None if shared is None else jnp.where(empty[:, None], 0, shared),
         )
-        return Scores(
-            *(put_block(old, part, start) for old, part in zip(carry, new, strict=True))
-        )
+        return jax.tree.map(lambda old, part: put_block(old, part, start), carry, new)
 
     zeros = jnp.zeros(num_subjects, dtype)
-    init = Scores(zeros, zeros, zeros, jnp.zeros(num_subjects, jnp.int32))
+    init = Scores(
+        zeros,
+        zeros,
+        zeros,
+        jnp.zeros(num_subjects, jnp.int32),
+        None if item_error is None else jnp.zeros((num_subjects, rank), dtype),
+    )
     return scan_subject_blocks(body, init, num_subjects, size)
 
 

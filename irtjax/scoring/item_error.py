@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from irtjax.scoring.block import Task
+from irtjax.numerics import take_block
+from irtjax.scoring.block import Block, Task
 
 
 def coordinate_slopes(task: Task, theta: Array, direction: Array) -> tuple[Array, ...]:
@@ -42,25 +43,59 @@ def coordinate_slopes(task: Task, theta: Array, direction: Array) -> tuple[Array
     return jax.jvp(tables, (coordinates,), (move,))[1]
 
 
-def added_variance(task: Task, sensitivity: Callable[[Array], Array]) -> Array:
-    """The sum over items of g_j' C_j g_j, one coordinate column at a time.
+class Sensitivity(NamedTuple):
+    """How each score of a block moves with what was estimated.
+
+    Attributes:
+        items: For each coordinate column, d score / d coordinate, `[block, items]`.
+        population: d score / d (mean, log sd), `[block, 2]`.
+        evidence: d score / d evidence, `[block, 2]`.
+    """
+
+    items: tuple[Array, ...]
+    population: Array
+    evidence: Array
+
+
+def coordinate_directions(task: Task) -> Array:
+    """A unit direction for each column of coordinates, `[columns, columns]`."""
+    return jnp.eye(task.model.family.num_columns, dtype=task.mean.dtype)
+
+
+def added_variance(
+    task: Task, block: Block, ability: Array, moves: Sensitivity
+) -> tuple[Array, Array]:
+    """G' C g of each score, and the part of its error that it shares with others.
 
     Args:
-        task: Holds the covariance C_j of each item's coordinates.
-        sensitivity: Derivative of the score along a direction of each item's
-            coordinates, `[block, items]`.
+        task: Holds the errors of items and population.
+        block: The subjects.
+        ability: Their scores, `[block]`.
+        moves: Derivatives g of the scores.
 
     Returns:
-        `[block]` variances.
+        `[block]` variances, and `[block, rank]` loadings u with C = own + shared, so
+        that the variance is g' own g + u'u and two scores have covariance u_i'u_k.
     """
-    covariance = jnp.asarray(task.item_covariance).astype(task.mean.dtype)
-    columns = covariance.shape[-1]
-    unit = jnp.eye(columns, dtype=covariance.dtype)
-    slopes = [sensitivity(unit[column]) for column in range(columns)]
+    error = task.item_error
+    assert error is not None
+    population = moves.population
+    # An ability is reported in units of a standard deviation that was estimated.
+    unit = jnp.where(error.rescaled, ability - task.mean, 0)
+    population = population.at[:, 1].add(-unit)
+    shared = population @ error.population
+    for move, column in zip(moves.items, error.columns, strict=True):
+        shared = shared + move @ column
+    if error.evidence is not None:
+        size = ability.shape[0]
+        by_evidence = take_block(error.evidence, block.start, size)
+        assert by_evidence is not None
+        shared = shared + jnp.einsum("be,ber->br", moves.evidence, by_evidence)
     # Products with the covariances, not a sum over items of a fused expression: with
     # the persistent cache on, XLA's CPU compiler (JAX 0.10.2) got that sum wrong.
-    total = jnp.zeros(slopes[0].shape[0], covariance.dtype)
-    for i in range(columns):
-        for k in range(columns):
-            total = total + (slopes[i] * slopes[k]) @ covariance[:, i, k]
-    return total
+    total = jnp.zeros(ability.shape, shared.dtype)
+    columns = range(len(moves.items))
+    for i in columns:
+        for k in columns:
+            total = total + (moves.items[i] * moves.items[k]) @ error.items[:, i, k]
+    return jnp.maximum(total, 0) + jnp.sum(shared**2, axis=1), shared

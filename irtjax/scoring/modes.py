@@ -9,8 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.scoring.block import Block, Task
-from irtjax.scoring.item_error import added_variance, coordinate_slopes
+from irtjax.scoring.block import Block, Found, Task
+from irtjax.scoring.item_error import (
+    Sensitivity,
+    added_variance,
+    coordinate_directions,
+    coordinate_slopes,
+)
 from irtjax.scoring.result import ScoreFlag
 from irtjax.scoring.warm import warm_ratio, warm_table
 
@@ -54,9 +59,7 @@ class _Search(NamedTuple):
     num_steps: Array
 
 
-def mode_scores(
-    task: Task, block: Block, grid: Array, objective: Array
-) -> tuple[Array, Array, Array]:
+def mode_scores(task: Task, block: Block, grid: Array, objective: Array) -> Found:
     """Scores that maximise, and their variances, begun at the best grid point."""
     search = _newton(_estimating_function(task, block), grid, objective)
     theta = search.theta
@@ -72,17 +75,30 @@ def mode_scores(
     precision = jnp.where(usable, observed, expected)
     widest = (grid[-1] - grid[0]) ** 2
     variance = 1 / jnp.maximum(precision, 1 / widest)
-    if task.item_covariance is not None:
+    shared = None
+    if task.item_error is not None:
 
-        def sensitivity(direction):
+        def move(direction):
             slope = lambda t: coordinate_slopes(task, t, direction)  # noqa: E731
             mixed = jax.jvp(slope, (theta,), (jnp.ones_like(theta),))[1]
             return block.total(mixed) * variance[:, None]
 
-        added = jnp.where(search.pinned, 0, added_variance(task, sensitivity))
-        variance = jnp.minimum(variance + added, widest)
+        one = jnp.ones_like(theta)
+        population = jnp.stack([one, 2 * (theta - task.mean)], axis=1) / task.sd**2
+        moves = Sensitivity(
+            tuple(move(way) for way in coordinate_directions(task)),
+            population * variance[:, None] * (task.method == "map"),
+            jnp.stack([one, -theta], axis=1) * variance[:, None],
+        )
+        added, shared = added_variance(task, block, theta, moves)
+        widened = variance + added
+        # At a bound, or with hardly any information, an error is the bounds' distance.
+        usable = ~search.pinned & (widened <= widest)
+        shared = jnp.where(usable[:, None], shared, 0)
+        variance = jnp.where(search.pinned, variance, jnp.minimum(widened, widest))
     flag = jnp.where(search.pinned, int(ScoreFlag.AT_BOUND), 0)
-    return theta, variance, flag | jnp.where(search.done, 0, int(ScoreFlag.UNFINISHED))
+    flag = flag | jnp.where(search.done, 0, int(ScoreFlag.UNFINISHED))
+    return Found(theta, variance, flag, shared)
 
 
 def _newton(function, grid: Array, objective: Array) -> _Search:

@@ -42,9 +42,13 @@ class Scores(NamedTuple):
         log_marginal: Log marginal likelihood of the subject's responses over the
             population, whatever the method, up to the h(y) of the family.
         flag: `ScoreFlag` codes.
+        shared: `[subjects, rank]` loadings u of errors that subjects share, because
+            the items and the scale are the same for all: scores i and k have
+            covariance u_i'u_k, part of both squared errors. None, items as known.
     """
 
     ability: Float[Array, " subjects"]
     standard_error: Float[Array, " subjects"]
     log_marginal: Float[Array, " subjects"]
     flag: Int[Array, " subjects"]
+    shared: Float[Array, "subjects rank"] | None = None

@@ -181,6 +181,7 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
     arrays |= {"subject_names": fit.subjects, "item_names": fit.items}
     arrays |= {"benchmark_names": fit.benchmarks}
     arrays |= {"item_covariance": fit.item_covariance}
+    arrays |= {"ability_shared": fit.ability_shared}
     return {k: np.asarray(v) for k, v in arrays.items() if v is not None}
 
 
@@ -252,6 +253,7 @@ def from_parts(
         resolution=None if resolution is None else Resolution(**resolution),
         level=content["level"],
         item_covariance=arrays.get("item_covariance"),
+        ability_shared=arrays.get("ability_shared"),
         correlation_error=content.get("correlation_se"),
     )
 

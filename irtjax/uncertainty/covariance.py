@@ -15,10 +15,14 @@ C a matrix product over the nodes. With D = F F' and whitened rows C F'^-1 the i
 needs (1 - C'C)^-1: directly when there are few items, by the Woodbury identity when
 there are few subjects, and when there are many of both by the leading eigenvectors of
 C'C (randomised subspace iteration) with the remainder to first order, block by block.
+
+What is returned is each item's own block, and a factor of low rank of what ties items
+together: a change of the whole test's location or scale, above all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -27,9 +31,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from irtjax.estimators.base import Problem
+from irtjax.estimators.base import Problem, is_rescaled
 from irtjax.models.base import Population
-from irtjax.numerics import normal_log_weights
+from irtjax.numerics import (
+    inverse_cholesky,
+    normal_log_weights,
+    symmetric_eigen_2x2,
+)
 from irtjax.uncertainty.scores import (
     Setting,
     Whitening,
@@ -47,7 +55,10 @@ KINDS = ("observed", "cross_product", "sandwich")
 
 
 class Covariance(NamedTuple):
-    """Sampling covariance of item coordinates, item by item.
+    """Sampling covariance of item coordinates and of the population.
+
+    The covariance of two different items' coordinates is that of `shared`,
+    sum_r shared_rj shared_rk', and likewise with the population.
 
     Attributes:
         items: `[items, columns, columns]` covariance of each item's unconstrained
@@ -58,12 +69,60 @@ class Covariance(NamedTuple):
             sd).
         definite: Whether the information was positive definite: if not, the
             parameters are not identified at this point and errors are not usable.
+        shared: `[rank, items, columns]` factor of what items share: leading
+            eigenvectors, at most RANK + 2 of them.
+        shared_scale: `[rank, 2]` the same of the population's (mean, log sd).
+        rescaled: Whether that sd is reported as a common discrimination (1PL), so that
+            abilities are divided by it.
     """
 
     items: Float[Array, "items columns columns"]
     scale: Float[Array, "2 2"]
     items_scale: Float[Array, "items columns 2"]
     definite: Array
+    shared: Float[Array, "rank items columns"]
+    shared_scale: Float[Array, "rank 2"]
+    rescaled: Array
+
+    @classmethod
+    def of_independent(cls, items: Float[Array, "items columns columns"]) -> Covariance:
+        """Items whose errors are independent, the population as known."""
+        num_items, columns, _ = items.shape
+        none = jnp.zeros((num_items, columns, 2), items.dtype)
+        return cls(
+            items,
+            jnp.zeros((2, 2), items.dtype),
+            none,
+            jnp.ones((), bool),
+            jnp.zeros((0, num_items, columns), items.dtype),
+            jnp.zeros((0, 2), items.dtype),
+            jnp.zeros((), bool),
+        )
+
+
+def leading_rows(
+    product: Callable[[Array], Array], size: int, dtype, floor: float = 0.0
+) -> Array:
+    """Rows U of the leading eigenpairs of a matrix M >= floor: M - floor ~ U'U.
+
+    Args:
+        product: Applies M to `[size, vectors]`.
+        size: Order of M.
+        dtype: Of M.
+        floor: Subtracted from every eigenvalue.
+
+    Returns:
+        `[min(size, RANK), size]`.
+    """
+    rank = min(size, RANK)
+    vectors = jnp.eye(size, dtype=dtype)
+    if rank < size:
+        vectors = jax.random.normal(jax.random.key(0), (size, rank), dtype)
+        for _ in range(4):
+            vectors, _ = jnp.linalg.qr(product(vectors))
+    core = vectors.T @ product(vectors)
+    values, rotation = jnp.linalg.eigh((core + core.T) / 2)
+    return ((vectors @ rotation) * jnp.sqrt(jnp.maximum(values - floor, 0))).T
 
 
 def _diagonal_blocks(rows: Array, num_items: int, columns: int):
@@ -171,10 +230,7 @@ def _covariance(problem, coordinates, population, nodes, log_weights, kind, term
     setting = make_setting(problem, coordinates, population, nodes, log_weights)
     blocks, scale = complete_information(setting, problem, coordinates, population)
     num_items, columns = problem.free.shape
-    invert = lambda m: jax.scipy.linalg.solve_triangular(  # noqa: E731
-        jnp.linalg.cholesky(m), jnp.eye(m.shape[0], dtype=m.dtype), lower=True
-    )
-    whitening = Whitening(jax.vmap(invert)(blocks), invert(scale))
+    whitening = Whitening(inverse_cholesky(blocks), inverse_cholesky(scale))
     definite = jnp.all(jnp.isfinite(whitening.items))
     estimated = jnp.any(setting.scale_scores != 0, axis=1)
     frame_rows = frame_rows_of(setting, problem, coordinates, whitening)
@@ -187,28 +243,61 @@ def _covariance(problem, coordinates, population, nodes, log_weights, kind, term
         items = square[index, :, index, :]
         cross = inverse[:-2, -2:].reshape(num_items, columns, 2)
         parts = items, inverse[-2:, -2:], cross
+        # 1 is the part of the item alone. Other kinds have no such floor.
+        floor = 1.0 if kind == "observed" else 0.0
+        rows = leading_rows(
+            lambda v: inverse @ v, inverse.shape[0], inverse.dtype, floor
+        )
     else:
         exact = how == "woodbury"
         rows, remainder, ok = _low_rank(
             setting, whitening, terms, exact, jax.random.key(0), frame_rows
         )
         if kind == "sandwich":
-            parts = _sandwich_blocks(setting, whitening, rows, remainder)
+            *parts, rows = _sandwich_blocks(setting, whitening, rows, remainder)
         else:
             items, corner, cross = _diagonal_blocks(rows, num_items, columns)
             items = items + remainder + jnp.eye(columns, dtype=items.dtype)
             parts = items, corner + jnp.eye(2, dtype=items.dtype), cross
+            if rows.shape[0] > RANK:
+                factor = rows
+                rows = leading_rows(
+                    lambda v: factor.T @ (factor @ v), factor.shape[1], factor.dtype
+                )
     items, corner, cross = whitening.covariance(*parts)
+    rows = _complete_scale(rows, parts[1])
+    shared, shared_scale = whitening.unwhiten(rows)
     free = problem.free
     items = jnp.where(free[:, :, None] & free[:, None, :], items, 0)
     corner = jnp.where(estimated[:, None] & estimated[None, :], corner, 0)
     cross = jnp.where(free[:, :, None] & estimated, cross, 0)
-    return Covariance(items, corner, cross, definite & ok)
+    return Covariance(
+        items,
+        corner,
+        cross,
+        definite & ok,
+        jnp.where(free, shared, 0),
+        jnp.where(estimated, shared_scale, 0),
+        jnp.asarray(is_rescaled(problem)),
+    )
+
+
+def _complete_scale(rows: Array, corner: Array) -> Array:
+    """The rows, and two more for what they leave of the population's covariance."""
+    values, vectors = symmetric_eigen_2x2(corner - rows[:, -2:].T @ rows[:, -2:])
+    root = vectors * jnp.sqrt(jnp.maximum(values, 0))
+    zeros = jnp.zeros((2, rows.shape[1] - 2), rows.dtype)
+    return jnp.concatenate([rows, jnp.concatenate([zeros, root.T], axis=1)])
 
 
 def _sandwich_blocks(setting, whitening, rows, remainder):
-    """Blocks of A^-1 B A^-1 with A^-1 = 1 + U'U + R, folded over subjects."""
+    """Blocks and shared rows of M = A^-1 B A^-1 with A^-1 = 1 + U'U + R.
+
+    Folded over subjects. The rows are Nystrom's, M ~ M O (O' M O)^-1 O' M, with O the
+    span of the leading rows of U, where errors of location and scale lie.
+    """
     num_items, columns = setting.free.shape
+    sketch = jnp.linalg.qr(rows.T)[0][:, :RANK]
 
     def body(carry, scores, start):
         score = scores[0]
@@ -217,15 +306,21 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
         applied = score + (score @ rows.T) @ rows
         applied = applied.at[:, :-2].add(extra.reshape(score.shape[0], -1))
         blocks = _diagonal_blocks(applied, num_items, columns)
-        return jax.tree.map(jnp.add, carry, blocks)
+        parts = (*blocks, applied.T @ (applied @ sketch))
+        return jax.tree.map(jnp.add, carry, parts)
 
     dtype = setting.nodes.dtype
     init = (
         jnp.zeros((num_items, columns, columns), dtype),
         jnp.zeros((2, 2), dtype),
         jnp.zeros((num_items, columns, 2), dtype),
+        jnp.zeros(sketch.shape, dtype),
     )
-    return fold_blocks(setting, whitening, 0, body, init)
+    *blocks, image = fold_blocks(setting, whitening, 0, body, init)
+    values, vectors = jnp.linalg.eigh(sketch.T @ image)
+    usable = values > 1e3 * jnp.finfo(dtype).eps * jnp.max(values)
+    root = jnp.where(usable, jax.lax.rsqrt(jnp.where(usable, values, 1)), 0)
+    return *blocks, root[:, None] * (vectors.T @ image.T)
 
 
 def _prior_information(setting: Setting, coordinates, whitening, estimated, log_sd):

@@ -19,9 +19,14 @@ from jaxtyping import Array, Float
 from irtjax._types import Scalar
 from irtjax.estimators.base import LengthPart, Problem, with_lengths
 from irtjax.models.base import Population
-from irtjax.models.latency import LengthParameters
+from irtjax.models.latency import LengthCoordinates, LengthParameters
 from irtjax.numerics import normal_log_weights
-from irtjax.uncertainty.covariance import Covariance, check_kind, default_terms
+from irtjax.uncertainty.covariance import (
+    Covariance,
+    check_kind,
+    default_terms,
+    leading_rows,
+)
 from irtjax.uncertainty.scores import (
     Whitening,
     ability_block,
@@ -35,25 +40,57 @@ LENGTH_COLUMNS = 3
 
 
 class LengthCovariance(NamedTuple):
-    """Sampling covariance of coordinates, item by item, lengths included.
+    """Sampling covariance of coordinates, lengths included.
+
+    As in `Covariance`, what ties items together is a factor of low rank; its rows run
+    over the coordinates of accuracy, of lengths, and atanh(rho).
 
     Attributes:
         items: `[items, columns, columns]` of the accuracy coordinates.
         lengths: `[items, 3, 3]` of (omega, phi, log lambda).
         atanh_correlation: Variance of atanh(rho).
         definite: Whether the information was positive definite.
+        shared: `[rank, items, columns]`, the accuracy part of the factor.
+        shared_lengths: The part of the lengths, each leaf with `rank` rows.
     """
 
     items: Float[Array, "items columns columns"]
     lengths: Float[Array, "items 3 3"]
     atanh_correlation: Scalar
     definite: Array
+    shared: Float[Array, "rank items columns"]
+    shared_lengths: LengthCoordinates
 
     def of_items(self) -> Covariance:
         """The part of the accuracy, on a standardised scale of ability."""
-        num_items, columns, _ = self.items.shape
-        none = jnp.zeros((num_items, columns, 2), self.items.dtype)
-        return Covariance(self.items, none[0, :, :].T @ none[0], none, self.definite)
+        plain = Covariance.of_independent(self.items)
+        none = jnp.zeros((self.shared.shape[0], 2), self.items.dtype)
+        return plain._replace(
+            definite=self.definite, shared=self.shared, shared_scale=none
+        )
+
+
+@eqx.filter_jit
+def evidence_moves(
+    problem: Problem, lengths: LengthParameters, rows: LengthCoordinates
+) -> Float[Array, "subjects 2 rank"]:
+    """How the evidence of lengths moves along each row of length coordinates.
+
+    Args:
+        problem: The problem, without evidence of its lengths.
+        lengths: Parameters of the lengths.
+        rows: Directions, as `LengthCovariance.shared_lengths`.
+    """
+    model, data = problem.model.lengths, problem.data
+    assert model is not None
+
+    def evidence(coordinates: LengthCoordinates):
+        parameters = model.constrain(coordinates)
+        return model.evidence(parameters, model.summary(parameters, data))[0]
+
+    at = model.unconstrain(lengths)
+    along = lambda row: jax.jvp(evidence, (at,), (row,))[1]  # noqa: E731
+    return jnp.moveaxis(jax.lax.map(along, rows), 0, -1)
 
 
 def length_covariance(
@@ -129,11 +166,20 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     free = problem.free
     items = _take_blocks(inverse, index, 0, columns)
     items = jnp.where(free[:, :, None] & free[:, None, :], items, 0)
+    # Of the scaled matrix, in which unlike parameters weigh alike.
+    scaled = inverse * spread[:, None] * spread
+    rows = leading_rows(lambda v: scaled @ v, scaled.shape[0], dtype) / spread
+    shared = rows[:, :start].reshape(-1, num_items, columns)
+    by_length = rows[:, start:-1].reshape(-1, num_items, LENGTH_COLUMNS)
     return LengthCovariance(
         items,
         _take_blocks(inverse, index, start, LENGTH_COLUMNS),
         inverse[-1, -1],
         jnp.all(jnp.isfinite(factor)),
+        jnp.where(free, shared, 0),
+        LengthCoordinates(
+            by_length[..., 0], by_length[..., 1], by_length[..., 2], rows[:, -1]
+        ),
     )
 
 

@@ -16,7 +16,12 @@ from irtjax.estimators.marginal import (
     expected_derivatives,
 )
 from irtjax.models.base import Model, Population
-from irtjax.numerics import BLOCK_BYTES, scan_subject_blocks, take_block
+from irtjax.numerics import (
+    BLOCK_BYTES,
+    scan_subject_blocks,
+    symmetric_eigen_2x2,
+    take_block,
+)
 
 
 class Setting(NamedTuple):
@@ -179,6 +184,12 @@ class Whitening(NamedTuple):
         both = jnp.einsum("jba,jbc,cd->jad", self.items, cross, self.scale)
         return items, self.scale.T @ scale @ self.scale, both
 
+    def unwhiten(self, rows: Array):
+        """Rows U as U F^-1: `[rank, items, columns]`, and those of the population."""
+        num_items, columns, _ = self.items.shape
+        items = rows[:, :-2].reshape(-1, num_items, columns)
+        return jnp.einsum("rjb,jba->rja", items, self.items), rows[:, -2:] @ self.scale
+
 
 def complete_information(setting: Setting, problem, coordinates, population):
     """D: blocks `[items, columns, columns]` and `[2, 2]` of the population."""
@@ -227,7 +238,7 @@ def frame_rows_of(setting: Setting, problem, coordinates, whitening):
     own = jnp.sum(own, axis=0) * movable * movable[:, None] + jnp.diag(1 - movable)
     rows = jnp.moveaxis(cross, 1, 0).reshape(2, -1)
     # Priors on some parameters only leave a direction of the frame flat: no row.
-    values, vectors = jnp.linalg.eigh(own)
+    values, vectors = symmetric_eigen_2x2(own)
     steep = values > 1e4 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
     root = jnp.sqrt(jnp.where(steep, values, 1))
     rows = jnp.where(steep, 1 / root, 0)[:, None] * (vectors.T @ rows)

@@ -3,16 +3,19 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import irtjax
 from experiments.coverage import replicate
 from experiments.coverage import run as coverage
+from experiments.coverage.replicate import differences
 from experiments.lart import run as lart
 from experiments.scaling import measure, peers
 from experiments.scaling import run as scaling
 from irtjax.estimators.em import EM
+from irtjax.scoring import Scores
 
 
 def value_of(result, quantity, unit=None):
@@ -98,19 +101,19 @@ def test_coverage_errors_are_those_of_a_fit():
         )
 
 
-def test_coverage_on_its_own_scale():
-    """A shift and a stretch shared by all subjects are taken out, and nothing else."""
-    rng = np.random.default_rng(0)
-    theta = rng.normal(size=(3, 400))
-    # Posterior means of abilities measured with variance 1: half the observed value.
-    ability = (theta + rng.normal(size=theta.shape)) / 2
-    moved = coverage.own_scale(theta, 0.3 + 1.2 * ability)
-    np.testing.assert_allclose(
-        moved, 0.3 + 1.2 * coverage.own_scale(theta, ability), atol=1e-12
+def test_coverage_of_differences_leaves_out_what_is_shared():
+    # An error that all share (the first loading) is in no difference; the second is
+    # of opposite signs, and counts twice.
+    scores = Scores(
+        jnp.array([1.0, 0.0]),
+        jnp.sqrt(jnp.array([0.25 + 4.0 + 1.0, 0.25 + 4.0 + 1.0])),
+        *(jnp.zeros(2),) * 2,
+        jnp.array([[2.0, 1.0], [2.0, -1.0]]),
     )
-    for truth, estimate in zip(moved, 0.3 + 1.2 * ability, strict=True):
-        line = np.polyfit(estimate, truth, 1)
-        np.testing.assert_allclose(line, [1, 0], atol=1e-12)
+    gap, together, apart = differences(scores)
+    np.testing.assert_allclose(gap, [1.0, -1.0])
+    np.testing.assert_allclose(together**2, [0.5 + 4.0] * 2)
+    np.testing.assert_allclose(apart**2, [10.5] * 2)
 
 
 def test_coverage_counts():
