@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from irtjax.estimators.gradient import Gradient as Gradient
     from irtjax.estimators.mm import MM as MM
     from irtjax.estimators.multistart import multistart as multistart
+    from irtjax.estimators.saem import SAEM as SAEM
     from irtjax.estimators.start import start_values as start_values
     from irtjax.fitting import fit as fit
     from irtjax.information import item_information as item_information
@@ -57,6 +58,7 @@ _HOMES = {
     "Fit": "irtjax.estimators.base",
     "Gradient": "irtjax.estimators.gradient",
     "MM": "irtjax.estimators.mm",
+    "SAEM": "irtjax.estimators.saem",
     "MODELS": "irtjax.models.catalogue",
     "Model": "irtjax.models.base",
     "Parameters": "irtjax.estimators.base",

@@ -24,7 +24,6 @@ from irtjax.estimators.base import (
     is_rescaled,
     with_lengths,
 )
-from irtjax.estimators.em import EM
 from irtjax.estimators.joint import diverging
 from irtjax.estimators.nodes import Resolution, choose_nodes
 from irtjax.information import difficulty
@@ -154,7 +153,7 @@ def build(
     population = estimation_scale(
         problem, Start(estimates.items, None, estimates.population)
     )
-    if isinstance(estimator, EM):
+    if estimator.marginal:
         nodes = result.state.nodes
         population = population._replace(log_weights=result.state.log_weights)
     else:
@@ -312,7 +311,7 @@ def build(
 
 def _edge_warnings(result: Fit, estimator: AbstractMethod) -> list[str]:
     """Says so when posteriors sit at the first or last quadrature node."""
-    if not isinstance(estimator, EM):
+    if not estimator.marginal:
         return []
     centre, last = np.asarray(result.state.centre), result.state.nodes.shape[0] - 1
     count = int(np.sum((centre == 0) | (centre == last)))

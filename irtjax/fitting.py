@@ -36,6 +36,7 @@ from irtjax.estimators.nodes import (
     lattice_near,
     resolution,
 )
+from irtjax.estimators.saem import SAEM
 from irtjax.estimators.start import start_values
 from irtjax.models.base import Model
 from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS, Priors
@@ -49,8 +50,8 @@ from irtjax.uncertainty import KINDS, check_kind
 LARGE = 2_000_000
 #: Nodes each subject may take of a lattice before common nodes are cheaper.
 LATTICE_NODES = 20
-METHODS = ("em", "mm", "gradient")
-MAX_STEPS = {"em": 1000, "mm": 5000, "gradient": 2000}
+METHODS = ("em", "saem", "mm", "gradient")
+MAX_STEPS = {"em": 1000, "saem": 200, "mm": 5000, "gradient": 2000}
 
 _begin_jit = eqx.filter_jit(begin)
 _run_jit = eqx.filter_jit(run)
@@ -83,14 +84,15 @@ def fit(
         model: A model, or the name of one: "rasch", "1pl", "2pl", "3pl", "4pl",
             "probit1pl", "probit2pl", "graded", "partial_credit", "lart" (with answer
             lengths: `irtjax.read(..., length=...)`).
-        method: "em" (marginal maximum likelihood, or MAP with priors), "mm" or
-            "gradient" (joint), or a method object with its own settings.
+        method: "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
+            by random draws), "mm" or "gradient" (joint), or a method object with its
+            own settings.
         priors: For a model given by name: "weak", None for plain maximum likelihood,
             or a mapping of parameter names to priors.
         positive: For a model given by name: keep every discrimination above 0.
         anchor: Items with fixed parameters; the ability distribution is then
             estimated on their scale. See `anchors.read_anchor`.
-        start: "proportions", "spectral", or start values.
+        start: "proportions", "spectral", "low_rank", or start values.
         population: For EM: "normal", or "histogram" to estimate its form.
         standard_errors: "observed", "cross_product", "sandwich" or "none".
         item_uncertainty: Whether ability errors include the items' uncertainty; when
@@ -98,8 +100,8 @@ def fit(
         length_offset: For "lart": the logarithm of offset + length is modelled, so
             that lengths of 0 have one.
         level: Level of the intervals.
-        key: Random key: for mini-batches, and for rank intervals (a fixed key is used
-            for the latter when None, so results repeat).
+        key: Random key: for mini-batches, draws, and rank intervals (a fixed key is
+            used for the latter two when None, so results repeat).
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
         max_steps: Step limit.
         progress: Called a few times a second while the fit runs.
@@ -123,11 +125,14 @@ def fit(
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
     chosen = make_model(model, table, priors, positive=positive)
-    estimator = make_method(method, population, penalised=bool(chosen.priors))
+    estimator = make_method(
+        method, population, penalised=bool(chosen.priors), max_steps=max_steps
+    )
     check_data(table, chosen, level)
-    if chosen.lengths is not None and not isinstance(estimator, EM):
+    if chosen.lengths is not None and not estimator.marginal:
         raise ValueError(
-            f"a {chosen.name} model is estimated by method='em', not {method!r}"
+            f"a {chosen.name} model is estimated by method='em' or 'saem', not"
+            f" {method!r}"
         )
     if standard_errors not in (*KINDS, "none"):
         raise ValueError(
@@ -151,9 +156,12 @@ def fit(
         if standard_errors != "none":
             check_kind(problem, standard_errors)
     steps = max_steps or MAX_STEPS.get(str(method), 1000)
+    if isinstance(estimator, SAEM):
+        steps = estimator.num_steps
+        key = jax.random.key(0) if key is None else key
     with clock.phase("run"):
-        if isinstance(estimator, EM):
-            result, estimator, resolved = _fit_em(
+        if isinstance(estimator, EM | SAEM):
+            result, estimator, resolved = _fit_on_nodes(
                 problem, estimator, first, key, steps, clock
             )
         else:
@@ -215,7 +223,11 @@ def make_model(
 
 
 def make_method(
-    method: AbstractMethod | str, population: str, *, penalised: bool = True
+    method: AbstractMethod | str,
+    population: str,
+    *,
+    penalised: bool = True,
+    max_steps: int | None = None,
 ) -> AbstractMethod:
     """A method by name, with its defaults.
 
@@ -230,6 +242,8 @@ def make_method(
         raise ValueError(f"no method {method!r}; there are {', '.join(METHODS)}")
     if population != "normal":
         raise ValueError(f"method {method!r} has no population to estimate; use 'em'")
+    if method == "saem":
+        return SAEM(num_steps=max_steps or MAX_STEPS["saem"])
     penalty = 1.0 if penalised else 0.0
     if method == "mm":
         from irtjax.estimators.mm import MM
@@ -316,11 +330,13 @@ def _problem(model, responses, first: Start, table, anchor, floating):
     return Problem(model, responses, free, anchored=True), first
 
 
-def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
-    """EM on nodes fit for the data, refined where the first choice proves too wide."""
+def _fit_on_nodes(
+    problem, method: EM | SAEM, first: Start, key, max_steps, clock
+) -> tuple[Fit, EM | SAEM, Resolution]:
+    """A fit on nodes fit for the data, refined where the first prove too wide."""
     model, data = problem.model, problem.data
     dtype = first.items[0].dtype
-    if dtype == jnp.float32:
+    if dtype == jnp.float32 and isinstance(method, EM):
         # Rounding of a long sum leaves gradients of some thousandths of an error.
         method = eqx.tree_at(lambda m: m.tolerance, method, max(method.tolerance, 1e-2))
     given = method.nodes is not None
@@ -328,14 +344,16 @@ def _fit_em(problem, method: EM, first: Start, key, max_steps, clock):
     for attempt in range(4):
         if not given:
             nodes = choose_nodes(model, first.items, population, data)
-            plain = method.population == "normal" and model.lengths is None
-            if plain and len(nodes) > COARSE:
-                if LATTICE_NODES * data.num_subjects < len(nodes):
-                    return _fit_lattice(problem, method, first, key, max_steps, clock)
-            window = 20 * (len(nodes) // 50) if data.values.size >= LARGE else 0
-            method = dataclasses.replace(
-                method, nodes=jnp.asarray(nodes, dtype), window=window
-            )
+            if isinstance(method, EM):
+                plain = method.population == "normal" and model.lengths is None
+                if plain and len(nodes) > COARSE:
+                    if LATTICE_NODES * data.num_subjects < len(nodes):
+                        return _fit_lattice(
+                            problem, method, first, key, max_steps, clock
+                        )
+                window = 20 * (len(nodes) // 50) if data.values.size >= LARGE else 0
+                method = dataclasses.replace(method, window=window)
+            method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype))
         result = _drive(problem, method, first, key, max_steps, clock)
         estimates = result.parameters
         grid = np.asarray(result.state.nodes)

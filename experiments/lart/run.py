@@ -228,11 +228,14 @@ def main(argv: list[str] | None = None) -> list[dict]:
     size.add_argument("--small", action="store_true", help="a quick look (default)")
     size.add_argument("--full", action="store_true", help="the paper's design")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--replications", type=int, help="other than the design's 200")
     parser.add_argument("--out", type=Path, help="folder for simulation.csv")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     rows: list[dict] = []
     for case in FULL if options.full else SMALL:
+        if options.replications:
+            case = case._replace(replications=options.replications)
         key = jax.random.key(options.seed)
         began = time.perf_counter()
         results = jax.block_until_ready(replicate_all(case, key))

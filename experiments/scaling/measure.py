@@ -9,6 +9,7 @@ count either.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -31,10 +32,19 @@ from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.estimators.base import Problem, begin, loop_of, run
 from irtjax.estimators.em import EM
 from irtjax.estimators.mm import MM
+from irtjax.estimators.nodes import choose_nodes
+from irtjax.estimators.saem import SAEM
 from irtjax.estimators.start import start_values
 from irtjax.models.base import Population
-from irtjax.models.catalogue import two_parameter
-from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
+from irtjax.models.catalogue import latency_response, two_parameter
+from irtjax.models.latency import LengthParameters
+from irtjax.models.simulate import (
+    simulate,
+    simulate_abilities,
+    simulate_items,
+    simulate_length_items,
+    simulate_log_lengths,
+)
 from irtjax.numerics import equal_nodes
 from irtjax.timing import Clock
 
@@ -364,6 +374,41 @@ def measure_adaptive(spec: Spec) -> list[Row]:
     return rows
 
 
+def measure_lengths(spec: Spec) -> list[Row]:
+    """Accuracy and answer lengths: the exact EM and SAEM."""
+    model = latency_response()
+    keys = jax.random.split(jax.random.key(0), 6)
+    items = simulate_items(model, spec["items"], keys[0])
+    theta = simulate_abilities(spec["subjects"], keys[1])
+    lengths = simulate_length_items(spec["items"], keys[2])
+    truth = LengthParameters(lengths, jnp.asarray(-0.8))
+    log_length, _ = simulate_log_lengths(truth, theta, keys[3])
+    data = simulate(model, items, theta, keys[4])
+    data = dataclasses.replace(data, log_length=log_length)
+    problem, start = Problem.create(model, data), start_values(model, data)
+    unit = Population(jnp.zeros(()), jnp.ones(()))
+    nodes = jnp.asarray(choose_nodes(model, items, unit, data))
+    rows = [row("nodes", nodes.shape[0])]
+    for name, method, steps, target in (
+        ("EM", EM(nodes, 1e-3), 500, spec.get("max_em_seconds")),
+        ("SAEM", SAEM(nodes, num_steps=200), 200, spec.get("max_saem_seconds")),
+    ):
+        fit = lambda m=method, n=steps: _run_jit(  # noqa: E731
+            problem, m, start, key=keys[5], max_steps=n
+        )
+        began = time.perf_counter()
+        found = jax.block_until_ready(fit())
+        first = time.perf_counter() - began
+        rows += [
+            row(f"{name}: whole fit", best_seconds(fit), "s", target),
+            row("  first call", first, "s"),
+            row("  steps", int(found.num_steps)),
+            row("  log-likelihood", float(found.log_lik)),
+            row("  correlation", float(found.parameters.lengths.correlation)),
+        ]
+    return rows
+
+
 KINDS: dict[str, Callable[[Spec], list[Row]]] = {
     "simulate": write_data,
     "em": measure_em,
@@ -371,6 +416,7 @@ KINDS: dict[str, Callable[[Spec], list[Row]]] = {
     "errors": measure_errors,
     "convergence": measure_convergence,
     "adaptive": measure_adaptive,
+    "lengths": measure_lengths,
 }
 
 

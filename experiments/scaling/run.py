@@ -44,6 +44,10 @@ FULL: dict[str, Spec] = {
         "kind": "convergence", "subjects": 5041, "items": 249, "max_iterations": 20,
     },
     "errors": {"kind": "errors", "subjects": 2211, "items": 12032, "repeats": 1},
+    "lengths": {
+        "kind": "lengths", "subjects": 128, "items": 100,
+        "max_em_seconds": 1, "max_saem_seconds": 5,
+    },
     "adaptive": {
         "kind": "adaptive", "subjects": 100, "items": 1000, "length": 50,
         "max_seconds": 0.5,
@@ -60,6 +64,7 @@ SMALL: dict[str, Spec] = {
         "kind": "convergence", "subjects": 800, "items": 60, "real": False,
     },
     "errors": {"kind": "errors", "subjects": 400, "items": 300, "repeats": 1},
+    "lengths": {"kind": "lengths", "subjects": 60, "items": 20},
     "adaptive": {"kind": "adaptive", "subjects": 20, "items": 100, "length": 10},
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
@@ -90,7 +95,11 @@ def worker(spec: Spec) -> dict[str, Any]:
 
 def run_case(spec: Spec) -> dict[str, Any]:
     """One case: its data from one process, its measurements from another."""
-    if spec["kind"] in ("peers", "adaptive"):  # They draw what they need themselves.
+    if spec["kind"] in (
+        "peers",
+        "adaptive",
+        "lengths",
+    ):  # They draw what they need themselves.
         return worker(spec)
     with tempfile.TemporaryDirectory() as folder:
         with_data = spec | {"data": folder}

@@ -26,7 +26,7 @@ _Model = Annotated[
     ),
 ]
 _Method = Annotated[
-    str, typer.Option("--method", help="em (marginal), mm or gradient (joint).")
+    str, typer.Option("--method", help="em or saem (marginal), mm or gradient (joint).")
 ]
 _Priors = Annotated[
     str, typer.Option("--priors", help="weak, or none for maximum likelihood.")
@@ -35,7 +35,8 @@ _Positive = Annotated[
     bool, typer.Option("--positive", help="Keep every discrimination above 0.")
 ]
 _Start = Annotated[
-    str, typer.Option("--start", help="Start values: proportions or spectral.")
+    str,
+    typer.Option("--start", help="Start: proportions, spectral or low_rank."),
 ]
 _ItemUncertainty = Annotated[
     bool,

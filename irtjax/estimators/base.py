@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -100,7 +100,16 @@ class Progress(NamedTuple):
 
 
 class AbstractMethod(eqx.Module):
-    """An estimator as three pure functions; the driver does the rest."""
+    """An estimator as four pure functions; the driver does the rest.
+
+    Attributes:
+        marginal: Whether abilities are integrated out on nodes in the state.
+        fixed_length: Whether the number of steps is part of the method: the driver
+            then scans over `max_steps` of them.
+    """
+
+    marginal: ClassVar[bool] = False
+    fixed_length: ClassVar[bool] = False
 
     @abstractmethod
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> State:
@@ -226,7 +235,16 @@ def run(
         )
         return Loop(state, loop.step + 1, status, trace)
 
-    loop = lax.while_loop(unfinished, body, loop)
+    if method.fixed_length and resume is None and stop_after is None:
+
+        def scanned(loop: Loop, _):
+            new = body(loop)
+            going = loop.status == Status.RUNNING
+            return jax.tree.map(lambda a, b: jnp.where(going, a, b), new, loop), None
+
+        loop, _ = lax.scan(scanned, loop, length=max_steps)
+    else:
+        loop = lax.while_loop(unfinished, body, loop)
     exhausted = (loop.status == Status.RUNNING) & (loop.step >= max_steps)
     status = jnp.where(exhausted, Status.MAX_STEPS, loop.status).astype(jnp.int32)
     parameters, subject_log_lik = method.result(problem, loop.state)

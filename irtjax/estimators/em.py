@@ -8,7 +8,7 @@ modified Newton step per item, and a safeguarded Anderson acceleration.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -104,6 +104,8 @@ class EM(AbstractMethod):
             `marginal.expected_counts`. 0 for all nodes; keep 0 under vmap.
     """
 
+    marginal: ClassVar[bool] = True
+
     nodes: Float[Array, " nodes"] | None = None
     tolerance: float | Array = 1e-4
     population: str = eqx.field(static=True, default="normal")
@@ -132,7 +134,7 @@ class EM(AbstractMethod):
             log_weights = normal_log_weights(nodes)
         lengths = None
         if problem.model.lengths is not None:
-            lengths = self._start_lengths(problem, start)
+            lengths = start_lengths(problem, start, self.population)
         point = Point(
             coordinates,
             jnp.asarray(population.mean, dtype),
@@ -160,24 +162,6 @@ class EM(AbstractMethod):
             jnp.ones((), bool),
             jnp.zeros((), jnp.int32),
         )
-
-    def _start_lengths(self, problem: Problem, start: Start) -> LengthCoordinates:
-        """Coordinates of the lengths at the start values."""
-        model = problem.model
-        assert model.lengths is not None
-        if problem.anchored or not model.family.has_slope:
-            raise ValueError(
-                "answer lengths need a model with item discriminations and without"
-                " anchors: ability and speed are standardised together"
-            )
-        if self.population != "normal":
-            raise ValueError("answer lengths need population='normal'")
-        if start.lengths is None:
-            raise ValueError(
-                "the start values hold no parameters of the answer lengths; make them"
-                " by start_values"
-            )
-        return model.lengths.unconstrain(orient_speed(start.lengths))
 
     def step(self, problem: Problem, state: EMState, key: KeyArray | None) -> EMState:
         """One pass over the data, one maximisation, one proposal."""
@@ -235,21 +219,27 @@ class EM(AbstractMethod):
             self.num_newton,
         )
         raised = point._replace(coordinates=update.coordinates)
-        image, new_nodes, new_weights = _update_population(
-            self, problem, raised, state, counts.nodes
+        free_form = self.population == "histogram"
+        moved = update_population(
+            problem, raised, state.nodes, counts.nodes, histogram=free_form
         )
+        image, new_nodes, new_weights = moved.point, state.nodes, state.log_weights
+        if free_form:
+            new_nodes = (state.nodes - moved.mean) / moved.sd
+            share = jnp.maximum(counts.nodes / jnp.sum(counts.nodes), 1e-12)
+            new_weights = jnp.log(share / jnp.sum(share))
         curvature = None
         if part is not None and counts.mean is not None and counts.variance is not None:
-            lengths = part.model.improve(
-                part.parameters, data, part.summary, counts.mean, counts.variance
-            )
+            moments = counts.mean, counts.variance
+            speed = part.model.speed(part.parameters, part.summary, *moments)
+            lengths = part.model.improve(part.parameters, data, *moments, speed)
             to_coordinates = part.model.unconstrain
             image = image._replace(lengths=to_coordinates(lengths.folded))
             raised = raised._replace(lengths=to_coordinates(lengths.raised))
             curvature = lengths.curvature
         folding = state.folding & ~(accepted & (state.refused == 2))
         image = jax.tree.map(lambda a, b: jnp.where(folding, a, b), image, raised)
-        residual = _residual(problem, point, image, update, counts.nodes, curvature)
+        residual = residual_of(problem, point, image, update, counts.nodes, curvature)
         choose = lambda a, b: jax.tree.map(  # noqa: E731
             lambda x, y: jnp.where(accepted, x, y), a, b
         )
@@ -323,6 +313,29 @@ class EM(AbstractMethod):
         )
 
 
+def start_lengths(problem: Problem, start: Start, population: str) -> LengthCoordinates:
+    """Coordinates of the lengths at the start values.
+
+    Raises:
+        ValueError: If the model or the start does not suit lengths.
+    """
+    model = problem.model
+    assert model.lengths is not None
+    if problem.anchored or not model.family.has_slope:
+        raise ValueError(
+            "answer lengths need a model with item discriminations and without"
+            " anchors: ability and speed are standardised together"
+        )
+    if population != "normal":
+        raise ValueError("answer lengths need population='normal'")
+    if start.lengths is None:
+        raise ValueError(
+            "the start values hold no parameters of the answer lengths; make them"
+            " by start_values"
+        )
+    return model.lengths.unconstrain(orient_speed(start.lengths))
+
+
 def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: int):
     """Node nearest each start ability; the middle where none is given."""
     theta = start.theta
@@ -333,16 +346,19 @@ def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: in
     return jnp.clip(nearest, 0, nodes.shape[0] - 1).astype(jnp.int32)
 
 
-def _residual(problem, point, image, update, at_nodes, curvature) -> Scalar:
-    """Largest gradient and largest move of a free parameter, in standard errors.
+def residual_of(
+    problem, point, image, update, at_nodes, curvature, *, gradient: bool = True
+) -> Scalar:
+    """Largest move, and gradient if asked, of a free parameter, in standard errors.
 
     A move of the lengths' parameters, being a maximisation in closed form, is their
     gradient over their curvature.
     """
     scale = jnp.sqrt(update.curvature)
     move = jnp.abs(image.coordinates - point.coordinates) * scale
-    gradient = jnp.abs(update.gradient) / scale
-    largest = jnp.max(jnp.where(problem.free, jnp.maximum(move, gradient), 0))
+    if gradient:
+        move = jnp.maximum(move, jnp.abs(update.gradient) / scale)
+    largest = jnp.max(jnp.where(problem.free, move, 0))
     root = jnp.sqrt(jnp.sum(at_nodes))
     shift = jnp.abs(image.mean - point.mean) * jnp.exp(-point.log_sd) * root
     stretch = jnp.abs(image.log_sd - point.log_sd) * root
@@ -358,36 +374,47 @@ def _residual(problem, point, image, update, at_nodes, curvature) -> Scalar:
     return jnp.maximum(largest, jnp.max(jnp.stack(jax.tree.leaves(moves))))
 
 
-def _update_population(method, problem, point, state, at_nodes):
-    """New population, folded into the items where the scale is free to choose.
+class Moved(NamedTuple):
+    """A point after its population was maximised and folded in.
 
-    Returns the new point, nodes and log weights.
+    Standardised abilities t became (t - mean) / sd.
+    """
+
+    point: Point
+    mean: Scalar
+    sd: Scalar
+
+
+def update_population(
+    problem: Problem, point: Point, standard: Array, at_nodes: Array, *, histogram: bool
+) -> Moved:
+    """The population that fits the nodes best, folded in where the scale is free.
+
+    Args:
+        problem: The problem.
+        point: Where the items stand.
+        standard: Standardised nodes.
+        at_nodes: Expected number of subjects at each.
+        histogram: Whether the form of the population is free.
     """
     model = problem.model
-    standard = state.nodes
     total = jnp.sum(at_nodes)
     mean = jnp.sum(at_nodes * standard) / total
     variance = jnp.sum(at_nodes * (standard - mean) ** 2) / total
     sd = jnp.sqrt(jnp.maximum(variance, 1e-8))
-    nodes, log_weights = state.nodes, state.log_weights
-    if method.population == "histogram":
-        nodes = (standard - mean) / sd
-        share = jnp.maximum(at_nodes / total, 1e-12)
-        log_weights = jnp.log(share / jnp.sum(share))
-    elif not model.family.has_slope:
+    if not histogram and not model.family.has_slope:
         sd = _common_scale(model, point.log_sd, variance, total)
+    old = jnp.exp(point.log_sd)
     if problem.anchored:
-        old = jnp.exp(point.log_sd)
-        new = Point(
-            point.coordinates, point.mean + old * mean, point.log_sd + jnp.log(sd)
+        new = point._replace(
+            mean=point.mean + old * mean, log_sd=point.log_sd + jnp.log(sd)
         )
     elif model.family.has_slope:
         new = point._replace(coordinates=model.fold(point.coordinates, mean, sd))
     else:
-        old = jnp.exp(point.log_sd)
         shifted = model.fold(point.coordinates, old * mean, jnp.ones_like(sd))
-        new = Point(shifted, point.mean, point.log_sd + jnp.log(sd))
-    return new, nodes, log_weights
+        new = point._replace(coordinates=shifted, log_sd=point.log_sd + jnp.log(sd))
+    return Moved(new, mean, sd)
 
 
 def _common_scale(model: Model, log_sd: Scalar, variance: Scalar, total: Scalar):

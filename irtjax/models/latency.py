@@ -95,11 +95,15 @@ class LengthUpdate(NamedTuple):
         folded: New parameters; the scale of speed folded in, the correlation new.
         raised: The same with the scale and the correlation left as they were.
         curvature: Diagonal of the expected information, in coordinates.
+        centre: Mean of speed that was folded in.
+        scale: Its standard deviation.
     """
 
     folded: LengthParameters
     raised: LengthParameters
     curvature: LengthCoordinates
+    centre: Scalar
+    scale: Scalar
 
 
 class Lengths(eqx.Module):
@@ -220,9 +224,9 @@ class Lengths(eqx.Module):
         self,
         parameters: LengthParameters,
         data: Responses,
-        summary: LengthSummary,
         mean: Float[Array, " subjects"],
         variance: Float[Array, " subjects"],
+        speed: SpeedMoments,
     ) -> LengthUpdate:
         """One parameter-expanded maximisation, in closed form.
 
@@ -234,11 +238,10 @@ class Lengths(eqx.Module):
         Args:
             parameters: Where to start.
             data: Responses with lengths.
-            summary: `summary` there.
             mean: Posterior mean of ability given responses and lengths.
             variance: Posterior variance of ability.
+            speed: Posterior moments of speed.
         """
-        speed = self.speed(parameters, summary, mean, variance)
         weight = _subject_weight(data, mean.dtype)
         total = jnp.sum(weight)
         items = parameters.items
@@ -289,6 +292,8 @@ class Lengths(eqx.Module):
             LengthParameters(folded, jnp.clip(rho, -1 + _MARGIN, 1 - _MARGIN)),
             LengthParameters(raised, parameters.correlation),
             curvature,
+            centre,
+            scale,
         )
 
     def unconstrain(self, parameters: LengthParameters) -> LengthCoordinates:

@@ -11,11 +11,25 @@ from scipy import stats
 from irtjax.data.responses import Responses
 from irtjax.estimators import start
 from irtjax.estimators.start import column_products, row_products, start_values
-from irtjax.models.catalogue import two_parameter
+from irtjax.models.catalogue import (
+    graded,
+    latency_response,
+    probit_two_parameter,
+    rasch,
+    two_parameter,
+)
+from irtjax.models.latency import LengthParameters
+from irtjax.models.simulate import (
+    simulate,
+    simulate_abilities,
+    simulate_items,
+    simulate_length_items,
+    simulate_log_lengths,
+)
 from tests.tables import MODELS, case
 
 
-@pytest.mark.parametrize("how", ["proportions", "spectral"])
+@pytest.mark.parametrize("how", start.STARTS)
 def test_they_order_subjects_and_items_as_the_truth_does(how):
     simulated = case("2pl", missing=False)
     first = start_values(simulated.model, simulated.data, how=how)
@@ -84,5 +98,77 @@ def test_products_by_blocks_are_products(monkeypatch, missing):
 
 def test_an_unknown_way_is_named():
     simulated = case("2pl")
-    with pytest.raises(ValueError, match="start 'random' is neither 'proportions'"):
+    with pytest.raises(ValueError, match="start 'random' is none of proportions"):
         start_values(simulated.model, simulated.data, how="random")
+
+
+def large_draw(missing: float):
+    """Probit responses and lengths of 800 subjects and 120 items."""
+    keys = jax.random.split(jax.random.key(2), 6)
+    model = latency_response()
+    items = simulate_items(model, 120, keys[0])
+    theta = simulate_abilities(800, keys[1])
+    lengths = LengthParameters(simulate_length_items(120, keys[2]), jnp.asarray(-0.8))
+    log_length, tau = simulate_log_lengths(lengths, theta, keys[3])
+    data = simulate(model, items, theta, keys[4], missing=missing)
+    known = jax.random.bernoulli(keys[5], 1 - missing, log_length.shape)
+    data = dataclasses.replace(
+        data, log_length=jnp.where(known, log_length, 0), length_observed=known
+    )
+    return data, items, theta, lengths
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_low_rank_start_is_near_the_truth(missing):
+    data, items, theta, lengths = large_draw(missing)
+    first = start_values(latency_response(), data, how="low_rank")
+    # Consistent: with 120 items of slope near 0.75 an ability has standard error 0.2,
+    # and an item with 800 subjects one of 0.07.
+    # Missing cells as 0, the rest divided by their share 0.7, raise the variance of an
+    # entry from p - p^2 to p / 0.7 - p^2, twofold and more.
+    assert np.corrcoef(first.theta, theta)[0, 1] > (0.85 if missing else 0.95)
+    assert np.corrcoef(first.items.discrimination, items.discrimination)[0, 1] > 0.5
+    assert np.corrcoef(first.items.intercept, items.intercept)[0, 1] > 0.95
+    found = first.lengths
+    assert found is not None
+    omega, phi, variance = (np.asarray(x) for x in found.items)
+    # Five standard errors of a mean, a slope and a log variance of 800 (or 560) values.
+    spread = np.sqrt(np.asarray(lengths.items.residual_variance) / 500)
+    scale = 5 * np.sqrt(spread**2 + 2 / 500)
+    assert (np.abs(omega - lengths.items.speed_intercept) < scale).all()
+    assert (np.abs(phi - lengths.items.speed_discrimination) < scale).all()
+    ratio = variance / np.asarray(lengths.items.residual_variance)
+    # Missing lengths count as the mean, which shrinks speeds and leaves more over.
+    largest = np.log(2) if missing else 5 * np.sqrt(2 / 500)
+    assert np.abs(np.log(ratio)).max() < largest
+    # Attenuated by the errors of ability, not more.
+    assert -0.85 < float(found.correlation) < -0.7
+    # Signs: more able and faster are up.
+    assert float(first.items.discrimination.sum()) > 0 and phi.sum() > 0
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 0.05])
+def test_the_low_rank_start_is_finite_in_either_precision(epsilon):
+    simulated = case("2pl")
+    data = simulated.data
+    assert data.observed is not None
+    values = data.values.at[:, 0].set(1).at[:, 1].set(0)
+    bad = Responses(values, data.observed.at[3].set(False).at[:, 2].set(False))
+    for dtype in (jnp.float32, jnp.float64):
+        first = start_values(
+            probit_two_parameter(), bad, how="low_rank", dtype=dtype, truncation=epsilon
+        )
+        for leaf in jax.tree.leaves(first):
+            assert leaf.dtype == dtype and bool(jnp.isfinite(leaf).all())
+        assert float(jnp.abs(first.items.intercept).max()) <= start.LARGEST_INTERCEPT
+
+
+def test_the_low_rank_start_refuses_what_it_cannot_do():
+    data = case("2pl").data
+    for model in (graded(3), rasch()):
+        with pytest.raises(ValueError, match="use 'spectral'"):
+            start_values(model, data, how="low_rank")
+    with pytest.raises(ValueError, match="epsilon 0.5"):
+        start_values(two_parameter(), data, how="low_rank", truncation=0.5)
+    with pytest.raises(ValueError, match="none of proportions, spectral, low_rank"):
+        start_values(two_parameter(), data, how="guess")

@@ -163,6 +163,16 @@ def test_scaling_mm():
     assert value_of(result, "MM iteration", "sigmoid passes") == seconds / one
 
 
+def test_scaling_lengths():
+    result = measure.measure({"kind": "lengths", "subjects": 40, "items": 6})
+    names = [r["quantity"] for r in result["rows"]]
+    assert "EM: whole fit" in names and "SAEM: whole fit" in names
+    exact, random = (
+        r["value"] for r in result["rows"] if r["quantity"] == "  log-likelihood"
+    )
+    assert random == pytest.approx(exact, rel=5e-3)
+
+
 def test_scaling_adaptive():
     spec = {"kind": "adaptive", "subjects": 60, "items": 80, "length": 8}
     result = measure.measure(spec)

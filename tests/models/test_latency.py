@@ -182,7 +182,8 @@ def test_one_maximisation_is_the_regression_on_expected_speed():
     )
     summary = model.summary(found, data)
     zero, one = jnp.zeros(400), jnp.ones(400)
-    update = model.improve(found, data, summary, zero, one)
+    speed = model.speed(found, summary, zero, one)
+    update = model.improve(found, data, zero, one, speed)
     known = np.asarray(model.speed(found, summary, zero, one).mean)
     design = np.stack([np.ones(400), -known], axis=1)
     fitted = np.linalg.lstsq(design, log_length, rcond=None)[0]
