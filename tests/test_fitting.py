@@ -150,12 +150,12 @@ def test_ordered_data_and_their_models():
     ("options", "message"),
     [
         ({"model": "5pl"}, "no model '5pl'; there are rasch, 1pl.*partial_credit"),
-        ({"method": "mcmc"}, "no method 'mcmc'; there are em, mm, gradient"),
+        ({"method": "mcmc"}, "no method 'mcmc'; there are em, saem, mm, gradient"),
         ({"method": "mm", "population": "histogram"}, "has no population to estimate"),
         ({"level": 95}, "level 95 is not between 0 and 1"),
         ({"standard_errors": "jackknife"}, "'jackknife' is none of observed"),
         ({"priors": "flat"}, "priors 'flat' is neither"),
-        ({"start": "random"}, "start 'random' is neither"),
+        ({"start": "random"}, "start 'random' is none of"),
         ({"population": "uniform"}, "population 'uniform' is neither"),
     ],
 )

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from irtjax.data.choose import choose
-from irtjax.data.options import ReadOptions
+from irtjax.data.options import ReadOptions, listing
 from irtjax.data.records import Coded, Records
 from irtjax.data.table import ResponseTable
 
@@ -130,11 +130,15 @@ def _repeat_message(
     pair = f"({records.subject.text(row)!r}, {records.item.text(row)!r})"
     rows = cell == cell[row]
     more = f"; {repeated} pairs repeat" if repeated > 1 else ""
-    epochs = records.trial is not None and len(np.unique(records.trial[rows])) > 1
+    found: list[int] = []
+    if records.trial is not None and len(np.unique(records.trial[rows])) > 1:
+        found = np.unique(records.trial[count[cell] > 1]).tolist()
+    epochs = len(found) > 0
     what = "epochs or trials" if epochs else "responses"
     cure = "choose trials='mean', 'first' or 'counts'"
     if epochs:
-        cure += ", or one of them with epoch="
+        shown = listing([str(k) for k in found], 10)
+        cure += f", or one of them with epoch= (epochs found: {shown})"
     else:
         cure += ", or name all columns that make an item, as in item=['item', 'part']"
     return f"{records.source}: {pair} has {times} {what}{more}: {cure}"

@@ -12,7 +12,7 @@ from irtjax.data.arrays import as_labels
 from irtjax.data.records import Coded, join_coded
 from irtjax.data.tabular import NULL_WORDS
 
-# Verdicts that evaluation tools write instead of numbers.
+# Verdicts that evaluation tools write instead of numbers; no answer is no number.
 VERDICTS = {
     "true": 1.0,
     "false": 0.0,
@@ -25,9 +25,11 @@ VERDICTS = {
     "c": 1.0,
     "i": 0.0,
     "p": 0.5,
-    "n": 0.0,
 }
+_NO_ANSWER = "n"
 _PLAIN = {"true", "false"}
+# Words by which a column of errors says that there was none.
+_NO_ERROR = {"0", "false", "no", "none", "[]", "{}"}
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -64,7 +66,8 @@ def to_numbers(
         column: numbers, booleans, or text that spells numbers.
         name: the column, for messages.
         source: the file, for messages.
-        verdicts: also accept words such as "C", "pass" or "yes".
+        verdicts: also accept words such as "C", "pass" or "yes"; "N", which says that
+            there was no answer, is missing.
 
     Raises:
         ValueError: a cell is no number, or is infinite.
@@ -115,6 +118,8 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
     wrong: dict[int, str] = {}
     for code, text in enumerate(coded.dictionary.to_pylist()):
         value, valid = _number(text, words)
+        if verdicts and not valid and text.strip().lower() == _NO_ANSWER:
+            valid = True
         numbers.append(value)
         if not valid:
             wrong[code] = text
@@ -141,6 +146,25 @@ def _number(text: str | None, words: dict[str, float]) -> tuple[float | None, bo
         return float(stripped), True
     except ValueError:
         return None, False
+
+
+def unanswered(column: pa.ChunkedArray) -> np.ndarray:
+    """Returns the mask of cells that hold the verdict of no answer, "N"."""
+    if not is_text(column.type):
+        return np.zeros(len(column), bool)
+    coded = to_labels(column, "", "", optional=True)
+    return np.char.lower(coded.labels)[coded.codes] == _NO_ANSWER
+
+
+def failed(column: pa.ChunkedArray) -> np.ndarray:
+    """Returns the mask of cells that tell of an error: text, a record, or true."""
+    if is_text(column.type):
+        coded = to_labels(column, "", "", optional=True)
+        empty = [
+            text in NULL_WORDS or text.lower() in _NO_ERROR for text in coded.labels
+        ]
+        return ~np.asarray(empty, bool)[coded.codes]
+    return np.array([bool(cell) for cell in column.to_pylist()], bool)
 
 
 def to_labels(

@@ -119,6 +119,7 @@ def _choose_metric(
     keep = np.zeros(len(records), bool)
     chosen: dict[str, str] = {}
     notes = list(records.notes)
+    lacking: dict[str, list[str]] = {}
     for name, rows in groups.items():
         label = _pick(wanted, name, list(rows))
         if label is not None:
@@ -129,6 +130,8 @@ def _choose_metric(
                 f"{records.source}: several metrics{_where(name)}: choose one with"
                 f" metric= among {_choices(records, keep_rows=rows)}"
             )
+        elif isinstance(options.metric, str) and len(rows) > 1:
+            lacking[name] = list(rows)
         else:
             notes.append(
                 f"benchmark {name!r} has no metric {options.metric!r} and was left"
@@ -139,6 +142,10 @@ def _choose_metric(
         raise ValueError(
             f"{records.source}: no metric {options.metric!r}; there are:"
             f" {listing(found)}"
+        )
+    if lacking:
+        raise ValueError(
+            f"{records.source}: {_lacking_message(wanted, lacking, chosen)}"
         )
     names = sorted(set(chosen.values()))
     if len(names) > 1:
@@ -168,6 +175,21 @@ def _pick(wanted: Metric, benchmark: str, found: Sequence[str]) -> str | None:
     else:
         preferred = [wanted] if isinstance(wanted, str) else wanted
     return next((name for name in preferred if name in found), None)
+
+
+def _lacking_message(
+    wanted: Metric, lacking: dict[str, list[str]], chosen: dict[str, str]
+) -> str:
+    """Asks for a metric by benchmark, where the one named is not everywhere."""
+    name, found = next(iter(lacking.items()))
+    example = {k: v for k, v in chosen.items() if v == wanted}
+    example = {**dict(list(example.items())[:1]), name: found[0]}
+    more = f" (nor have {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+    return (
+        f"benchmark {name!r} has no metric {wanted!r}{more}; it has {listing(found)}:"
+        f" choose by benchmark, as in metric={example} (one that is not named there is"
+        " left out), or leave its files out"
+    )
 
 
 def _where(benchmark: str) -> str:

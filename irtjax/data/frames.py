@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.cells import is_text, to_labels, to_numbers
+from irtjax.data.cells import failed, is_text, to_labels, to_numbers, unanswered
 from irtjax.data.layout import Layout, decide
-from irtjax.data.options import ReadOptions
+from irtjax.data.options import ReadOptions, unanswered_note
 from irtjax.data.records import Coded, Records, concatenate
 from irtjax.data.table import ResponseTable
 from irtjax.data.tabular import Frame
@@ -82,20 +82,21 @@ def _read_long(frame: Frame, layout: Layout, options: ReadOptions) -> Records:
         trial = _trial_numbers(table.column(layout.trial), layout.trial, source)
     length = None
     if layout.length is not None:
-        numbers, mask = to_numbers(table.column(layout.length), layout.length, source)
-        length = numbers.astype(np.float64)
-        if mask is not None:
-            length[~mask] = np.nan
+        length = _numbers(table.column(layout.length), layout.length, source)
+    errors = _errors(table, layout, options, notes, source)
     parts = []
     metric = labels(layout.metric)
     for name in layout.responses:
-        values, mask = to_numbers(table.column(name), name, source, verdicts=True)
-        response = values.astype(np.float64)
-        if mask is not None:
-            response[~mask] = np.nan
-        column = metric
+        response, told = _scores(table.column(name), name, options, source)
+        if errors is not None:
+            response[errors] = _missing(options)
+        column, metric_notes = metric, {}
         if len(layout.responses) > 1 or layout.inspect or name == options.metric:
-            column = Coded.constant(name.removeprefix("score_"), size)
+            label = name.removeprefix("score_")
+            column = Coded.constant(label, size)
+            metric_notes[label] = told
+        else:
+            notes += told
         parts.append(
             Records(
                 subject=subject,
@@ -107,10 +108,68 @@ def _read_long(frame: Frame, layout: Layout, options: ReadOptions) -> Records:
                 trial=trial,
                 length=length,
                 notes=notes,
+                metric_notes=metric_notes,
                 source=source,
             )
         )
     return concatenate(parts)
+
+
+def _missing(options: ReadOptions) -> float:
+    """A missing response; one that counts as wrong enters the means of repeats."""
+    return 0.0 if options.missing_as == "wrong" else np.nan
+
+
+def _numbers(
+    column: pa.ChunkedArray, name: str, source: str, *, verdicts: bool = False
+) -> np.ndarray:
+    """Returns a column as numbers, NaN where missing."""
+    values, mask = to_numbers(column, name, source, verdicts=verdicts)
+    numbers = values.astype(np.float64)
+    if mask is not None:
+        numbers[~mask] = np.nan
+    return numbers
+
+
+def _scores(
+    column: pa.ChunkedArray, name: str, options: ReadOptions, source: str
+) -> tuple[np.ndarray, list[str]]:
+    """Returns the scores of a column, NaN where missing, and notes on them."""
+    response = _numbers(column, name, source, verdicts=True)
+    no_answer = unanswered(column)
+    if not no_answer.any():
+        return response, []
+    response[no_answer] = _missing(options)
+    told = unanswered_note(int(no_answer.sum()), options)
+    return response, [f"{source}: column {name!r}: {told}"]
+
+
+def _errors(
+    table: pa.Table, layout: Layout, options: ReadOptions, notes: list[str], source: str
+) -> np.ndarray | None:
+    """Rows whose call failed: what stands as their score, often 0, is none."""
+    if layout.error is None:
+        return None
+    column = table.column(layout.error)
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        # It may be a measure, such as an absolute error, or the opposite of a score.
+        if np.nan_to_num(column.to_numpy().astype(np.float64)).any():
+            notes.append(
+                f"{source}: column {layout.error!r} holds numbers and was not read as a"
+                " sign of failed calls"
+            )
+        return None
+    rows = failed(column)
+    if not rows.any():
+        return None
+    what = (
+        "count as wrong, as asked" if options.missing_as == "wrong" else "are missing"
+    )
+    notes.append(
+        f"{source}: {int(rows.sum())} responses of rows with an error"
+        f" (column {layout.error!r}) {what}"
+    )
+    return rows
 
 
 def _trial_numbers(column: pa.ChunkedArray, name: str, source: str) -> np.ndarray:

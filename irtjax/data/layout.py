@@ -22,6 +22,7 @@ METRIC = "metric metric_name dimension".split()
 FILTER = ["filter"]
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = "benchmark task task_name dataset evaluation_name item_family".split()
+ERROR = ["error"]
 LENGTH = "length cot_length output_tokens completion_tokens num_output_tokens".split()
 # Columns of text beside a wide matrix that describe its rows.
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
@@ -42,6 +43,7 @@ class Layout:
         subject: column of subject names; None if rows have no name.
         item: columns that together name an item (long); none if wide.
         responses: columns of scores (long).
+        error: column that tells of failed calls (long).
         transposed: whether a wide table has items as rows; None if not known.
     """
 
@@ -53,6 +55,7 @@ class Layout:
     trial: str | None = None
     benchmark: str | None = None
     length: str | None = None
+    error: str | None = None
     transposed: bool | None = None
     inspect: bool = False
 
@@ -69,7 +72,8 @@ class Layout:
 
     def used(self) -> list[str]:
         """All columns that a long layout reads."""
-        more = [name for name in (self.trial, self.length) if name is not None]
+        others = (self.trial, self.length, self.error)
+        more = [name for name in others if name is not None]
         return list(dict.fromkeys([*self.labels(), *self.responses, *more]))
 
 
@@ -147,6 +151,7 @@ def decide(
         trial=named("trial", TRIAL),
         benchmark=named("benchmark", BENCHMARK),
         length=named("length", LENGTH),
+        error=find([n for n in names if n not in (subject, *item, *responses)], ERROR),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +16,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     """Returns one table over all subjects and items.
 
     Cells that several tables hold are repeats, treated as ``options.trials`` says.
+    Of facets that contradict each other the first stays, with a note.
 
     Raises:
         ValueError: a cell is in several tables and ``trials`` is "error".
@@ -57,17 +59,17 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     if repeated:
         notes.append(f"{repeated} subject-item pairs were in more than one file")
     observed = count > 0
-    return ResponseTable.from_arrays(
+    merged = ResponseTable.from_arrays(
         values,
         subjects=subjects,
         items=items,
         observed=None if observed.all() else observed,
         trials=count if has_trials else None,
-        benchmark=_benchmarks(tables, items),
         metric=" / ".join(sorted({t.metric for t in tables if t.metric})) or None,
         lengths=lengths,
         notes=notes,
     )
+    return _with_facets(merged, tables, subjects, items)
 
 
 def _union(groups: Sequence[np.ndarray]) -> dict[str, int]:
@@ -98,15 +100,52 @@ def _clash(table: ResponseTable, again: np.ndarray, repeated: int) -> str:
     )
 
 
-def _benchmarks(
-    tables: Sequence[ResponseTable], items: dict[str, int]
-) -> np.ndarray | None:
-    if not any("benchmark" in t.item_facets for t in tables):
-        return None
-    names = [""] * len(items)
-    for table in tables:
-        for item, benchmark in zip(
-            table.items.tolist(), table.benchmarks.tolist(), strict=True
-        ):
-            names[items[item]] = names[items[item]] or benchmark
-    return as_labels(names)
+def _with_facets(
+    merged: ResponseTable,
+    tables: Sequence[ResponseTable],
+    subjects: dict[str, int],
+    items: dict[str, int],
+) -> ResponseTable:
+    notes = list(merged.notes)
+    of_subjects = [(t.subjects, t.subject_facets) for t in tables]
+    of_items = [(t.items, t.item_facets) for t in tables]
+    return dataclasses.replace(
+        merged,
+        subject_facets=_facets("subject", subjects, of_subjects, notes),
+        item_facets=_facets("item", items, of_items, notes),
+        notes=tuple(notes),
+    )
+
+
+def _facets(
+    what: str,
+    places: dict[str, int],
+    sides: Sequence[tuple[np.ndarray, Mapping[str, np.ndarray]]],
+    notes: list[str],
+) -> dict[str, np.ndarray]:
+    """Joins the facets of several tables; "" where none tells one.
+
+    Args:
+        what: "subject" or "item", for notes.
+        places: position of each name in the merged table.
+        sides: names and their facets, of each table.
+        notes: gets a note for each facet that tables contradict each other in.
+    """
+    out: dict[str, list[str]] = {}
+    clashes: dict[str, dict[str, str]] = {}
+    for names, facets in sides:
+        for facet, labels in facets.items():
+            column = out.setdefault(facet, [""] * len(places))
+            pairs = zip(names.tolist(), as_labels(labels).tolist(), strict=True)
+            for name, label in pairs:
+                place = places[name]
+                if label and column[place] and column[place] != label:
+                    text = f"{name!r} is {column[place]!r} and {label!r}"
+                    clashes.setdefault(facet, {}).setdefault(name, text)
+                column[place] = column[place] or label
+    for facet, found in clashes.items():
+        notes.append(
+            f"files differ in the {facet} of {len(found)} {what}s, such as"
+            f" {next(iter(found.values()))}: the first was kept"
+        )
+    return {facet: as_labels(column) for facet, column in out.items()}

@@ -66,6 +66,16 @@ class ReadOptions:
                 raise ValueError(f"{name}={value!r} is not one of {known}")
 
 
+def unanswered_note(count: int, options: ReadOptions) -> str:
+    """Says what became of the verdict that there was no answer."""
+    if options.missing_as == "wrong":
+        return f"{count} scores of no answer ('N') count as wrong, as asked"
+    return (
+        f"{count} scores of no answer ('N') are missing (missing_as='wrong' counts them"
+        " as 0)"
+    )
+
+
 def several(names: Sequence[object]) -> str:
     """Returns the first of several files for a message, and how many more there are.
 

@@ -53,12 +53,17 @@ class Problem(eqx.Module):
             the others keep their start values.
         anchored: Whether fixed item parameters set the ability scale. The population
             is then estimated instead of being standardised.
+        prior: Population whose density joint methods penalise abilities with; None for
+            N(0, 1). Where the scale of ability is not free to choose (anchors, models
+            without item discriminations) it has to be that of the subjects:
+            `irtjax.fit` estimates it first. Marginal methods do not use it.
     """
 
     model: Model
     data: Responses
     free: Bool[Array, "items columns"]
     anchored: bool = eqx.field(static=True, default=False)
+    prior: Population | None = None
 
     @classmethod
     def create(cls, model: Model, data: Responses) -> Problem:
@@ -90,7 +95,7 @@ class Progress(NamedTuple):
         residual: How far from a stationary point, in standard errors (EM, gradient)
             or as a relative KKT residual (MM); 0 is solved.
         converged: Whether the method's own criterion holds.
-        stalled: Whether floating-point precision allows no further progress.
+        stalled: Whether the objective no longer rises, by rounding or by noise.
     """
 
     objective: Scalar

@@ -23,6 +23,7 @@ from irtjax.estimators.base import (
     Problem,
     Progress,
     Start,
+    report_scale,
 )
 from irtjax.estimators.joint import check_penalty, identify, joint_derivatives
 from irtjax.estimators.joint_loss import (
@@ -75,7 +76,8 @@ class GradientState(NamedTuple):
 class Gradient(AbstractMethod):
     """Joint MAP (penalty 0: joint maximum likelihood) by any optax optimiser.
 
-    Maximises sum log p + penalty (log N(theta; 0, 1) + item log priors), a sum in nats.
+    Maximises sum log p + penalty (log N(theta; 0, 1) + item log priors), a sum in nats,
+    the first prior as `Problem.prior` says where it is given.
 
     Attributes:
         optimiser: An optax optimiser; None for L-BFGS with a zoom line search.
@@ -271,4 +273,5 @@ class Gradient(AbstractMethod):
         coordinates = jnp.where(movable, coordinates, point.coordinates)
         theta = (point.theta - scale.shift) / scale.scale
         items = model.constrain(coordinates)
-        return Parameters(items, scale.population, theta), log_lik
+        found = Parameters(items, scale.population, theta)
+        return report_scale(problem, found), log_lik

@@ -196,22 +196,34 @@ def joint_information(
     return scan_subject_blocks(body, init, num_subjects, size)
 
 
-def log_normal_ability(theta: Float[Array, "subjects ..."]) -> Array:
-    """Log density of N(0, I) of each subject, summed over dimensions."""
-    density = -0.5 * theta**2 - _HALF_LOG_TWO_PI
+def log_normal_ability(
+    theta: Float[Array, "subjects ..."],
+    mean: Array | float = 0.0,
+    sd: Array | float = 1.0,
+) -> Array:
+    """Log density of N(mean, sd^2) of each subject, summed over dimensions."""
+    standard = (theta - mean) / sd
+    density = -0.5 * standard**2 - _HALF_LOG_TWO_PI - jnp.log(sd)
     return jnp.sum(density.reshape(theta.shape[0], -1), axis=1)
 
 
-def log_penalty(model: Model, data: Responses, items, theta) -> Scalar:
+def ability_prior(problem: Problem) -> tuple[Array | float, Array | float]:
+    """Mean and standard deviation of the abilities' prior; see `Problem.prior`."""
+    if problem.prior is None:
+        return 0.0, 1.0
+    return problem.prior.mean, problem.prior.sd
+
+
+def log_penalty(problem: Problem, items, theta) -> Scalar:
     """Log priors of abilities and items, before they are multiplied by the penalty.
 
     Args:
-        model: The model, for its item priors.
-        data: For the weights of subjects and items.
+        problem: For the priors, and the weights of subjects and items.
         items: Item records.
         theta: Abilities.
     """
-    abilities = log_normal_ability(theta)
+    model, data = problem.model, problem.data
+    abilities = log_normal_ability(theta, *ability_prior(problem))
     if data.subject_weight is not None:
         abilities = abilities * data.subject_weight.astype(abilities.dtype)
     priors = jax.vmap(model.log_prior)(items)

@@ -17,7 +17,12 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.base import Problem
-from irtjax.estimators.joint import joint_derivatives, joint_information, log_penalty
+from irtjax.estimators.joint import (
+    ability_prior,
+    joint_derivatives,
+    joint_information,
+    log_penalty,
+)
 
 
 class JointPoint(NamedTuple):
@@ -135,7 +140,7 @@ def folded_prior(problem: Problem, point: JointPoint) -> Scalar:
     if not problem.anchored:
         coordinates = model.fold(coordinates, point.shift, scale)
         theta = (theta - point.shift) / scale
-    return log_penalty(model, problem.data, model.constrain(coordinates), theta)
+    return log_penalty(problem, model.constrain(coordinates), theta)
 
 
 def curvature_of(
@@ -153,7 +158,8 @@ def curvature_of(
     # A coordinate that the data say nothing of must not run away in one step.
     by_items = jnp.maximum(by_items, 1e-3 * jnp.mean(by_items, axis=0))
     ones = jnp.ones_like(point.theta)
-    by_theta = known.theta + penalty * weighted(data, ones)
+    spread = ability_prior(problem)[1]
+    by_theta = known.theta + penalty * weighted(data, ones) / spread**2
     by_theta = jnp.maximum(by_theta, 1e-3 * jnp.mean(by_theta))
     along = lambda move: folded_prior(  # noqa: E731
         problem, point._replace(shift=move[0], log_scale=move[1])

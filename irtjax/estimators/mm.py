@@ -25,6 +25,7 @@ from irtjax.estimators.base import (
     Problem,
     Progress,
     Start,
+    report_scale,
 )
 from irtjax.estimators.bilinear import (
     Factors,
@@ -37,6 +38,7 @@ from irtjax.estimators.bilinear import (
     update_subjects,
 )
 from irtjax.estimators.joint import (
+    ability_prior,
     best_fold,
     check_penalty,
     identify,
@@ -82,7 +84,8 @@ class MMState(NamedTuple):
 class MM(AbstractMethod):
     """Joint maximum likelihood (or joint MAP) of the logistic 1PL and 2PL.
 
-    Maximises sum log p + penalty (log N(theta; 0, I) + item log priors) with
+    Maximises sum log p + penalty (log N(theta; 0, I) + item log priors), the first
+    prior as `Problem.prior` says where it is given, with
     P = sigma((a theta + d) / s). The residual is the largest share of a gradient that
     does not cancel, |g| over the sum of its absolute terms (plus a hundredth of the
     curvature bound times 1 + |x|, for gradients whose terms all vanish), where a slope
@@ -199,7 +202,7 @@ class MM(AbstractMethod):
         objective = state.objective + gain
         change = jnp.abs(gain) / jnp.maximum(jnp.abs(objective), 1e-30)
 
-        bounds = self._bounds(problem.model, point, seen.items, seen.subjects)
+        bounds = self._bounds(problem, point, seen.items, seen.subjects)
         image = self._image(problem, point, bounds[0])
         residual = _kkt_residual(problem, point, seen, bounds)
         proposal, memory = self._propose(problem, point, image, bounds, state.memory)
@@ -225,10 +228,10 @@ class MM(AbstractMethod):
     def _log_prior(self, problem: Problem, point: Factors) -> Scalar:
         if self.penalty == 0:
             return jnp.zeros((), point.intercept.dtype)
-        return log_penalty(problem.model, problem.data, _record(point), point.theta)
+        return log_penalty(problem, _record(point), point.theta)
 
     def _bounds(
-        self, model: Model, point: Factors, items: Quadratic, subjects: Quadratic
+        self, problem: Problem, point: Factors, items: Quadratic, subjects: Quadratic
     ) -> tuple[Quadratic, Quadratic]:
         """Adds the priors to the bounds of the likelihood."""
         if self.penalty == 0:
@@ -236,7 +239,7 @@ class MM(AbstractMethod):
         dtype = point.intercept.dtype
         means, precisions = [], []
         for name in ("intercept", "discrimination"):
-            prior = model.priors.get(name)
+            prior = problem.model.priors.get(name)
             used = isinstance(prior, Normal)
             dims = 1 if name == "intercept" else point.discrimination.shape[1]
             means += [prior.mean if used else 0.0] * dims
@@ -244,13 +247,15 @@ class MM(AbstractMethod):
         mean = jnp.stack([jnp.asarray(m, dtype) for m in means])
         precision = jnp.stack([jnp.asarray(p, dtype) for p in precisions])
         items = add_normal_prior(items, point.stacked, mean, precision)
-        return items, self._with_ability_prior(subjects, point.theta)
+        return items, self._with_ability_prior(problem, subjects, point.theta)
 
-    def _with_ability_prior(self, subjects: Quadratic, theta: Array) -> Quadratic:
+    def _with_ability_prior(
+        self, problem: Problem, subjects: Quadratic, theta: Array
+    ) -> Quadratic:
         if self.penalty == 0:
             return subjects
-        zero = jnp.zeros((), theta.dtype)
-        return add_normal_prior(subjects, theta, zero, zero + self.penalty)
+        mean, sd = (jnp.asarray(x, theta.dtype) for x in ability_prior(problem))
+        return add_normal_prior(subjects, theta, mean, self.penalty / sd**2)
 
     def _image(self, problem: Problem, point: Factors, items: Quadratic) -> Factors:
         """One MM iteration: items, abilities, then the scale of ability."""
@@ -258,7 +263,7 @@ class MM(AbstractMethod):
         stacked = update_items(items, point.stacked, free, _is_positive(problem.model))
         raised = Factors(stacked[:, 1:], stacked[:, 0], point.theta)
         subjects = subject_sweep(problem.data, raised, self.temperature)
-        subjects = self._with_ability_prior(subjects, raised.theta)
+        subjects = self._with_ability_prior(problem, subjects, raised.theta)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:
             return raised
@@ -330,8 +335,8 @@ class MM(AbstractMethod):
         """Items with P = sigma(a theta + d), and standardised, oriented abilities.
 
         Where no item coordinate is fixed, abilities have mean 0 and variance 1 over
-        the sample (unit slopes: mean 0 only) and slopes a positive sum; the change of
-        scale is folded into the items, so the likelihood is that of the best point.
+        the sample (Rasch: mean 0 only) and slopes a positive sum; the change of scale
+        is folded into the items, so the likelihood is that of the best point.
         """
         family, best = problem.model.family, state.best
         point = best._replace(intercept=best.intercept / self.temperature)
@@ -347,7 +352,8 @@ class MM(AbstractMethod):
             theta=(point.theta - scale.shift) / scale.scale,
         )
         population = Population(*(part[0] for part in scale.population[:2]))
-        return Parameters(_record(point), population, point.theta[:, 0]), state.log_lik
+        found = Parameters(_record(point), population, point.theta[:, 0])
+        return report_scale(problem, found), state.log_lik
 
 
 def tree_where(condition: Array, new, old):

@@ -19,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
@@ -241,16 +242,19 @@ class SAEM(AbstractMethod):
                 f"sampler {self.sampler!r} is none of {', '.join(SAMPLERS)}"
             )
         family = problem.model.family
-        probit = isinstance(family, Binary) and family.link == "probit"
-        suits = probit and family.asymptotes == 0 and problem.data.trials is None
-        if self.sampler == "augmented" and not (
-            suits and problem.data.item_weight is None
-        ):
+        plain = problem.data.trials is None and problem.data.item_weight is None
+        suits = (
+            isinstance(family, Binary)
+            and family.link == "probit"
+            and family.asymptotes == 0
+            and plain
+        )
+        if self.sampler == "augmented" and not suits:
             raise ValueError(
                 "the augmented sampler needs a probit model without asymptotes, and"
                 " single, unweighted responses; use sampler='grid'"
             )
-        if not isinstance(self.nodes, jax.core.Tracer):
+        if not isinstance(self.nodes, Tracer):
             gaps = np.diff(np.asarray(self.nodes, float))
             if len(gaps) < 2 or gaps.min() <= 0 or np.ptp(gaps) > 1e-4 * gaps.max():
                 raise ValueError(

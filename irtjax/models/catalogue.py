@@ -54,6 +54,13 @@ def resolve_priors(
         raise ValueError(
             f"no parameter named {unknown[0]!r} in this model; it has {sorted(known)}"
         )
+    slope = family.parameters[0]
+    free = family.has_slope and slope.bijection.kind == "identity"
+    if free and isinstance(priors.get("discrimination"), LogNormal):
+        raise ValueError(
+            "a LogNormal prior has no density at negative discriminations, which this"
+            " model allows: keep them positive (positive=True), or give a Normal prior"
+        )
     return dict(priors)
 
 

@@ -63,7 +63,12 @@ def refused(source, **options) -> str:
         (
             "model,item,trial,correct\nm,q1,0,1\nm,q1,1,0\n",
             {},
-            ["('m', 'q1') has 2 epochs or trials", "epoch="],
+            ["('m', 'q1') has 2 epochs or trials", "epoch= (epochs found: 0, 1)"],
+        ),
+        (
+            "model,item,trial,correct\n" + "".join(f"m,q,{k},1\n" for k in range(12)),
+            {},
+            ["(epochs found: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... (12 in all))"],
         ),
         ("model,q1\nm,1\nm,0\n", {}, ["('m', 'q1') has 2 responses", "trials="]),
         (

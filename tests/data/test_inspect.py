@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -104,7 +105,28 @@ def test_inspect_values_of_every_kind(tmp_path):
     table = read(path)
     assert table.values[0].tolist() == [1, 0, 0.5, 0, 1, 1, 0, 0.25, 2, 0, 0.5]
     assert table.observed is not None
-    assert np.flatnonzero(~table.observed[0]).tolist() == [9]
+    assert np.flatnonzero(~table.observed[0]).tolist() == [3, 9]
+
+
+@pytest.mark.parametrize("missing_as", ["missing", "wrong"])
+def test_inspect_no_answer_is_wrong_only_if_asked(tmp_path, missing_as):
+    values = ["C", "N", ["C", "N"], {"a": "N"}]
+    scores = [{"s": {"value": v}} for v in values]
+    path = inspect_log(tmp_path / "a.json", [*scores, scores[0], scores[1]])
+    log = json.loads(path.read_text())
+    log["samples"][-1].update(id=1, epoch=2)
+    path.write_text(json.dumps(log))
+    table = read(path, metric="s", trials="mean", missing_as=missing_as)
+    # The first sample has the repeats C and N: as wrong, N has its half of the mean.
+    expected = {"missing": [1, None, None, 1], "wrong": [0.5, 0, 0.5, 1]}[missing_as]
+    known = np.ones((1, 4), bool) if table.observed is None else table.observed
+    cells = zip(table.values[0].tolist(), known[0].tolist(), strict=True)
+    assert [value if seen else None for value, seen in cells] == expected
+    said = {"missing": "3 scores of no answer.* are missing", "wrong": "count as wrong"}
+    # The 'N' of the other metric, s/a, is not counted here.
+    told = [note for note in table.notes if re.search("no answer", note)]
+    assert len(told) == 1
+    assert re.search(said[missing_as], told[0])
 
 
 def test_inspect_error_is_missing_and_mapping_is_metrics(tmp_path):

@@ -160,9 +160,54 @@ def test_sense_of_a_metric_is_said(tmp_path):
 
 
 def test_harness_metric_that_a_task_lacks_is_left_out_and_said():
-    table = read(FIXTURES / "lm_eval", metric="acc")
+    # Nothing could be chosen in place of the one metric that these tasks have.
+    names = ("arc_easy", "gsm8k", "aime")
+    paths = [next(HARNESS.glob(f"samples_{name}_*")) for name in names]
+    table = read(paths, metric="acc")
     assert set(table.benchmarks) == {"arc_easy"}
-    assert sum("has no metric 'acc' and was left out" in n for n in table.notes) == 3
+    assert sum("has no metric 'acc' and was left out" in n for n in table.notes) == 2
+
+
+def test_harness_metric_that_a_task_lacks_needs_a_choice_among_its_others():
+    with pytest.raises(ValueError, match="benchmark 'ifeval' has no metric") as caught:
+        read(FIXTURES / "lm_eval", metric="acc")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "it has prompt_level_strict_acc, inst_level_strict_acc" in message
+    assert "metric={'arc_easy': 'acc', 'ifeval': 'prompt_level_strict_acc'}" in message
+    # A mapping is explicit: what it does not name and has several is left out, said.
+    table = read(
+        [next(HARNESS.glob(f"samples_{name}_*")) for name in ("arc_easy", "ifeval")],
+        metric={"arc_easy": "acc"},
+    )
+    assert set(table.benchmarks) == {"arc_easy"}
+    assert sum("'ifeval' has no metric" in note for note in table.notes) == 1
+
+
+@pytest.mark.parametrize("value", [0, 999, None])
+@pytest.mark.parametrize("listed", [True, False])
+def test_answers_that_were_not_scored_are_no_responses(tmp_path, value, listed):
+    more = {} if listed else {"metrics": ..., "filter": ...}
+    records = [sample(k, value, metric="bypass", **more) for k in range(2)]
+    path = write_log(tmp_path, "a", records)
+    with pytest.raises(ValueError, match="--predict_only; evaluate it again") as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    # Beside a scored log it takes no part: not even its subject is in the table.
+    write_log(tmp_path, "b", [sample(0, 1.0), sample(1, 0.0)])
+    table = read(tmp_path)
+    assert table.subjects.tolist() == ["b"]
+    assert table.kind == "binary"
+    assert any(f"{path} holds answers without" in note for note in table.notes)
+
+
+def test_no_score_is_not_offered_among_metrics(tmp_path):
+    scored = sample(0, 1.0, bypass=0)
+    path = write_log(tmp_path, "a", [{**scored, "metrics": ["bypass", "acc"]}])
+    assert read(path).metric == "acc"
+    with pytest.raises(ValueError, match="no metric 'bypass'; there are: acc$"):
+        read(path, metric="bypass")
 
 
 def test_leaderboard_json_lines_without_filters(tmp_path):

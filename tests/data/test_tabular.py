@@ -1,5 +1,6 @@
 """Wide and long tables: CSV, Parquet, JSON lines and data frames."""
 
+import dataclasses
 import gzip
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irtjax.data import read
+from irtjax.data import ResponseTable, read
 
 WIDE = Path(__file__).parent.parent / "fixtures" / "wide"
 
@@ -286,6 +287,36 @@ def test_matrix_and_list_of_inputs(tmp_path):
     for other in (str(tmp_path / "?.csv"), tmp_path):
         assert read(other).data_hash() == table.data_hash()
     assert read(np.eye(3)).num_items == 3
+
+
+def test_facets_outlive_a_merge(tmp_path):
+    a = write(
+        tmp_path, "model,family,organization,x,y\nm,f,o,1,0\nn,g,o,1,1\n", "a.csv"
+    )
+    b = write(tmp_path, "model,family,z\nn,h,0\nk,f,1\nm,,1\n", "b.csv")
+    table = read([a, b])
+    assert table.subjects.tolist() == ["m", "n", "k"]
+    # An empty facet contradicts nothing, and a file without the column tells nothing.
+    assert table.subject_facets["family"].tolist() == ["f", "g", "f"]
+    assert table.subject_facets["organization"].tolist() == ["o", "o", ""]
+    told = [note for note in table.notes if "family" in note]
+    assert len(told) == 1
+    assert "of 1 subjects, such as 'n' is 'g' and 'h': the first was kept" in told[0]
+    # An item of both files may be told of two benchmarks; another facet comes from one.
+    parts = [
+        dataclasses.replace(
+            ResponseTable.from_arrays([[1, 0]], subjects=[who], items=["x", "y"]),
+            item_facets={name: np.array(labels) for name, labels in facets.items()},
+        )
+        for who, facets in (
+            ("m", {"benchmark": ["s", "t"]}),
+            ("n", {"benchmark": ["s", "u"], "skill": ["", "sums"]}),
+        )
+    ]
+    merged = read(parts)
+    assert merged.item_facets["benchmark"].tolist() == ["s", "t"]
+    assert merged.item_facets["skill"].tolist() == ["", "sums"]
+    assert any("of 1 items, such as 'y' is 't' and 'u'" in n for n in merged.notes)
 
 
 def test_files_that_overlap(tmp_path):

@@ -216,7 +216,8 @@ def test_resumed_lbfgs_equals_an_unbroken_one():
     part = _run(problem, Gradient(), start, 100, stop_after=9)
     rest = _run(problem, Gradient(), start, 100, resume=loop_of(part))
     assert int(rest.num_steps) == int(whole.num_steps) > 9
-    np.testing.assert_array_equal(rest.trace, whole.trace)
+    # Two compiled programs: the last bit of a sum may differ.
+    np.testing.assert_allclose(rest.trace, whole.trace, rtol=1e-14)
 
 
 def test_anchored_coordinates_do_not_move():

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.identity import ItemKey, label_items
-from irtjax.data.options import ReadOptions, several
+from irtjax.data.options import ReadOptions, several, unanswered_note
 from irtjax.data.records import RecordBuilder, Records
 from irtjax.data.sources import read_text
 
-# What Inspect writes for a verdict: correct, incorrect, partial, no answer.
-_VERDICTS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+# What Inspect writes for a verdict: correct, incorrect, partial.
+_VERDICTS = {"C": 1.0, "I": 0.0, "P": 0.5}
+# No answer, which Inspect counts as 0; here the caller says if it is wrong or missing.
+_NO_ANSWER = "N"
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 # What zipfile raises for archives that are cut off, altered or encrypted.
@@ -180,14 +182,19 @@ def _read_log(
             length=_output_tokens(sample, str(spec["model"])),
         )
 
-    scored = [(sample, _scores(sample, options.parts)) for sample in samples]
+    scored = [(sample, _scores(sample, options)) for sample in samples]
     metrics = dict.fromkeys(metric for _, rows in scored for metric, _, _ in rows)
     unscored = invalid = 0
+    unanswered: dict[str, int] = {}
     for sample, rows in scored:
         is_invalid = bool(sample.get("invalidation"))
         invalid += is_invalid
         for metric, part, raw in rows:
-            number = _number(raw, metric, path, builder)
+            if _is_unanswered(raw):
+                number = 0.0 if options.missing_as == "wrong" else None
+                unanswered[metric] = unanswered.get(metric, 0) + (not is_invalid)
+            else:
+                number = _number(raw, metric, path, builder)
             add(sample, metric, None if is_invalid else number, part)
         if not rows:
             # A sample in error has no score of any kind: it is missing, not wrong.
@@ -202,30 +209,43 @@ def _read_log(
         builder.notes.append(
             f"{path.name}: {invalid} samples were marked invalid and are missing"
         )
+    for metric, count in unanswered.items():
+        told = unanswered_note(count, options)
+        builder.note(metric, f"{path.name}: {told}")
 
 
-def _scores(sample: dict[str, Any], parts: str) -> list[tuple[str, str, Any]]:
+def _is_unanswered(value: Any) -> bool:
+    return isinstance(value, str) and value.strip() == _NO_ANSWER
+
+
+def _scores(sample: dict[str, Any], options: ReadOptions) -> list[tuple[str, str, Any]]:
     """Returns (metric, part, value) of all scores of a sample."""
     return [
         row
         for scorer, score in (sample.get("scores") or {}).items()
         for row in _flatten(
-            scorer, score.get("value") if isinstance(score, dict) else score, parts
+            scorer, score.get("value") if isinstance(score, dict) else score, options
         )
     ]
 
 
-def _flatten(scorer: str, value: Any, parts: str) -> list[tuple[str, str, Any]]:
+def _flatten(
+    scorer: str, value: Any, options: ReadOptions
+) -> list[tuple[str, str, Any]]:
     """Returns (metric, part, value) of a score that may be a mapping or a list."""
     if isinstance(value, dict):
         return [
             row
             for key, inner in value.items()
-            for row in _flatten(f"{scorer}/{key}", inner, parts)
+            for row in _flatten(f"{scorer}/{key}", inner, options)
         ]
     if isinstance(value, list) and value:
-        if parts == "items":
+        if options.parts == "items":
             return [(scorer, f"#{k}", inner) for k, inner in enumerate(value, 1)]
+        if any(map(_is_unanswered, value)):
+            if options.missing_as == "missing":
+                return [(scorer, "", _NO_ANSWER)]  # nor is a mean with a gap known
+            value = [0.0 if _is_unanswered(inner) else inner for inner in value]
         numbers = [_convert(inner) for inner in value]
         known = [n for n in numbers if n is not None and not math.isnan(n)]
         if len(known) == len(numbers):

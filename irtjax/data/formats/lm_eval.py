@@ -46,6 +46,8 @@ _PAIRS = {
     "perplexity",
     "acc_mutual_info",
 }
+# The harness writes this constant where it was told not to score the answers.
+_UNSCORED = "bypass"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
 
 
@@ -67,12 +69,25 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder = RecordBuilder()
     totals = _Totals()
     skipped: dict[str, int] = {}
+    unscored: list[Path] = []
     for log in _logs(paths, options, totals):
-        _read_log(log, options, builder, skipped)
+        if _is_unscored(log):
+            unscored.append(log.path)
+        else:
+            _read_log(log, options, builder, skipped)
+    if unscored and len(builder) == 0 and not skipped:
+        raise ValueError(
+            f"{several(unscored)} holds answers without scores: the run was made with"
+            " --predict_only; evaluate it again without that, or give other logs"
+        )
     labels, notes = label_items(builder.item_keys(), options.join)
     source = several(paths)
     for name, count in skipped.items():
         notes.append(f"metric {name!r} has no score per item in {count} records")
+    notes += [
+        f"{path} holds answers without scores (--predict_only) and was left out"
+        for path in unscored
+    ]
     builder.notes += notes
     for metric, note in totals.lower_is_better():
         builder.note(metric, note)
@@ -202,7 +217,7 @@ def _read_log(
             repeats[name] = place + 1
             filter_name = f"filter{place}" if has_filters else "none"
         key = ItemKey(log.task, name, content, copy[name])
-        for metric in record.get("metrics") or _metrics(record):
+        for metric in _metrics(record):
             scores = record.get("scores_per_repeat") or {}
             attempts = scores.get(metric) or [record.get(metric)]
             for trial, attempt in enumerate(attempts):
@@ -247,16 +262,26 @@ def _number(name: str) -> int:
     return int(name) if name.isdigit() else 0
 
 
+def _logged(record: dict[str, Any]) -> list[str]:
+    """All metrics of a record; before 0.4.7 it did not list them."""
+    return record.get("metrics") or [n for n in record if n not in _NOT_METRICS]
+
+
 def _metrics(record: dict[str, Any]) -> list[str]:
-    """Metrics of records before 0.4.7, which did not list them."""
-    return [name for name in record if name not in _NOT_METRICS]
+    """Metrics of a record that score its answer."""
+    return [name for name in _logged(record) if name != _UNSCORED]
+
+
+def _is_unscored(log: _Log) -> bool:
+    """Whether no answer of a log was scored."""
+    return {name for record in log.records for name in _logged(record)} == {_UNSCORED}
 
 
 def _pair_metrics(records: Sequence[dict[str, Any]]) -> set[str]:
     """Metrics whose value is always two numbers: totals in the making, not scores."""
     sizes: dict[str, set[Any]] = {}
     for record in records:
-        for name in record.get("metrics") or _metrics(record):
+        for name in _metrics(record):
             value = record.get(name)
             if isinstance(value, list) and not any(isinstance(v, bool) for v in value):
                 sizes.setdefault(name, set()).add(len(value))
