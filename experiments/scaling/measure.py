@@ -232,7 +232,7 @@ def measure_em(spec: Spec) -> list[Row]:
     num_nodes = fit.resolution.num_nodes
     problem, start = prepared(table)
     # The method as chosen for these data: its nodes, window and tolerance.
-    _, method, _ = fitting._fit_em(problem, EM(), start, None, 1000, Clock())
+    _, method, _ = fitting._fit_on_nodes(problem, EM(), start, None, 1000, Clock())
     mean = iteration_seconds(problem, method, start, 0, 1000)
     later = iteration_seconds(problem, method, start, 1, 4)
     del problem, start
