@@ -161,7 +161,7 @@ def test_score_ignores_unknown_items_and_says_so(tmp_path, saved):
     assert any("1 items are not in the fit" in note for note in content["notes"])
 
 
-def test_rank(saved):
+def test_rank(saved, tmp_path):
     result = ok("rank", saved)
     assert "95 % ranks" in result.stdout and "P(best)" in result.stdout
     content = strict(ok("rank", saved, "--json", "--level", 0.8).stdout)
@@ -174,6 +174,15 @@ def test_rank(saved):
         s["subject"] for s in subjects
     }
     assert ok("rank", saved, "--json").stdout == ok("rank", saved, "--json").stdout
+    picture = tmp_path / "changes.png"
+    ok("rank", saved, "--against", saved, "--figure", picture, "--quiet")
+    assert [p.name for p in tmp_path.glob("*.png")] == ["changes.png"]
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    lost = tmp_path / "no" / "changes.png"
+    assert_refused(run("rank", saved, "--against", saved), "go together")
+    both = ("rank", saved, "--against", saved, "--figure")
+    assert_refused(run(*both, lost), "there is no folder")
+    assert_refused(run(*both, tmp_path / "changes.gif"), "ends in .png")
 
 
 def test_compare(saved, responses):

@@ -145,7 +145,7 @@ def test_bad_requests_name_the_cure():
     bare = dataclasses.replace(data, lengths=None)
     with pytest.raises(ValueError, match="no answer lengths.*--length"):
         irtjax.fit(bare, "lart")
-    with pytest.raises(ValueError, match="lart model is estimated by method='em'"):
+    with pytest.raises(ValueError, match="estimated by method='em' or 'saem'"):
         irtjax.fit(data, "lart", "mm")
     with pytest.raises(ValueError, match="standard_errors='none' and the bootstrap"):
         irtjax.fit(data, "lart", standard_errors="sandwich")
@@ -169,6 +169,12 @@ def test_the_figure_shows_every_subject_and_item():
         points, np.stack([ability["ability"], ability["speed"]], axis=1)
     )
     assert len(right.collections[0].get_offsets()) == ITEMS
+    boxes = plots.plot_item_parameters(fitted()).axes
+    assert [axes.get_title(loc="left") for axes in boxes][2:] == [
+        "Speed discrimination",
+        "Time intensity",
+        "Residual variance",
+    ]
     with pytest.raises(ValueError, match="no answer lengths to draw"):
         plots.plot_latency(irtjax.fit(table(), "1pl", standard_errors="none"))
 

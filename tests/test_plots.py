@@ -1,5 +1,6 @@
 """Figures: they draw what the tables say, for any size and any name."""
 
+import dataclasses
 import sys
 
 import jax
@@ -9,7 +10,9 @@ import pytest
 
 import irtjax
 from irtjax import plots
+from irtjax.plots.changes import rank_changes
 from irtjax.plots.curves import ability_grid, distinct, expected_information
+from irtjax.plots.parameters import FLAT, parameter_columns
 from irtjax.plots.wright import spread
 from tests.small_fits import small_fit
 
@@ -161,3 +164,41 @@ def test_spread_keeps_order_and_gap():
     assert abs(placed[:3].mean() - values[:3].mean()) < 1e-12
     inside = spread(np.full(4, 9.0), 0.5, -9.0, 9.0)
     assert inside.max() <= 9.0 + 1e-12
+
+
+def test_rank_changes_are_those_of_the_subjects_that_both_have():
+    first, second = small_fit("2pl"), small_fit("4pl")
+    names, before, after = rank_changes(first, second)
+    assert set(names) == set(first.ability_table.column("subject").to_pylist())
+    # The order of the first table is that of its ranks.
+    assert before.tolist() == list(range(1, len(names) + 1))
+    place = {row["subject"]: row["rank"] for row in second.ability_table.to_pylist()}
+    assert after.tolist() == [place[name] for name in names]
+    (axes,) = plots.plot_rank_changes(first, second, labels=("2PL", "4PL")).axes
+    lines = [line.get_ydata() for line in axes.lines if line.get_lw() >= 0.8]
+    drawn = {(int(a), int(b)) for a, b in lines}
+    assert drawn == set(zip(before.tolist(), after.tolist(), strict=True))
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["2PL", "4PL"]
+
+
+def test_rank_changes_need_common_subjects():
+    fit = small_fit()
+    table = fit.ability_table
+    others = table.set_column(
+        0, "subject", pa.array([f"new {k}" for k in range(table.num_rows)])
+    )
+    with pytest.raises(ValueError, match="0 subjects in both"):
+        plots.plot_rank_changes(fit, dataclasses.replace(fit, ability_table=others))
+
+
+def test_boxes_of_item_parameters_hold_the_items():
+    fit = small_fit()
+    figure = plots.plot_item_parameters(fit)
+    assert len(figure.axes) == 2
+    (name, _, slope), (_, formula, difficulty) = parameter_columns(fit)
+    assert name == "Discrimination" and formula == "−d / a"
+    np.testing.assert_allclose(slope, fit.parameters.items.discrimination)
+    steep = np.abs(slope) >= FLAT
+    wanted = -np.asarray(fit.parameters.items.intercept) / slope
+    np.testing.assert_allclose(difficulty[steep], wanted[steep])
+    assert np.isnan(difficulty[~steep]).all()

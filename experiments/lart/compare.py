@@ -64,10 +64,13 @@ class Measured(NamedTuple):
 
     def responses(self, seen=None, weight=None) -> Responses:
         """As arrays; cells not seen count neither in accuracy nor in length."""
-        seen = None if seen is None else jnp.asarray(seen)
         weight = None if weight is None else jnp.asarray(weight)
+        right = jnp.asarray(self.right, jnp.int8)
+        if seen is not None:
+            seen = jnp.asarray(seen)
+            right = right * seen  # A response that is not seen has value 0.
         return Responses(
-            jnp.asarray(self.right, jnp.int8),
+            right,
             seen,
             subject_weight=weight,
             log_length=jnp.asarray(self.log_length),
@@ -165,7 +168,9 @@ def adaptive_path(model: Model, known: Parameters, data: Responses, given, steps
     over_items = jax.vmap(model.family.information, in_axes=(0, None))
 
     def now(seen):
-        part = dataclasses.replace(data, observed=seen, length_observed=seen)
+        part = dataclasses.replace(
+            data, values=data.values * seen, observed=seen, length_observed=seen
+        )
         return abilities(model, known, part)
 
     def step(seen, _):

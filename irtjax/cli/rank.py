@@ -32,11 +32,31 @@ def rank_command(
     everything: Annotated[
         bool, typer.Option("--all", help="Every row, however long the table.")
     ] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="DIR",
+            help="Another fit with the same subjects: draws who moves, into --figure.",
+            show_default=False,
+        ),
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure",
+            metavar="FILE.png",
+            help="Where to draw the ranks of the two fits.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Ranks the subjects of a fit, with rank intervals, P(best) and groups."""
     opt.check_level(level)
+    if (against is None) != (figure is None):
+        raise ValueError("--against and --figure go together: two fits, one picture")
     from irtjax.cli.machine import prepare
     from irtjax.storage import load
 
@@ -44,6 +64,8 @@ def rank_command(
     fit = load(folder)
     from irtjax.verbs import rank
 
+    if against is not None and figure is not None:
+        _draw_changes(fit, load(against), (folder.name, against.name), figure)
     ranked = rank(fit, level=level, num_draws=draws, seed=seed)
     if json:
         from irtjax.cli.pipeline import print_json
@@ -64,3 +86,20 @@ def rank_command(
         out = screen.console()
         screen.show_ranking(out, ranked, everything)
         screen.show_sentences(out, subject_sentences(ranked))
+
+
+def _draw_changes(fit, other, labels: tuple[str, str], path: Path) -> None:
+    """Draws the ranks of two fits into a file, whole or not at all."""
+    from irtjax.plots import plot_rank_changes, save_figure
+
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"--figure {path}: the name of a picture ends in .png")
+    if not path.parent.is_dir():
+        raise ValueError(f"--figure {path}: there is no folder {path.parent}")
+    picture = plot_rank_changes(fit, other, labels=labels)
+    temporary = path.with_name(f".{path.name}.part.png")
+    try:
+        save_figure(picture, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -6,16 +6,20 @@ notebooks and on machines without a screen.
 
 from irtjax.plots.abilities import plot_abilities
 from irtjax.plots.adaptive import plot_adaptive
+from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
 from irtjax.plots.latency import plot_latency
+from irtjax.plots.parameters import plot_item_parameters
 from irtjax.plots.style import save_figure
 from irtjax.plots.wright import plot_wright_map
 
 __all__ = [
     "plot_abilities",
-    "plot_latency",
     "plot_adaptive",
+    "plot_item_parameters",
     "plot_item_response_functions",
+    "plot_latency",
+    "plot_rank_changes",
     "plot_test_information",
     "plot_wright_map",
     "save_figure",

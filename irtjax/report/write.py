@@ -27,6 +27,9 @@ def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]
     ]
     if fit.parameters.lengths is not None:
         makers.append(("Ability and speed", "latency.png", plots.plot_latency))
+        makers.append(
+            ("Item parameters", "item_parameters.png", plots.plot_item_parameters)
+        )
     return makers
 
 

@@ -40,6 +40,7 @@ FIT_FILES = (
     "item_response_functions.png",
     "test_information.png",
     "latency.png",
+    "item_parameters.png",
 )
 
 #: Writes more files into the folder it is given.

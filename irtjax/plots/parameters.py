@@ -1,0 +1,99 @@
+"""How the parameters of items are spread, benchmark by benchmark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from irtjax.plots.style import (
+    GREY,
+    PALETTE,
+    item_benchmarks,
+    label,
+    new_figure,
+    title,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from irtjax.calibration import Calibration
+
+#: Benchmarks with a box of their own.
+MOST = 8
+#: A quotient by a slope smaller than this locates nothing.
+FLAT = 0.1
+
+
+def parameter_columns(fit: Calibration) -> list[tuple[str, str, np.ndarray]]:
+    """Returns title, formula and value of each item, NaN where there is none.
+
+    Discrimination a and difficulty -d / a; with answer lengths also the speed
+    discrimination phi, the time intensity omega / phi and the residual variance.
+    """
+    items = fit.parameters.items
+    slope = np.asarray(items.discrimination, float)
+    middle = getattr(items, fit.model.family.intercept_name)
+    middle = np.asarray(middle, float).reshape(len(slope), -1).mean(axis=1)
+
+    def over(values, divisor):
+        flat = np.abs(divisor) < FLAT
+        return np.where(flat, np.nan, values / np.where(flat, 1, divisor))
+
+    columns = [
+        ("Discrimination", "a", slope),
+        ("Difficulty", "−d / a", over(-middle, slope)),
+    ]
+    lengths = fit.parameters.lengths
+    if lengths is not None:
+        omega, phi, variance = (np.asarray(x, float) for x in lengths.items)
+        columns += [
+            ("Speed discrimination", "φ", phi),
+            ("Time intensity", "ω / φ", over(omega, phi)),
+            ("Residual variance", "λ", variance),
+        ]
+    return columns
+
+
+def plot_item_parameters(fit: Calibration) -> Figure:
+    """Draws boxplots of the item parameters, one box per benchmark.
+
+    Boxes span the quartiles, whiskers 1.5 times as much, and the median is marked.
+    Items whose quotient does not exist (a slope near 0) are left out and counted.
+
+    Args:
+        fit: A calibration.
+
+    Returns:
+        The figure; nothing is shown or saved.
+    """
+    codes, groups = item_benchmarks(fit, MOST)
+    columns = parameter_columns(fit)
+    height = 2.0 + 0.35 * len(groups)
+    figure, panels = new_figure(2.6 * len(columns), height, len(columns))
+    for axes, (name, formula, values) in zip(panels, columns, strict=True):
+        known = np.isfinite(values)
+        parts = [values[known & (codes == code)] for code in range(len(groups))]
+        boxes = axes.boxplot(
+            parts[::-1],
+            orientation="horizontal",
+            widths=0.6,
+            patch_artist=True,
+            flierprops={"marker": ".", "markersize": 2.5, "markeredgecolor": GREY},
+            medianprops={"color": "black"},
+        )
+        for code, box in enumerate(boxes["boxes"][::-1]):
+            box.set_facecolor(PALETTE[code % len(PALETTE)])
+            box.set_alpha(0.5)
+        labels = [label(group, 20) for group in groups[::-1]]
+        axes.set_yticks(range(1, len(groups) + 1), labels)
+        if axes is not panels[0]:
+            axes.tick_params(labelleft=False)
+        lost = int(np.count_nonzero(~known))
+        title(axes, name, f"{formula}; {lost:,} without" if lost else formula)
+        # Runaway quotients are few and would squeeze the boxes.
+        low, high = np.nanpercentile(values, [1, 99]) if known.any() else (0, 1)
+        room = 0.1 * (high - low) + 1e-3
+        axes.set_xlim(low - room, high + room)
+    return figure
