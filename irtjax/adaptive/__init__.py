@@ -7,6 +7,7 @@ on a state of fixed size.
 
 from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Design, StopFlag
+from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.session import AdaptiveTest
 from irtjax.adaptive.simulation import Tests, run_test, run_tests
 from irtjax.adaptive.steps import State, open_items, select, start, stop, update
@@ -15,8 +16,10 @@ from irtjax.adaptive.study import SimulatedTests, simulate_tests
 __all__ = [
     "AbstractBank",
     "AdaptiveTest",
+    "Answer",
     "Design",
     "ItemBank",
+    "LengthBank",
     "SimulatedTests",
     "State",
     "StopFlag",

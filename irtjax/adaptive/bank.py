@@ -25,6 +25,8 @@ from irtjax.numerics import equal_nodes, normal_log_weights
 
 #: What a subject did with one item: a PyTree of scalars, of the form of `blank`.
 Observation = Any
+#: What a test remembers of its observations: a PyTree of scalars.
+Memory = Any
 
 
 class AbstractBank(eqx.Module):
@@ -75,6 +77,46 @@ class AbstractBank(eqx.Module):
         """Log-likelihood of one observation at every node."""
         return jax.vmap(lambda node: self.log_prob(item, observation, node))(self.theta)
 
+    # Where observations are not independent given ability, a test remembers more of
+    # them than the posterior; most banks leave these as they are.
+
+    @property
+    def memory(self) -> Memory:
+        """What a test remembers before its first item."""
+        return ()
+
+    def remember(self, memory: Memory, item: Array, observation: Observation) -> Memory:
+        """The memory with one more observation."""
+        return memory
+
+    def log_memory(self, memory: Memory, theta: Array) -> Array:
+        """What the memory adds to the log-likelihood of an ability."""
+        return jnp.zeros_like(theta)
+
+    def gain(self, theta: Array, memory: Memory) -> Float[Array, " items"]:
+        """What selection maximises: the information of each item, given the memory."""
+        return self.information(theta)
+
+    def draw(
+        self, item: Array, theta: Array, key: KeyArray, memory: Memory
+    ) -> Observation:
+        """A random observation given ability and memory."""
+        return self.sample(item, theta, key)
+
+    def observe(self, category: int, length: Any = None) -> Observation:
+        """The observation of a response that a person or a harness reports.
+
+        Raises:
+            ValueError: If a length is given to a bank without lengths.
+        """
+        if length is not None:
+            raise ValueError("the bank has no model of answer lengths: leave it out")
+        return jnp.asarray(category, jnp.int32)
+
+    def response_of(self, observation: Observation) -> Array:
+        """The response in an observation, or in an array of them."""
+        return observation
+
 
 class ItemBank(AbstractBank):
     """The items of one model of responses; build it with `ItemBank.create`.
@@ -113,6 +155,7 @@ class ItemBank(AbstractBank):
         *,
         num_items: int | None = None,
         nodes: Float[Array, " nodes"] | np.ndarray | None = None,
+        extra_precision: float = 0.0,
     ) -> ItemBank:
         """Computes the tables of a bank, in the dtype of its items. On the host.
 
@@ -125,6 +168,8 @@ class ItemBank(AbstractBank):
             nodes: `[nodes]` standardised nodes, increasing and equally spaced; None
                 chooses them from the information of the most informative items. A
                 histogram population brings its own.
+            extra_precision: Precision of ability, at most, from other sources than
+                responses.
 
         Returns:
             The bank.
@@ -140,7 +185,9 @@ class ItemBank(AbstractBank):
         log_weights = population.log_weights
         if nodes is None:
             if log_weights is None:
-                nodes = _choose_nodes(model, items, float(mean), float(sd), num_items)
+                nodes = _choose_nodes(
+                    model, items, float(mean), float(sd), num_items, extra_precision
+                )
             else:
                 nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
         nodes = jnp.asarray(nodes, dtype)
@@ -181,7 +228,7 @@ class ItemBank(AbstractBank):
         return self.table.shape[0]
 
     @property
-    def blank(self) -> Array:
+    def blank(self) -> Observation:
         """A response, int32."""
         return jnp.zeros((), jnp.int32)
 
@@ -190,7 +237,7 @@ class ItemBank(AbstractBank):
         family = self.model.family
         return jax.vmap(family.information, in_axes=(0, None))(self.items, theta)
 
-    def log_prob(self, item: Array, observation: Array, theta: Array) -> Array:
+    def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
         """Log-probability of a response to one item at one ability."""
         return self._log_probs(item, theta)[observation]
 
@@ -199,7 +246,9 @@ class ItemBank(AbstractBank):
         drawn = jax.random.categorical(key, self._log_probs(item, theta))
         return drawn.astype(jnp.int32)
 
-    def node_log_probs(self, item: Array, observation: Array) -> Float[Array, " nodes"]:
+    def node_log_probs(
+        self, item: Array, observation: Observation
+    ) -> Float[Array, " nodes"]:
         """A row of the table."""
         return self.table[item, observation]
 
@@ -223,7 +272,12 @@ def _information_jit(model: Model, items: Items, theta: Array) -> Array:
 
 
 def _choose_nodes(
-    model: Model, items: Items, mean: float, sd: float, num_items: int | None
+    model: Model,
+    items: Items,
+    mean: float,
+    sd: float,
+    num_items: int | None,
+    extra: float,
 ) -> np.ndarray:
     """Nodes fine enough for the narrowest posterior a test of this length can give."""
     theta = jnp.asarray(mean + sd * np.linspace(-4, 4, 65), items[0].dtype)
@@ -232,5 +286,5 @@ def _choose_nodes(
     length = size if num_items is None else min(num_items, size)
     # The most informative items at each ability; no test of the length tells more.
     best = -np.sort(-np.nan_to_num(information, nan=0.0, posinf=0.0), axis=1)
-    largest = best[:, :length].sum(axis=1).max(initial=0.0)
+    largest = best[:, :length].sum(axis=1).max(initial=0.0) + extra
     return nodes_for(1 / math.sqrt(1 + largest * sd**2))

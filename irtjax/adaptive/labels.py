@@ -11,6 +11,7 @@ import numpy as np
 
 from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Design
+from irtjax.adaptive.lengths import LengthBank
 from irtjax.calibration import Calibration
 from irtjax.data.arrays import check_unique, names_of
 
@@ -65,12 +66,18 @@ def label(
             neither.
     """
     if isinstance(source, Calibration):
-        bank: AbstractBank = ItemBank.create(
-            source.model,
-            source.parameters.items,
-            jax.tree.map(jnp.asarray, source.parameters.population),
-            num_items=num_items,
-        )
+        known = jax.tree.map(jnp.asarray, source.parameters)
+        parts = source.model, known.items, known.population
+        bank: AbstractBank
+        if known.lengths is None:
+            bank = ItemBank.create(*parts, num_items=num_items)
+        else:
+            bank = LengthBank.of(
+                *parts,
+                known.lengths,
+                offset=source.options["length_offset"],
+                num_items=num_items,
+            )
         names = source.items if names is None else names
         groups = source.benchmarks if groups is None else groups
     elif isinstance(source, AbstractBank):

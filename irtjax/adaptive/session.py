@@ -141,6 +141,7 @@ class AdaptiveTest:
         )
         self._open = False
         self._responses: dict[str, int] = {}
+        self._lengths: dict[str, float] = {}
         self._propose()
 
     def _allowed(self) -> tuple[jax.Array, jax.Array]:
@@ -219,16 +220,19 @@ class AdaptiveTest:
         self._open = True
         return self._item
 
-    def record(self, item: str, response: Any) -> None:
+    def record(self, item: str, response: Any, length: Any = None) -> None:
         """Takes the response to the item that was handed out.
 
         Args:
             item: Its name.
             response: A category: 0 for wrong and 1 for right, or 0 ... C - 1.
+            length: Length of the answer, for models with answer lengths; None where
+                it is not known.
 
         Raises:
             ValueError: If the item is unknown or was not handed out, the response is
-                no category, or the test is over. Nothing changes then.
+                no category, the length none, or the test is over. Nothing changes
+                then.
         """
         position = self._bank.position(item)
         if self.over:
@@ -246,14 +250,20 @@ class AdaptiveTest:
                 " response"
             )
         category = self._category(item, response)
+        try:
+            observation = self._bank.bank.observe(category, length)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"item {item!r}: {error}") from None
         self._state = _update_jit(
             self._bank.bank,
             self._design,
             self._state,
             jnp.asarray(position, jnp.int32),
-            jnp.asarray(category, jnp.int32),
+            observation,
         )
         self._responses[item] = category
+        if length is not None:
+            self._lengths[item] = float(length)
         self._open = False
         self._propose()
 
@@ -294,6 +304,7 @@ class AdaptiveTest:
             "rules": self._rules,
             "handed_out": self._item if self._open else None,
             "responses": [list(pair) for pair in self._responses.items()],
+            "lengths": self._lengths,
             "ability": self.ability,
             "standard_error": self.standard_error,
         }
@@ -335,8 +346,9 @@ class AdaptiveTest:
                     "it was begun with other items or parameters: load it with the"
                     " calibration it was built from"
                 )
+            lengths = content.get("lengths", {})
             for item, response in content["responses"]:
-                test._resume(item, response)
+                test._resume(item, response, lengths.get(item))
             waiting = content["handed_out"]
             if waiting is not None and test.next_item() != waiting:
                 raise ValueError(f"it is damaged: {waiting!r} is not the next item")
@@ -346,13 +358,13 @@ class AdaptiveTest:
             raise ValueError(f"{path}: {error}") from None
         return test
 
-    def _resume(self, item: str, response: Any) -> None:
+    def _resume(self, item: str, response: Any, length: Any) -> None:
         """A recorded response again; the item was selected when it was given."""
         position = self._bank.position(item)
         if not bool(self._state.available[position]) or self.over:
             raise ValueError(f"it is damaged: {item!r} could not be given")
         self._item, self._open = item, True
-        self.record(item, response)
+        self.record(item, response, length)
 
 
 def fingerprint(bank: LabelledBank) -> str:
@@ -366,7 +378,8 @@ def fingerprint(bank: LabelledBank) -> str:
         family = parts.model.family
         fields = [str(getattr(family, f.name)) for f in dataclasses.fields(family)]
         digest.update(json.dumps([type(family).__name__, *fields]).encode())
-        parts = (parts.items, parts.mean, parts.sd)
+        lengths = getattr(parts, "lengths", None)
+        parts = (parts.items, parts.mean, parts.sd, lengths)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())

@@ -74,11 +74,16 @@ def run_test(
     >>> run_test(bank, design, lambda item, place: jnp.int32(1), begun).items.tolist()
     [2, 3, 4]
     """
+    return _run_test(bank, design, lambda item, place, _: respond(item, place), first)
+
+
+def _run_test(bank: AbstractBank, design: Design, respond, first: State) -> Tests:
+    """`run_test`, whose responses may depend on what the bank remembers."""
 
     def step(state: State, _):
         goes_on = stop(bank, design, state) == 0
         item = select(bank, design, state)
-        observation = respond(item, state.num_given)
+        observation = respond(item, state.num_given, state.memory)
         new = update(bank, design, state, item, observation)
         # Whether the test goes on is decided by the state, which then stays: an
         # ended test never begins again.
@@ -132,17 +137,17 @@ def run_tests(
         own = jax.random.fold_in(key, index)
         test_key, response_key = jax.random.split(own)
 
-        def respond(item, place):
+        def respond(item, place, memory):
             if recorded is not None:
                 return jax.tree.map(lambda x: x[index, item], recorded)
             draw = jax.random.fold_in(response_key, place)
-            return bank.sample(item, theta[index], draw)
+            return bank.draw(item, theta[index], draw, memory)
 
         if available is not None:
             mine = available[index]
             allowed = mine if allowed is None else mine & allowed
         first = start(bank, design, key=test_key, available=allowed)
-        return run_test(bank, design, respond, first)
+        return _run_test(bank, design, respond, first)
 
     order = jnp.arange(theta.shape[0])
     if max_exposure is None:

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.bank import AbstractBank, Observation
+from irtjax.adaptive.bank import AbstractBank, Memory, Observation
 from irtjax.adaptive.design import Design, StopFlag
 
 #: More steps than bisection alone needs from a grid interval in double precision.
@@ -34,6 +34,7 @@ class State(NamedTuple):
         standard_error: Its standard error.
         information: `[items]` Fisher information of each item at the ability; None
             where no rule of the design asks for it.
+        memory: What the bank remembers beside the posterior.
         priority: `[items]` of the rules "random" and "fixed": the highest comes next.
         key: Random key of the test.
     """
@@ -46,6 +47,7 @@ class State(NamedTuple):
     ability: Float[Array, ""]
     standard_error: Float[Array, ""]
     information: Float[Array, " items"] | None
+    memory: Memory
     priority: Float[Array, " items"] | None
     key: KeyArray
 
@@ -102,6 +104,7 @@ def start(
         ability=bank.mean,
         standard_error=bank.sd,
         information=None,
+        memory=bank.memory,
         priority=priority,
         key=key,
     )
@@ -207,7 +210,13 @@ def update(
     """
     place = state.num_given
     log_posterior = state.log_posterior + bank.node_log_probs(item, observation)
+    memory = bank.remember(state.memory, item, observation)
+    if jax.tree.leaves(memory):
+        at_nodes = jax.vmap(bank.log_memory, in_axes=(None, 0))
+        change = at_nodes(memory, bank.theta) - at_nodes(state.memory, bank.theta)
+        log_posterior = log_posterior + change
     new = state._replace(
+        memory=memory,
         num_given=place + 1,
         items=state.items.at[place].set(item),
         observations=jax.tree.map(
@@ -231,7 +240,7 @@ def _informed(bank: AbstractBank, design: Design, state: State) -> State:
     # maximum it would not vectorise, which takes five times as long on a CPU.
     if design.select != "information" and design.gain is None:
         return state
-    return state._replace(information=bank.information(state.ability))
+    return state._replace(information=bank.gain(state.ability, state.memory))
 
 
 def _mean(bank: AbstractBank, state: State) -> tuple[Array, Array]:
@@ -256,6 +265,7 @@ def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
         one = lambda item, seen: bank.log_prob(item, seen, theta)  # noqa: E731
         cells = jax.vmap(one)(state.items, state.observations)
         prior = -0.5 * ((theta - bank.mean) / bank.sd) ** 2
+        prior = prior + bank.log_memory(state.memory, theta)
         return prior + jnp.sum(jnp.where(given, cells, 0))
 
     slope_at = jax.grad(log_posterior)

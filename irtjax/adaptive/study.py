@@ -15,9 +15,11 @@ from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Design, StopFlag
 from irtjax.adaptive.labels import LabelledBank, check_score, label
+from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data import ResponseTable, read
 from irtjax.data.responses import Responses
+from irtjax.estimators.base import Problem, with_lengths
 from irtjax.models.base import Population
 
 if TYPE_CHECKING:
@@ -196,7 +198,7 @@ def simulate_tests(
         subjects=subjects,
         items=bank.names,
         given=np.asarray(tests.items),
-        responses=np.asarray(tests.observations),
+        responses=np.asarray(bank.bank.response_of(tests.observations)),
         ability=np.asarray(tests.ability),
         standard_error=np.asarray(tests.standard_error),
         num_given=np.asarray(tests.num_given),
@@ -255,16 +257,35 @@ def _matched(bank: LabelledBank, responses: Any):
         )
     values[:, columns[known]] = table.values[:, known]
     available[:, columns[known]] = seen[:, known]
+    recorded: Any = jnp.asarray(values)
     notes = [f"{known.sum():,} of the {len(place):,} items of the bank were answered"]
+    if isinstance(bank.bank, LengthBank):
+        logs = np.full(shape, np.nan)
+        if table.lengths is not None:
+            lengths = np.where(seen, table.lengths, np.nan)
+            logs[:, columns[known]] = np.log(lengths + bank.bank.offset)[:, known]
+        else:
+            notes.append("the responses have no lengths: replayed by accuracy alone")
+        recorded = Answer(recorded, jnp.asarray(logs, bank.bank.theta.dtype))
     if not known.all():
         notes.append(f"{(~known).sum():,} items are not in the bank and left out")
-    return table.subjects, jnp.asarray(values), jnp.asarray(available), tuple(notes)
+    return table.subjects, recorded, jnp.asarray(available), tuple(notes)
 
 
-def _all_items(bank: ItemBank, values: jax.Array, seen: jax.Array) -> jax.Array:
+def _all_items(bank: ItemBank, recorded: Any, seen: jax.Array) -> jax.Array:
     """EAP ability from all responses of each subject, on nodes that suit so many."""
+    values = bank.response_of(recorded)
     population = Population(
         bank.mean, bank.sd, bank.log_prior if bank.histogram else None
     )
     data = Responses(values.astype(jnp.int8), seen)
+    if isinstance(bank, LengthBank):
+        known = jnp.isfinite(recorded.log_length)
+        data = dataclasses.replace(
+            data,
+            log_length=jnp.where(known, recorded.log_length, 0),
+            length_observed=known,
+        )
+        problem, _ = with_lengths(Problem.create(bank.model, data), bank.lengths)
+        data = problem.data
     return scoring.score(bank.model, bank.items, population, data).ability

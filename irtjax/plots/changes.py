@@ -117,4 +117,4 @@ def plot_rank_changes(
 def _kendall(before: np.ndarray, after: np.ndarray) -> float:
     from scipy.stats import kendalltau
 
-    return float(kendalltau(before, after).statistic)
+    return float(np.asarray(kendalltau(before, after))[0])

@@ -11,6 +11,7 @@ import irtjax
 from experiments.coverage import replicate
 from experiments.coverage import run as coverage
 from experiments.coverage.replicate import differences
+from experiments.lart import compare
 from experiments.lart import run as lart
 from experiments.scaling import measure, peers
 from experiments.scaling import run as scaling
@@ -235,3 +236,46 @@ def test_scaling_verdicts():
     )  # fmt: skip
     assert "2,211 x 12,032, 80% missing" in text and "MISSED" in text
     assert text.endswith("skipped")
+
+
+@pytest.mark.slow
+def test_lart_comparisons_small(tmp_path):
+    found = compare.main(["--small", "--out", str(tmp_path)])
+    assert set(found) == {
+        *("prediction", "item_efficiency", "validity", "model_efficiency", "gains")
+    }
+    for name, rows in found.items():
+        assert all(np.isfinite(row["value"]) for row in rows)
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
+        assert (tmp_path / f"{name}.csv").stat().st_size > 100
+    # The distance to all items' ability falls to nothing as they are given.
+    path = [r["value"] for r in found["item_efficiency"] if r["model"] == "LaRT"]
+    assert path[-1] < 0.25 * path[0]
+
+
+def test_lart_comparisons_in_miniature():
+    data = compare.simulated(24, 10)
+    rows = compare.validity(data, 1, 0)
+    assert {row["model"] for row in rows} == {"LaRT", "IRT"}
+    gap, error = compare.difference(rows)
+    values = {row["model"]: row["value"] for row in rows}
+    assert gap == pytest.approx(values["IRT"] - values["LaRT"]) and error == 0
+    # What is not seen is a 0 that counts nowhere.
+    seen = np.arange(240).reshape(24, 10) % 3 > 0
+    part = data.responses(seen)
+    assert not np.any(np.asarray(part.values)[~seen])
+    assert part.observed is part.length_observed
+
+
+def test_means_over_splits():
+    rows = [
+        {"split": k, "model": m, "value": float(v)}
+        for k, pair in enumerate([(1, 3), (2, 6), (3, 6)])
+        for m, v in zip(("LaRT", "IRT"), pair, strict=True)
+    ]
+    table = compare.summary(rows)
+    assert [row["mean"] for row in table] == [2.0, 5.0]
+    assert table[0]["se"] == pytest.approx(1 / np.sqrt(3)) and table[0]["n"] == 3
+    gap, error = compare.difference(rows)
+    assert gap == 3.0
+    assert error == pytest.approx(np.std([2, 4, 3], ddof=1) / np.sqrt(3))

@@ -1,0 +1,197 @@
+"""Adaptive tests that learn from answers and from how long they are (LaRT)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irtjax._types import KeyArray
+from irtjax.adaptive.bank import ItemBank
+from irtjax.models.base import Items, Model, Population
+from irtjax.models.latency import LengthParameters, LengthSummary
+
+
+class Answer(NamedTuple):
+    """A response and the logarithm of its length, NaN where that is not known."""
+
+    response: Array
+    log_length: Array
+
+
+class LengthMemory(NamedTuple):
+    """What the lengths of a test say so far.
+
+    Attributes:
+        precision: A = sum_j phi_j^2 / lambda_j.
+        slope: S = sum_j phi_j (log T_j - omega_j) / lambda_j.
+    """
+
+    precision: Float[Array, ""]
+    slope: Float[Array, ""]
+
+
+class LengthBank(ItemBank):
+    """Items of a model with answer lengths; build it with `LengthBank.of`.
+
+    Lengths depend on speed, which all items of a subject share, so they do not add up
+    item by item: a test remembers two sums, and given those the lengths say of ability
+    what N(-rho S / (1 + A), 1 - rho^2 A / (1 + A)) says. An item's information is that
+    of its response plus what its length would add to the precision of ability (the
+    corrected equation (10) of the LaRT paper).
+
+    Attributes:
+        lengths: Parameters of the lengths.
+        offset: log(offset + length) is modelled.
+    """
+
+    # A subclass's fields follow those with defaults, so these have some too.
+    lengths: LengthParameters | None = None
+    offset: float = eqx.field(static=True, default=1.0)
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        items: Items,
+        population: Population,
+        lengths: LengthParameters,
+        *,
+        offset: float = 1.0,
+        num_items: int | None = None,
+        nodes: Float[Array, " nodes"] | np.ndarray | None = None,
+    ) -> LengthBank:
+        """Computes the tables of a bank.
+
+        Args:
+            model: A model with answer lengths.
+            items: Item records, `[items]`.
+            population: Population of ability, N(0, 1).
+            lengths: Parameters of the lengths.
+            offset: Added to lengths before the logarithm.
+            num_items: As for `ItemBank.create`.
+            nodes: As for `ItemBank.create`.
+
+        Raises:
+            ValueError: If the model has no lengths, or as for `ItemBank.create`.
+        """
+        if model.lengths is None:
+            raise ValueError(
+                f"the model {model.name} has no answer lengths: use ItemBank"
+            )
+        rho = float(lengths.correlation)
+        plain = ItemBank.create(
+            model,
+            items,
+            population,
+            num_items=num_items,
+            nodes=nodes,
+            extra_precision=rho**2 / (1 - rho**2),
+        )
+        fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
+        dtype = plain.theta.dtype
+        records = jax.tree.map(lambda x: jnp.asarray(x, dtype), lengths)
+        return cls(**fields, lengths=records, offset=offset)
+
+    @property
+    def _records(self):
+        assert self.lengths is not None
+        omega, phi, variance = self.lengths.items
+        return omega, phi, variance, self.lengths.correlation
+
+    @property
+    def blank(self) -> Answer:
+        """A response without a length."""
+        return Answer(jnp.zeros((), jnp.int32), jnp.full((), jnp.nan, self.theta.dtype))
+
+    @property
+    def memory(self) -> LengthMemory:
+        """No lengths yet."""
+        return LengthMemory(*(jnp.zeros((), self.theta.dtype),) * 2)
+
+    def observe(self, category: int, length: Any = None) -> Answer:
+        """An observation of a category and a length, None where not known.
+
+        Raises:
+            ValueError: If the length is negative or not a number.
+        """
+        log_length = np.nan
+        if length is not None:
+            number = float(length)
+            if not (np.isfinite(number) and number + self.offset > 0 and number >= 0):
+                raise ValueError(f"the length {length!r} is not a number of 0 or more")
+            log_length = np.log(number + self.offset)
+        return Answer(
+            jnp.asarray(category, jnp.int32),
+            jnp.asarray(log_length, self.theta.dtype),
+        )
+
+    def response_of(self, observation: Answer) -> Array:
+        """The responses of observations."""
+        return observation.response
+
+    def remember(
+        self, memory: LengthMemory, item: Array, observation: Answer
+    ) -> LengthMemory:
+        """The sums with one more length, unless that is not known."""
+        omega, phi, variance, _ = self._records
+        known = jnp.isfinite(observation.log_length)
+        gap = jnp.where(known, observation.log_length - omega[item], 0)
+        ratio = jnp.where(known, phi[item] / variance[item], 0)
+        return LengthMemory(
+            memory.precision + ratio * phi[item], memory.slope + ratio * gap
+        )
+
+    def log_memory(self, memory: LengthMemory, theta: Array) -> Array:
+        """What the lengths add to the log-likelihood of an ability."""
+        lean, tight = self._evidence(memory)
+        return lean * theta - 0.5 * tight * theta**2
+
+    def gain(self, theta: Array, memory: LengthMemory) -> Float[Array, " items"]:
+        """Information of each response, plus the precision its length would add."""
+        _, phi, variance, rho = self._records
+
+        def precision(sums):
+            return 1 / (1 - rho**2 * sums / (1 + sums))
+
+        more = precision(memory.precision + phi**2 / variance)
+        return self.information(theta) + more - precision(memory.precision)
+
+    def log_prob(self, item: Array, observation: Answer, theta: Array) -> Array:
+        """Log-probability of the response alone; lengths are in the memory."""
+        return super().log_prob(item, observation.response, theta)
+
+    def node_log_probs(self, item: Array, observation: Answer) -> Array:
+        """A row of the table of responses."""
+        return super().node_log_probs(item, observation.response)
+
+    def draw(
+        self, item: Array, theta: Array, key: KeyArray, memory: LengthMemory
+    ) -> Answer:
+        """A random answer given ability and the lengths so far.
+
+        A length is drawn from its prediction given those before, which makes the
+        lengths of a test follow one speed without its being drawn.
+        """
+        omega, phi, variance, rho = self._records
+        response, speed, noise = jax.random.split(key, 3)
+        rest = 1 - rho**2
+        v = 1 / (1 / rest + memory.precision)
+        mean = v * (rho * theta / rest - memory.slope)
+        tau = mean + jnp.sqrt(v) * jax.random.normal(speed, (), v.dtype)
+        error = jnp.sqrt(variance[item]) * jax.random.normal(noise, (), v.dtype)
+        return Answer(
+            self.sample(item, theta, response), omega[item] - phi[item] * tau + error
+        )
+
+    def _evidence(self, memory: LengthMemory) -> tuple[Array, Array]:
+        model, lengths = self.model.lengths, self.lengths
+        assert model is not None and lengths is not None
+        zero = jnp.zeros_like(memory.slope)
+        summary = LengthSummary(memory.precision, memory.slope, zero)
+        mean, variance = model.ability(lengths, summary)
+        return mean / variance, 1 / variance - 1
