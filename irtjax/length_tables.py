@@ -36,13 +36,20 @@ def item_columns(
 def ability_columns(
     part: LengthPart, ability: np.ndarray, error: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Speed of each subject with its standard error, length parameters as known."""
+    """Speed of each subject with its standard error, length parameters as known.
+
+    With the correlation of the errors of ability and speed, r, the two errors are
+    joint: given the other, each is smaller by the factor sqrt(1 - r^2).
+    """
     speed = part.model.speed(
         part.parameters, part.summary, jnp.asarray(ability), jnp.asarray(error) ** 2
     )
+    spread = np.sqrt(np.asarray(speed.variance, np.float64))
+    together = np.asarray(speed.covariance, np.float64)
     return {
         "speed": np.asarray(speed.mean, np.float64),
-        "speed_se": np.sqrt(np.asarray(speed.variance, np.float64)),
+        "speed_se": spread,
+        "ability_speed_correlation": together / np.maximum(spread * error, 1e-300),
     }
 
 

@@ -181,7 +181,7 @@ def test_rank(saved, tmp_path):
     lost = tmp_path / "no" / "changes.png"
     assert_refused(run("rank", saved, "--against", saved), "go together")
     both = ("rank", saved, "--against", saved, "--figure")
-    assert_refused(run(*both, lost), "there is no folder")
+    assert_refused(run(*both, lost), "choose a folder that exists")
     assert_refused(run(*both, tmp_path / "changes.gif"), "ends in .png")
 
 

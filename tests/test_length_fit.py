@@ -62,7 +62,11 @@ def test_columns_warnings_and_the_correlation():
         "residual_variance",
         "residual_variance_se",
     ]
-    assert fit.ability_table.column_names[-2:] == ["speed", "speed_se"]
+    assert fit.ability_table.column_names[-3:] == [
+        *("speed", "speed_se", "ability_speed_correlation")
+    ]
+    joint = fit.ability_table.column("ability_speed_correlation").to_numpy()
+    assert np.abs(joint).max() < 1
     for part in (fit.item_table, fit.ability_table):
         for name in part.column_names:
             assert part.column(name).null_count == 0
@@ -207,3 +211,25 @@ def test_the_command_line(tmp_path):
     done = run(*fit, "--overwrite")
     assert done.exit_code == 2
     assert "--length FILE" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_simulated_files_fit_back(tmp_path):
+    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])  # noqa: E731
+    out = tmp_path / "drawn.csv"
+    made = run(
+        *("simulate", "--model", "lart", "--subjects", SUBJECTS, "--items", ITEMS),
+        *("--missing", 0.1, "--out", out, "--json"),
+    )
+    assert made.exit_code == 0, made.stderr
+    lengths = json.loads(made.stdout)["lengths"]
+    back = irtjax.read(out, length=lengths)
+    assert back.lengths is not None and back.lengths.shape == (SUBJECTS, ITEMS)
+    assert np.nanmin(back.lengths) >= 0
+    truth = pa.csv.read_csv(tmp_path / "drawn.abilities.csv").to_pydict()
+    # True correlation -0.8 over so many subjects: within five standard errors.
+    found = np.corrcoef(truth["ability"], truth["speed"])[0, 1]
+    assert abs(found + 0.8) < 5 * (1 - 0.8**2) / np.sqrt(SUBJECTS)
+    items = pa.csv.read_csv(tmp_path / "drawn.items.csv")
+    assert "speed_discrimination" in items.column_names
+    logs = np.nanmean(np.log1p(back.lengths), axis=0)
+    assert np.corrcoef(logs, items.column("speed_intercept").to_numpy())[0, 1] > 0.9

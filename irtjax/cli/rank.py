@@ -90,16 +90,11 @@ def rank_command(
 
 def _draw_changes(fit, other, labels: tuple[str, str], path: Path) -> None:
     """Draws the ranks of two fits into a file, whole or not at all."""
+    from irtjax.data.table_files import atomic_path
     from irtjax.plots import plot_rank_changes, save_figure
 
     if path.suffix.lower() != ".png":
         raise ValueError(f"--figure {path}: the name of a picture ends in .png")
-    if not path.parent.is_dir():
-        raise ValueError(f"--figure {path}: there is no folder {path.parent}")
     picture = plot_rank_changes(fit, other, labels=labels)
-    temporary = path.with_name(f".{path.name}.part.png")
-    try:
+    with atomic_path(path) as temporary:
         save_figure(picture, temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,7 +68,13 @@ def simulate_command(
         out.with_name(f"{out.stem}.items{out.suffix}"),
         out.with_name(f"{out.stem}.abilities{out.suffix}"),
     ]
-    _write(out, table, dict(zip(truth, (item_truth, ability_truth), strict=True)))
+    beside = dict(zip(truth, (item_truth, ability_truth), strict=True))
+    lengths = None
+    if table.lengths is not None:
+        lengths = out.with_name(f"{out.stem}.lengths{out.suffix}")
+        beside[lengths] = wide(table, table.lengths)
+        table = dataclasses.replace(table, lengths=None)
+    _write(out, table, beside)
     if json:
         from irtjax.cli.pipeline import print_json
 
@@ -75,6 +82,7 @@ def simulate_command(
             {
                 "out": str(out),
                 "truth": [str(path) for path in truth],
+                **({} if lengths is None else {"lengths": str(lengths)}),
                 "num_subjects": table.num_subjects,
                 "num_items": table.num_items,
                 "num_observed": table.num_observed,
@@ -88,7 +96,8 @@ def simulate_command(
             screen.console(),
             [
                 f"{table.num_subjects:,} subjects x {table.num_items:,} items written"
-                f" to {out}; truth in {truth[0].name} and {truth[1].name}",
+                f" to {out}; truth in {truth[0].name} and {truth[1].name}"
+                + ("" if lengths is None else f"; lengths in {lengths.name}"),
             ],
         )
 
@@ -109,10 +118,19 @@ def draw(
     import pyarrow as pa
 
     from irtjax.data import ResponseTable
-    from irtjax.models.catalogue import MODELS, ORDERED_MODELS
-    from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
+    from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS
+    from irtjax.models.latency import LengthParameters
+    from irtjax.models.simulate import (
+        simulate,
+        simulate_abilities,
+        simulate_items,
+        simulate_length_items,
+        simulate_log_lengths,
+    )
 
     item_key, ability_key, key = jax.random.split(jax.random.key(seed), 3)
+    length_key, log_key = jax.random.split(jax.random.fold_in(key, 1))
+    lengths, offset = None, 1.0
     names: list[str] = [f"item_{k + 1}" for k in range(num_items)]
     population = None
     if folder is not None:
@@ -122,33 +140,50 @@ def draw(
         chosen, names = saved.model, saved.items.tolist()
         records = jax.tree.map(jnp.asarray, saved.parameters.items)
         population = jax.tree.map(jnp.asarray, saved.parameters.population)
+        lengths = jax.tree.map(jnp.asarray, saved.parameters.lengths)
+        offset = saved.options.get("length_offset", offset)
     else:
         if model in ORDERED_MODELS:
             chosen = ORDERED_MODELS[model](categories)
         elif model in MODELS:
             chosen = MODELS[model]()
+        elif model in LENGTH_MODELS:
+            chosen = LENGTH_MODELS[model]()
+            # Hundreds of tokens: exp(6) is 400.
+            drawn = simulate_length_items(num_items, length_key)
+            drawn = drawn._replace(speed_intercept=drawn.speed_intercept + 6)
+            lengths = LengthParameters(drawn, jnp.asarray(-0.8))
         else:
-            known = ", ".join([*MODELS, *ORDERED_MODELS])
+            known = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS])
             raise ValueError(f"--model {model} is not one of {known}")
         records = simulate_items(chosen, num_items, item_key)
     theta = simulate_abilities(num_subjects, ability_key, population)
     data = simulate(chosen, records, theta, key, missing=missing)
     subjects = [f"subject_{k + 1}" for k in range(num_subjects)]
+    by_length, speed = None, {}
+    if lengths is not None:
+        log_length, tau = simulate_log_lengths(lengths, theta, log_key)
+        tokens = np.rint(np.exp(np.asarray(log_length)) - offset)
+        by_length, speed = np.maximum(tokens, 0), {"speed": np.asarray(tau)}
     table = ResponseTable.from_arrays(
         np.asarray(data.values),
         subjects=subjects,
         items=names,
         observed=None if data.observed is None else np.asarray(data.observed),
+        lengths=by_length,
     )
     columns: dict[str, Any] = {"item": pa.array(names)}
-    for field, values in records._asdict().items():
+    fields = records._asdict()
+    if lengths is not None:
+        fields |= lengths.items._asdict()
+    for field, values in fields.items():
         array = np.asarray(values)
         if array.ndim == 1:
             columns[field] = array
         else:
             for h in range(array.shape[1]):
                 columns[f"{field}_{h + 1}"] = array[:, h]
-    abilities = pa.table({"subject": subjects, "ability": np.asarray(theta)})
+    abilities = pa.table({"subject": subjects, "ability": np.asarray(theta), **speed})
     return table, pa.table(columns), abilities
 
 
@@ -169,13 +204,16 @@ def _write(out: Path, table: ResponseTable, truth: dict[Path, pa.Table]) -> None
             write_table(wide(table), place)
 
 
-def wide(table: ResponseTable) -> pa.Table:
-    """Returns a table with a row per subject and a column per item."""
+def wide(table: ResponseTable, cells: Any = None) -> pa.Table:
+    """Returns a table with a row per subject and a column per item.
+
+    Its cells are the responses, or others of the same shape.
+    """
     import numpy as np
     import pyarrow as pa
 
     absent = None if table.observed is None else ~table.observed
-    values = np.asfortranarray(table.values)
+    values = np.asfortranarray(table.values if cells is None else cells)
     columns = [pa.array(table.subjects.tolist(), pa.string())]
     for k in range(table.num_items):
         mask = None if absent is None else np.ascontiguousarray(absent[:, k])

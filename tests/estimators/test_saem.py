@@ -12,13 +12,14 @@ from scipy import stats
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem, estimation_scale, loop_of, run
+from irtjax.estimators.base import Problem, begin, estimation_scale, loop_of, run
 from irtjax.estimators.draws import draw_augmented, draw_on_nodes, node_weights
 from irtjax.estimators.saem import SAEM, Latent, burn_in, reciprocal
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import latency_response, two_parameter
 from irtjax.models.logistic import LogisticItems
 from irtjax.numerics import equal_nodes
+from irtjax.storage import load_checkpoint, save_checkpoint
 from irtjax.uncertainty import item_covariance
 from tests.estimators.test_lart import drawn
 from tests.tables import NODES, case, fit_with, grid_fit, marginal_method, run_jit
@@ -212,3 +213,29 @@ def test_what_cannot_be_done_is_refused(options, key, words):
     method = SAEM(**{"nodes": jnp.asarray(NODES)} | options)
     with pytest.raises(ValueError, match=words):
         method.init(problem, start_values(two_parameter(), data), key)
+
+
+def test_a_run_goes_on_from_a_file(tmp_path):
+    simulated = case("2pl")
+    problem = Problem.create(simulated.model, simulated.data)
+    method = SAEM(jnp.asarray(NODES), num_steps=12)
+    start = start_values(simulated.model, simulated.data)
+    options = {"key": KEY, "max_steps": 12}
+    whole = run_jit(problem, method, start, **options)
+    part = run_jit(problem, method, start, stop_after=jnp.asarray(5), **options)
+    path = save_checkpoint(tmp_path / "run.npz", part)
+    fresh = begin(problem, method, start, **options)
+    loop = load_checkpoint(path, fresh)
+    rest = run_jit(problem, method, start, resume=loop, **options)
+    np.testing.assert_allclose(whole.trace, rest.trace, rtol=1e-12)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+    longer = begin(problem, method, start, key=KEY, max_steps=13)
+    with pytest.raises(ValueError, match="another problem, method or number"):
+        load_checkpoint(path, longer)
+    with pytest.raises(ValueError, match="cannot read"):
+        load_checkpoint(tmp_path / "none.npz", fresh)
+    (tmp_path / "text.npz").write_text("nothing")
+    with pytest.raises(ValueError, match=r"text\.npz: it is"):
+        load_checkpoint(tmp_path / "text.npz", fresh)
+    with pytest.raises(ValueError, match="choose a folder that exists"):
+        save_checkpoint(tmp_path / "no" / "run.npz", part)

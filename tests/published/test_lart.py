@@ -1,17 +1,9 @@
 """Accuracy and lengths of real models: EM and SAEM agree."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import irtjax
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "lart"
-pytestmark = pytest.mark.skipif(
-    not (DATA / "accuracy_amc23.parquet").is_file(),
-    reason=f"real data are not in {DATA}",
-)
 
 
 @pytest.mark.parametrize(
@@ -22,10 +14,10 @@ pytestmark = pytest.mark.skipif(
         pytest.param("math500", -0.70, marks=pytest.mark.slow),
     ],
 )
-def test_em_and_saem_agree(name, correlation):
-    table = irtjax.read(
-        DATA / f"accuracy_{name}.parquet", length=DATA / f"cot_length_{name}.parquet"
-    )
+def test_em_and_saem_agree(shared_data, name, correlation):
+    folder = shared_data / "lart"
+    lengths = folder / f"cot_length_{name}.parquet"
+    table = irtjax.read(folder / f"accuracy_{name}.parquet", length=lengths)
     exact, random = (
         irtjax.fit(table, "lart", method, standard_errors="none")
         for method in ("em", "saem")
