@@ -221,6 +221,32 @@ def sentence(row: dict) -> str:
     )
 
 
+def draw_figure(rows: list[dict], path: Path) -> None:
+    """Errors and coverage against the number of subjects, one line per model."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 3.2))
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, 5)
+    wanted = ("rmse_theta", "rmse_discrimination", "rmse_intercept", "coverage_theta")
+    for name, axes in zip((*wanted, "coverage_rho"), panels, strict=True):
+        for model in dict.fromkeys(row["model"] for row in rows):
+            mine = [row for row in rows if row["model"] == model]
+            x, y = ([row[k] for row in mine] for k in ("subjects", name))
+            axes.plot(x, y, "o-", label=model, markersize=4)
+        if name.startswith("coverage"):
+            axes.axhspan(0.93, 0.97, color="0.93", zorder=0)
+            axes.axhline(0.95, color="0.6", linewidth=0.8)
+        axes.set_xlabel("subjects")
+        axes.set_title(name.replace("_", " of ", 1), fontsize=9, loc="left")
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+
+
 def main(argv: list[str] | None = None) -> list[dict]:
     """Runs the study, prints its table and returns the rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -229,7 +255,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     size.add_argument("--full", action="store_true", help="the paper's design")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--replications", type=int, help="other than the design's 200")
-    parser.add_argument("--out", type=Path, help="folder for simulation.csv")
+    parser.add_argument("--out", type=Path, help="folder for simulation.csv and .png")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     rows: list[dict] = []
@@ -251,6 +277,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
             writer.writeheader()
             writer.writerows(rows)
         temporary.replace(place)
+        draw_figure(rows, options.out / "simulation.png")
     return rows
 
 

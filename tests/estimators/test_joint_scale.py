@@ -25,8 +25,15 @@ def steep() -> tuple[irtjax.ResponseTable, np.ndarray]:
     return irtjax.ResponseTable.from_arrays(right), theta[:, 0]
 
 
-@pytest.mark.parametrize("method", ["mm", "gradient"])
-@pytest.mark.parametrize("name", ["1pl", "rasch"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("1pl", "mm"),
+        ("rasch", "gradient"),
+        pytest.param("1pl", "gradient", marks=pytest.mark.slow),
+        pytest.param("rasch", "mm", marks=pytest.mark.slow),
+    ],
+)
 def test_a_common_slope_is_estimated(name, method):
     table, theta = steep()
     fit = irtjax.fit(table, name, method)

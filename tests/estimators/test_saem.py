@@ -86,7 +86,9 @@ def test_the_augmented_sampler_draws_from_the_posterior():
     assert stats.kstest(np.asarray(prior), law).pvalue < 1e-6
 
 
-@pytest.mark.parametrize("name", ["rasch", "3pl", "graded"])
+@pytest.mark.parametrize(
+    "name", ["rasch", "3pl", pytest.param("graded", marks=pytest.mark.slow)]
+)
 def test_the_optimum_is_that_of_em(name):
     simulated, exact = case(name), grid_fit(name, "em")
     fit = fitted(SAEM(jnp.asarray(NODES)), simulated.model, simulated.data)

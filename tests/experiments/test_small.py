@@ -139,7 +139,7 @@ def test_coverage_counts():
     assert row["rmse"] == 0.5 and row["met"] is None
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.5])
+@pytest.mark.parametrize("missing", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_scaling_em_and_errors(missing):
     spec = {"subjects": 120, "items": 40, "missing": missing, "repeats": 1}
     result = measure.measure(spec | {"kind": "em"})
@@ -164,6 +164,7 @@ def test_scaling_mm():
     assert value_of(result, "MM iteration", "sigmoid passes") == seconds / one
 
 
+@pytest.mark.slow
 def test_scaling_lengths():
     result = measure.measure({"kind": "lengths", "subjects": 40, "items": 6})
     names = [r["quantity"] for r in result["rows"]]
