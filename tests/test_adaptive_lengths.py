@@ -31,7 +31,7 @@ def bank() -> LengthBank:
     return LengthBank.of(latency_response(), items, UNIT, lengths)
 
 
-@pytest.mark.parametrize("rule", ["eap", "map"])
+@pytest.mark.parametrize("rule", ["eap", pytest.param("map", marks=pytest.mark.slow)])
 def test_a_test_scores_as_irtjax_scores(rule):
     theta = jnp.array([-1.5, -0.5, 0.0, 0.7, 1.4, 2.0])
     tests = run_tests(

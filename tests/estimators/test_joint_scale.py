@@ -29,7 +29,7 @@ def steep() -> tuple[irtjax.ResponseTable, np.ndarray]:
     ("name", "method"),
     [
         ("1pl", "mm"),
-        ("rasch", "gradient"),
+        pytest.param("rasch", "gradient", marks=pytest.mark.slow),
         pytest.param("1pl", "gradient", marks=pytest.mark.slow),
         pytest.param("rasch", "mm", marks=pytest.mark.slow),
     ],

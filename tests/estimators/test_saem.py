@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,7 +88,12 @@ def test_the_augmented_sampler_draws_from_the_posterior():
 
 
 @pytest.mark.parametrize(
-    "name", ["rasch", "3pl", pytest.param("graded", marks=pytest.mark.slow)]
+    "name",
+    [
+        pytest.param("rasch", marks=pytest.mark.slow),
+        "3pl",
+        pytest.param("graded", marks=pytest.mark.slow),
+    ],
 )
 def test_the_optimum_is_that_of_em(name):
     simulated, exact = case(name), grid_fit(name, "em")
@@ -182,7 +188,7 @@ def test_missing_cells_count_like_dropped_ones():
     method = SAEM(jnp.asarray(NODES), num_steps=2)
     start = start_values(simulated.model, data)
     state = method.init(problem, start, KEY)
-    new = method.step(problem, state, KEY)
+    new = eqx.filter_jit(method.step)(problem, state, KEY)
     assert float(new.averaged.nodes.sum()) == pytest.approx(200)
     assert float(new.averaged.base.sum()) == pytest.approx(
         float(data.exposure[40:].sum())

@@ -118,7 +118,7 @@ def large_draw(missing: float):
     return data, items, theta, lengths
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("missing", [pytest.param(0.0, marks=pytest.mark.slow), 0.3])
 def test_the_low_rank_start_is_near_the_truth(missing):
     data, items, theta, lengths = large_draw(missing)
     first = start_values(latency_response(), data, how="low_rank")

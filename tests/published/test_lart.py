@@ -9,7 +9,7 @@ import irtjax
 @pytest.mark.parametrize(
     ("name", "correlation"),
     [
-        ("amc23", -0.84),
+        pytest.param("amc23", -0.84, marks=pytest.mark.slow),
         pytest.param("aime24", -0.89, marks=pytest.mark.slow),
         pytest.param("math500", -0.70, marks=pytest.mark.slow),
     ],
