@@ -37,6 +37,7 @@ from irtjax.uncertainty import (
     evidence_moves,
     item_covariance,
     length_covariance,
+    speed_error,
 )
 
 if TYPE_CHECKING:
@@ -115,6 +116,17 @@ class Calibration:
     item_covariance: np.ndarray | None = None
     ability_shared: np.ndarray | None = None
     correlation_error: float | None = None
+
+    @property
+    def correlation_interval(self) -> tuple[float, float] | None:
+        """Bounds of the correlation of ability and speed at `level`, by Fisher's z."""
+        if self.parameters.lengths is None or self.correlation_error is None:
+            return None
+        rho = float(self.parameters.lengths.correlation)
+        bounds = length_tables.correlation_interval(
+            rho, self.correlation_error, self.level
+        )
+        return float(bounds[0]), float(bounds[1])
 
 
 def build(
@@ -201,7 +213,12 @@ def build(
             covariance if options["item_uncertainty"] else None,
             moves,
         )
-        ability, error, ability_flags, shared = scored
+        ability, error, ability_flags, loadings = scored
+        shared, of_speed = None, None
+        if loadings is not None:
+            shared = leading_loadings(loadings, SHARED_RANK)
+        if part is not None and of_lengths is not None and loadings is not None:
+            of_speed = speed_error(part, without.data, jnp.asarray(ability), of_lengths)
     with clock.phase("tables"):
         top = model.family.num_categories - 1
         found = [
@@ -260,7 +277,9 @@ def build(
                 item_table = item_table.append_column(
                     name, _numbers(values, table.num_items)
                 )
-            speeds = length_tables.ability_columns(part, ability, error)
+            speeds = length_tables.ability_columns(
+                part, ability, error, loadings, of_speed
+            )
         ability_table, order = _ability_table(
             table, ability, error, shared, found[1], subject_flags, level, key, speeds
         )
@@ -346,7 +365,7 @@ def _abilities(
     covariance: Covariance | None,
     moves: jax.Array | None,
 ):
-    """Abilities, errors, flags and what errors share: EAP, or the joint estimates."""
+    """Abilities, errors, flags and the loadings of shared errors; EAP or joint."""
     estimates = result.parameters
     population = estimates.population._replace(log_weights=log_weights)
     how = "eap" if estimates.theta is None else "map"
@@ -363,14 +382,12 @@ def _abilities(
     ability = scores.ability if estimates.theta is None else estimates.theta
     unfinished = np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)
     flags = [[ScoreFlag.UNFINISHED.explain()] if flag else [] for flag in unfinished]
-    shared = None
-    if scores.shared is not None:
-        shared = leading_loadings(np.asarray(scores.shared, np.float64), SHARED_RANK)
+    shared = scores.shared
     return (
         np.asarray(ability, np.float64),
         np.asarray(scores.standard_error, np.float64),
         flags,
-        shared,
+        None if shared is None else np.asarray(shared, np.float64),
     )
 
 

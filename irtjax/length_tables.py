@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
+from scipy.special import ndtri
 
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.base import LengthPart
 from irtjax.models.base import Items
 from irtjax.models.latency import LengthParameters
-from irtjax.uncertainty import LengthCovariance
+from irtjax.uncertainty import LengthCovariance, SpeedError
 
 #: Slopes smaller than this are taken as zero when identification is judged.
 ZERO_SLOPE = 1e-3
@@ -34,22 +36,42 @@ def item_columns(
 
 
 def ability_columns(
-    part: LengthPart, ability: np.ndarray, error: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Speed of each subject with its standard error, length parameters as known.
+    part: LengthPart,
+    ability: Array,
+    error: Array,
+    shared: Array | None = None,
+    parameters: SpeedError | None = None,
+) -> dict[str, Array]:
+    """Speed of each subject with its standard error.
 
     With the correlation of the errors of ability and speed, r, the two errors are
     joint: given the other, each is smaller by the factor sqrt(1 - r^2).
+
+    Args:
+        part: The lengths at their parameters.
+        ability: Scores of ability.
+        error: Their errors.
+        shared: `[subjects, rank]` what these share; see `Scores.shared`.
+        parameters: What the parameters' own error adds; None takes them as known.
     """
     speed = part.model.speed(
         part.parameters, part.summary, jnp.asarray(ability), jnp.asarray(error) ** 2
     )
-    spread = np.sqrt(np.asarray(speed.variance, np.float64))
-    together = np.asarray(speed.covariance, np.float64)
+    variance, together = speed.variance, speed.covariance
+    if parameters is not None and shared is not None:
+        # An error of ability brings `lean` times itself, which is in `variance`
+        # already; how it is tied to the rest is not.
+        rest = 1 - part.parameters.correlation**2
+        lean = part.parameters.correlation / (1 + rest * part.summary.precision)
+        tied = jnp.sum(shared * parameters.shared, axis=1)
+        added = 2 * lean * tied + jnp.sum(parameters.shared**2, axis=1)
+        variance = variance + added + parameters.own
+        together = together + tied
+    spread = jnp.sqrt(variance)
     return {
-        "speed": np.asarray(speed.mean, np.float64),
+        "speed": speed.mean,
         "speed_se": spread,
-        "ability_speed_correlation": together / np.maximum(spread * error, 1e-300),
+        "ability_speed_correlation": together / jnp.maximum(spread * error, 1e-300),
     }
 
 
@@ -61,6 +83,20 @@ def correlation_error(
         return None
     rho = float(parameters.correlation)
     return float(np.sqrt(covariance.atanh_correlation)) * (1 - rho**2)
+
+
+def correlation_interval(rho, error, level: float):
+    """Bounds of the correlation: an interval of atanh(rho), carried back.
+
+    Its error is more nearly normal and of constant size than that of rho (Fisher's z).
+
+    Args:
+        rho: Estimate.
+        error: Standard error of the estimate (not of its atanh).
+        level: Probability of the interval.
+    """
+    half = ndtri(0.5 + level / 2) * error / (1 - rho**2)
+    return np.tanh(np.arctanh(rho) - half), np.tanh(np.arctanh(rho) + half)
 
 
 def warnings_of(

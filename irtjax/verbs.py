@@ -287,6 +287,7 @@ def score(
         from irtjax.length_tables import ability_columns
 
         for name, values in ability_columns(part, ability, error).items():
+            values = np.asarray(values, np.float64)
             out = out.append_column(name, pa.array(values))
     elif fit.model.lengths is not None:
         notes = (*notes, "scored from accuracy alone: no lengths were used")

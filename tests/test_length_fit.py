@@ -10,11 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from scipy import optimize, stats
 from typer.testing import CliRunner
 
 import irtjax
-from irtjax import plots
+from irtjax import length_tables, plots
 from irtjax.cli.app import app
+from irtjax.estimators.base import Problem, with_lengths
+from irtjax.models.base import Population
 from irtjax.models.catalogue import latency_response
 from irtjax.models.latency import LengthParameters
 from irtjax.models.simulate import (
@@ -24,7 +27,12 @@ from irtjax.models.simulate import (
     simulate_length_items,
     simulate_log_lengths,
 )
+from irtjax.numerics import equal_nodes
+from irtjax.scoring import score_on_nodes
 from irtjax.storage import FIT_FILES
+from irtjax.uncertainty import evidence_moves, length_covariance, speed_error
+from tests.estimators.test_lart import drawn
+from tests.tables import fit_with, marginal_method
 
 SUBJECTS, ITEMS, RHO = 120, 15, -0.7
 
@@ -72,6 +80,11 @@ def test_columns_warnings_and_the_correlation():
             assert part.column(name).null_count == 0
     lengths = fit.parameters.lengths
     assert lengths is not None and fit.correlation_error is not None
+    lower, upper = fit.correlation_interval
+    assert -1 < lower < lengths.correlation < upper < 0
+    # Wider toward zero, and nearly four errors wide.
+    assert upper - lengths.correlation > lengths.correlation - lower
+    assert (upper - lower) / fit.correlation_error == pytest.approx(3.92, rel=0.02)
     # Within four standard errors of the truth.
     assert abs(lengths.correlation - RHO) < 4 * fit.correlation_error
     assert 0.02 < fit.correlation_error < 0.15
@@ -136,12 +149,117 @@ def test_scores_from_both_from_accuracy_and_from_length():
     )
     bare = dataclasses.replace(data, lengths=None)
     assert "accuracy alone" in irtjax.score(fit, bare).notes[-1]
-    modes = irtjax.score(fit, data, method="map").table
-    np.testing.assert_allclose(
-        modes.column("ability").to_numpy(),
-        both.table.column("ability").to_numpy(),
-        atol=0.3,
+
+
+def test_modes_maximise_over_ability_and_speed_together():
+    fit, data = fitted(), table()
+    modes = irtjax.score(fit, data, method="map").table.to_pylist()
+    items, lengths = fit.parameters.items, fit.parameters.lengths
+    omega, phi, variance = lengths.items
+    rho = float(lengths.correlation)
+    prior = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]])
+    logs = np.log1p(data.lengths)
+
+    def surprise(point, row):
+        theta, tau = point
+        sign = 2 * data.values[row] - 1
+        right = stats.norm.logcdf(
+            sign * (items.discrimination * theta + items.intercept)
+        )
+        line = stats.norm.logpdf(logs[row], omega - phi * tau, np.sqrt(variance))
+        return -(right.sum() + np.nansum(line) + prior.logpdf(point))
+
+    for row in (0, 1, 17, 60):
+        found = modes[row]
+        assert found["subject"] == data.subjects[row]
+        best = optimize.minimize(surprise, [0.0, 0.0], (row,), method="BFGS", tol=1e-9)
+        # Differences of some 1e-16 times a surprise of 40 over a curvature above 1.
+        np.testing.assert_allclose(
+            [found["ability"], found["speed"]], best.x, atol=1e-4
+        )
+        # Errors, single and joint, are those of the inverse curvature there.
+        hessian = np.asarray(
+            [
+                [second_difference(surprise, best.x, row, i, k) for k in range(2)]
+                for i in range(2)
+            ]
+        )
+        covariance = np.linalg.inv(hessian)
+        error = np.sqrt(np.diag(covariance))
+        np.testing.assert_allclose(
+            [found["ability_se"], found["speed_se"]], error, rtol=2e-3
+        )
+        joint = covariance[0, 1] / error.prod()
+        assert found["ability_speed_correlation"] == pytest.approx(joint, rel=5e-3)
+
+
+def second_difference(function, at, row, i, k, step=1e-3):
+    one, other = step * np.eye(2)[i], step * np.eye(2)[k]
+    corners = [(1, at + one + other), (-1, at + one - other)]
+    corners += [(-1, at - one + other), (1, at - one - other)]
+    return sum(sign * function(x, row) for sign, x in corners) / (4 * step**2)
+
+
+def test_errors_of_speed_count_those_of_all_parameters():
+    # With 41 parameters the shared part is the whole covariance, so the delta method
+    # can be checked by moving all of them along its rows and scoring again.
+    model, data = latency_response(), drawn()[0]
+    problem = Problem.create(model, data)
+    nodes = jnp.asarray(equal_nodes(-6.0, 6.0, 81))
+    population = Population(jnp.zeros(()), jnp.ones(()))
+    found = fit_with(marginal_method(), model, data).parameters
+    at = model.unconstrain(found.items), model.lengths.unconstrain(found.lengths)
+    every = length_covariance(problem, at[0], found.lengths, nodes)
+
+    @jax.jit
+    def scored(coordinates, lengths, moves=None):
+        lengths = model.lengths.constrain(lengths)
+        joint, part = with_lengths(problem, lengths)
+        shared = None if moves is None else every.of_items()
+        scores = score_on_nodes(
+            model,
+            model.constrain(coordinates),
+            population,
+            joint.data,
+            nodes,
+            jnp.asarray([-6.0, 6.0]),
+            shared,
+            moves,
+            method="eap",
+        )
+        moments = scores.ability, scores.standard_error**2
+        speed = part.model.speed(lengths, part.summary, *moments)
+        return scores, speed, part
+
+    plain = scored(*at)
+    moves = evidence_moves(problem, found.lengths, every.shared_lengths)
+    scores, _, part = scored(*at, moves)
+    columns = length_tables.ability_columns(
+        part,
+        scores.ability,
+        scores.standard_error,
+        scores.shared,
+        speed_error(part, data, scores.ability, every),
     )
+    step = 1e-4
+    added = together = 0.0
+    for r in range(every.shared.shape[0]):
+        row = every.shared[r], jax.tree.map(lambda x, r=r: x[r], every.shared_lengths)
+        up, down = (
+            scored(*jax.tree.map(lambda x, d, s=sign: x + s * step * d, at, row))
+            for sign in (1, -1)
+        )
+        of_speed = (up[1].mean - down[1].mean) / (2 * step)
+        of_ability = (up[0].ability - down[0].ability) / (2 * step)
+        added, together = added + of_speed**2, together + of_speed * of_ability
+    wanted = jnp.sqrt(plain[1].variance + added)
+    np.testing.assert_allclose(columns["speed_se"], wanted, rtol=1e-4)
+    joint = (plain[1].covariance + together) / (wanted * scores.standard_error)
+    np.testing.assert_allclose(
+        columns["ability_speed_correlation"], joint, rtol=1e-3, atol=1e-4
+    )
+    # It matters: some per cent at 200 subjects.
+    assert np.median(wanted / jnp.sqrt(plain[1].variance)) > 1.005
 
 
 def test_bad_requests_name_the_cure():
@@ -208,6 +326,18 @@ def test_the_command_line(tmp_path):
     )
     assert done.exit_code == 0, done.stderr
     assert "speed" in json.loads(done.stdout)["subjects"][0]
+    replay = ("adapt", tmp_path / "out", "--items", 4, "--json")
+    answers = ("--responses", tmp_path / "right.csv")
+    both = run(*replay, *answers, "--length", tmp_path / "length.csv")
+    assert both.exit_code == 0, both.stderr
+    alone = run(*replay, *answers)
+    ours, theirs = (
+        json.loads(done.stdout)["by_num_items"]["standard_error"][-1]
+        for done in (both, alone)
+    )
+    assert ours < theirs
+    done = run(*replay, "--length", tmp_path / "length.csv")
+    assert done.exit_code == 2 and "goes with --responses" in done.stderr
     done = run(*fit, "--overwrite")
     assert done.exit_code == 2
     assert "--length FILE" in done.stderr and "Traceback" not in done.stderr

@@ -35,6 +35,7 @@ from irtjax.estimators.base import Problem, run, with_lengths
 from irtjax.estimators.em import EM
 from irtjax.estimators.nodes import test_information
 from irtjax.estimators.start import start_values
+from irtjax.length_tables import ability_columns, correlation_interval
 from irtjax.models.catalogue import latency_response, probit_two_parameter
 from irtjax.models.latency import LengthItems, LengthParameters
 from irtjax.models.simulate import (
@@ -45,7 +46,12 @@ from irtjax.models.simulate import (
 )
 from irtjax.numerics import after, equal_nodes
 from irtjax.scoring import score_on_nodes
-from irtjax.uncertainty import evidence_moves, item_covariance, length_covariance
+from irtjax.uncertainty import (
+    evidence_moves,
+    item_covariance,
+    length_covariance,
+    speed_error,
+)
 
 RHO = -0.8
 Z = 1.959963984540054
@@ -73,7 +79,8 @@ class Outcome(NamedTuple):
         discrimination: Mean squared error.
         intercept: Mean squared error.
         covered: Share of ability intervals that hold the truth.
-        covered_given_speed: The same with the precision of the paper's printed
+        covered_speed: Share of speed intervals that do; NaN without lengths.
+        covered_given_speed: As of ability, with the precision of the paper's printed
             equation (10), 1 / (1 - rho^2) + information.
         correlation: Estimate of rho; NaN without lengths.
         correlation_error: Its standard error.
@@ -84,6 +91,7 @@ class Outcome(NamedTuple):
     discrimination: jax.Array
     intercept: jax.Array
     covered: jax.Array
+    covered_speed: jax.Array
     covered_given_speed: jax.Array
     correlation: jax.Array
     correlation_error: jax.Array
@@ -100,18 +108,18 @@ def draw(case: Case, key):
         jax.random.uniform(keys[4], (case.items,), minval=0.5, maxval=2.0),
     )
     parameters = LengthParameters(lengths, jnp.asarray(RHO))
-    log_length, _ = simulate_log_lengths(parameters, theta, keys[5])
+    log_length, tau = simulate_log_lengths(parameters, theta, keys[5])
     data = simulate(latency_response(), items, theta, keys[6])
-    return dataclasses.replace(data, log_length=log_length), items, theta
+    return dataclasses.replace(data, log_length=log_length), items, theta, tau
 
 
-def outcome(model, data, items, theta, nodes, previous: Outcome | None) -> Outcome:
+def outcome(model, data, items, theta, tau, nodes, previous) -> Outcome:
     """Fits one model and compares it with the truth, after the previous one."""
     problem = Problem.create(model, data)
     fit = run(problem, EM(nodes), start_values(model, data), max_steps=200)
     found, population, _, lengths = fit.parameters
     coordinates = model.unconstrain(found)
-    with_evidence, _ = with_lengths(problem, lengths)
+    with_evidence, part = with_lengths(problem, lengths)
     if previous is not None:
         coordinates = after(coordinates, previous.covered)
     nan = jnp.full((), jnp.nan)
@@ -135,7 +143,17 @@ def outcome(model, data, items, theta, nodes, previous: Outcome | None) -> Outco
         moves,
         method="eap",
     )
-    gap = scores.ability - theta
+    gap, covered_speed = scores.ability - theta, nan
+    if part is not None:
+        columns = ability_columns(
+            part,
+            scores.ability,
+            scores.standard_error,
+            scores.shared,
+            speed_error(part, data, scores.ability, every),
+        )
+        miss = jnp.abs(columns["speed"] - tau)
+        covered_speed = jnp.mean(miss <= Z * columns["speed_se"])
     information = test_information(model, found, scores.ability)
     known = jnp.where(jnp.isnan(rho), 0.0, rho)
     given_speed = 1 / jnp.sqrt(1 / (1 - known**2) + information)
@@ -146,6 +164,7 @@ def outcome(model, data, items, theta, nodes, previous: Outcome | None) -> Outco
         mean_square(found.discrimination - items.discrimination),
         mean_square(found.intercept - items.intercept),
         jnp.mean(jnp.abs(gap) <= Z * scores.standard_error),
+        covered_speed,
         jnp.mean(jnp.abs(gap) <= Z * given_speed),
         rho,
         rho_error,
@@ -159,8 +178,10 @@ def replicate_all(case: Case, key) -> dict[str, Outcome]:
     models = {"lart": latency_response(), "probit2pl": probit_two_parameter()}
 
     def one(replication_key):
-        data, items, theta = draw(case, replication_key)
-        fit = partial(outcome, data=data, items=items, theta=theta, nodes=nodes)
+        data, items, theta, tau = draw(case, replication_key)
+        fit = partial(
+            outcome, data=data, items=items, theta=theta, tau=tau, nodes=nodes
+        )
         found: dict[str, Outcome] = {}
         for name, model in models.items():
             previous = next(reversed(found.values()), None)
@@ -177,8 +198,11 @@ def rows_of(case: Case, results: dict[str, Outcome], seconds: float) -> list[dic
     for name, found in results.items():
         ok = np.asarray(found.converged)
         mean = lambda x, ok=ok: float(np.asarray(x)[ok].mean())  # noqa: E731
-        rho, error = np.asarray(found.correlation)[ok], found.correlation_error
-        hit = np.abs(rho - RHO) <= Z * np.asarray(error)[ok]
+        rho, error = (
+            np.asarray(x)[ok] for x in (found.correlation, found.correlation_error)
+        )
+        lower, upper = correlation_interval(rho, error, 0.95)
+        hit = (lower <= RHO) & (RHO <= upper)
         spread = np.asarray(found.covered)[ok].std(ddof=1) / np.sqrt(ok.sum())
         rows.append(
             {
@@ -191,6 +215,7 @@ def rows_of(case: Case, results: dict[str, Outcome], seconds: float) -> list[dic
                 "rmse_intercept": mean(found.intercept) ** 0.5,
                 "coverage_theta": mean(found.covered),
                 "coverage_theta_se": float(spread),
+                "coverage_speed": mean(found.covered_speed),
                 "coverage_theta_given_speed": mean(found.covered_given_speed),
                 "rmse_rho": float(np.sqrt(np.mean((rho - RHO) ** 2))),
                 "coverage_rho": float(hit.mean()) if name == "lart" else float("nan"),
@@ -216,7 +241,7 @@ def sentence(row: dict) -> str:
         f"  coverage theta {row['coverage_theta']:.3f}"
         f" ({row['coverage_theta_se']:.3f}),"
         f" given speed {row['coverage_theta_given_speed']:.3f},"
-        f" rho {row['coverage_rho']:.3f}"
+        f" speed {row['coverage_speed']:.3f}, rho {row['coverage_rho']:.3f}"
         f"  {row['converged']} converged, {row['seconds']:.0f} s"
     )
 
@@ -262,7 +287,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
     for case in FULL if options.full else SMALL:
         if options.replications:
             case = case._replace(replications=options.replications)
-        key = jax.random.key(options.seed)
+        # Sizes are independent of each other.
+        key = jax.random.fold_in(jax.random.key(options.seed), case.subjects)
         began = time.perf_counter()
         results = jax.block_until_ready(replicate_all(case, key))
         rows += rows_of(case, results, time.perf_counter() - began)

@@ -76,6 +76,13 @@ _Responses = Annotated[
         help="Replay the recorded responses of real subjects instead.",
     ),
 ]
+_Length = Annotated[
+    str | None,
+    typer.Option(
+        "--length",
+        help="Of --responses: column of answer lengths; for a wide matrix, the file.",
+    ),
+]
 _Out = Annotated[
     Path | None,
     typer.Option(
@@ -100,6 +107,7 @@ def adapt_command(
     max_exposure: _Exposure = None,
     subjects: _Subjects = 200,
     responses: _Responses = None,
+    length: _Length = None,
     seed: opt.Seed = 0,
     out: _Out = None,
     quiet: opt.Quiet = False,
@@ -108,6 +116,8 @@ def adapt_command(
     """Simulates adaptive tests over the items of a fit, beside random items."""
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
+    if length is not None and not responses:
+        raise ValueError("--length goes with --responses FILE: it reads their lengths")
     rules = {
         "num_items": items,
         "select": select,
@@ -131,7 +141,8 @@ def adapt_command(
         if responses:
             from irtjax.data import read
 
-            table = read(responses[0] if len(responses) == 1 else responses)
+            files = responses[0] if len(responses) == 1 else responses
+            table = read(files, length=length)
         progress("adapt")
         try:
             tests, baseline = _simulate(fit, rules, subjects, table, seed)

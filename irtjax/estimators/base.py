@@ -128,6 +128,13 @@ class AbstractMethod(eqx.Module):
     def progress(self, problem: Problem, state: State) -> Progress:
         """Objective, residual and verdict of a state."""
 
+    def finish(self, problem: Problem, state: State) -> State:
+        """The state `result` and the last `progress` are taken from.
+
+        Called once, after the last step: what is too dear to judge after each.
+        """
+        return state
+
     @abstractmethod
     def result(self, problem: Problem, state: State) -> tuple[Parameters, Array]:
         """Estimates, and the log-likelihood of each subject `[subjects]`."""
@@ -250,10 +257,12 @@ def run(
         loop, _ = lax.scan(scanned, loop, length=max_steps)
     else:
         loop = lax.while_loop(unfinished, body, loop)
+    state = method.finish(problem, loop.state)
+    parameters, subject_log_lik = method.result(problem, state)
+    progress = method.progress(problem, state)
     exhausted = (loop.status == Status.RUNNING) & (loop.step >= max_steps)
-    status = jnp.where(exhausted, Status.MAX_STEPS, loop.status).astype(jnp.int32)
-    parameters, subject_log_lik = method.result(problem, loop.state)
-    progress = method.progress(problem, loop.state)
+    last = jnp.where(progress.converged, Status.CONVERGED, Status.MAX_STEPS)
+    status = jnp.where(exhausted, last, loop.status).astype(jnp.int32)
     weight = problem.data.subject_weight
     weighted = subject_log_lik if weight is None else subject_log_lik * weight
     return Fit(
@@ -265,7 +274,7 @@ def run(
         status,
         loop.step,
         loop.trace,
-        loop.state,
+        state,
         problem.model,
     )
 

@@ -75,9 +75,10 @@ def plot_latency(fit: Calibration) -> Figure:
             horizontalalignment="right" if inward else "left",
             fontsize=7,
         )
-    rho, error = float(lengths.correlation), fit.correlation_error
-    small = f"correlation in the population {rho:.2f}"
-    small += "" if error is None else f" ± {error:.2f} (standard error)"
+    bounds = fit.correlation_interval
+    small = f"correlation in the population {float(lengths.correlation):.2f}"
+    if bounds is not None:
+        small += f" ({bounds[0]:.2f} to {bounds[1]:.2f}, {100 * fit.level:g} %)"
     title(left, "Ability and speed", small)
     left.set_xlabel("Ability (standard deviations of the population)")
     left.set_ylabel("Speed (standard deviations)")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from irtjax._types import Status
-from irtjax.report.words import listing, number, percent, visible
+from irtjax.report.words import interval, listing, number, percent, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,11 +69,13 @@ def fit_sentences(fit: Calibration) -> list[str]:
         f" AIC {number(fit.aic, 1)}, BIC {number(fit.bic, 1)}."
     ]
     if fit.parameters.lengths is not None:
-        rho, error = fit.parameters.lengths.correlation, fit.correlation_error
-        half = "" if error is None else f" (standard error {number(error)})"
-        found = f"Ability and speed correlate at {number(float(rho))}{half}"
-        # A direction only where the correlation is clear of zero by two errors.
-        if error is not None and abs(float(rho)) > 2 * error:
+        rho, bounds = float(fit.parameters.lengths.correlation), None
+        found = f"Ability and speed correlate at {number(rho)}"
+        if fit.correlation_interval is not None:
+            bounds = fit.correlation_interval
+            found += f" ({interval(*bounds)}, {percent(fit.level)})"
+        # A direction only where the interval is clear of zero.
+        if bounds is not None and bounds[0] * bounds[1] > 0:
             how = "at greater length" if rho < 0 else "more briefly"
             found += f": abler subjects answer {how}"
         sentences.append(f"{found}.")

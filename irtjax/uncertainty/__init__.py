@@ -8,16 +8,20 @@ from irtjax.uncertainty.covariance import (
 )
 from irtjax.uncertainty.lengths import (
     LengthCovariance,
+    SpeedError,
     evidence_moves,
     length_covariance,
+    speed_error,
 )
 
 __all__ = [
     "KINDS",
     "Covariance",
     "LengthCovariance",
+    "SpeedError",
     "check_kind",
     "evidence_moves",
     "item_covariance",
     "length_covariance",
+    "speed_error",
 ]

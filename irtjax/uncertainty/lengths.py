@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
+from irtjax.data.responses import Responses
 from irtjax.estimators.base import LengthPart, Problem, with_lengths
 from irtjax.models.base import Population
 from irtjax.models.latency import LengthCoordinates, LengthParameters
@@ -91,6 +92,68 @@ def evidence_moves(
     at = model.unconstrain(lengths)
     along = lambda row: jax.jvp(evidence, (at,), (row,))[1]  # noqa: E731
     return jnp.moveaxis(jax.lax.map(along, rows), 0, -1)
+
+
+class SpeedError(NamedTuple):
+    """What estimated parameters add to the errors of speeds.
+
+    Attributes:
+        shared: `[subjects, rank]` loadings of what errors share, the part that an
+            error of ability brings with it left out; the columns of `Scores.shared`.
+        own: `[subjects]` variances that single items add.
+    """
+
+    shared: Float[Array, "subjects rank"]
+    own: Float[Array, " subjects"]
+
+
+@eqx.filter_jit
+def speed_error(
+    part: LengthPart,
+    data: Responses,
+    ability: Float[Array, " subjects"],
+    covariance: LengthCovariance,
+) -> SpeedError:
+    """How the error of the lengths' parameters moves speeds of given abilities.
+
+    The speed of a subject is v (rho theta / (1 - rho^2) - S), with v and S sums over
+    its lengths: the delta method, along the rows of the shared part and item by item.
+
+    Args:
+        part: The lengths at their estimates.
+        data: The responses with lengths.
+        ability: Scores of ability.
+        covariance: Of all parameters.
+    """
+    model, zero = part.model, jnp.zeros_like(ability)
+
+    def speed(coordinates: LengthCoordinates):
+        parameters = model.constrain(coordinates)
+        summary = model.summary(parameters, data)
+        return model.speed(parameters, summary, ability, zero).mean
+
+    at = model.unconstrain(part.parameters)
+    along = lambda row: jax.jvp(speed, (at,), (row,))[1]  # noqa: E731
+    shared = jax.lax.map(along, covariance.shared_lengths).T
+    items, rho = part.parameters
+    omega, phi, variance = items
+    rest = 1 - rho**2
+    v = 1 / (1 / rest + part.summary.precision)
+    by_slope = -v
+    by_precision = -(v**2) * (rho * ability / rest - part.summary.slope)
+    gap = data.log_length - omega
+    by_column = (
+        -by_slope[:, None] * phi,
+        by_slope[:, None] * gap + 2 * by_precision[:, None] * phi,
+        -phi * (by_slope[:, None] * gap + by_precision[:, None] * phi),
+    )
+    moves = jnp.stack(by_column, axis=-1) / variance[:, None]
+    if data.length_observed is not None:
+        moves = jnp.where(data.length_observed[..., None], moves, 0)
+    rows = jnp.stack(covariance.shared_lengths[:LENGTH_COLUMNS], axis=-1)
+    own = covariance.lengths - jnp.einsum("rja,rjb->jab", rows, rows)
+    added = jnp.einsum("sja,jab,sjb->s", moves, own, moves)
+    return SpeedError(shared, jnp.maximum(added, 0))
 
 
 def length_covariance(

@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem, Start
+from irtjax.estimators.base import Problem, Start, with_lengths
+from irtjax.estimators.marginal import expected_counts, improve_items
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import latency_response, probit_two_parameter
 from irtjax.models.latency import LengthParameters
@@ -112,6 +114,48 @@ def test_the_estimate_is_a_stationary_point_of_the_double_integral(missing):
         ]
     )
     np.testing.assert_allclose(ours, np.diag(inverse), rtol=1e-5)
+
+
+def test_the_gradient_of_its_objective_is_that_of_finite_differences():
+    # At the start values, far from the optimum, where every derivative is large.
+    data, model = drawn()[0], latency_response()
+    problem, method = Problem.create(model, data), marginal_method(memory=0)
+    start = start_values(model, data)
+    state = method.init(problem, start, None)
+    flat, unravel = ravel_pytree((state.point.coordinates, state.point.lengths))
+
+    @jax.jit
+    def objective(vector):
+        coordinates, lengths = unravel(vector)
+        point = state.point._replace(coordinates=coordinates, lengths=lengths)
+        new = method.step(problem, state._replace(point=point), None)
+        return method.progress(problem, new).objective
+
+    # The frame of the priors moves with the items, and is given, not differentiated:
+    # at its optimum it adds nothing to a derivative.
+    step = 1e-4
+    moves = step * jnp.eye(flat.size)
+    numeric = jax.lax.map(
+        lambda move: (objective(flat + move) - objective(flat - move)) / (2 * step),
+        moves,
+    )
+    gradient = jax.jit(jax.grad(objective))(flat)
+    # Central differences err by the square of the step and by rounding of f over step.
+    np.testing.assert_allclose(numeric, gradient, rtol=1e-4, atol=1e-4)
+    assert np.abs(gradient).max() > 10
+    # And the M-step climbs it: Fisher's identity from the expected counts.
+    part, summary = with_lengths(problem, model.lengths.constrain(state.point.lengths))
+    assert summary is not None
+    items = model.constrain(state.point.coordinates)
+    counts = expected_counts(
+        model, items, state.nodes, state.log_weights, part.data, moments=True
+    )
+    frame = model.prior_frame(state.point.coordinates, state.frame, item_weight=None)
+    update = improve_items(
+        model, state.point.coordinates, problem.free, state.nodes, counts, frame, 1
+    )
+    own, _ = unravel(gradient)
+    np.testing.assert_allclose(update.gradient[:, :2], own[:, :2], rtol=1e-6, atol=1e-6)
 
 
 def test_it_never_falls_and_recovers_the_truth():

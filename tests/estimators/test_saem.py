@@ -13,8 +13,16 @@ from scipy import stats
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem, begin, estimation_scale, loop_of, run
+from irtjax.estimators.base import (
+    Problem,
+    Start,
+    begin,
+    estimation_scale,
+    loop_of,
+    run,
+)
 from irtjax.estimators.draws import draw_augmented, draw_on_nodes, node_weights
+from irtjax.estimators.em import EM
 from irtjax.estimators.saem import SAEM, Latent, burn_in, reciprocal
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import latency_response, two_parameter
@@ -29,9 +37,13 @@ KEY = jax.random.key(3)
 
 
 def fitted(method, model, data, key=KEY):
+    return fitted_from(start_values(model, data), method, model, data, key)
+
+
+def fitted_from(start, method, model, data, key=KEY, steps=None):
     problem = Problem.create(model, data)
-    start = start_values(model, data)
-    return run_jit(problem, method, start, key=key, max_steps=method.num_steps)
+    steps = steps or method.num_steps
+    return run_jit(problem, method, start, key=key, max_steps=steps)
 
 
 def test_draws_on_nodes_follow_the_posterior():
@@ -99,8 +111,8 @@ def test_the_optimum_is_that_of_em(name):
     simulated, exact = case(name), grid_fit(name, "em")
     fit = fitted(SAEM(jnp.asarray(NODES)), simulated.model, simulated.data)
     assert Status(int(fit.status)) is Status.CONVERGED
-    # 150 draws with slowly falling weights: each estimate is off by some 0.1 of its
-    # standard error, and the log posterior falls by half the sum of their squares.
+    # 150 times four draws with slowly falling weights: each estimate is off by some
+    # 0.1 of its standard error, and the log posterior falls by half their squares' sum.
     problem = Problem.create(simulated.model, simulated.data)
     start = exact.parameters
     coordinates = simulated.model.unconstrain(start.items)
@@ -129,10 +141,30 @@ def test_accuracy_and_lengths_together(sampler, gain):
     method = SAEM(jnp.asarray(NODES), num_steps=steps, sampler=sampler, gain=gain)
     fit = fitted(method, latency_response(), data)
     rho, truth = (f.parameters.lengths.correlation for f in (fit, exact))
+    assert Status(int(fit.status)) is Status.CONVERGED
     assert abs(float(rho - truth)) < 0.02
     assert float(fit.log_lik) == pytest.approx(float(exact.log_lik), rel=5e-4)
     slope, wanted = (f.parameters.lengths.items[1] for f in (fit, exact))
     np.testing.assert_allclose(slope, wanted, atol=0.05)
+
+
+def test_a_run_that_drifts_is_not_called_converged():
+    # Gains too small to leave the start: iterates lie on their average, far from the
+    # optimum. What is reported is EM's judgement of the average, to rounding.
+    data, model = drawn()[0], latency_response()
+    crawl = lambda step: jnp.where(step == 1, 1.0, 1e-3)  # noqa: E731
+    method = SAEM(jnp.asarray(NODES), num_steps=20, gain=crawl)
+    start = start_values(model, data)
+    wrong = start.lengths._replace(correlation=jnp.asarray(-0.2))
+    start = start._replace(lengths=wrong)
+    fit = fitted_from(start, method, model, data)
+    assert Status(int(fit.status)) is Status.MAX_STEPS
+    found = fit.parameters
+    here = Start(found.items, None, found.population, found.lengths)
+    exact = fitted_from(here, EM(jnp.asarray(NODES), memory=0), model, data, steps=1)
+    assert float(fit.residual) == pytest.approx(float(exact.residual), rel=1e-3)
+    assert float(fit.objective) == pytest.approx(float(exact.objective), rel=1e-9)
+    assert float(fit.residual) > 1
 
 
 def test_a_run_in_parts_is_the_unbroken_run():
