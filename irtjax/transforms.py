@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammaln
 from jaxtyping import Array
 
 #: Natural values are kept this far from the ends of an open interval, so that an
@@ -46,6 +47,14 @@ class Bijection(NamedTuple):
             return jnp.log(inside) - jnp.log1p(-inside)
         return jnp.asarray(value)
 
+    def log_slope(self, coordinate: Array) -> Array:
+        """Log derivative of the natural value in the coordinate."""
+        if self.kind == "positive":
+            return coordinate
+        if self.kind == "unit":
+            return -jax.nn.softplus(coordinate) - jax.nn.softplus(-coordinate)
+        return jnp.zeros_like(coordinate)
+
 
 IDENTITY = Bijection("identity")
 POSITIVE = Bijection("positive")
@@ -69,3 +78,53 @@ class Parameter(NamedTuple):
     def columns(self) -> int:
         """Number of unconstrained columns."""
         return max(self.size, 1)
+
+
+def correlation_cholesky(coordinates: Array, size: int) -> Array:
+    """Lower Cholesky factor of a correlation matrix from unbounded coordinates.
+
+    Their tanh are canonical partial correlations, row by row; each takes its share of
+    what is left of the unit length of its row (Lewandowski, Kurowicka and Joe 2009).
+
+    Args:
+        coordinates: `[size * (size - 1) / 2]`, the rows below the diagonal one by one.
+        size: Number of variables.
+
+    >>> import jax.numpy as jnp
+    >>> factor = correlation_cholesky(jnp.array([0.5]), 2)
+    >>> bool(jnp.isclose((factor @ factor.T)[1, 0], jnp.tanh(0.5)))
+    True
+    """
+    rows, columns = jnp.tril_indices(size, -1)
+    partial = jnp.zeros((size, size), coordinates.dtype)
+    partial = partial.at[rows, columns].set(jnp.tanh(coordinates))
+    left = jnp.cumprod(1 - partial**2, axis=1)
+    before = jnp.concatenate([jnp.ones((size, 1), left.dtype), left[:, :-1]], axis=1)
+    identity = jnp.eye(size, dtype=partial.dtype)
+    return (partial + identity) * jnp.sqrt(before) * jnp.tri(size, dtype=left.dtype)
+
+
+def correlation_coordinates(factor: Array) -> Array:
+    """The inverse of `correlation_cholesky`."""
+    size = factor.shape[0]
+    rows, columns = jnp.tril_indices(size, -1)
+    spent = jnp.cumsum(factor**2, axis=1) - factor**2
+    room = jnp.sqrt(jnp.maximum(1 - spent, MARGIN**2))
+    partial = jnp.clip(factor / room, -1 + MARGIN, 1 - MARGIN)
+    return jnp.arctanh(partial[rows, columns])
+
+
+def lkj_log_density(coordinates: Array, size: int, concentration: float) -> Array:
+    """Log density of the coordinates under an LKJ prior of the correlation matrix.
+
+    Canonical partial correlations of an LKJ matrix are independent, each symmetric
+    beta on (-1, 1); the Jacobian of tanh is included. Concentration 1 is uniform over
+    correlation matrices, larger ones prefer small correlations.
+    """
+    _, columns = jnp.tril_indices(size, -1)
+    shape = concentration + (size - 2 - columns) / 2
+    # (1 - z^2)^shape / (B(shape, shape) 2^(2 shape - 1)), with 1 - tanh^2 in logs.
+    log_room = 2 * (jnp.log(2.0) - coordinates - jax.nn.softplus(-2 * coordinates))
+    log_beta = 2 * gammaln(shape) - gammaln(2 * shape)
+    normal = log_beta + (2 * shape - 1) * jnp.log(2.0)
+    return jnp.sum(shape * log_room - normal.astype(coordinates.dtype))

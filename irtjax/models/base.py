@@ -86,6 +86,19 @@ class AbstractResponseFamily(eqx.Module):
         ]
         return jnp.concatenate(parts)
 
+    def log_slopes(self, coordinates: Float[Array, " columns"]) -> Array:
+        """Log derivative of each natural value in its own coordinate, `[columns]`.
+
+        Their sum is the log Jacobian of `constrain`: a value depends on its own
+        coordinate and earlier ones only.
+        """
+        parts, column = [], 0
+        for parameter in self.parameters:
+            part = coordinates[column : column + parameter.columns]
+            parts.append(parameter.bijection.log_slope(part))
+            column += parameter.columns
+        return jnp.concatenate(parts)
+
     def complete(self, fields: dict[str, Array]) -> Items:
         """Item record of the estimated fields; adds constants where there are some."""
         return self.Items(**fields)

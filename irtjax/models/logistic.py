@@ -95,6 +95,13 @@ class Binary(AbstractResponseFamily):
         room = (item.upper_asymptote - lower) / (1 - jnp.minimum(lower, 1 - 1e-6))
         return super().unconstrain(item._replace(upper_asymptote=room))
 
+    def log_slopes(self, coordinates: Float[Array, " columns"]) -> Array:
+        """As for any family; u moves by 1 - c times its share of the room."""
+        slopes = super().log_slopes(coordinates)
+        if self.asymptotes < 2:
+            return slopes
+        return slopes.at[-1].add(-jax.nn.softplus(coordinates[-2]))
+
     def natural(self, item: LogisticItems, theta: Array) -> tuple[Array, ...]:
         """Log Q and log P - log Q, in log space throughout."""
         predictor = item.discrimination * theta + item.intercept

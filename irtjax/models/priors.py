@@ -55,6 +55,18 @@ class LogNormal(AbstractPrior):
         return jnp.where(value > 0, density, -jnp.inf)
 
 
+class HalfNormal(AbstractPrior):
+    """Half-normal: the size of a Normal(0, scale). Zero density below 0."""
+
+    scale: float | Float[Array, ""]
+
+    def log_density(self, value: Array) -> Array:
+        """Log density: -x^2 / (2 scale^2) - log scale + log(2 / pi) / 2."""
+        density = -0.5 * (value / self.scale) ** 2 - jnp.log(self.scale)
+        density = density + jnp.log(2.0) - _LOG_ROOT_TWO_PI
+        return jnp.where(value >= 0, density, -jnp.inf)
+
+
 class Beta(AbstractPrior):
     """Beta(alpha, beta) on (0, 1), such as Beta(5, 17) for guessing near 0.2."""
 

@@ -1,0 +1,612 @@
+"""Structured models in seconds: items integrated out, abilities by Laplace, rest by EM.
+
+The fast route beside NUTS. Given variance components, the abilities of all subjects are
+a Gaussian vector seen through the product of the items' integrals (`units`): a Newton
+step finds its mode, and the curvature there is its covariance (Laplace's
+approximation; Tierney and Kadane 1986). Means, effects and covariances of items and
+abilities are then raised to the mode of their expected log density, EM's way, with
+their priors: empirical Bayes.
+
+The abilities' covariance is held whole, over subjects and groups: errors of abilities
+and of their differences count what all subjects share.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from irtjax._types import KeyArray, Scalar
+from irtjax.data.responses import Responses
+from irtjax.estimators.acceleration import Memory, accelerate, empty_memory, forget
+from irtjax.estimators.base import AbstractMethod, Progress
+from irtjax.estimators.units import Outer, Units, arrange, summarise
+from irtjax.models.hierarchical import Hierarchical
+from irtjax.models.priors import HalfNormal, Normal
+from irtjax.transforms import correlation_cholesky, lkj_log_density
+
+_LOG_TWO_PI = 1.8378770664093453
+#: The covariance of abilities is dense; beyond this many the memory is not there.
+LARGEST = 6000
+
+
+class StructuredProblem(eqx.Module):
+    """A structured model with its data.
+
+    Attributes:
+        model: The model.
+        data: The responses.
+        units: The same by stem.
+    """
+
+    model: Hierarchical
+    data: Responses
+    units: Units
+
+    @classmethod
+    def create(cls, model: Hierarchical, data: Responses) -> StructuredProblem:
+        """Arranges the data. Not for use under jit."""
+        return cls(model, data, arrange(model, data))
+
+
+class Components(NamedTuple):
+    """What is maximised: effects and variances.
+
+    Attributes:
+        log_scale: `[groups]` log standard deviations of the groups' own abilities.
+        correlation: Coordinates of their correlations.
+        effects: `[effects, columns]` beta.
+        log_component_sd: `[components, columns]`.
+        log_residual_sd: `[columns]`.
+        group_effects: `[groups, columns]`; no rows without.
+        subject_effects: `[covariates]`.
+    """
+
+    log_scale: Array
+    correlation: Array
+    effects: Array
+    log_component_sd: Array
+    log_residual_sd: Array
+    group_effects: Array
+    subject_effects: Array
+
+
+class LaplaceState(NamedTuple):
+    """State of the fast route.
+
+    Attributes:
+        components: Effects and variances.
+        ability: `[subjects, groups]` mode of the abilities.
+        ability_covariance: `[groups * subjects, groups * subjects]`, group by group.
+        mode: `[units, columns]` modes of the items.
+        mean: `[units, columns]` their posterior means.
+        covariance: `[units, columns, columns]` posterior covariances, the error of the
+            abilities left out.
+        spread: `[units, columns]` variances that the error of the abilities adds.
+        log_marginal: `[units]` log-likelihood of each item's responses.
+        objective: Laplace's log marginal likelihood, with priors.
+        residual: Largest move of the last step, in standard errors.
+        image: Components and abilities of the last plain step that was kept, to go back
+            to when the acceleration's proposal proves worse.
+        reached: Objective of the last point that was kept.
+        is_plain: Whether the next point is a plain step.
+        memory: Of the acceleration.
+        num_seen: Steps taken.
+    """
+
+    components: Components
+    ability: Float[Array, "subjects groups"]
+    ability_covariance: Array
+    mode: Array
+    mean: Array
+    covariance: Array
+    spread: Array
+    log_marginal: Array
+    objective: Scalar
+    residual: Scalar
+    image: tuple[Components, Array]
+    reached: Scalar
+    is_plain: Array
+    memory: Memory
+    num_seen: Array
+
+
+class Laplace(AbstractMethod):
+    """Empirical Bayes for structured models with few subjects and many items.
+
+    Attributes:
+        order: Quadrature nodes per coordinate of an item; 1 is Laplace's
+            approximation. With a dozen subjects an item's posterior is far from
+            normal: use 5 or more.
+        tolerance: Converged when nothing moves by more than this many standard errors.
+        num_newton: Newton steps to the mode of each item in a step.
+        depth: Of the acceleration; 0 turns it off.
+    """
+
+    marginal: ClassVar[bool] = True
+
+    order: int = eqx.field(static=True, default=5)
+    tolerance: float | Array = 1e-2
+    num_newton: int = eqx.field(static=True, default=2)
+    depth: int = eqx.field(static=True, default=10)
+
+    def init(
+        self, problem: StructuredProblem, start: Components | None, key: KeyArray | None
+    ) -> LaplaceState:
+        """State at start values from sums of statistics."""
+        model, units = problem.model, problem.units
+        subjects, groups = model.subject_design.shape[0], model.num_groups
+        if subjects * groups > LARGEST:
+            raise ValueError(
+                f"{subjects:,} subjects times {groups} groups are more than the"
+                f" {LARGEST:,} abilities that this method holds a covariance of; use"
+                " method='vi'"
+            )
+        ability, mode = start_structured(model, problem.data)
+        components = start_components(model, mode) if start is None else start
+        size = subjects * groups
+        covariance = jnp.zeros((size, size), ability.dtype)
+        mode = (
+            jnp.zeros((units.weight.shape[0], mode.shape[1]), mode.dtype)
+            .at[units.unit]
+            .set(mode)
+        )
+        zeros = jnp.zeros_like(mode)
+        found = summarise(
+            model,
+            units,
+            _outer(ability, components),
+            mode,
+            _blocks(covariance, groups, units.is_aligned),
+            order=1,
+            num_newton=25,
+        )
+        dtype = ability.dtype
+        return LaplaceState(
+            components,
+            ability,
+            covariance,
+            found.mode,
+            found.mean,
+            found.covariance,
+            zeros,
+            found.log_marginal,
+            jnp.zeros((), dtype),
+            jnp.full((), jnp.inf, dtype),
+            (components, ability),
+            jnp.full((), -jnp.inf, dtype),
+            jnp.ones((), bool),
+            empty_memory(
+                ravel_pytree((components, ability))[0].size, max(self.depth, 1), dtype
+            ),
+            jnp.zeros((), jnp.int32),
+        )
+
+    def step(
+        self, problem: StructuredProblem, state: LaplaceState, key: KeyArray | None
+    ) -> LaplaceState:
+        """One pass over the items, one Newton step, one maximisation."""
+        model, units, groups = problem.model, problem.units, problem.model.num_groups
+        components, ability = state.components, state.ability
+        found = summarise(
+            model,
+            units,
+            _outer(ability, components),
+            state.mode,
+            _blocks(state.ability_covariance, groups, units.is_aligned),
+            order=self.order,
+            num_newton=self.num_newton,
+        )
+        factor = covariance_factor(model, components)
+        mean = (model.subject_design @ components.subject_effects)[:, None]
+        gap = ability - mean
+        whole = lambda matrix: jax.scipy.linalg.cho_solve((factor, True), matrix)  # noqa: E731
+        precision = whole(jnp.eye(groups, dtype=ability.dtype))
+        gradient = found.gradient - gap @ precision
+        root, log_det = _factorise(found, precision, groups)
+        flat = jax.scipy.linalg.cho_solve((root, True), gradient.T.reshape(-1))
+        step = flat.reshape(groups, -1).T
+        step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
+        identity = jnp.eye(flat.shape[0], dtype=flat.dtype)
+        covariance = jax.scipy.linalg.cho_solve((root, True), identity)
+        error = jnp.sqrt(jnp.diagonal(covariance)).reshape(groups, -1).T
+        objective = (
+            units.weight @ found.log_marginal
+            - 0.5 * jnp.sum((gap @ precision) * gap)
+            - gap.shape[0] * jnp.sum(jnp.log(jnp.diagonal(factor)))
+            - 0.5 * log_det
+            + log_prior(model, components)
+        )
+        moved = _maximise(
+            model, units, components, found, ability + step, covariance, mean
+        )
+        scale = (_precisions(model, moved[0]), 1 / error)
+        point, _ = ravel_pytree((components, ability))
+        image, unravel = ravel_pytree(moved)
+        weight, _ = ravel_pytree(scale)
+        moves = (image - point) * weight
+        # The map climbs but need not end at the very top of the approximation, so a
+        # plain step is always kept, and a proposal if it does not fall.
+        kept = state.is_plain | (objective >= state.reached)
+        reached = jnp.where(kept, objective, state.reached)
+        choose = lambda a, b: jax.tree.map(  # noqa: E731
+            lambda x, y: jnp.where(kept, x, y), a, b
+        )
+        moved = choose(moved, state.image)
+        (components, ability), memory, is_plain = moved, state.memory, jnp.array(True)
+        if self.depth:
+            proposal, memory = accelerate(memory, point, image, weight)
+            components, ability = choose(unravel(proposal), moved)
+            is_plain = ~kept | (memory.num_seen == 1)
+            memory = forget(memory, ~kept)
+        return LaplaceState(
+            components,
+            ability,
+            covariance,
+            found.mode,
+            found.mean,
+            found.covariance,
+            found.spread,
+            found.log_marginal,
+            objective,
+            jnp.max(jnp.abs(moves)),
+            moved,
+            reached,
+            is_plain,
+            memory,
+            state.num_seen + 1,
+        )
+
+    def progress(self, problem: StructuredProblem, state: LaplaceState) -> Progress:
+        """Objective of the last point; converged by the last move."""
+        tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
+        return Progress(
+            state.objective,
+            state.residual,
+            state.residual <= tolerance,
+            jnp.zeros((), bool),
+        )
+
+    def result(
+        self, problem: StructuredProblem, state: LaplaceState
+    ) -> tuple[LaplaceState, Array]:
+        """The state, and the log-likelihood of each item's responses."""
+        return state, state.log_marginal[problem.units.unit]
+
+
+def start_structured(model: Hierarchical, data: Responses) -> tuple[Array, Array]:
+    """First abilities `[subjects, groups]` and item coordinates `[stems, columns]`.
+
+    Abilities are standardised mean deviations from the item means, group by group.
+    """
+    dtype = model.design.dtype
+    values = data.values.astype(dtype)
+    exposure = data.exposure
+    seen = jnp.ones_like(values) if exposure is None else exposure.astype(dtype)
+    count = jnp.maximum(jnp.sum(seen, axis=0), 1e-6)
+    deviation = values - seen * (jnp.sum(values, axis=0) / count)
+    by_group = lambda cells: (
+        jax.ops.segment_sum(  # noqa: E731
+            cells.T, model.group, model.num_groups
+        ).T
+    )
+    # Shrunken by one response, so that a subject with few does not lead.
+    theta = by_group(deviation) / (by_group(seen) + 1)
+    centred = theta - jnp.mean(theta, axis=0)
+    spread = jnp.sqrt(jnp.mean(centred**2, axis=0))
+    theta = centred / jnp.maximum(spread, 1e-6)
+    means = tuple(
+        jax.ops.segment_sum(jnp.sum(s, axis=0), model.stem, model.num_stems)
+        / jax.ops.segment_sum(count, model.stem, model.num_stems)
+        for s in model.family.statistics(values)
+    )
+    items = model.family.start(means, jnp.ones(model.num_stems, dtype))
+    return theta, jax.vmap(model.family.unconstrain)(items)
+
+
+def start_components(model: Hierarchical, mode: Array) -> Components:
+    """First effects: items around their mean with standard deviation 1."""
+    size, dtype = model.size(), mode.dtype
+    effects = jnp.zeros((model.design.shape[1], model.num_columns), dtype)
+    effects = effects.at[0].set(jnp.mean(mode, axis=0))
+    return Components(
+        jnp.full(size.log_scale, -0.5, dtype),
+        jnp.zeros(size.correlation, dtype),
+        effects,
+        jnp.full((model.num_components, model.num_columns), -0.5, dtype),
+        jnp.zeros(model.num_columns, dtype),
+        jnp.zeros(size.group_effects, dtype),
+        jnp.zeros(size.subject_effects, dtype),
+    )
+
+
+def _outer(ability: Array, components: Components) -> Outer:
+    return Outer(
+        ability,
+        components.effects,
+        components.log_residual_sd,
+        components.group_effects,
+    )
+
+
+def _blocks(covariance: Array, groups: int, aligned: bool) -> Array:
+    """The covariance as `units.summarise` wants it: whole, or group by group."""
+    if aligned:
+        return covariance[None]
+    subjects = covariance.shape[0] // groups
+    whole = covariance.reshape(groups, subjects, groups, subjects)
+    index = jnp.arange(groups)
+    return whole[index, :, index]
+
+
+def covariance_factor(model: Hierarchical, components: Components) -> Array:
+    """The Cholesky factor of 1 1' + Sigma; 1 with one group."""
+    if model.num_groups == 1:
+        return jnp.ones((1, 1), components.log_residual_sd.dtype)
+    own = own_covariance(model, components.log_scale, components.correlation)
+    return jnp.linalg.cholesky(own + 1.0)
+
+
+def own_covariance(model: Hierarchical, log_scale: Array, correlation: Array) -> Array:
+    """Sigma of its coordinates."""
+    factor = correlation_cholesky(correlation, model.num_groups)
+    factor = jnp.exp(log_scale)[:, None] * factor
+    return factor @ factor.T
+
+
+def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array]:
+    """The Cholesky factor of the curvature of all abilities, and its log determinant.
+
+    Where that is not positive, far from the mode, its expected part is.
+    """
+    subjects = found.gradient.shape[0]
+    size = groups * subjects
+    identity = jnp.eye(subjects, dtype=precision.dtype)
+    prior = jnp.kron(precision, identity)
+    if found.curvature.shape[0] == 1 and groups > 1:
+        data = found.curvature[0]
+    else:
+        index = jnp.arange(groups)
+        data = jnp.zeros((groups, subjects, groups, subjects), precision.dtype)
+        data = data.at[index, :, index].set(found.curvature).reshape(size, size)
+    root = jnp.linalg.cholesky(data + prior)
+    safe = jnp.diag(jnp.maximum(found.safe.T.reshape(-1), 0))
+    root = lax.cond(
+        jnp.all(jnp.isfinite(root)),
+        lambda: root,
+        lambda: jnp.linalg.cholesky(safe + prior),
+    )
+    return root, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+
+
+def log_prior(model: Hierarchical, components: Components) -> Scalar:
+    """Log density of effects and variances, in their coordinates."""
+    own = model.hyperpriors
+    total = jnp.zeros((), components.effects.dtype)
+    if model.num_groups > 1:
+        total = total + lkj_log_density(
+            components.correlation, model.num_groups, own.concentration
+        )
+        total = total + _log_half_normal(components.log_scale, own.scale)
+    if any(model.learned):
+        mask = jnp.asarray(model.learned)
+        total = total + _log_half_normal(components.log_residual_sd, own.residual, mask)
+        total = total + _log_half_normal(
+            components.log_component_sd, own.component, mask
+        )
+        scale = _effect_sd(model, components.log_component_sd)
+        density = Normal(0.0, scale).log_density(components.effects)
+        total = total + jnp.sum(jnp.where(mask, density, 0))
+    for part, sd in (
+        (components.group_effects, own.group_effect),
+        (components.subject_effects, own.subject_effect),
+    ):
+        total = total + jnp.sum(Normal(0.0, sd).log_density(part))
+    return total
+
+
+def _log_half_normal(log_sd: Array, scale: float, mask: Array | bool = True) -> Array:
+    density = HalfNormal(scale).log_density(jnp.exp(log_sd)) + log_sd
+    return jnp.sum(jnp.where(mask, density, 0))
+
+
+def _effect_sd(model: Hierarchical, log_component_sd: Array) -> Array:
+    """`[effects, columns]` prior standard deviations of the effects."""
+    sd = jnp.exp(log_component_sd)
+    fixed = jnp.full((1, model.num_columns), model.hyperpriors.effect, sd.dtype)
+    return jnp.concatenate([sd, fixed])[model.component]
+
+
+def _maximise(
+    model: Hierarchical,
+    units: Units,
+    old: Components,
+    found,
+    ability: Array,
+    covariance: Array,
+    mean: Array,
+) -> tuple[Components, Array]:
+    """Effects and variances that suit the expectations best, and the abilities.
+
+    The unit of abilities is maximised too and folded into the items (parameter
+    expansion: Liu, Rubin and Wu 1998). Without that, means of log discriminations
+    follow the mode of the abilities, which shrinks a little in every step.
+    """
+    groups, count = model.num_groups, ability.shape[0]
+    blocks = covariance.reshape(groups, count, groups, count)
+    gap = ability - mean
+    scatter = gap.T @ gap + jnp.einsum("anbn->ab", blocks)
+    new, log_unit = _improve_covariance(model, old, scatter, count)
+    # The unit of abilities goes to the discriminations: of each group where items can
+    # take it up, else of all.
+    unit = jnp.exp(log_unit)
+    ability, mean = ability / unit, mean / unit
+    shift = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
+    if units.is_aligned and model.has_group_effects:
+        moved = new.group_effects + log_unit[:, None] * shift
+        new = new._replace(group_effects=moved)
+    else:
+        by_unit = log_unit[units.group[:, 0]][:, None] * shift
+        found = found._replace(mean=found.mean + by_unit, mode=found.mode + by_unit)
+    if any(model.learned):
+        new = _improve_items(model, units, new, found)
+    if model.has_group_effects:
+        new = _improve_group_effects(model, new, found)
+    if model.subject_design.shape[1]:
+        new = _improve_subject_effects(model, new, ability)
+    return new, ability
+
+
+def half_normal_mode(total: Array, count: Array | float, scale: float) -> Array:
+    """Log sd at the mode of sd given a sum of squares of N(0, sd^2).
+
+    Maximises -n log s - S / (2 s^2) - s^2 / (2 h^2) + log s, whose root in s^2 is
+    2 S / (n - 1 + sqrt((n - 1)^2 + 4 S / h^2)).
+    """
+    less = count - 1
+    square = 2 * total / (less + jnp.sqrt(less**2 + 4 * total / scale**2))
+    return 0.5 * jnp.log(jnp.maximum(square, 1e-8))
+
+
+def _improve_items(model: Hierarchical, units: Units, old: Components, found):
+    """Regression of item coordinates on the design, and its variance components."""
+    design, own, weight = units.design, model.hyperpriors, units.weight
+    weighted = design * weight[:, None]
+    square = design.T @ weighted
+    prior = _effect_sd(model, old.log_component_sd)
+    variance = jnp.diagonal(found.covariance, axis1=1, axis2=2) + found.spread
+    product = weighted.T @ found.mean
+
+    def column(product, prior, log_sd):
+        precision = square * jnp.exp(-2 * log_sd) + jnp.diag(prior**-2.0)
+        factor = jnp.linalg.cholesky(precision)
+        solve = lambda b: jax.scipy.linalg.cho_solve((factor, True), b)  # noqa: E731
+        identity = jnp.eye(square.shape[0], dtype=square.dtype)
+        return solve(product * jnp.exp(-2 * log_sd)), solve(identity)
+
+    # One column after another: batches of LAPACK calls are best kept apart.
+    effects, inverse = lax.map(
+        lambda part: column(*part), (product.T, prior.T, old.log_residual_sd)
+    )
+    effects = effects.T
+    gap = found.mean - design @ effects
+    left = weight @ (gap**2 + variance) + jnp.einsum("ab,kab->k", square, inverse)
+    log_sd = half_normal_mode(left, float(model.num_stems), own.residual)
+    second = effects**2 + jnp.diagonal(inverse, axis1=1, axis2=2).T
+    component = old.log_component_sd
+    if model.num_components:
+        index = jnp.where(model.component < 0, model.num_components, model.component)
+        count = jnp.bincount(index, length=model.num_components + 1)[:-1, None]
+        total = jax.ops.segment_sum(second, index, model.num_components + 1)[:-1]
+        component = half_normal_mode(total, count, own.component)
+    mask = jnp.asarray(model.learned)
+    return old._replace(
+        effects=jnp.where(mask, effects, 0),
+        log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd),
+        log_component_sd=component,
+    )
+
+
+def _improve_group_effects(model: Hierarchical, old: Components, found) -> Components:
+    """A Newton step of the groups' effects; their learned mean goes to the items."""
+    prior = model.hyperpriors.group_effect**-2.0
+    identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
+    curvature = found.effect_curvature + prior * identity
+    gradient = found.effect_gradient - prior * old.group_effects
+    step = lax.map(lambda part: jnp.linalg.solve(*part), (curvature, gradient))
+    effects = old.group_effects + jnp.clip(step, -0.5, 0.5)
+    mean = jnp.where(jnp.asarray(model.learned), jnp.mean(effects, axis=0), 0)
+    return old._replace(
+        group_effects=effects - mean, effects=old.effects.at[0].add(mean)
+    )
+
+
+def _improve_covariance(
+    model: Hierarchical, old: Components, scatter: Array, count: int
+) -> tuple[Components, Array]:
+    """Scales and correlations of the groups' own abilities, and their log units.
+
+    Some steps of L-BFGS from the old values.
+    """
+    groups = model.num_groups
+    whole = jnp.zeros(groups, scatter.dtype)
+
+    def loss(point):
+        log_scale, correlation, log_unit = point
+        unit = jnp.exp(log_unit + whole)
+        if groups == 1:
+            return jnp.sum(count * (log_unit + whole) + scatter / unit**2 / 2)
+        own = own_covariance(model, log_scale, correlation)
+        factor = jnp.linalg.cholesky(own + 1.0)
+        inner = scatter / unit / unit[:, None]
+        fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) + log_unit + whole)
+        prior = lkj_log_density(
+            correlation, groups, model.hyperpriors.concentration
+        ) + _log_half_normal(log_scale, model.hyperpriors.scale)
+        return (count * log_det + fit) / 2 - prior
+
+    solver = optax.lbfgs()
+    value_and_grad = optax.value_and_grad_from_state(loss)
+
+    def body(_, carry):
+        point, state = carry
+        value, gradient = value_and_grad(point, state=state)
+        moves, state = solver.update(
+            gradient, state, point, value=value, grad=gradient, value_fn=loss
+        )
+        return optax.apply_updates(point, moves), state
+
+    first = (
+        old.log_scale,
+        old.correlation,
+        whole if model.has_group_scales else whole[:1],
+    )
+    best, _ = lax.fori_loop(0, 15, body, (first, solver.init(first)))
+    finite = jnp.all(jnp.isfinite(ravel_pytree(best)[0]))
+    best = jax.tree.map(lambda a, b: jnp.where(finite, a, b), best, first)
+    new = old._replace(log_scale=best[0], correlation=best[1])
+    return new, best[2] + whole
+
+
+def _improve_subject_effects(
+    model: Hierarchical, old: Components, ability: Array
+) -> Components:
+    """Generalised least squares of abilities on the subjects' covariates."""
+    factor = covariance_factor(model, old)
+    ones = jnp.ones(model.num_groups, ability.dtype)
+    weights = jax.scipy.linalg.cho_solve((factor, True), ones)
+    design = model.subject_design
+    ridge = model.hyperpriors.subject_effect**-2.0
+    identity = jnp.eye(design.shape[1], dtype=design.dtype)
+    precision = design.T @ design * jnp.sum(weights) + ridge * identity
+    effects = jnp.linalg.solve(precision, design.T @ (ability @ weights))
+    return old._replace(subject_effects=effects)
+
+
+def _precisions(model: Hierarchical, components: Components) -> Components:
+    """One over the standard errors of effects and variances, of complete data."""
+    subjects, stems = model.subject_design.shape[0], model.num_stems
+    like = lambda part, value: jnp.broadcast_to(value, part.shape).astype(part.dtype)  # noqa: E731
+    by_item = jnp.exp(-components.log_residual_sd) * stems**0.5
+    levels = jnp.ones(model.num_components, int)
+    if model.num_components:
+        index = jnp.where(model.component < 0, model.num_components, model.component)
+        levels = jnp.bincount(index, length=model.num_components + 1)[:-1]
+    return Components(
+        like(components.log_scale, (2.0 * subjects) ** 0.5),
+        like(components.correlation, subjects**0.5),
+        # As many stems as the average level has.
+        like(components.effects, by_item / max(model.design.shape[1] - 1, 1) ** 0.5),
+        like(components.log_component_sd, (2.0 * levels[:, None]) ** 0.5),
+        like(components.log_residual_sd, (2.0 * stems) ** 0.5),
+        like(components.group_effects, by_item / model.num_groups**0.5),
+        like(components.subject_effects, subjects**0.5),
+    )

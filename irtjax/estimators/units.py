@@ -1,0 +1,439 @@
+"""Items integrated out, one small posterior each, by adaptive quadrature.
+
+With few subjects and many items it is the items that are too many to estimate: each is
+known from a handful of responses only. Given the abilities, items are independent, so
+the likelihood of the abilities is a product of integrals over two to four coordinates,
+
+    m_j(theta) = int p(y_j | theta, x) p(x | hyper) dx,
+
+each by Gauss-Hermite nodes placed around its mode with the curvature there (Naylor and
+Smith 1982; one node is Laplace's approximation). Derivatives in the abilities are
+posterior expectations at the same nodes (Fisher's and Louis' identities). Items go by
+in blocks, so no items x nodes x subjects array exists.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, Num
+
+from irtjax.data.responses import Responses
+from irtjax.models.base import AbstractResponseFamily
+from irtjax.models.hierarchical import Hierarchical
+from irtjax.numerics import inverse_cholesky, positive_definite_solve
+
+#: Floats of a block's largest array, about what a processor keeps close by.
+BLOCK_FLOATS = 2**19
+#: A coordinate moves by no more than this in one Newton step.
+LONGEST_STEP = 2.0
+
+
+class Units(NamedTuple):
+    """Responses arranged by stem: the columns of one stem side by side.
+
+    Attributes:
+        values: `[units, width, subjects]` responses.
+        exposure: Likewise the mask or number of trials; 0 where a stem has no column.
+        group: `[units, width]` group of each column.
+        design: `[units, effects]` D.
+        weight: `[units]` number of stems that a unit stands for: those with the same
+            responses, groups and design, of which few subjects leave many. 0 for rows
+            that only fill up a block.
+        unit: `[stems]` unit of each stem.
+    """
+
+    values: Num[Array, "units width subjects"]
+    exposure: Num[Array, "units width subjects"]
+    group: Int[Array, "units width"]
+    design: Float[Array, "units effects"]
+    weight: Float[Array, " units"]
+    unit: Int[Array, " stems"]
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether a unit has several columns: then column k asks group k."""
+        return self.group.shape[1] > 1
+
+
+def arrange(model: Hierarchical, data: Responses) -> Units:
+    """Arranges responses by stem. Not for use under jit.
+
+    Raises:
+        ValueError: If a stem has two columns of one group.
+    """
+    stem, group = np.asarray(model.stem), np.asarray(model.group)
+    width = int(np.bincount(stem, minlength=1).max())
+    column = np.full((model.num_stems, width), -1)
+    if width == 1:
+        column[stem, 0] = np.arange(len(stem))
+        groups = np.zeros((model.num_stems, 1), int)
+        groups[stem, 0] = group
+    else:
+        width = model.num_groups
+        column = np.full((model.num_stems, width), -1)
+        groups = np.broadcast_to(np.arange(width), column.shape)
+        if len(np.unique(stem * width + group)) < len(stem):
+            raise ValueError(
+                "an item has two columns of one metric: give each column an item and"
+                " a metric of its own"
+            )
+        column[stem, group] = np.arange(len(stem))
+    absent = column[..., None] < 0
+    values = np.asarray(data.values).T[column]
+    seen = np.ones(values.shape, bool)
+    if data.exposure is not None:
+        seen = np.asarray(data.exposure).T[column]
+    # A column that is not there holds another's values: they must count for nothing.
+    values, seen = (np.where(absent, 0, x).astype(x.dtype) for x in (values, seen))
+    first, unit, count = _distinct(values, seen, groups, np.asarray(model.design))
+    return Units(
+        jnp.asarray(values[first]),
+        jnp.asarray(seen[first]),
+        jnp.asarray(groups[first]),
+        model.design[first],
+        jnp.asarray(count, model.design.dtype),
+        jnp.asarray(unit),
+    )
+
+
+def _distinct(values, seen, groups, design):
+    """First of each distinct unit, the unit of each, and how many each stands for."""
+    count = values.shape[0]
+    if not np.issubdtype(values.dtype, np.integer):
+        return np.arange(count), np.arange(count), np.ones(count)
+    _, row = np.unique(design, axis=0, return_inverse=True)
+    parts = (values, seen.astype(values.dtype), groups, row.reshape(-1, 1))
+    flat = np.concatenate(
+        [np.ascontiguousarray(p).reshape(count, -1).astype(np.int32) for p in parts],
+        axis=1,
+    )
+    _, first, unit, times = np.unique(
+        flat, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, unit.reshape(-1), times
+
+
+class Outer(NamedTuple):
+    """What items are integrated given.
+
+    Attributes:
+        ability: `[subjects, groups]`.
+        effects: `[effects, columns]` beta, in natural units.
+        log_residual_sd: `[columns]`.
+        group_effects: `[groups, columns]`; no rows without them.
+    """
+
+    ability: Float[Array, "subjects groups"]
+    effects: Float[Array, "effects columns"]
+    log_residual_sd: Float[Array, " columns"]
+    group_effects: Float[Array, "rows columns"]
+
+
+class Summary(NamedTuple):
+    """What a pass over all items leaves.
+
+    Attributes:
+        mode: `[units, columns]` posterior modes, where the next pass starts.
+        mean: `[units, columns]` posterior means.
+        covariance: `[units, columns, columns]` of each posterior.
+        log_marginal: `[units]` log m_j.
+        gradient: `[subjects, groups]` of their sum in the abilities.
+        curvature: Minus its second derivatives, `[groups, subjects, subjects]` where a
+            unit asks one group, else `[1, groups * subjects, groups * subjects]`.
+        safe: Its expected, non-negative part: `[subjects, groups]` diagonal.
+        spread: `[units, columns]` variance that the error of the abilities adds.
+        effect_gradient: `[groups, columns]` of the groups' effects; no rows without.
+        effect_curvature: `[groups, columns, columns]`, expected; likewise.
+    """
+
+    mode: Array
+    mean: Array
+    covariance: Array
+    log_marginal: Array
+    gradient: Array
+    curvature: Array
+    safe: Array
+    spread: Array
+    effect_gradient: Array
+    effect_curvature: Array
+
+
+def hermite_nodes(order: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Product Gauss-Hermite nodes `[nodes, size]` and log weights for exp(-|z|^2).
+
+    >>> nodes, log_weights = hermite_nodes(3, 2)
+    >>> nodes.shape, round(float(np.exp(log_weights).sum()), 6)  # pi
+    ((9, 2), 3.141593)
+    """
+    points, weights = np.polynomial.hermite.hermgauss(order)
+    grid = np.stack(np.meshgrid(*[points] * size, indexing="ij"), -1)
+    logs = np.stack(np.meshgrid(*[np.log(weights)] * size, indexing="ij"), -1)
+    return grid.reshape(-1, size), logs.sum(-1).reshape(-1)
+
+
+def cell_terms(family: AbstractResponseFamily, row, shift, cells, exposure, theta):
+    """Log-likelihood of the cells of one unit, `[width, subjects]`.
+
+    Args:
+        family: The response family.
+        row: Coordinates of the unit, `[columns]`.
+        shift: What its groups add to them, `[width, columns]`.
+        cells: Statistics of the responses, each `[width, subjects]`.
+        exposure: `[width, subjects]`.
+        theta: Abilities, `[width, subjects]`.
+    """
+    items = jax.vmap(family.constrain)(row + shift)
+    per_subject = jax.vmap(family.natural, in_axes=(None, 0))
+    base, *rest = jax.vmap(per_subject)(items, theta)
+    total = base * exposure
+    for cell, natural in zip(cells, rest, strict=True):
+        total = total + cell * natural
+    return total
+
+
+def _find_mode(log_joint, row, num_newton: int):
+    """Newton's method with a step that is shortened where it does not climb."""
+
+    def improve(_, state):
+        row, value = state
+        gradient, curvature = jax.grad(log_joint)(row), -jax.hessian(log_joint)(row)
+        step, _ = positive_definite_solve(curvature, gradient)
+        step = step * jnp.minimum(
+            1.0, LONGEST_STEP / jnp.maximum(jnp.max(jnp.abs(step)), 1e-12)
+        )
+        sizes = jnp.asarray([1.0, 0.3, 0.05], row.dtype)
+        trials = row + sizes[:, None] * step
+        values = jax.vmap(log_joint)(trials)
+        best = jnp.argmax(jnp.where(jnp.isnan(values), -jnp.inf, values))
+        better = values[best] >= value
+        return (
+            jnp.where(better, trials[best], row),
+            jnp.where(better, values[best], value),
+        )
+
+    return lax.fori_loop(0, num_newton, improve, (row, log_joint(row)))[0]
+
+
+class _Block(NamedTuple):
+    """One unit's part of `Units`, with its mode; a leading axis for a block of them."""
+
+    values: Array
+    exposure: Array
+    group: Array
+    design: Array
+    weight: Array
+    mode: Array
+
+
+class _Found(NamedTuple):
+    """What one unit leaves; see `Summary`."""
+
+    mode: Array
+    mean: Array
+    covariance: Array
+    log_marginal: Array
+    score: Array
+    bend: Array
+    by_node: Array
+    together: Array
+    effect_gradient: Array
+    effect_curvature: Array
+
+
+def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) -> _Found:
+    """Integrates one unit."""
+    family, dtype = model.family, outer.ability.dtype
+    theta = outer.ability.T[unit.group]
+    cells = tuple(s.astype(dtype) for s in family.statistics(unit.values))
+    exposure = unit.exposure.astype(dtype)
+    shift = jnp.zeros((theta.shape[0], model.num_columns), dtype)
+    if model.has_group_effects:
+        shift = outer.group_effects[unit.group]
+    terms = lambda row, shift, theta: cell_terms(  # noqa: E731
+        family, row, shift, cells, exposure, theta
+    )
+    prior_mean = unit.design @ outer.effects
+
+    def log_joint(row):
+        prior = model.log_item_prior(row, prior_mean, outer.log_residual_sd)
+        return jnp.sum(terms(row, shift, theta)) + prior
+
+    mode = lax.stop_gradient(_find_mode(log_joint, unit.mode, num_newton))
+    curvature = -jax.hessian(log_joint)(mode)
+    root = _root_of_inverse(curvature)
+    points, log_weights = nodes
+    rows = mode + math.sqrt(2.0) * points @ root.T
+    size = points.shape[1]
+    log_det = jnp.sum(jnp.log(jnp.diagonal(root))) + 0.5 * size * math.log(2.0)
+    logs = jax.vmap(log_joint)(rows) + log_weights + jnp.sum(points**2, axis=1)
+    log_marginal = jax.nn.logsumexp(logs) + log_det
+    share = jax.nn.softmax(logs)
+    mean = share @ rows
+    gap = rows - mean
+    covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
+
+    def in_ability(row):
+        one = jnp.ones_like(theta)
+        slope = lambda t: jax.jvp(lambda s: terms(row, shift, s), (t,), (one,))[1]  # noqa: E731
+        return jax.jvp(slope, (theta,), (one,))
+
+    by_node, bends = jax.vmap(in_ability)(rows)
+    score = jnp.einsum("q,qwn->wn", share, by_node)
+    centred = (by_node - score) * jnp.sqrt(share)[:, None, None]
+    together = jnp.einsum("q,qa,qwn->awn", jnp.sqrt(share), gap, centred)
+    gradient = jnp.zeros((0, model.num_columns), dtype)
+    effect_curvature = jnp.zeros((0, model.num_columns, model.num_columns), dtype)
+    if model.has_group_effects:
+
+        def by_column(one, row, cell, seen, at):
+            parts = tuple(c[None] for c in cell)
+            return jnp.sum(
+                cell_terms(family, row, one[None], parts, seen[None], at[None])
+            )
+
+        over = lambda f: jax.vmap(  # noqa: E731
+            jax.vmap(f, in_axes=(0, None, 0, 0, 0)), in_axes=(None, 0, None, None, None)
+        )(shift, rows, cells, exposure, theta)
+        gradient = jnp.einsum("q,qwa->wa", share, over(jax.grad(by_column)))
+        effect_curvature = -jnp.einsum(
+            "q,qwab->wab", share, over(jax.hessian(by_column))
+        )
+    return _Found(
+        mode,
+        mean,
+        covariance,
+        log_marginal,
+        score * unit.weight,
+        jnp.einsum("q,qwn->wn", share, bends) * unit.weight,
+        centred * jnp.sqrt(unit.weight),
+        together,
+        gradient * unit.weight,
+        effect_curvature * unit.weight,
+    )
+
+
+def _root_of_inverse(curvature: Array) -> Array:
+    """A root of the inverse; of that of the diagonal where it is not positive."""
+    upper = inverse_cholesky(curvature).T
+    size = jnp.maximum(jnp.abs(jnp.diagonal(curvature)), 1e-4)
+    return jnp.where(jnp.all(jnp.isfinite(upper)), upper, jnp.diag(size**-0.5))
+
+
+def block_size(units: Units, num_nodes: int) -> int:
+    """Units of one block."""
+    _, width, subjects = units.values.shape
+    size = BLOCK_FLOATS // (num_nodes * width * subjects)
+    return int(min(max(size, 1), units.values.shape[0]))
+
+
+def summarise(
+    model: Hierarchical,
+    units: Units,
+    outer: Outer,
+    mode: Float[Array, "units columns"],
+    ability_covariance: Array,
+    *,
+    order: int,
+    num_newton: int,
+) -> Summary:
+    """One pass over all items; see `Summary`.
+
+    Args:
+        model: The model.
+        units: The responses by stem.
+        outer: What the items are integrated given.
+        mode: Where their modes are looked for.
+        ability_covariance: Of the abilities, shaped as `Summary.curvature`, for
+            `spread`.
+        order: Nodes per coordinate.
+        num_newton: Newton steps to each mode.
+    """
+    num_units, width, subjects = units.values.shape
+    groups, dtype = model.num_groups, outer.ability.dtype
+    points = hermite_nodes(order, model.num_columns)
+    nodes = tuple(jnp.asarray(x, dtype) for x in points)
+    size = block_size(units, len(points[1]))
+    fill = -num_units % size
+    padded = jax.tree.map(
+        lambda x: (
+            jnp.concatenate([x, jnp.zeros((fill, *x.shape[1:]), x.dtype)])
+            if fill
+            else x
+        ),
+        _Block(*units[:5], mode),
+    )
+    blocks = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), padded)
+    one = jax.vmap(lambda unit: _unit(model, outer, unit, nodes, num_newton))
+    rows = model.num_groups if model.has_group_effects else 0
+    columns = model.num_columns
+    empty = (
+        jnp.zeros((groups, subjects), dtype),
+        jnp.zeros_like(ability_covariance),
+        jnp.zeros((groups, subjects), dtype),
+        jnp.zeros((rows, columns), dtype),
+        jnp.zeros((rows, columns, columns), dtype),
+    )
+
+    def body(carry, block: _Block):
+        found = one(block)
+        group = block.group.reshape(-1)
+        add = (
+            lambda old, new: old.at[group].add(  # noqa: E731
+                new.reshape(-1, *new.shape[2:])
+            )
+        )
+        gradient, curvature, safe, effect, bend = carry
+        if width == 1:
+            # [units, subjects, subjects], added up by group.
+            shared = found.by_node[:, :, 0]
+            product = jnp.einsum("uqn,uqk->unk", shared, shared)
+            curvature = curvature.at[group].add(-product)
+            own = ability_covariance[group]
+            along = found.together[:, :, 0]
+            spread = jnp.einsum("uan,unk,uak->ua", along, own, along)
+        else:
+            shared = found.by_node.reshape(-1, groups * subjects)
+            curvature = curvature.at[0].add(-shared.T @ shared)
+            along = found.together.reshape(size, columns, groups * subjects)
+            spread = jnp.einsum("uan,nk,uak->ua", along, ability_covariance[0], along)
+        if model.has_group_effects:
+            effect = add(effect, found.effect_gradient)
+            bend = add(bend, found.effect_curvature)
+        carry = (
+            add(gradient, found.score),
+            curvature,
+            add(safe, -found.bend),
+            effect,
+            bend,
+        )
+        kept = found.mode, found.mean, found.covariance, found.log_marginal, spread
+        return carry, kept
+
+    carry, kept = lax.scan(body, empty, blocks)
+    gradient, curvature, safe, effect, bend = carry
+    mode, mean, covariance, log_marginal, spread = (
+        x.reshape(-1, *x.shape[2:])[:num_units] for x in kept
+    )
+    diagonal = jnp.arange(curvature.shape[-1])
+    at_diagonal = (
+        safe if curvature.shape[0] == groups and width == 1 else safe.reshape(1, -1)
+    )
+    curvature = curvature.at[:, diagonal, diagonal].add(at_diagonal)
+    return Summary(
+        mode,
+        mean,
+        covariance,
+        log_marginal,
+        gradient.T,
+        curvature,
+        safe.T,
+        spread,
+        effect,
+        bend,
+    )

@@ -1,0 +1,331 @@
+"""Structured models: abilities of several groups of items, items with learned priors.
+
+Any response family, by three additions to a plain model:
+
+    theta_im = psi_i + zeta_im + z_i' gamma            one ability per group m of items
+    psi_i ~ N(0, 1),  zeta_i ~ N(0, Sigma),  Sigma = diag(s) R diag(s),  R ~ LKJ
+    x_j = D_j beta + sigma e_j                         coordinates of item j
+
+Groups are metrics (LEGO-MM) or benchmarks (LEGO-MB); with one group theta = psi
+(LEGO-CM). Rows of the design D are dummies of benchmark and domain, whose effects have
+standard deviations of their own (two and three levels: AIMS 2.3.5), and covariates
+(LLTM); z are covariates of subjects (latent regression).
+
+psi and zeta are summed out: abilities of a subject are N(z'gamma, 1 1' + Sigma), with
+as many dimensions as groups and no ridge between psi and zeta; psi given the abilities
+is normal again (`general_ability`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from irtjax._types import Scalar
+from irtjax.data.responses import Responses
+from irtjax.models.base import AbstractResponseFamily, Items
+from irtjax.models.priors import AbstractPrior, HalfNormal, Normal
+from irtjax.transforms import correlation_cholesky, lkj_log_density
+
+_LOG_TWO_PI = 1.8378770664093453
+
+
+class Position(NamedTuple):
+    """Unconstrained parameters of a structured model; unused parts have no elements.
+
+    Attributes:
+        ability: `[subjects, groups]`.
+        log_scale: `[groups]` log s; empty with one group.
+        correlation: `[groups (groups - 1) / 2]` coordinates of R.
+        items: `[stems, columns]` coordinates of the items.
+        group_effects: `[groups, columns]` what a group adds to the coordinates of all
+            its items.
+        effects: `[effects, columns]` beta, in units of their standard deviations.
+        log_component_sd: `[components, columns]`.
+        log_residual_sd: `[columns]` log sigma.
+        subject_effects: `[covariates]` gamma.
+    """
+
+    ability: Array
+    log_scale: Array
+    correlation: Array
+    items: Array
+    group_effects: Array
+    effects: Array
+    log_component_sd: Array
+    log_residual_sd: Array
+    subject_effects: Array
+
+
+class Hyperpriors(eqx.Module):
+    """Priors of what priors are learned from: scales of (half-)normals, and of LKJ.
+
+    Attributes:
+        concentration: Of the LKJ prior of R.
+        scale: Half-normal, of the standard deviations s of the groups' own abilities.
+        effect: Normal, of effects without a component (the mean of all items,
+            covariates).
+        component: Half-normal, of the standard deviations of the levels' effects.
+        residual: Half-normal, of the standard deviations of items around them.
+        group_effect: Normal, of the groups' effects on coordinates.
+        subject_effect: Normal, of the effects of subjects' covariates.
+    """
+
+    concentration: float = eqx.field(static=True, default=2.0)
+    scale: float = 1.0
+    effect: float = 5.0
+    component: float = 2.0
+    residual: float = 2.0
+    group_effect: float = 3.0
+    subject_effect: float = 2.0
+
+
+class Hierarchical(eqx.Module):
+    """A structured model; see the module for its formula.
+
+    Attributes:
+        family: The response family.
+        group: `[items]` group of each column.
+        stem: `[items]` row of item coordinates of each column: columns of one stem
+            (metrics of one question) share them.
+        design: `[stems, effects]` D; the first column is 1.
+        component: `[effects]` component of each effect; -1 for none.
+        subject_design: `[subjects, covariates]`; no columns without covariates.
+        priors: Priors of named item parameters. A parameter that has none is learned:
+            its coordinates are normal around D beta.
+        hyperpriors: See `Hyperpriors`.
+        num_groups: Number of groups.
+        num_stems: Number of stems.
+        num_components: Number of components.
+        has_group_effects: Whether groups shift coordinates of their items; of the mean
+            of all groups nothing is learned but through the priors.
+        has_group_scales: Whether items can take up a change of the unit of each group's
+            abilities: the design or the groups' effects tell groups apart.
+        centred: Whether abilities are sampled as they are, or as standard normals that
+            the covariance is applied to: better where a subject answers few items.
+    """
+
+    family: AbstractResponseFamily
+    group: Int[Array, " items"]
+    stem: Int[Array, " items"]
+    design: Float[Array, "stems effects"]
+    component: Int[Array, " effects"]
+    subject_design: Float[Array, "subjects covariates"]
+    priors: dict[str, AbstractPrior] = eqx.field(default_factory=dict)
+    hyperpriors: Hyperpriors = eqx.field(default_factory=Hyperpriors)
+    num_groups: int = eqx.field(static=True, default=1)
+    num_stems: int = eqx.field(static=True, default=1)
+    num_components: int = eqx.field(static=True, default=0)
+    has_group_effects: bool = eqx.field(static=True, default=False)
+    has_group_scales: bool = eqx.field(static=True, default=False)
+    centred: bool = eqx.field(static=True, default=True)
+
+    @property
+    def num_columns(self) -> int:
+        """Coordinates of an item."""
+        return self.family.num_columns
+
+    @property
+    def learned(self) -> tuple[bool, ...]:
+        """Whether the prior of each column is learned."""
+        return tuple(
+            parameter.name not in self.priors
+            for parameter in self.family.parameters
+            for _ in range(parameter.columns)
+        )
+
+    def size(self) -> Position:
+        """The shape of every part of a position, as a tuple in its place."""
+        groups, columns = self.num_groups, self.num_columns
+        several = groups > 1
+        learned = any(self.learned)
+        subjects, covariates = self.subject_design.shape
+        effects = self.design.shape[1]
+        return Position(
+            (subjects, groups),
+            (groups,) if several else (0,),
+            (groups * (groups - 1) // 2,) if several else (0,),
+            (self.num_stems, columns),
+            (groups, columns) if self.has_group_effects else (0, columns),
+            (effects, columns) if learned else (0, columns),
+            (self.num_components, columns) if learned else (0, columns),
+            (columns,) if learned else (0,),
+            (covariates,),
+        )
+
+    def zeros(self, dtype=float) -> Position:
+        """A position of zeros."""
+        return Position(*(jnp.zeros(shape, dtype) for shape in self.size()))
+
+    def covariance_factor(self, position: Position) -> Float[Array, "groups groups"]:
+        """The Cholesky factor of the covariance of a subject's abilities."""
+        if self.num_groups == 1:
+            return jnp.ones((1, 1), position.ability.dtype)
+        own = self.own_covariance(position)
+        return jnp.linalg.cholesky(own + 1.0)
+
+    def own_covariance(self, position: Position) -> Float[Array, "groups groups"]:
+        """Sigma, the covariance of the groups' own parts of ability."""
+        if self.num_groups == 1:
+            return jnp.zeros((1, 1), position.ability.dtype)
+        factor = correlation_cholesky(position.correlation, self.num_groups)
+        factor = jnp.exp(position.log_scale)[:, None] * factor
+        return factor @ factor.T
+
+    def abilities(self, position: Position) -> Float[Array, "subjects groups"]:
+        """Abilities of every subject in every group."""
+        mean = self.subject_design @ position.subject_effects
+        if self.centred:
+            return position.ability
+        factor = self.covariance_factor(position)
+        return mean[:, None] + position.ability @ factor.T
+
+    def item_means(self, position: Position) -> Float[Array, "stems columns"]:
+        """D beta."""
+        sd = jnp.exp(position.log_component_sd)
+        fixed = jnp.full((1, self.num_columns), self.hyperpriors.effect, sd.dtype)
+        # Component -1 is the last row: the fixed effects.
+        scale = jnp.concatenate([sd, fixed])[self.component]
+        return self.design @ (scale * position.effects)
+
+    def coordinates(self, position: Position) -> Float[Array, "items columns"]:
+        """Unconstrained coordinates of every column of the data."""
+        rows = position.items[self.stem]
+        if self.has_group_effects:
+            rows = rows + position.group_effects[self.group]
+        return rows
+
+    def items(self, position: Position) -> Items:
+        """Item records of every column of the data."""
+        return jax.vmap(self.family.constrain)(self.coordinates(position))
+
+    def log_likelihood(
+        self, position: Position, data: Responses
+    ) -> Float[Array, "subjects items"]:
+        """Log-likelihood of each cell, up to h(y)."""
+        theta = self.abilities(position)[:, self.group]
+        return cell_log_lik(self.family, self.items(position), theta, data)
+
+    def log_prior(self, position: Position) -> Scalar:
+        """Log density of everything but the responses, Jacobians included."""
+        own = self.hyperpriors
+        total = self._log_ability(position)
+        if self.num_groups > 1:
+            total = total + lkj_log_density(
+                position.correlation, self.num_groups, own.concentration
+            )
+        for log_sd, scale in (
+            (position.log_scale, own.scale),
+            (position.log_component_sd, own.component),
+            (position.log_residual_sd, own.residual),
+        ):
+            density = HalfNormal(scale).log_density(jnp.exp(log_sd))
+            total = total + jnp.sum(density + log_sd)
+        for part, sd in (
+            (position.group_effects, own.group_effect),
+            (position.subject_effects, own.subject_effect),
+            (position.effects, 1.0),
+        ):
+            total = total + jnp.sum(Normal(0.0, sd).log_density(part))
+        return total + self._log_items(position)
+
+    def _log_ability(self, position: Position) -> Scalar:
+        """Log density of abilities, in the coordinates they are sampled in."""
+        standard, log_det = position.ability, 0.0
+        if self.centred:
+            factor = self.covariance_factor(position)
+            mean = self.subject_design @ position.subject_effects
+            gap = position.ability - mean[:, None]
+            standard = jax.scipy.linalg.solve_triangular(factor, gap.T, lower=True)
+            log_det = gap.shape[0] * jnp.sum(jnp.log(jnp.diagonal(factor)))
+        return -0.5 * jnp.sum(standard**2 + _LOG_TWO_PI) - log_det
+
+    def _log_items(self, position: Position) -> Scalar:
+        """Log density of item coordinates."""
+        means = jnp.zeros_like(position.items)
+        if any(self.learned):
+            means = self.item_means(position)
+        density = jax.vmap(self.log_item_prior, in_axes=(0, 0, None))
+        return jnp.sum(density(position.items, means, position.log_residual_sd))
+
+    def log_item_prior(
+        self,
+        row: Float[Array, " columns"],
+        mean: Float[Array, " columns"],
+        log_sd: Float[Array, " columns"],
+    ) -> Scalar:
+        """Log density of one item's coordinates; mean and sd where they are learned."""
+        total = self.fixed_log_prior(row)
+        if any(self.learned):
+            gap = (row - mean) * jnp.exp(-log_sd)
+            density = -0.5 * (gap**2 + _LOG_TWO_PI) - log_sd
+            total = total + jnp.sum(jnp.where(jnp.asarray(self.learned), density, 0))
+        return total
+
+    def fixed_log_prior(self, row: Float[Array, " columns"]) -> Scalar:
+        """Log density of one item's coordinates under the priors that are given."""
+        if not self.priors:
+            return jnp.zeros((), row.dtype)
+        item, slopes = self.family.constrain(row), self.family.log_slopes(row)
+        total, column = jnp.zeros((), row.dtype), 0
+        for parameter in self.family.parameters:
+            prior = self.priors.get(parameter.name)
+            if prior is not None:
+                slope = slopes[column : column + parameter.columns]
+                value = jnp.atleast_1d(getattr(item, parameter.name))
+                total = total + jnp.sum(prior.log_density(value) + slope)
+            column += parameter.columns
+        return total
+
+    def log_density(self, position: Position, data: Responses) -> Scalar:
+        """Log posterior density of a position, up to a constant of the data.
+
+        Args:
+            position: Unconstrained parameters.
+            data: The responses.
+        """
+        return jnp.sum(self.log_likelihood(position, data)) + self.log_prior(position)
+
+
+def cell_log_lik(
+    family: AbstractResponseFamily,
+    items: Items,
+    theta: Float[Array, "subjects items"],
+    data: Responses,
+) -> Float[Array, "subjects items"]:
+    """Log-likelihood of each cell at an ability of its own; 0 where it is missing."""
+    per_item = jax.vmap(family.natural, in_axes=(None, 0))
+    base, *rest = jax.vmap(per_item, in_axes=(0, 1), out_axes=1)(items, theta)
+    if data.exposure is not None:
+        base = base * data.exposure.astype(base.dtype)
+    values = data.values.astype(base.dtype)
+    for statistic, natural in zip(family.statistics(values), rest, strict=True):
+        base = base + statistic * natural
+    return base
+
+
+class General(NamedTuple):
+    """What abilities of the groups say of the general one, which is normal.
+
+    Attributes:
+        weights: `[groups]` of the deviations of abilities from the subject's mean.
+        variance: Variance of what they leave open.
+    """
+
+    weights: Float[Array, " groups"]
+    variance: Scalar
+
+
+def general_ability(own_covariance: Float[Array, "groups groups"]) -> General:
+    """The general part psi of abilities N(0, 1 1' + Sigma) given them.
+
+    E[psi | theta] = 1' (1 1' + Sigma)^-1 theta and Var = 1 - 1' (1 1' + Sigma)^-1 1.
+    """
+    size = own_covariance.shape[0]
+    ones = jnp.ones(size, own_covariance.dtype)
+    weights = jnp.linalg.solve(own_covariance + 1.0, ones)
+    return General(weights, jnp.maximum(1 - jnp.sum(weights), 0))

@@ -1,0 +1,234 @@
+"""Structured models: the same density as models written in numpyro's own words."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer.util import potential_energy
+from scipy import stats
+
+from irtjax.data.responses import Responses
+from irtjax.models.hierarchical import Hierarchical, general_ability
+from irtjax.models.logistic import Binary
+from irtjax.models.priors import Beta, HalfNormal, LogNormal, Normal
+from irtjax.transforms import (
+    correlation_cholesky,
+    correlation_coordinates,
+    lkj_log_density,
+)
+
+SUBJECTS, ITEMS, GROUPS = 5, 8, 3
+RNG = np.random.default_rng(2)
+
+
+def binary_data(items=ITEMS) -> Responses:
+    seen = RNG.random((SUBJECTS, items)) < 0.8
+    right = (RNG.random((SUBJECTS, items)) < 0.6) & seen
+    return Responses(jnp.asarray(right, jnp.int8), jnp.asarray(seen))
+
+
+def random_position(model, seed):
+    keys = jax.random.split(jax.random.key(seed), 9)
+    return jax.tree.map(
+        lambda zero, key: 0.7 * jax.random.normal(key, zero.shape, zero.dtype),
+        model.zeros(),
+        type(model.zeros())(*keys),
+    )
+
+
+def same_density(model, data, written, names, seeds=(1, 2)):
+    """Checks differences of log densities: constants of a model do not matter."""
+    ours, theirs = [], []
+    for seed in seeds:
+        position = random_position(model, seed)
+        ours.append(float(model.log_density(position, data)))
+        values = {name: part for name, part in names(position).items()}
+        theirs.append(-float(potential_energy(written, (), {}, values)))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_cholesky_factors_of_correlations():
+    coordinates = jnp.asarray(RNG.normal(size=6))
+    factor = correlation_cholesky(coordinates, 4)
+    np.testing.assert_allclose(jnp.diagonal(factor @ factor.T), 1, atol=1e-12)
+    np.testing.assert_allclose(correlation_coordinates(factor), coordinates, rtol=1e-9)
+    transform = dist.transforms.CorrCholeskyTransform()
+    np.testing.assert_allclose(factor, transform(coordinates), atol=1e-12)
+    for concentration in (1.0, 2.5):
+        wanted = dist.LKJCholesky(4, concentration).log_prob(factor)
+        wanted += transform.log_abs_det_jacobian(coordinates, factor)
+        found = lkj_log_density(coordinates, 4, concentration)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_benchmarks_levels_and_covariates(centred):
+    data = binary_data()
+    group = jnp.asarray([0, 0, 0, 1, 1, 1, 2, 2])
+    domain = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    design = np.column_stack(
+        [np.ones(ITEMS), np.eye(3)[group], np.eye(4)[domain], RNG.normal(size=ITEMS)]
+    )
+    covariate = jnp.asarray(RNG.normal(size=(SUBJECTS, 2)))
+    model = Hierarchical(
+        Binary(slopes="positive"),
+        group,
+        jnp.arange(ITEMS),
+        jnp.asarray(design),
+        jnp.asarray([-1, 0, 0, 0, 1, 1, 1, 1, -1]),
+        covariate,
+        num_groups=GROUPS,
+        num_stems=ITEMS,
+        num_components=2,
+        centred=centred,
+    )
+
+    def written():
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([GROUPS]))
+        factor = numpyro.sample("factor", dist.LKJCholesky(GROUPS, 2.0))
+        gamma = numpyro.sample("gamma", dist.Normal(0, 2).expand([2]))
+        root = scale[:, None] * factor
+        sigma = root @ root.T + 1
+        mean = (covariate @ gamma)[:, None] * jnp.ones(GROUPS)
+        with numpyro.plate("subjects", SUBJECTS):
+            if centred:
+                theta = numpyro.sample("theta", dist.MultivariateNormal(mean, sigma))
+            else:
+                z = numpyro.sample("theta", dist.Normal().expand([GROUPS]).to_event(1))
+                theta = mean + z @ jnp.linalg.cholesky(sigma).T
+        tau = numpyro.sample("tau", dist.HalfNormal(2.0).expand([2, 2]))
+        residual = numpyro.sample("residual", dist.HalfNormal(2.0).expand([2]))
+        z = numpyro.sample("effects", dist.Normal().expand([9, 2]))
+        benchmark, area = tau[0] * z[1:4], tau[1] * z[4:8]
+        mean = 5 * z[0] + benchmark[group] + area[domain] + 5 * design[:, 8:] * z[8]
+        x = numpyro.sample("items", dist.Normal(mean, residual))
+        eta = jnp.exp(x[:, 0]) * theta[:, group] + x[:, 1]
+        with numpyro.handlers.mask(mask=data.observed):
+            numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
+
+    names = lambda p: {  # noqa: E731
+        "scale": p.log_scale,
+        "factor": p.correlation,
+        "gamma": p.subject_effects,
+        "theta": p.ability,
+        "tau": p.log_component_sd,
+        "residual": p.log_residual_sd,
+        "effects": p.effects,
+        "items": p.items,
+    }
+    same_density(model, data, written, names)
+
+
+def test_fixed_priors_of_a_four_parameter_model():
+    data = binary_data()
+    model = Hierarchical(
+        Binary(slopes="positive", asymptotes=2),
+        jnp.zeros(ITEMS, int),
+        jnp.arange(ITEMS),
+        jnp.ones((ITEMS, 1)),
+        jnp.asarray([-1]),
+        jnp.zeros((SUBJECTS, 0)),
+        {
+            "discrimination": LogNormal(0.1, 0.6),
+            "intercept": Normal(-0.2, 1.5),
+            "lower_asymptote": Beta(2.0, 8.0),
+            "upper_asymptote": Beta(10.0, 1.5),
+        },
+        num_stems=ITEMS,
+    )
+
+    def density(position):
+        """The priors of natural values, by scipy, with Jacobians by autodiff."""
+        total = 0.0
+        for row in position.items:
+            item = model.family.constrain(row)
+            natural = lambda x: jnp.stack(list(model.family.constrain(x)))  # noqa: E731
+            total += np.linalg.slogdet(np.asarray(jax.jacobian(natural)(row)))[1]
+            total += stats.lognorm.logpdf(item.discrimination, 0.6, scale=np.exp(0.1))
+            total += stats.norm.logpdf(item.intercept, -0.2, 1.5)
+            total += stats.beta.logpdf(item.lower_asymptote, 2, 8)
+            total += stats.beta.logpdf(item.upper_asymptote, 10, 1.5)
+        return total + stats.norm.logpdf(position.ability).sum()
+
+    position = random_position(model, 4)
+    assert float(model.log_prior(position)) == pytest.approx(density(position))
+    items = model.items(position)
+    eta = items.discrimination * position.ability + items.intercept
+    gap = items.upper_asymptote - items.lower_asymptote
+    right = items.lower_asymptote + gap * jax.nn.sigmoid(eta)
+    wanted = jnp.where(data.values == 1, jnp.log(right), jnp.log1p(-right))
+    wanted = jnp.where(data.observed, wanted, 0)
+    np.testing.assert_allclose(model.log_likelihood(position, data), wanted, rtol=1e-9)
+
+
+def test_metrics_share_the_items_of_a_stem():
+    stems, data = 4, binary_data(ITEMS)
+    group, stem = jnp.asarray([0, 0, 0, 0, 1, 1, 1, 1]), jnp.asarray([0, 1, 2, 3] * 2)
+    model = Hierarchical(
+        Binary(slopes="positive"),
+        group,
+        stem,
+        jnp.ones((stems, 1)),
+        jnp.asarray([-1]),
+        jnp.zeros((SUBJECTS, 0)),
+        {"discrimination": LogNormal(0.0, 0.5), "intercept": Normal(0.0, 1.0)},
+        num_groups=2,
+        num_stems=stems,
+        has_group_effects=True,
+        centred=False,
+    )
+
+    def written():
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([2]))
+        factor = numpyro.sample("factor", dist.LKJCholesky(2, 2.0))
+        root = scale[:, None] * factor
+        z = numpyro.sample("z", dist.Normal().expand([SUBJECTS, 2]))
+        theta = z @ jnp.linalg.cholesky(root @ root.T + 1).T
+        shift = numpyro.sample("shift", dist.Normal(0, 3).expand([2, 2]))
+        a = numpyro.sample("a", dist.LogNormal(0, 0.5).expand([stems]))
+        d = numpyro.sample("d", dist.Normal(0, 1).expand([stems]))
+        slope = a[stem] * jnp.exp(shift[group, 0])
+        eta = slope * theta[:, group] + d[stem] + shift[group, 1]
+        with numpyro.handlers.mask(mask=data.observed):
+            numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
+
+    names = lambda p: {  # noqa: E731
+        "scale": p.log_scale,
+        "factor": p.correlation,
+        "z": p.ability,
+        "shift": p.group_effects,
+        "a": p.items[:, 0],
+        "d": p.items[:, 1],
+    }
+    same_density(model, data, written, names)
+
+
+def test_the_general_part_is_the_conditional_of_the_joint_normal():
+    root = RNG.normal(size=(GROUPS, GROUPS))
+    own = root @ root.T
+    found = general_ability(jnp.asarray(own))
+    # Joint covariance of (psi, theta), conditioned by its precision matrix.
+    joint = np.block(
+        [[np.ones((1, 1)), np.ones((1, GROUPS))], [np.ones((GROUPS, 1)), own + 1]]
+    )
+    precision = np.linalg.inv(joint + 1e-12 * np.eye(GROUPS + 1))
+    np.testing.assert_allclose(found.variance, 1 / precision[0, 0], rtol=1e-5)
+    np.testing.assert_allclose(
+        found.weights, -precision[0, 1:] / precision[0, 0], rtol=1e-5
+    )
+    # The marginal is what integrating psi and zeta by draws gives.
+    draws = RNG.normal(size=(200_000, 1)) + RNG.normal(size=(200_000, GROUPS)) @ root.T
+    error = np.sqrt(
+        (np.diag(own + 1)[:, None] * np.diag(own + 1) + (own + 1) ** 2) / 200_000
+    )
+    assert (np.abs(np.cov(draws.T) - own - 1) < 5 * error).all()
+
+
+def test_half_normal_prior():
+    values = np.array([0.0, 0.3, 2.0])
+    np.testing.assert_allclose(
+        HalfNormal(1.5).log_density(jnp.asarray(values)),
+        stats.halfnorm.logpdf(values, scale=1.5),
+    )
