@@ -37,9 +37,9 @@ def item_columns(
 
 def ability_columns(
     part: LengthPart,
-    ability: Array,
-    error: Array,
-    shared: Array | None = None,
+    ability: Array | np.ndarray,
+    error: Array | np.ndarray,
+    shared: Array | np.ndarray | None = None,
     parameters: SpeedError | None = None,
 ) -> dict[str, Array]:
     """Speed of each subject with its standard error.

@@ -24,6 +24,8 @@ from irtjax.models.latency import LengthParameters, Lengths, LengthSummary
 
 #: A method's own state: any PyTree of arrays.
 State = Any
+#: What a method estimates from: a `Problem`, or a kind of its own with data and model.
+AnyProblem = Any
 
 
 class Start(NamedTuple):
@@ -117,18 +119,18 @@ class AbstractMethod(eqx.Module):
     fixed_length: ClassVar[bool] = False
 
     @abstractmethod
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> State:
+    def init(self, problem: AnyProblem, start: Any, key: KeyArray | None) -> State:
         """State before the first step."""
 
     @abstractmethod
-    def step(self, problem: Problem, state: State, key: KeyArray | None) -> State:
+    def step(self, problem: AnyProblem, state: State, key: KeyArray | None) -> State:
         """State after one more step."""
 
     @abstractmethod
-    def progress(self, problem: Problem, state: State) -> Progress:
+    def progress(self, problem: AnyProblem, state: State) -> Progress:
         """Objective, residual and verdict of a state."""
 
-    def finish(self, problem: Problem, state: State) -> State:
+    def finish(self, problem: AnyProblem, state: State) -> State:
         """The state `result` and the last `progress` are taken from.
 
         Called once, after the last step: what is too dear to judge after each.
@@ -136,7 +138,7 @@ class AbstractMethod(eqx.Module):
         return state
 
     @abstractmethod
-    def result(self, problem: Problem, state: State) -> tuple[Parameters, Array]:
+    def result(self, problem: AnyProblem, state: State) -> tuple[Any, Array]:
         """Estimates, and the log-likelihood of each subject `[subjects]`."""
 
 
@@ -180,9 +182,9 @@ class Loop(NamedTuple):
 
 
 def begin(
-    problem: Problem,
+    problem: AnyProblem,
     method: AbstractMethod,
-    start: Start,
+    start: Any,
     *,
     key: KeyArray | None = None,
     max_steps: int = 500,
@@ -199,9 +201,9 @@ def begin(
 
 
 def run(
-    problem: Problem,
+    problem: AnyProblem,
     method: AbstractMethod,
-    start: Start,
+    start: Any,
     *,
     key: KeyArray | None = None,
     max_steps: int = 500,

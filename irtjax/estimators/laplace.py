@@ -313,17 +313,16 @@ def start_structured(model: Hierarchical, data: Responses) -> tuple[Array, Array
 
 def start_components(model: Hierarchical, mode: Array) -> Components:
     """First effects: items around their mean with standard deviation 1."""
-    size, dtype = model.size(), mode.dtype
-    effects = jnp.zeros((model.design.shape[1], model.num_columns), dtype)
-    effects = effects.at[0].set(jnp.mean(mode, axis=0))
+    zeros = model.zeros(mode.dtype)
+    effects = jnp.zeros((model.design.shape[1], model.num_columns), mode.dtype)
     return Components(
-        jnp.full(size.log_scale, -0.5, dtype),
-        jnp.zeros(size.correlation, dtype),
-        effects,
-        jnp.full((model.num_components, model.num_columns), -0.5, dtype),
-        jnp.zeros(model.num_columns, dtype),
-        jnp.zeros(size.group_effects, dtype),
-        jnp.zeros(size.subject_effects, dtype),
+        zeros.log_scale - 0.5,
+        zeros.correlation,
+        effects.at[0].set(jnp.mean(mode, axis=0)),
+        jnp.full((model.num_components, model.num_columns), -0.5, mode.dtype),
+        jnp.zeros(model.num_columns, mode.dtype),
+        zeros.group_effects,
+        zeros.subject_effects,
     )
 
 

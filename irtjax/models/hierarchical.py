@@ -18,7 +18,7 @@ is normal again (`general_ability`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -138,28 +138,23 @@ class Hierarchical(eqx.Module):
             for _ in range(parameter.columns)
         )
 
-    def size(self) -> Position:
-        """The shape of every part of a position, as a tuple in its place."""
+    def zeros(self, dtype: Any = float) -> Position:
+        """A position of zeros: the shape of every part."""
         groups, columns = self.num_groups, self.num_columns
-        several = groups > 1
-        learned = any(self.learned)
+        several, learned = int(groups > 1), int(any(self.learned))
         subjects, covariates = self.subject_design.shape
-        effects = self.design.shape[1]
+        zeros = lambda *shape: jnp.zeros(shape, dtype)  # noqa: E731
         return Position(
-            (subjects, groups),
-            (groups,) if several else (0,),
-            (groups * (groups - 1) // 2,) if several else (0,),
-            (self.num_stems, columns),
-            (groups, columns) if self.has_group_effects else (0, columns),
-            (effects, columns) if learned else (0, columns),
-            (self.num_components, columns) if learned else (0, columns),
-            (columns,) if learned else (0,),
-            (covariates,),
+            zeros(subjects, groups),
+            zeros(several * groups),
+            zeros(groups * (groups - 1) // 2),
+            zeros(self.num_stems, columns),
+            zeros(groups * self.has_group_effects, columns),
+            zeros(learned * self.design.shape[1], columns),
+            zeros(learned * self.num_components, columns),
+            zeros(learned * columns),
+            zeros(covariates),
         )
-
-    def zeros(self, dtype=float) -> Position:
-        """A position of zeros."""
-        return Position(*(jnp.zeros(shape, dtype) for shape in self.size()))
 
     def covariance_factor(self, position: Position) -> Float[Array, "groups groups"]:
         """The Cholesky factor of the covariance of a subject's abilities."""

@@ -126,6 +126,7 @@ def speed_error(
         covariance: Of all parameters.
     """
     model, zero = part.model, jnp.zeros_like(ability)
+    assert data.log_length is not None
 
     def speed(coordinates: LengthCoordinates):
         parameters = model.constrain(coordinates)
