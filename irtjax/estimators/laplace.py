@@ -64,7 +64,8 @@ class Components(NamedTuple):
         correlation: Coordinates of their correlations.
         effects: `[effects, columns]` beta.
         log_component_sd: `[components, columns]`.
-        log_residual_sd: `[columns]`.
+        log_residual_sd: `[columns]` of Omega.
+        residual_correlation: Coordinates of its correlations.
         group_effects: `[groups, columns]`; no rows without.
         subject_effects: `[covariates]`.
     """
@@ -74,6 +75,7 @@ class Components(NamedTuple):
     effects: Array
     log_component_sd: Array
     log_residual_sd: Array
+    residual_correlation: Array
     group_effects: Array
     subject_effects: Array
 
@@ -162,7 +164,7 @@ class Laplace(AbstractMethod):
         found = summarise(
             model,
             units,
-            _outer(ability, components),
+            _outer(model, ability, components),
             mode,
             _blocks(covariance, groups, units.is_aligned),
             order=1,
@@ -198,7 +200,7 @@ class Laplace(AbstractMethod):
         found = summarise(
             model,
             units,
-            _outer(ability, components),
+            _outer(model, ability, components),
             state.mode,
             _blocks(state.ability_covariance, groups, units.is_aligned),
             order=self.order,
@@ -321,16 +323,19 @@ def start_components(model: Hierarchical, mode: Array) -> Components:
         effects.at[0].set(jnp.mean(mode, axis=0)),
         jnp.full((model.num_components, model.num_columns), -0.5, mode.dtype),
         jnp.zeros(model.num_columns, mode.dtype),
+        zeros.residual_correlation,
         zeros.group_effects,
         zeros.subject_effects,
     )
 
 
-def _outer(ability: Array, components: Components) -> Outer:
+def _outer(model: Hierarchical, ability: Array, components: Components) -> Outer:
     return Outer(
         ability,
         components.effects,
-        components.log_residual_sd,
+        model.residual_factor(
+            components.log_residual_sd, components.residual_correlation
+        ),
         components.group_effects,
     )
 
@@ -394,6 +399,10 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
             components.correlation, model.num_groups, own.concentration
         )
         total = total + _log_half_normal(components.log_scale, own.scale)
+    if model.correlated:
+        total = total + lkj_log_density(
+            components.residual_correlation, model.num_columns, own.concentration
+        )
     if any(model.learned):
         mask = jnp.asarray(model.learned)
         total = total + _log_half_normal(components.log_residual_sd, own.residual, mask)
@@ -478,39 +487,75 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     """Regression of item coordinates on the design, and its variance components."""
     design, own, weight = units.design, model.hyperpriors, units.weight
     weighted = design * weight[:, None]
-    square = design.T @ weighted
+    square, product = design.T @ weighted, weighted.T @ found.mean
+    factor = model.residual_factor(old.log_residual_sd, old.residual_correlation)
+    columns, mask = model.num_columns, jnp.asarray(model.learned)
+    omega = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(columns))
     prior = _effect_sd(model, old.log_component_sd)
-    variance = jnp.diagonal(found.covariance, axis1=1, axis2=2) + found.spread
-    product = weighted.T @ found.mean
-
-    def column(product, prior, log_sd):
-        precision = square * jnp.exp(-2 * log_sd) + jnp.diag(prior**-2.0)
-        factor = jnp.linalg.cholesky(precision)
-        solve = lambda b: jax.scipy.linalg.cho_solve((factor, True), b)  # noqa: E731
-        identity = jnp.eye(square.shape[0], dtype=square.dtype)
-        return solve(product * jnp.exp(-2 * log_sd)), solve(identity)
-
-    # One column after another: batches of LAPACK calls are best kept apart.
-    effects, inverse = lax.map(
-        lambda part: column(*part), (product.T, prior.T, old.log_residual_sd)
-    )
-    effects = effects.T
+    # All columns at once, column by column in the vector.
+    precision = jnp.kron(omega, square) + jnp.diag(prior.T.reshape(-1) ** -2.0)
+    root = jnp.linalg.cholesky(precision)
+    right = (product @ omega).T.reshape(-1)
+    effects = jax.scipy.linalg.cho_solve((root, True), right).reshape(columns, -1).T
+    inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(right.shape[0]))
+    inverse = inverse.reshape(columns, square.shape[0], columns, -1)
     gap = found.mean - design @ effects
-    left = weight @ (gap**2 + variance) + jnp.einsum("ab,kab->k", square, inverse)
-    log_sd = half_normal_mode(left, float(model.num_stems), own.residual)
-    second = effects**2 + jnp.diagonal(inverse, axis1=1, axis2=2).T
+    within = jnp.einsum("u,uab->ab", weight, found.covariance)
+    within = within + jnp.diag(weight @ found.spread)
+    scatter = (gap * weight[:, None]).T @ gap + within
+    scatter = scatter + jnp.einsum("ef,afbe->ab", square, inverse)
+    new = _improve_residual(model, old, scatter)
+    own_variance = jnp.einsum("aeae->ea", inverse)
     component = old.log_component_sd
     if model.num_components:
         index = jnp.where(model.component < 0, model.num_components, model.component)
         count = jnp.bincount(index, length=model.num_components + 1)[:-1, None]
+        second = effects**2 + own_variance
         total = jax.ops.segment_sum(second, index, model.num_components + 1)[:-1]
         component = half_normal_mode(total, count, own.component)
-    mask = jnp.asarray(model.learned)
-    return old._replace(
-        effects=jnp.where(mask, effects, 0),
-        log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd),
-        log_component_sd=component,
-    )
+    return new._replace(effects=jnp.where(mask, effects, 0), log_component_sd=component)
+
+
+def _improve_residual(model: Hierarchical, old: Components, scatter: Array):
+    """Omega that suits a scatter matrix of as many items as there are."""
+    count, own = float(model.num_stems), model.hyperpriors
+    if not model.correlated:
+        log_sd = half_normal_mode(jnp.diagonal(scatter), count, own.residual)
+        mask = jnp.asarray(model.learned)
+        return old._replace(
+            log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd)
+        )
+
+    def loss(point):
+        log_sd, correlation = point
+        factor = model.residual_factor(log_sd, correlation)
+        fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), scatter))
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+        prior = lkj_log_density(
+            correlation, model.num_columns, own.concentration
+        ) + _log_half_normal(log_sd, own.residual)
+        return ((count * log_det + fit) / 2 - prior) / count
+
+    best = _descend(loss, (old.log_residual_sd, old.residual_correlation))
+    return old._replace(log_residual_sd=best[0], residual_correlation=best[1])
+
+
+def _descend(loss, first, num_steps: int = 15):
+    """A lower point of a loss, by some steps of L-BFGS; the first if they fail."""
+    solver = optax.lbfgs()
+    value_and_grad = optax.value_and_grad_from_state(loss)
+
+    def body(_, carry):
+        point, state = carry
+        value, gradient = value_and_grad(point, state=state)
+        moves, state = solver.update(
+            gradient, state, point, value=value, grad=gradient, value_fn=loss
+        )
+        return optax.apply_updates(point, moves), state
+
+    best, _ = lax.fori_loop(0, num_steps, body, (first, solver.init(first)))
+    finite = jnp.all(jnp.isfinite(ravel_pytree(best)[0]))
+    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), best, first)
 
 
 def _improve_group_effects(model: Hierarchical, old: Components, found) -> Components:
@@ -552,25 +597,12 @@ def _improve_covariance(
         ) + _log_half_normal(log_scale, model.hyperpriors.scale)
         return (count * log_det + fit) / 2 - prior
 
-    solver = optax.lbfgs()
-    value_and_grad = optax.value_and_grad_from_state(loss)
-
-    def body(_, carry):
-        point, state = carry
-        value, gradient = value_and_grad(point, state=state)
-        moves, state = solver.update(
-            gradient, state, point, value=value, grad=gradient, value_fn=loss
-        )
-        return optax.apply_updates(point, moves), state
-
     first = (
         old.log_scale,
         old.correlation,
         whole if model.has_group_scales else whole[:1],
     )
-    best, _ = lax.fori_loop(0, 15, body, (first, solver.init(first)))
-    finite = jnp.all(jnp.isfinite(ravel_pytree(best)[0]))
-    best = jax.tree.map(lambda a, b: jnp.where(finite, a, b), best, first)
+    best = _descend(loss, first)
     new = old._replace(log_scale=best[0], correlation=best[1])
     return new, best[2] + whole
 
@@ -606,6 +638,7 @@ def _precisions(model: Hierarchical, components: Components) -> Components:
         like(components.effects, by_item / max(model.design.shape[1] - 1, 1) ** 0.5),
         like(components.log_component_sd, (2.0 * levels[:, None]) ** 0.5),
         like(components.log_residual_sd, (2.0 * stems) ** 0.5),
+        like(components.residual_correlation, stems**0.5),
         like(components.group_effects, by_item / model.num_groups**0.5),
         like(components.subject_effects, subjects**0.5),
     )

@@ -125,13 +125,13 @@ class Outer(NamedTuple):
     Attributes:
         ability: `[subjects, groups]`.
         effects: `[effects, columns]` beta, in natural units.
-        log_residual_sd: `[columns]`.
+        residual_factor: `[columns, columns]` Cholesky factor of Omega.
         group_effects: `[groups, columns]`; no rows without them.
     """
 
     ability: Float[Array, "subjects groups"]
     effects: Float[Array, "effects columns"]
-    log_residual_sd: Float[Array, " columns"]
+    residual_factor: Float[Array, "columns columns"]
     group_effects: Float[Array, "rows columns"]
 
 
@@ -246,8 +246,32 @@ class _Found(NamedTuple):
     effect_curvature: Array
 
 
-def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) -> _Found:
-    """Integrates one unit."""
+class _Nodes(NamedTuple):
+    """One unit's posterior as points with shares, `[nodes]` and `[nodes, columns]`."""
+
+    mode: Array
+    rows: Array
+    share: Array
+    log_marginal: Array
+
+
+def _posterior(
+    model: Hierarchical, outer: Outer, unit: _Block, log_joint, nodes, num_newton: int
+) -> _Nodes:
+    """Quadrature nodes around the mode of a log joint density, and their shares."""
+    mode = _find_mode(log_joint, unit.mode, num_newton)
+    root = _root_of_inverse(-jax.hessian(log_joint)(mode))
+    points, log_weights = nodes
+    rows = mode + math.sqrt(2.0) * points @ root.T
+    size = points.shape[1]
+    log_det = jnp.sum(jnp.log(jnp.diagonal(root))) + 0.5 * size * math.log(2.0)
+    logs = jax.vmap(log_joint)(rows) + log_weights + jnp.sum(points**2, axis=1)
+    log_marginal = jax.nn.logsumexp(logs) + log_det
+    return _Nodes(mode, rows, jax.nn.softmax(logs), log_marginal)
+
+
+def _log_joint(model: Hierarchical, outer: Outer, unit: _Block):
+    """The log joint density of a unit's row, its terms, and what they are made of."""
     family, dtype = model.family, outer.ability.dtype
     theta = outer.ability.T[unit.group]
     cells = tuple(s.astype(dtype) for s in family.statistics(unit.values))
@@ -255,32 +279,32 @@ def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) ->
     shift = jnp.zeros((theta.shape[0], model.num_columns), dtype)
     if model.has_group_effects:
         shift = outer.group_effects[unit.group]
-    terms = lambda row, shift, theta: cell_terms(  # noqa: E731
+    terms = lambda row, theta: cell_terms(  # noqa: E731
         family, row, shift, cells, exposure, theta
     )
     prior_mean = unit.design @ outer.effects
 
     def log_joint(row):
-        prior = model.log_item_prior(row, prior_mean, outer.log_residual_sd)
-        return jnp.sum(terms(row, shift, theta)) + prior
+        prior = model.log_item_prior(row, prior_mean, outer.residual_factor)
+        return jnp.sum(terms(row, theta)) + prior
 
-    mode = lax.stop_gradient(_find_mode(log_joint, unit.mode, num_newton))
-    curvature = -jax.hessian(log_joint)(mode)
-    root = _root_of_inverse(curvature)
-    points, log_weights = nodes
-    rows = mode + math.sqrt(2.0) * points @ root.T
-    size = points.shape[1]
-    log_det = jnp.sum(jnp.log(jnp.diagonal(root))) + 0.5 * size * math.log(2.0)
-    logs = jax.vmap(log_joint)(rows) + log_weights + jnp.sum(points**2, axis=1)
-    log_marginal = jax.nn.logsumexp(logs) + log_det
-    share = jax.nn.softmax(logs)
+    return log_joint, terms, (theta, shift, cells, exposure)
+
+
+def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) -> _Found:
+    """Integrates one unit."""
+    family, dtype = model.family, outer.ability.dtype
+    log_joint, terms, (theta, shift, cells, exposure) = _log_joint(model, outer, unit)
+    mode, rows, share, log_marginal = _posterior(
+        model, outer, unit, log_joint, nodes, num_newton
+    )
     mean = share @ rows
     gap = rows - mean
     covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
 
     def in_ability(row):
         one = jnp.ones_like(theta)
-        slope = lambda t: jax.jvp(lambda s: terms(row, shift, s), (t,), (one,))[1]  # noqa: E731
+        slope = lambda t: jax.jvp(lambda s: terms(row, s), (t,), (one,))[1]  # noqa: E731
         return jax.jvp(slope, (theta,), (one,))
 
     by_node, bends = jax.vmap(in_ability)(rows)
@@ -332,6 +356,58 @@ def block_size(units: Units, num_nodes: int) -> int:
     return int(min(max(size, 1), units.values.shape[0]))
 
 
+def _in_blocks(model: Hierarchical, units: Units, mode: Array, order: int):
+    """Quadrature nodes, and the units in blocks, the last one filled up."""
+    points = hermite_nodes(order, model.num_columns)
+    nodes = tuple(jnp.asarray(x, mode.dtype) for x in points)
+    size = block_size(units, len(points[1]))
+    fill = -units.values.shape[0] % size
+
+    def block(array):
+        if fill:
+            rest = jnp.zeros((fill, *array.shape[1:]), array.dtype)
+            array = jnp.concatenate([array, rest])
+        return array.reshape(-1, size, *array.shape[1:])
+
+    return nodes, jax.tree.map(block, _Block(*units[:5], mode))
+
+
+def expected_responses(
+    model: Hierarchical,
+    units: Units,
+    outer: Outer,
+    mode: Float[Array, "units columns"],
+    *,
+    order: int,
+    num_newton: int = 3,
+) -> Float[Array, "units width subjects"]:
+    """Mean of each response, observed or not, over the posterior of its item.
+
+    Args:
+        model: The model.
+        units: The responses the items are known from.
+        outer: What the items are integrated given.
+        mode: Modes of the items.
+        order: Nodes per coordinate.
+        num_newton: Newton steps to the modes.
+    """
+    nodes, blocks = _in_blocks(model, units, mode, order)
+    family = model.family
+    per_subject = jax.vmap(family.expected_response, in_axes=(None, 0))
+
+    def one(unit: _Block):
+        log_joint, _, (theta, shift, _, _) = _log_joint(model, outer, unit)
+        found = _posterior(model, outer, unit, log_joint, nodes, num_newton)
+
+        def at(row):
+            return jax.vmap(per_subject)(jax.vmap(family.constrain)(row + shift), theta)
+
+        return jnp.einsum("q,qwn->wn", found.share, jax.vmap(at)(found.rows))
+
+    found = lax.map(jax.vmap(one), blocks)
+    return found.reshape(-1, *found.shape[2:])[: units.values.shape[0]]
+
+
 def summarise(
     model: Hierarchical,
     units: Units,
@@ -356,19 +432,8 @@ def summarise(
     """
     num_units, width, subjects = units.values.shape
     groups, dtype = model.num_groups, outer.ability.dtype
-    points = hermite_nodes(order, model.num_columns)
-    nodes = tuple(jnp.asarray(x, dtype) for x in points)
-    size = block_size(units, len(points[1]))
-    fill = -num_units % size
-    padded = jax.tree.map(
-        lambda x: (
-            jnp.concatenate([x, jnp.zeros((fill, *x.shape[1:]), x.dtype)])
-            if fill
-            else x
-        ),
-        _Block(*units[:5], mode),
-    )
-    blocks = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), padded)
+    nodes, blocks = _in_blocks(model, units, mode, order)
+    size = blocks.weight.shape[1]
     one = jax.vmap(lambda unit: _unit(model, outer, unit, nodes, num_newton))
     rows = model.num_groups if model.has_group_effects else 0
     columns = model.num_columns

@@ -4,7 +4,7 @@ Any response family, by three additions to a plain model:
 
     theta_im = psi_i + zeta_im + z_i' gamma            one ability per group m of items
     psi_i ~ N(0, 1),  zeta_i ~ N(0, Sigma),  Sigma = diag(s) R diag(s),  R ~ LKJ
-    x_j = D_j beta + sigma e_j                         coordinates of item j
+    x_j ~ N(D_j beta, Omega)                           coordinates of item j
 
 Groups are metrics (LEGO-MM) or benchmarks (LEGO-MB); with one group theta = psi
 (LEGO-CM). Rows of the design D are dummies of benchmark and domain, whose effects have
@@ -46,7 +46,9 @@ class Position(NamedTuple):
             its items.
         effects: `[effects, columns]` beta, in units of their standard deviations.
         log_component_sd: `[components, columns]`.
-        log_residual_sd: `[columns]` log sigma.
+        log_residual_sd: `[columns]` log standard deviations of Omega.
+        residual_correlation: `[columns (columns - 1) / 2]` coordinates of its
+            correlations.
         subject_effects: `[covariates]` gamma.
     """
 
@@ -58,6 +60,7 @@ class Position(NamedTuple):
     effects: Array
     log_component_sd: Array
     log_residual_sd: Array
+    residual_correlation: Array
     subject_effects: Array
 
 
@@ -65,7 +68,7 @@ class Hyperpriors(eqx.Module):
     """Priors of what priors are learned from: scales of (half-)normals, and of LKJ.
 
     Attributes:
-        concentration: Of the LKJ prior of R.
+        concentration: Of the LKJ priors of R and of the correlations in Omega.
         scale: Half-normal, of the standard deviations s of the groups' own abilities.
         effect: Normal, of effects without a component (the mean of all items,
             covariates).
@@ -138,6 +141,15 @@ class Hierarchical(eqx.Module):
             for _ in range(parameter.columns)
         )
 
+    @property
+    def correlated(self) -> bool:
+        """Whether correlations of an item's coordinates are learned.
+
+        They decide where ability has its origin: without them it is where
+        discriminations and intercepts do not correlate, be that far from every subject.
+        """
+        return all(self.learned) and self.num_columns > 1
+
     def zeros(self, dtype: Any = float) -> Position:
         """A position of zeros: the shape of every part."""
         groups, columns = self.num_groups, self.num_columns
@@ -153,6 +165,7 @@ class Hierarchical(eqx.Module):
             zeros(learned * self.design.shape[1], columns),
             zeros(learned * self.num_components, columns),
             zeros(learned * columns),
+            zeros(self.correlated * columns * (columns - 1) // 2),
             zeros(covariates),
         )
 
@@ -213,6 +226,10 @@ class Hierarchical(eqx.Module):
             total = total + lkj_log_density(
                 position.correlation, self.num_groups, own.concentration
             )
+        if self.correlated:
+            total = total + lkj_log_density(
+                position.residual_correlation, self.num_columns, own.concentration
+            )
         for log_sd, scale in (
             (position.log_scale, own.scale),
             (position.log_component_sd, own.component),
@@ -244,20 +261,48 @@ class Hierarchical(eqx.Module):
         means = jnp.zeros_like(position.items)
         if any(self.learned):
             means = self.item_means(position)
+        factor = self.residual_factor(
+            position.log_residual_sd, position.residual_correlation
+        )
         density = jax.vmap(self.log_item_prior, in_axes=(0, 0, None))
-        return jnp.sum(density(position.items, means, position.log_residual_sd))
+        return jnp.sum(density(position.items, means, factor))
+
+    def residual_factor(
+        self, log_sd: Float[Array, " sds"], correlation: Float[Array, " pairs"]
+    ) -> Float[Array, "columns columns"]:
+        """The Cholesky factor of Omega; of the identity where nothing is learned."""
+        size = self.num_columns
+        if not any(self.learned):
+            return jnp.eye(size, dtype=correlation.dtype)
+        factor = jnp.eye(size, dtype=log_sd.dtype)
+        if self.correlated:
+            factor = correlation_cholesky(correlation, size)
+        return jnp.exp(log_sd)[:, None] * factor
 
     def log_item_prior(
         self,
         row: Float[Array, " columns"],
         mean: Float[Array, " columns"],
-        log_sd: Float[Array, " columns"],
+        factor: Float[Array, "columns columns"],
     ) -> Scalar:
-        """Log density of one item's coordinates; mean and sd where they are learned."""
+        """Log density of one item's coordinates; around `mean` where it is learned.
+
+        Args:
+            row: Coordinates.
+            mean: D_j beta.
+            factor: See `residual_factor`.
+        """
         total = self.fixed_log_prior(row)
         if any(self.learned):
-            gap = (row - mean) * jnp.exp(-log_sd)
-            density = -0.5 * (gap**2 + _LOG_TWO_PI) - log_sd
+            # Forward substitution, written out to keep LAPACK out of batches.
+            standard: list[Array] = []
+            for k in range(self.num_columns):
+                left = row[k] - mean[k]
+                for i, earlier in enumerate(standard):
+                    left = left - factor[k, i] * earlier
+                standard.append(left / factor[k, k])
+            gap = jnp.stack(standard)
+            density = -0.5 * (gap**2 + _LOG_TWO_PI) - jnp.log(jnp.diagonal(factor))
             total = total + jnp.sum(jnp.where(jnp.asarray(self.learned), density, 0))
         return total
 

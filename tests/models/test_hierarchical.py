@@ -30,7 +30,7 @@ def binary_data(items=ITEMS) -> Responses:
 
 
 def random_position(model, seed):
-    keys = jax.random.split(jax.random.key(seed), 9)
+    keys = jax.random.split(jax.random.key(seed), 10)
     return jax.tree.map(
         lambda zero, key: 0.7 * jax.random.normal(key, zero.shape, zero.dtype),
         model.zeros(),
@@ -103,7 +103,9 @@ def test_benchmarks_levels_and_covariates(centred):
         z = numpyro.sample("effects", dist.Normal().expand([9, 2]))
         benchmark, area = tau[0] * z[1:4], tau[1] * z[4:8]
         mean = 5 * z[0] + benchmark[group] + area[domain] + 5 * design[:, 8:] * z[8]
-        x = numpyro.sample("items", dist.Normal(mean, residual))
+        tied = numpyro.sample("tied", dist.LKJCholesky(2, 2.0))
+        root = residual[:, None] * tied
+        x = numpyro.sample("items", dist.MultivariateNormal(mean, scale_tril=root))
         eta = jnp.exp(x[:, 0]) * theta[:, group] + x[:, 1]
         with numpyro.handlers.mask(mask=data.observed):
             numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
@@ -115,6 +117,7 @@ def test_benchmarks_levels_and_covariates(centred):
         "theta": p.ability,
         "tau": p.log_component_sd,
         "residual": p.log_residual_sd,
+        "tied": p.residual_correlation,
         "effects": p.effects,
         "items": p.items,
     }
