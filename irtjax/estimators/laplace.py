@@ -443,26 +443,42 @@ def _maximise(
 ) -> tuple[Components, Array]:
     """Effects and variances that suit the expectations best, and the abilities.
 
-    The unit of abilities is maximised too and folded into the items (parameter
-    expansion: Liu, Rubin and Wu 1998). Without that, means of log discriminations
-    follow the mode of the abilities, which shrinks a little in every step.
+    The mean log discrimination of a group and the unit of its abilities do the same
+    to the likelihood, so the derivative in the first, summed over its items, is that in
+    the second: E[theta' d log p(y | theta) / d theta]. By parts, this is
+    E[theta' C^-1 theta] less the number of abilities. At the mode of the abilities the
+    number is missing, and discriminations would grow without end while abilities
+    shrink; it is put back, less what the prior holds of it (`used`).
+
+    The unit is maximised too and folded into the items (parameter expansion: Liu,
+    Rubin and Wu 1998), for speed.
     """
     groups, count = model.num_groups, ability.shape[0]
     blocks = covariance.reshape(groups, count, groups, count)
+    within = jnp.einsum("anbn->ab", blocks)
     gap = ability - mean
-    scatter = gap.T @ gap + jnp.einsum("anbn->ab", blocks)
-    new, log_unit = _improve_covariance(model, old, scatter, count)
-    # The unit of abilities goes to the discriminations: of each group where items can
-    # take it up, else of all.
+    factor = covariance_factor(model, old)
+    shrunk = jax.scipy.linalg.cho_solve((factor, True), within)
+    used = count - jnp.diagonal(shrunk)
+    new, log_unit = _improve_covariance(model, old, gap.T @ gap + within, count)
     unit = jnp.exp(log_unit)
     ability, mean = ability / unit, mean / unit
-    shift = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
+    slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
     if units.is_aligned and model.has_group_effects:
-        moved = new.group_effects + log_unit[:, None] * shift
+        moved = new.group_effects + log_unit[:, None] * slope
         new = new._replace(group_effects=moved)
-    else:
-        by_unit = log_unit[units.group[:, 0]][:, None] * shift
-        found = found._replace(mean=found.mean + by_unit, mode=found.mode + by_unit)
+        gradient = found.effect_gradient - used[:, None] * slope
+        found = found._replace(effect_gradient=gradient)
+    elif model.learned[0]:
+        group, size = units.group[:, 0], jnp.full(groups, 1.0 * model.num_stems)
+        if units.is_aligned:
+            used = jnp.full(groups, jnp.sum(used))
+        else:
+            size = jax.ops.segment_sum(units.weight, group, groups)
+        omega = model.residual_factor(old.log_residual_sd, old.residual_correlation)
+        lean = (used / jnp.maximum(size, 1.0))[group][:, None] * (omega @ omega.T)[0]
+        moved = log_unit[group][:, None] * slope
+        found = found._replace(mean=found.mean + moved - lean)
     if any(model.learned):
         new = _improve_items(model, units, new, found)
     if model.has_group_effects:
@@ -572,6 +588,13 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
     )
 
 
+def _num_units(model: Hierarchical) -> int:
+    """How many units of ability items can take up: every group's, one, or none."""
+    if model.has_group_scales:
+        return model.num_groups
+    return int(model.learned[0] or model.has_group_effects)
+
+
 def _improve_covariance(
     model: Hierarchical, old: Components, scatter: Array, count: int
 ) -> tuple[Components, Array]:
@@ -584,14 +607,15 @@ def _improve_covariance(
 
     def loss(point):
         log_scale, correlation, log_unit = point
-        unit = jnp.exp(log_unit + whole)
+        log_unit = log_unit + whole if _num_units(model) else whole
+        unit = jnp.exp(log_unit)
         if groups == 1:
-            return jnp.sum(count * (log_unit + whole) + scatter / unit**2 / 2)
+            return jnp.sum(count * log_unit + scatter / unit**2 / 2)
         own = own_covariance(model, log_scale, correlation)
         factor = jnp.linalg.cholesky(own + 1.0)
         inner = scatter / unit / unit[:, None]
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
-        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) + log_unit + whole)
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) + log_unit)
         prior = lkj_log_density(
             correlation, groups, model.hyperpriors.concentration
         ) + _log_half_normal(log_scale, model.hyperpriors.scale)
@@ -600,9 +624,10 @@ def _improve_covariance(
     first = (
         old.log_scale,
         old.correlation,
-        whole if model.has_group_scales else whole[:1],
+        whole[: _num_units(model)],
     )
     best = _descend(loss, first)
+    best = (*best[:2], best[2] if _num_units(model) else whole[:1])
     new = old._replace(log_scale=best[0], correlation=best[1])
     return new, best[2] + whole
 
