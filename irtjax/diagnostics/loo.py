@@ -18,7 +18,8 @@ class LeaveOneOut(NamedTuple):
         standard_error: Of the sum, from its spread over observations.
         p_loo: Effective number of parameters: what knowing each observation adds.
         pareto_k: `[observations]` shape of the tail of the importance weights. Above
-            0.7 the term of that observation cannot be trusted.
+            0.7 the term of that observation cannot be trusted; infinite where a few
+            draws have all the weight.
         pointwise: `[observations]` terms of the sum.
     """
 
@@ -123,16 +124,18 @@ def smooth_tail(log_ratio: np.ndarray, tail: int) -> tuple[np.ndarray, np.ndarra
 
     Returns:
         Log weights `[draws, observations]`, at most 0, and k `[observations]`: 0 where
-        the ratios of the tail are all equal, which need no smoothing.
+        the ratios of the tail are all equal, which need no smoothing, and infinite
+        where fewer than five outweigh the rest.
     """
     shifted = log_ratio - log_ratio.max(axis=0)
     order = np.argsort(shifted, axis=0)
     largest = np.take_along_axis(shifted, order[-tail - 1 :], axis=0)
-    # exp underflows below; a tail that long has k far above any limit.
+    # exp underflows below it.
     floor = np.log(np.finfo(np.float64).tiny)
     cutoff = np.exp(np.maximum(largest[0], floor))
     excess = np.maximum(np.exp(largest[1:]) - cutoff, 0)
-    varies = excess[0] < excess[-1]
+    # Fewer than five of them determine no tail.
+    varies = (excess > 0).sum(axis=0) > 4
     safe = np.where(varies, excess, np.linspace(0.5, 1, tail)[:, None])
     shape, scale = fit_pareto(safe)
     level = (np.arange(tail) + 0.5)[:, None] / tail
@@ -145,7 +148,8 @@ def smooth_tail(log_ratio: np.ndarray, tail: int) -> tuple[np.ndarray, np.ndarra
     out = shifted.copy()
     new = np.where(varies, smoothed, largest[1:])
     np.put_along_axis(out, order[-tail:], new, axis=0)
-    return out, np.where(varies, shape, 0.0)
+    equal = largest[0] == largest[-1]
+    return out, np.where(varies, shape, np.where(equal, 0.0, np.inf))
 
 
 def _grid_size(tail: int) -> int:

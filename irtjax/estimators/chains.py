@@ -44,7 +44,10 @@ class NUTS(eqx.Module):
         chain_method: "vectorized" moves all chains in lockstep, each step waiting for
             the longest trajectory; "sequential" runs one after the other; "parallel"
             spreads them over the devices, each of which runs its share by itself.
-            "auto": parallel where there are several devices, else vectorized.
+            "auto": parallel where there are several devices, which run their shares
+            sequentially on a CPU, else in lockstep. Four chains on 500 coordinates
+            and 26,000 responses took 51 s vectorized and 21 s sequential on a busy
+            two-core CPU; on 16 coordinates 1.1 s and 1.3 s.
 
     >>> NUTS(num_draws=0)
     Traceback (most recent call last):

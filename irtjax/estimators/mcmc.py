@@ -87,7 +87,7 @@ def begin(
 
     def one(position: Position, index: Array) -> Chain:
         flat, unravel = ravel_pytree(position)
-        density = lambda x: log_density(unravel(x), data)
+        density = _wide(lambda x: log_density(unravel(x), data))
         value, gradient = jax.value_and_grad(density)(flat)
         dtype = flat.dtype
         chain_key = jax.random.fold_in(key, index)
@@ -108,7 +108,7 @@ def begin(
         zeros = jnp.zeros(shape, dtype)
         return Chain(
             position,
-            value,
+            value.astype(dtype),
             gradient,
             averaging,
             window,
@@ -121,6 +121,15 @@ def begin(
 
     each = jax.vmap(one)(start, jnp.arange(method.num_chains))
     return Chains(each, jnp.zeros((), jnp.int32))
+
+
+def _wide(density):
+    """The density as a scalar of JAX' default dtype, its gradient in its own.
+
+    BlackJAX starts weights as that dtype, so in a program that allows double precision
+    single-precision energies would meet double-precision weights, and be refused.
+    """
+    return lambda x: jnp.asarray(density(x), jnp.result_type(float))
 
 
 def _check_start(start: Position, num_chains: int) -> None:
@@ -278,11 +287,12 @@ def _step(log_density, keep, method: NUTS, data, step: Array, chain: Chain) -> C
     from blackjax.mcmc.hmc import HMCState
 
     flat, unravel = ravel_pytree(chain.position)
+    dtype, wide = flat.dtype, jnp.result_type(float)
     kernel, begin = cast(Any, nuts.build_kernel()), cast(Any, HMCState)
     state, info = kernel(
         jax.random.fold_in(chain.key, step),
-        begin(flat, chain.log_density, chain.gradient),
-        lambda x: log_density(unravel(x), data),
+        begin(flat, jnp.asarray(chain.log_density, wide), chain.gradient),
+        _wide(lambda x: log_density(unravel(x), data)),
         chain.step_size,
         chain.inverse_mass,
         method.max_depth,
@@ -290,10 +300,10 @@ def _step(log_density, keep, method: NUTS, data, step: Array, chain: Chain) -> C
     position = unravel(state.position)
     moved = chain._replace(
         position=position,
-        log_density=state.logdensity,
+        log_density=state.logdensity.astype(dtype),
         gradient=state.logdensity_grad,
     )
-    acceptance = jnp.asarray(info.acceptance_rate)
+    acceptance = jnp.asarray(info.acceptance_rate, dtype)
     if method.num_warmup:
         moved = lax.cond(
             step < method.num_warmup,
