@@ -19,8 +19,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("data",),
     ("models",),
     ("estimators",),
-    ("information", "scoring", "uncertainty", "resampling", "checks", "ranking"),
-    ("anchors", "timing", "length_tables", "calibration", "fitting", "storage"),
+    (
+        *("information", "scoring", "uncertainty", "resampling", "checks", "ranking"),
+        "diagnostics",
+    ),
+    (
+        *("anchors", "timing", "length_tables", "calibration", "fitting", "storage"),
+        "sampling",
+    ),
     ("analysis", "adaptive", "verbs"),
     ("report", "plots", "demo"),
     (ROOT,),

@@ -11,7 +11,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 # Imported where they are used, so that `import irtjax` stays quick.
-HEAVY = ("pandas", "polars", "matplotlib", "pyarrow", "rich", "typer")
+HEAVY = ("pandas", "polars", "matplotlib", "pyarrow", "rich", "typer", "blackjax")
 
 # Run in a fresh interpreter: sys.argv holds the package, then "all" to import every
 # submodule of it too. A module set to None in sys.modules cannot be imported.

@@ -1,5 +1,6 @@
 """Calibrations on disk: tables, JSON and plain arrays in one folder, no pickle."""
 
+from irtjax.storage.chains import load_chains, save_chains, to_arviz, write_draws
 from irtjax.storage.checkpoint import load_checkpoint, save_checkpoint
 from irtjax.storage.folder import (
     FIT_FILES,
@@ -15,8 +16,12 @@ __all__ = [
     "check_folder",
     "is_fit",
     "load",
+    "load_chains",
     "load_checkpoint",
     "save",
+    "save_chains",
     "save_checkpoint",
+    "to_arviz",
+    "write_draws",
     "write_table",
 ]

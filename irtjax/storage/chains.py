@@ -1,0 +1,233 @@
+"""Chains of a sampler on disk: to go on from after a crash, and for other programs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from irtjax.data.table_files import atomic_path
+from irtjax.estimators.mcmc import NUTS, Chains, Draws
+
+if TYPE_CHECKING:
+    import arviz
+
+#: Says what the file is; raised when its form changes.
+FORMAT = "irtjax chains 1"
+#: What `identity` compares, and how a difference is called.
+_SAME = {
+    "settings": "other settings of the sampler",
+    "data": "other data",
+    "key": "another random key",
+    "start": "another model or other start values",
+}
+
+
+def identity(method: NUTS, data: Any, first: Chains) -> dict[str, Any]:
+    """What a run must share with a checkpoint to go on from it.
+
+    Args:
+        method: The sampler.
+        data: Its data.
+        first: The chains before their first step. Their log densities stand for the
+            model, which has no other name.
+
+    Returns:
+        Settings, a hash of the data, the key, and log densities at the start, as JSON
+        holds them.
+    """
+    settings = {
+        name: getattr(method, name)
+        for name in ("num_warmup", "num_draws", "num_chains", "max_depth", "dense")
+    }
+    settings |= {"thinning": method.thinning}
+    settings |= {"target_acceptance": float(method.target_acceptance)}
+    return {
+        "settings": settings,
+        "data": hash_of(data),
+        "key": np.asarray(jax.random.key_data(first.each.key)).tolist(),
+        "start": np.asarray(first.each.log_density, float).tolist(),
+    }
+
+
+def hash_of(data: Any) -> str:
+    """SHA-256 of the arrays of a PyTree, with their places, shapes and dtypes.
+
+    >>> hash_of({"a": np.zeros(2)}) == hash_of({"a": np.zeros(2)})
+    True
+    >>> hash_of({"a": np.zeros(2)}) == hash_of({"b": np.zeros(2)})
+    False
+    """
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
+        array = np.asarray(leaf)
+        digest.update(
+            f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}".encode()
+        )
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def save_chains(path: str | Path, chains: Chains, like: dict[str, Any]) -> Path:
+    """Writes chains and what they belong to, whole or not at all.
+
+    Args:
+        path: The file, an uncompressed NumPy archive without pickle.
+        chains: From `begin` or `advance`.
+        like: The `identity` of the run.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If it cannot be written.
+    """
+    path = Path(path)
+    leaves = [_plain(leaf) for leaf in jax.tree.leaves(chains)]
+    arrays: dict[str, Any] = {"format": np.array(FORMAT)}
+    arrays |= {"identity": np.array(json.dumps(like))}
+    arrays |= {f"leaf_{k}": leaf for k, leaf in enumerate(leaves)}
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+    return path
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    if _is_key(leaf):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf)
+
+
+def load_chains(path: str | Path, first: Chains, like: dict[str, Any]) -> Chains:
+    """Reads chains back.
+
+    Args:
+        path: The file that `save_chains` wrote.
+        first: Chains of the same run before their first step.
+        like: The `identity` of the run.
+
+    Returns:
+        The chains, for `advance`.
+
+    Raises:
+        ValueError: If there is no such file, it is no checkpoint, or it belongs to
+            another model, data, key or settings.
+    """
+    path = Path(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            known = str(archive["format"]) == FORMAT
+            found = json.loads(str(archive["identity"]))
+            arrays = [archive[f"leaf_{k}"] for k in range(len(archive.files) - 2)]
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
+    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, AttributeError):
+        # NumPy's own message proposes to read pickles; they are not read here.
+        raise ValueError(f"{path}: it is damaged, or no checkpoint of chains") from None
+    if not known:
+        raise ValueError(f"{path}: another form of checkpoint; write it again")
+    leaves, tree = jax.tree.flatten(first)
+    wanted = [_plain(leaf) for leaf in leaves]
+    dtype = first.each.log_density.dtype
+    for name, words in _SAME.items():
+        if not _same(found.get(name), like[name], name, dtype):
+            raise ValueError(
+                f"{path}: it belongs to a run with {words}; name another checkpoint"
+            )
+    if [(a.shape, a.dtype) for a in wanted] != [(a.shape, a.dtype) for a in arrays]:
+        raise ValueError(
+            f"{path}: it keeps other values of each draw; name another checkpoint"
+        )
+    filled = [_like(array, leaf) for array, leaf in zip(arrays, leaves, strict=True)]
+    return jax.tree.unflatten(tree, filled)
+
+
+def _like(array: np.ndarray, leaf: Any) -> Any:
+    """The array as JAX', a random key where the leaf is one."""
+    found = jax.numpy.asarray(array)
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(found, impl=jax.random.key_impl(leaf))
+    return found
+
+
+def _same(found: Any, wanted: Any, name: str, dtype) -> bool:
+    if name != "start":
+        return found == wanted
+    # Another machine may add in another order, which no decimal of a prior survives.
+    slack = np.finfo(dtype).eps ** 0.5
+    return len(found or ()) == len(wanted) and np.allclose(found, wanted, slack, slack)
+
+
+def to_arviz(
+    draws: Draws,
+    *,
+    log_likelihood: Any = None,
+    dims: dict[str, list[str]] | None = None,
+) -> arviz.InferenceData:
+    """Draws as ArviZ' `InferenceData`, for its plots and other programs.
+
+    Args:
+        draws: The draws.
+        log_likelihood: By name, `[chains, draws, ...]` log-likelihoods of observations.
+        dims: Names of the axes of a parameter after chains and draws.
+
+    Returns:
+        Groups `posterior` and `sample_stats` (with thinning, of the transitions that
+        ended in a draw), and `log_likelihood` where given.
+
+    Raises:
+        ValueError: If ArviZ is not installed.
+    """
+    try:
+        import arviz
+    except ImportError:
+        raise ValueError(
+            "ArviZ is not installed: pip install 'irtjax[arviz]'"
+        ) from None
+    names = {
+        "diverging": draws.divergent,
+        "tree_depth": draws.tree_depth,
+        "n_steps": draws.num_leapfrog,
+        "acceptance_rate": draws.acceptance,
+        "energy": draws.energy,
+        "lp": draws.log_density,
+    }
+    last = slice(draws.thinning - 1, None, draws.thinning)
+    return arviz.from_dict(
+        posterior={name: np.asarray(value) for name, value in draws.values.items()},
+        sample_stats={name: np.asarray(v)[:, last] for name, v in names.items()},
+        log_likelihood=None
+        if log_likelihood is None
+        else {name: np.asarray(value) for name, value in log_likelihood.items()},
+        dims=dims,
+    )
+
+
+def write_draws(path: str | Path, draws: Draws, **options: Any) -> Path:
+    """Writes draws as a netCDF file, whole or not at all.
+
+    Args:
+        path: The file, `.nc`; `arviz.from_netcdf` reads it.
+        draws: The draws.
+        **options: As for `to_arviz`.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If ArviZ is not installed, or the file cannot be written.
+    """
+    path = Path(path)
+    data = to_arviz(draws, **options)
+    with atomic_path(path) as temporary:
+        data.to_netcdf(str(temporary), engine="h5netcdf")
+    return path
