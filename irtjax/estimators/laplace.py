@@ -85,8 +85,10 @@ class LaplaceState(NamedTuple):
 
     Attributes:
         components: Effects and variances.
-        ability: `[subjects, groups]` mode of the abilities.
+        ability: `[subjects, groups]` means of the abilities.
         ability_covariance: `[groups * subjects, groups * subjects]`, group by group.
+        reported_covariance: The same with what effects that are estimated add, the
+            origin and unit of each group's abilities foremost; once finished.
         mode: `[units, columns]` modes of the items.
         mean: `[units, columns]` their posterior means.
         covariance: `[units, columns, columns]` posterior covariances, the error of the
@@ -106,6 +108,7 @@ class LaplaceState(NamedTuple):
     components: Components
     ability: Float[Array, "subjects groups"]
     ability_covariance: Array
+    reported_covariance: Array
     mode: Array
     mean: Array
     covariance: Array
@@ -175,6 +178,7 @@ class Laplace(AbstractMethod):
             components,
             ability,
             covariance,
+            covariance,
             found.mode,
             found.mean,
             found.covariance,
@@ -214,6 +218,10 @@ class Laplace(AbstractMethod):
         gradient = found.gradient - gap @ precision
         root, log_det = _factorise(found, precision, groups)
         flat = jax.scipy.linalg.cho_solve((root, True), gradient.T.reshape(-1))
+        # What the mode would add to the point at hand, to second order.
+        rise = 0.5 * flat @ gradient.T.reshape(-1)
+        gradient = gradient + _volume(state, precision)
+        flat = jax.scipy.linalg.cho_solve((root, True), gradient.T.reshape(-1))
         step = flat.reshape(groups, -1).T
         step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
         identity = jnp.eye(flat.shape[0], dtype=flat.dtype)
@@ -221,6 +229,7 @@ class Laplace(AbstractMethod):
         error = jnp.sqrt(jnp.diagonal(covariance)).reshape(groups, -1).T
         objective = (
             units.weight @ found.log_marginal
+            + rise
             - 0.5 * jnp.sum((gap @ precision) * gap)
             - gap.shape[0] * jnp.sum(jnp.log(jnp.diagonal(factor)))
             - 0.5 * log_det
@@ -252,6 +261,7 @@ class Laplace(AbstractMethod):
             components,
             ability,
             covariance,
+            covariance,
             found.mode,
             found.mean,
             found.covariance,
@@ -274,6 +284,26 @@ class Laplace(AbstractMethod):
             state.residual,
             state.residual <= tolerance,
             jnp.zeros((), bool),
+        )
+
+    def finish(self, problem: StructuredProblem, state: LaplaceState) -> LaplaceState:
+        """The state with the covariance to report."""
+        model, units = problem.model, problem.units
+        factor = covariance_factor(model, state.components)
+        identity = jnp.eye(model.num_groups, dtype=factor.dtype)
+        precision = jax.scipy.linalg.cho_solve((factor, True), identity)
+        blocks = _blocks(state.ability_covariance, model.num_groups, units.is_aligned)
+        found = summarise(
+            model,
+            units,
+            _outer(model, state.ability, state.components),
+            state.mode,
+            blocks,
+            order=self.order,
+            num_newton=self.num_newton,
+        )
+        return state._replace(
+            reported_covariance=_whole_covariance(model, units, state, found, precision)
         )
 
     def result(
@@ -365,6 +395,30 @@ def own_covariance(model: Hierarchical, log_scale: Array, correlation: Array) ->
     return factor @ factor.T
 
 
+def _volume(state: LaplaceState, precision: Array) -> Array:
+    """What leads from the mode of the abilities to their mean, as a gradient.
+
+    Deviations of a group's abilities from their centre times c, and discriminations
+    over c, are as likely as before. So the density of their common unit rises with as
+    many powers of it as the data determine deviations, `used` (all but those that the
+    prior holds). The mode of the abilities one by one leaves that out: its unit is too
+    small. With it, derivatives in the mean log discrimination and in the unit have the
+    expectations they must: E[theta' d log p / d theta] = E[theta' C^-1 theta] - number.
+    """
+    centred, used = _deviations(state, precision)
+    return used * centred / jnp.maximum(jnp.sum(centred**2, axis=0), 1e-6)
+
+
+def _deviations(state: LaplaceState, precision: Array) -> tuple[Array, Array]:
+    """Deviations of abilities from their centre, and how many the data determine."""
+    ability, groups = state.ability, state.ability.shape[1]
+    count = ability.shape[0]
+    blocks = state.ability_covariance.reshape(groups, count, groups, count)
+    held = jnp.diagonal(precision @ jnp.einsum("anbn->ab", blocks))
+    used = jnp.clip(count - 1 - held, 0, count)
+    return ability - jnp.mean(ability, axis=0), used
+
+
 def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array]:
     """The Cholesky factor of the curvature of all abilities, and its log determinant.
 
@@ -388,6 +442,56 @@ def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array]:
         lambda: jnp.linalg.cholesky(safe + prior),
     )
     return root, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+
+
+def _whole_covariance(
+    model: Hierarchical, units: Units, state: LaplaceState, found, precision: Array
+) -> Array:
+    """Covariance of abilities and effects together, the part of the abilities.
+
+    The curvature of the log posterior in both, items integrated out, with that of the
+    common unit (see `_volume`), and the effects' block taken out (Schur complement).
+    """
+    groups, components = model.num_groups, state.components
+    root, _ = _factorise(found, precision, groups)
+    prior = jnp.kron(precision, jnp.eye(state.ability.shape[0], dtype=precision.dtype))
+    data = root @ root.T - prior
+    if any(model.learned):
+        factor = model.residual_factor(
+            components.log_residual_sd, components.residual_correlation
+        )
+        identity = jnp.eye(model.num_columns, dtype=factor.dtype)
+        omega = jax.scipy.linalg.cho_solve((factor, True), identity)
+        mask = jnp.asarray(model.learned, omega.dtype)
+        omega = omega * mask * mask[:, None]
+        size = model.num_columns * model.design.shape[1]
+        cross = jnp.einsum("ab,nbe->nae", omega, found.cross).reshape(-1, size)
+        square = units.design.T @ (units.design * units.weight[:, None])
+        known = jnp.einsum("ab,bcef,cd->adef", omega, found.square, omega)
+        block = jnp.einsum("ab,ef->aebf", omega, square) - known.transpose(0, 2, 1, 3)
+        ridge = _effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
+        effects = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
+        data = data - cross @ jax.scipy.linalg.cho_solve((effects, True), cross.T)
+        # Along units and origins nothing is left but rounding and the error of the
+        # quadrature, of either sign: information is not negative.
+        roots, vectors = jnp.linalg.eigh(data)
+        data = (vectors * jnp.maximum(roots, 0)) @ vectors.T
+    centred, used = _deviations(state, precision)
+    along = jax.scipy.linalg.block_diag(*centred.T[:, :, None])
+    length = jnp.sum(centred**2, axis=0)
+    data = data + (along * used / jnp.maximum(length, 1e-6) ** 2) @ along.T
+    curvature = data + prior
+    if model.correlated:
+        # A common shift of all abilities is taken up by intercepts and by their
+        # correlation with discriminations, which is estimated: only the prior knows it.
+        moved = jnp.sum(curvature, axis=1)
+        held = jnp.sum(prior, axis=1)
+        curvature = curvature - jnp.outer(moved, moved) / jnp.sum(moved)
+        curvature = curvature + jnp.outer(held, held) / jnp.sum(held)
+    root = jnp.linalg.cholesky(curvature)
+    identity = jnp.eye(curvature.shape[0], dtype=curvature.dtype)
+    covariance = jax.scipy.linalg.cho_solve((root, True), identity)
+    return jnp.where(jnp.all(jnp.isfinite(root)), covariance, state.ability_covariance)
 
 
 def log_prior(model: Hierarchical, components: Components) -> Scalar:
@@ -443,42 +547,23 @@ def _maximise(
 ) -> tuple[Components, Array]:
     """Effects and variances that suit the expectations best, and the abilities.
 
-    The mean log discrimination of a group and the unit of its abilities do the same
-    to the likelihood, so the derivative in the first, summed over its items, is that in
-    the second: E[theta' d log p(y | theta) / d theta]. By parts, this is
-    E[theta' C^-1 theta] less the number of abilities. At the mode of the abilities the
-    number is missing, and discriminations would grow without end while abilities
-    shrink; it is put back, less what the prior holds of it (`used`).
-
-    The unit is maximised too and folded into the items (parameter expansion: Liu,
-    Rubin and Wu 1998), for speed.
+    The unit of abilities is maximised too and folded into the items (parameter
+    expansion: Liu, Rubin and Wu 1998), for speed.
     """
     groups, count = model.num_groups, ability.shape[0]
     blocks = covariance.reshape(groups, count, groups, count)
-    within = jnp.einsum("anbn->ab", blocks)
     gap = ability - mean
-    factor = covariance_factor(model, old)
-    shrunk = jax.scipy.linalg.cho_solve((factor, True), within)
-    used = count - jnp.diagonal(shrunk)
-    new, log_unit = _improve_covariance(model, old, gap.T @ gap + within, count)
+    scatter = gap.T @ gap + jnp.einsum("anbn->ab", blocks)
+    new, log_unit = _improve_covariance(model, old, scatter, count)
     unit = jnp.exp(log_unit)
-    ability, mean = ability / unit, mean / unit
+    ability = ability / unit
     slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
     if units.is_aligned and model.has_group_effects:
         moved = new.group_effects + log_unit[:, None] * slope
         new = new._replace(group_effects=moved)
-        gradient = found.effect_gradient - used[:, None] * slope
-        found = found._replace(effect_gradient=gradient)
     elif model.learned[0]:
-        group, size = units.group[:, 0], jnp.full(groups, 1.0 * model.num_stems)
-        if units.is_aligned:
-            used = jnp.full(groups, jnp.sum(used))
-        else:
-            size = jax.ops.segment_sum(units.weight, group, groups)
-        omega = model.residual_factor(old.log_residual_sd, old.residual_correlation)
-        lean = (used / jnp.maximum(size, 1.0))[group][:, None] * (omega @ omega.T)[0]
-        moved = log_unit[group][:, None] * slope
-        found = found._replace(mean=found.mean + moved - lean)
+        moved = log_unit[units.group[:, 0]][:, None] * slope
+        found = found._replace(mean=found.mean + moved)
     if any(model.learned):
         new = _improve_items(model, units, new, found)
     if model.has_group_effects:

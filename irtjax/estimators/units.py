@@ -148,6 +148,9 @@ class Summary(NamedTuple):
             unit asks one group, else `[1, groups * subjects, groups * subjects]`.
         safe: Its expected, non-negative part: `[subjects, groups]` diagonal.
         spread: `[units, columns]` variance that the error of the abilities adds.
+        cross: `[groups * subjects, columns, effects]` sums of D times the posterior
+            covariance of an item's coordinates with its derivative in the abilities.
+        square: `[columns, columns, effects, effects]` sums of D D' times `covariance`.
         effect_gradient: `[groups, columns]` of the groups' effects; no rows without.
         effect_curvature: `[groups, columns, columns]`, expected; likewise.
     """
@@ -160,6 +163,8 @@ class Summary(NamedTuple):
     curvature: Array
     safe: Array
     spread: Array
+    cross: Array
+    square: Array
     effect_gradient: Array
     effect_curvature: Array
 
@@ -441,6 +446,8 @@ def summarise(
         jnp.zeros((groups, subjects), dtype),
         jnp.zeros_like(ability_covariance),
         jnp.zeros((groups, subjects), dtype),
+        jnp.zeros((groups, subjects, columns, units.design.shape[1]), dtype),
+        jnp.zeros((columns, columns, *[units.design.shape[1]] * 2), dtype),
         jnp.zeros((rows, columns), dtype),
         jnp.zeros((rows, columns, columns), dtype),
     )
@@ -453,7 +460,13 @@ def summarise(
                 new.reshape(-1, *new.shape[2:])
             )
         )
-        gradient, curvature, safe, effect, bend = carry
+        gradient, curvature, safe, cross, square, effect, bend = carry
+        weighted = block.design * block.weight[:, None]
+        square = square + jnp.einsum(
+            "uab,ue,uf->abef", found.covariance, weighted, block.design
+        )
+        ties = jnp.einsum("uawn,ue->uwnae", found.together, weighted)
+        cross = cross.at[group].add(ties.reshape(-1, *ties.shape[2:]))
         if width == 1:
             # [units, subjects, subjects], added up by group.
             shared = found.by_node[:, :, 0]
@@ -474,6 +487,8 @@ def summarise(
             add(gradient, found.score),
             curvature,
             add(safe, -found.bend),
+            cross,
+            square,
             effect,
             bend,
         )
@@ -481,7 +496,7 @@ def summarise(
         return carry, kept
 
     carry, kept = lax.scan(body, empty, blocks)
-    gradient, curvature, safe, effect, bend = carry
+    gradient, curvature, safe, cross, square, effect, bend = carry
     mode, mean, covariance, log_marginal, spread = (
         x.reshape(-1, *x.shape[2:])[:num_units] for x in kept
     )
@@ -499,6 +514,8 @@ def summarise(
         curvature,
         safe.T,
         spread,
+        cross.reshape(-1, *cross.shape[2:]),
+        square,
         effect,
         bend,
     )

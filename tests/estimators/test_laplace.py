@@ -227,7 +227,7 @@ def test_it_recovers_what_was_simulated():
     fit = run_jit(problem, Laplace(order=3), None, max_steps=200)
     assert Status(int(fit.status)) is Status.CONVERGED
     state = fit.state
-    error = jnp.sqrt(jnp.diagonal(state.ability_covariance)).reshape(3, -1).T
+    error = jnp.sqrt(jnp.diagonal(state.reported_covariance)).reshape(3, -1).T
     z = (np.asarray(state.ability) - theta) / np.asarray(error)
     # 120 abilities whose errors share an origin and a unit for each group.
     assert np.abs(z).mean() < 1.2
