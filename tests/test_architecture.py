@@ -20,7 +20,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models",),
     ("estimators",),
     ("information", "scoring", "uncertainty", "resampling", "checks", "ranking"),
-    ("anchors", "timing", "length_tables", "calibration", "fitting", "storage"),
+    (
+        *("anchors", "timing", "length_tables", "score_tables", "calibration"),
+        *("fitting", "storage"),
+    ),
     ("analysis", "adaptive", "verbs"),
     ("report", "plots", "demo"),
     (ROOT,),
