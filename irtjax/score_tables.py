@@ -92,10 +92,10 @@ def prepare(
     warnings = []
     if found.num_squeezed:
         count, distance = found.num_squeezed, 1 / (2 * found.squeeze)
+        many = "scores were" if count > 1 else "score was"
         warnings.append(
-            f"{count:,} score{'s' * (count > 1)} nearer to 0 or 1 than {distance:.3g}"
-            f" {'were' if count > 1 else 'was'} put there (squeeze {found.squeeze:.6g});"
-            " an inflated_beta model keeps them"
+            f"{count:,} {many} nearer to 0 or 1 than {distance:.3g} and put there"
+            f" (squeeze {found.squeeze:.6g}); an inflated_beta model keeps the ends"
         )
     options = {"squeeze": found.squeeze or None, "bounds": bounds and list(bounds)}
     return Scores(table, found.values, tuple(warnings), options)

@@ -14,7 +14,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma, gammaln, polygamma
+from jax.scipy.special import digamma as _digamma
+from jax.scipy.special import gammaln as _gammaln
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
@@ -31,8 +32,46 @@ _SMALLEST_SHAPE = 1e-15
 #: deviation 5 the trapezoid rule errs by 1e-7, its error being exp(-2 pi^2 / step).
 _NORMAL_REACH, _NORMAL_NODES = 8.0, 65
 
+#: Bernoulli numbers of the asymptotic series of the trigamma function.
+_TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)
+
 #: An item and an ability as functions of one number: a direction to differentiate in.
 Path = Callable[[Array], tuple[Any, Array]]
+
+
+def trigamma(x: Array) -> Array:
+    """Second derivative of log Gamma, to 1e-13, for x > 0.
+
+    Eight steps of its recurrence and an asymptotic series: plain arithmetic, where
+    `polygamma` is a general zeta function and took most of the time of a fit.
+
+    >>> round(float(trigamma(jnp.array(1.0))), 6)
+    1.644934
+    """
+    total = sum(1 / (x + k) ** 2 for k in range(1, 8)) + 1 / x**2
+    inverse = 1 / (x + 8)
+    square, power = inverse**2, inverse**3
+    total = total + inverse + square / 2
+    for number in _TRIGAMMA:
+        total = total + number * power
+        power = power * square
+    return total
+
+
+@jax.custom_jvp
+def digamma(x: Array) -> Array:
+    """First derivative of log Gamma, with `trigamma` as its own."""
+    return _digamma(x)
+
+
+@jax.custom_jvp
+def gammaln(x: Array) -> Array:
+    """Logarithm of Gamma, with `digamma` as derivative."""
+    return _gammaln(x)
+
+
+digamma.defjvp(lambda at, move: (digamma(at[0]), trigamma(at[0]) * move[0]))
+gammaln.defjvp(lambda at, move: (gammaln(at[0]), digamma(at[0]) * move[0]))
 
 
 class ScoreItems(NamedTuple):
@@ -266,10 +305,10 @@ def beta_moments(path: Path) -> tuple[Array, Array]:
     """`path_moments` of beta scores, from the covariance of log y and log(1 - y)."""
     item, theta = here(path)
     up, down = (jnp.maximum(x, _SMALLEST_SHAPE) for x in _shapes(item, theta))
-    both = -polygamma(1, item.dispersion)
+    both = -trigamma(item.dispersion)
     covariance = (
-        (polygamma(1, up) + both, both),
-        (both, polygamma(1, down) + both),
+        (trigamma(up) + both, both),
+        (both, trigamma(down) + both),
     )
     return by_covariance(BetaScores(), path, covariance)
 
@@ -286,10 +325,10 @@ def beta_start(means: tuple[Array, Array], slope: Array, positive: bool) -> Scor
         up, down = jnp.exp(logs)
         shapes = jnp.stack([up, down])
         gradient = shapes * (wanted - digamma(shapes) + digamma(up + down))
-        common = polygamma(1, up + down)
+        common = trigamma(up + down)
         first, second = (
-            up**2 * (polygamma(1, up) - common),
-            down**2 * (polygamma(1, down) - common),
+            up**2 * (trigamma(up) - common),
+            down**2 * (trigamma(down) - common),
         )
         cross = -up * down * common
         determinant = jnp.maximum(first * second - cross**2, 1e-12)
@@ -306,7 +345,7 @@ def beta_start(means: tuple[Array, Array], slope: Array, positive: bool) -> Scor
     if positive:
         correlation = jnp.maximum(correlation, 0.1)
     # d E[logit y] / d eta, which turns a slope in z into one in a theta + d.
-    spread = polygamma(1, up) + polygamma(1, down)
+    spread = trigamma(up) + trigamma(down)
     steepness = up * down / (up + down) * spread
     return ScoreItems(
         jnp.clip(correlation * jnp.sqrt(spread) / steepness, -4, 4),

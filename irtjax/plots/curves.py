@@ -142,11 +142,8 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     panels[0].set_xlim(grid[0], grid[-1])
     panels[1].set_xlim(grid[0], grid[-1])
     binary = "Probability of a right answer"
-    panels[0].set_ylabel(
-        {2: binary, 0: "Mean score"}.get(
-            top and family.num_categories, "Expected response"
-        )
-    )
+    labels = {2: binary, 0: "Mean score"}
+    panels[0].set_ylabel(labels.get(family.num_categories, "Expected response"))
     return figure
 
 
