@@ -14,64 +14,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma as _digamma
-from jax.scipy.special import gammaln as _gammaln
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.data.scores import END
 from irtjax.models.base import AbstractResponseFamily
-from irtjax.numerics import equal_nodes
+from irtjax.numerics import digamma, equal_nodes, gammaln, trigamma
 from irtjax.transforms import IDENTITY, POSITIVE, Parameter
 
 _LOG_TWO = 0.6931471805599453
 _HALF_LOG_TWO_PI = 0.9189385332046727
-#: Shape parameters are kept above this where their inverses are squared.
-_SMALLEST_SHAPE = 1e-15
 #: Half width and number of the nodes of a mean over a normal logit: with standard
 #: deviation 5 the trapezoid rule errs by 1e-7, its error being exp(-2 pi^2 / step).
 _NORMAL_REACH, _NORMAL_NODES = 8.0, 65
 
-#: Bernoulli numbers of the asymptotic series of the trigamma function.
-_TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)
-
 #: An item and an ability as functions of one number: a direction to differentiate in.
 Path = Callable[[Array], tuple[Any, Array]]
-
-
-def trigamma(x: Array) -> Array:
-    """Second derivative of log Gamma, to 1e-13, for x > 0.
-
-    Eight steps of its recurrence and an asymptotic series: plain arithmetic, where
-    `polygamma` is a general zeta function and took most of the time of a fit.
-
-    >>> round(float(trigamma(jnp.array(1.0))), 6)
-    1.644934
-    """
-    total = sum(1 / (x + k) ** 2 for k in range(1, 8)) + 1 / x**2
-    inverse = 1 / (x + 8)
-    square, power = inverse**2, inverse**3
-    total = total + inverse + square / 2
-    for number in _TRIGAMMA:
-        total = total + number * power
-        power = power * square
-    return total
-
-
-@jax.custom_jvp
-def digamma(x: Array) -> Array:
-    """First derivative of log Gamma, with `trigamma` as its own."""
-    return _digamma(x)
-
-
-@jax.custom_jvp
-def gammaln(x: Array) -> Array:
-    """Logarithm of Gamma, with `digamma` as derivative."""
-    return _gammaln(x)
-
-
-digamma.defjvp(lambda at, move: (digamma(at[0]), trigamma(at[0]) * move[0]))
-gammaln.defjvp(lambda at, move: (gammaln(at[0]), digamma(at[0]) * move[0]))
 
 
 class ScoreItems(NamedTuple):
@@ -288,6 +246,11 @@ def _shapes(item, theta: Array) -> tuple[Array, Array]:
     )
 
 
+def _kept(shape: Array) -> Array:
+    """A shape, kept so far from 0 that its inverse has slopes."""
+    return jnp.maximum(shape, jnp.finfo(shape.dtype).tiny ** 0.2)
+
+
 def beta_natural(item, theta: Array) -> tuple[Array, Array, Array]:
     """The g of the statistics log y + log 2 and log(1 - y) + log 2, without h(y).
 
@@ -304,7 +267,7 @@ def beta_natural(item, theta: Array) -> tuple[Array, Array, Array]:
 def beta_moments(path: Path) -> tuple[Array, Array]:
     """`path_moments` of beta scores, from the covariance of log y and log(1 - y)."""
     item, theta = here(path)
-    up, down = (jnp.maximum(x, _SMALLEST_SHAPE) for x in _shapes(item, theta))
+    up, down = map(_kept, _shapes(item, theta))
     both = -trigamma(item.dispersion)
     covariance = (
         (trigamma(up) + both, both),
@@ -358,9 +321,7 @@ def beta_logits(key: KeyArray, items, theta: Array) -> Array:
     """Random logits of beta scores, from gamma variables by their logarithms."""
     up, down = jax.vmap(lambda t: _shapes(items, t))(theta)
     first, second = jax.random.split(key)
-    draw = lambda key, shape: jax.random.loggamma(  # noqa: E731
-        key, jnp.maximum(shape, _SMALLEST_SHAPE)
-    )
+    draw = lambda key, shape: jax.random.loggamma(key, _kept(shape))  # noqa: E731
     return jnp.clip(draw(first, up) - draw(second, down), -0.9 * END, 0.9 * END)
 
 
