@@ -175,6 +175,11 @@ def test_the_log_likelihood_is_that_of_the_scores(fitted):
     assert fit.trace[-1] == pytest.approx(expected + fit.log_prior, abs=1e-4)
 
 
+def test_an_adaptive_test_is_refused(fitted):
+    with pytest.raises(ValueError, match="a mixed model has scores and no categories"):
+        irtjax.AdaptiveTest(fitted[1])
+
+
 def test_a_saved_fit_scores_newcomers_the_same(fitted):
     table, fit, folder = fitted
     loaded = irtjax.load(folder)

@@ -278,7 +278,9 @@ class Model(eqx.Module):
             if prior is not None:
                 density = prior.log_density(getattr(item, parameter.name))
                 used = self.family.in_use(item, parameter.name)
-                total = total + jnp.sum(jnp.where(used, density, 0))
+                if used is not True:
+                    density = jnp.where(used, density, 0)
+                total = total + jnp.sum(density)
         return total
 
     def log_common_slope_prior(self, slope: Array) -> Array:
