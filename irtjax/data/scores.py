@@ -19,6 +19,10 @@ from irtjax.data.table import ResponseTable
 END = 2000.0
 
 
+#: Largest n of a squeeze: at twice that, 1 - 1 / (2 n) would round to 1.
+LARGEST_SQUEEZE = 1e15
+
+
 class Logits(NamedTuple):
     """Scores as they enter ``jit``.
 
@@ -99,7 +103,7 @@ def default_squeeze(scores: np.ndarray) -> float:
     """
     inside = scores[(scores > 0) & (scores < 1)]
     nearest = min(inside.min(initial=0.5), (1 - inside).min(initial=0.5))
-    return float(max(1 / nearest, scores.size and 2.0))
+    return float(min(1 / nearest, LARGEST_SQUEEZE))
 
 
 def to_logits(
@@ -123,7 +127,7 @@ def to_logits(
             squeezes them instead.
 
     Raises:
-        ValueError: If a score is outside [0, 1], n is below 2, or `ends` is not in
+        ValueError: If a score is outside [0, 1], n is out of range, or `ends` is not in
             [0, 1/2).
     """
     check_range(table, (0.0, 1.0), columns)
@@ -142,8 +146,8 @@ def to_logits(
         values = np.where(low, -END, np.where(high, END, logits))
         return Logits(np.where(columns, values, table.values), 0, 0.0)
     size = default_squeeze(scores[seen]) if squeeze is None else float(squeeze)
-    if not size >= 2:
-        raise ValueError(f"squeeze {size:g} is not a number of at least 2")
+    if not 2 <= size <= LARGEST_SQUEEZE:
+        raise ValueError(f"squeeze {size:g} is not from 2 to {LARGEST_SQUEEZE:g}")
     distance = 1 / (2 * size)
     near = (scores < distance) | (1 - scores < distance)
     scores = np.clip(scores, distance, 1 - distance)

@@ -174,7 +174,7 @@ def simulate(
 
 def _block_size(model: Model, num_subjects: int, num_items: int, itemsize: int) -> int:
     """Balanced blocks whose draws for all categories take about `_DRAW_BYTES`."""
-    row_bytes = num_items * max(model.family.num_categories, 4) * itemsize
+    row_bytes = num_items * (model.family.num_categories or 4) * itemsize
     rows = min(num_subjects, max(1, _DRAW_BYTES // max(1, row_bytes)))
     num_blocks = -(-num_subjects // rows)
     return -(-num_subjects // num_blocks)
