@@ -82,6 +82,9 @@ PARAMETER_COLUMNS = (
     "difficulty",
     "lower_asymptote",
     "upper_asymptote",
+    "dispersion",
+    "lower_cut",
+    "upper_cut",
 )
 
 
@@ -136,6 +139,13 @@ def apply_anchor(
                 f"anchor of item {item!r}: lower_asymptote {lower:g} is not below"
                 f" upper_asymptote {upper:g}"
             )
+        if ("lower_cut" in values) != ("upper_cut" in values):
+            raise ValueError(f"anchor of item {item!r}: fix both cuts, or neither")
+        if "lower_cut" in values and not values["lower_cut"] < values["upper_cut"]:
+            raise ValueError(
+                f"anchor of item {item!r}: lower_cut {values['lower_cut']:g} is not"
+                f" below upper_cut {values['upper_cut']:g}"
+            )
         for name, value in values.items():
             if name in estimated:
                 fields[name][index[item]] = value
@@ -167,5 +177,5 @@ def _check_range(model: Model, item: str, name: str, value: float) -> None:
     kind = estimated[name].bijection.kind
     if kind == "unit" and not 0 <= value <= 1:
         raise ValueError(f"anchor of item {item!r}: {name} {value:g} is not in [0, 1]")
-    if kind == "positive" and value <= 0:
+    if kind == "positive" and value <= 0 and name != "upper_cut":
         raise ValueError(f"anchor of item {item!r}: {name} {value:g} is not positive")

@@ -30,6 +30,7 @@ from irtjax.information import difficulty
 from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.ranking import leading_loadings, rank_intervals
+from irtjax.score_tables import log_base_total
 from irtjax.scoring import ScoreFlag, score
 from irtjax.timing import Clock
 from irtjax.uncertainty import (
@@ -141,6 +142,7 @@ def build(
     key: jax.Array,
     subjects: np.ndarray,
     data_hash: str,
+    warnings: tuple[str, ...] = (),
 ) -> Calibration:
     """Assembles a calibration from a fit: errors, scores, ranks, flags, tables.
 
@@ -156,6 +158,7 @@ def build(
         key: Random key of the rank intervals.
         subjects: Subjects in the user's order (marginal methods may sort them).
         data_hash: Hash of the data in the user's order.
+        warnings: What making the data ready gave rise to.
     """
     model, estimates = problem.model, result.parameters
     without = problem
@@ -174,7 +177,7 @@ def build(
         )
         nodes = jnp.asarray(chosen, coordinates.dtype)
     covariance = of_lengths = None
-    warnings: list[str] = []
+    found_so_far: list[str] = []
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
         if options["standard_errors"] != "none":
@@ -192,7 +195,7 @@ def build(
                 )
                 covariance = of_lengths.of_items()
             if not bool(covariance.definite):
-                warnings.append(
+                found_so_far.append(
                     "the information matrix is not positive definite: some item"
                     " parameters are not identified here, so no item standard errors"
                     " are given; use priors, or a simpler model"
@@ -220,13 +223,13 @@ def build(
         if part is not None and of_lengths is not None and loadings is not None:
             of_speed = speed_error(part, without.data, jnp.asarray(ability), of_lengths)
     with clock.phase("tables"):
-        top = model.family.num_categories - 1
+        top = max(model.family.num_categories - 1, 1)
         found = [
             checks.margins(table.values, table.observed, table.trials, top, axis)
             for axis in (0, 1)
         ]
         separated = np.zeros(table.num_items, bool)
-        if top == 1 and table.trials is None:
+        if model.family.num_categories == 2 and table.trials is None:
             separated = checks.separated_items(table.values, table.observed, ability)
         slope, intercept = (
             np.asarray(getattr(estimates.items, name), float)
@@ -248,10 +251,11 @@ def build(
                 checks.no_variation_flags(found[1]), ability_flags, strict=True
             )
         ]
-        warnings = [
+        found_so_far = [
             *filter(None, [resolved.warning() if resolved else None]),
             *_edge_warnings(result, estimator),
             *warnings,
+            *found_so_far,
             *checks.fit_warnings(
                 model,
                 status=Status(int(result.status)),
@@ -269,7 +273,7 @@ def build(
         speeds = {}
         if part is not None:
             assert estimates.lengths is not None
-            warnings += length_tables.warnings_of(
+            found_so_far += length_tables.warnings_of(
                 table, estimates.items, estimates.lengths, options["length_offset"]
             )
             columns = length_tables.item_columns(estimates.lengths, of_lengths)
@@ -285,7 +289,9 @@ def build(
         )
     # In double precision on the host: a float32 sum of millions of nats is coarse.
     terms = np.asarray(result.subject_log_lik, np.float64)
-    log_likelihood = float(terms.sum())
+    # Densities of the scores, so that models of scores can be compared.
+    base = log_base_total(model, estimates.items, problem.data)
+    log_likelihood = float(terms.sum()) + base
     num_parameters = int(np.asarray(problem.free).sum())
     num_parameters += 2 * problem.anchored + (not model.family.has_slope)
     num_parameters += table.num_subjects * joint
@@ -302,7 +308,7 @@ def build(
         benchmarks=benchmarks,
         status=Status(int(result.status)),
         num_steps=int(result.num_steps),
-        trace=np.asarray(result.trace)[: int(result.num_steps)],
+        trace=np.asarray(result.trace)[: int(result.num_steps)] + base,
         residual=float(result.residual),
         log_likelihood=log_likelihood,
         log_prior=log_prior,
@@ -312,7 +318,7 @@ def build(
         bic=-2 * log_likelihood + num_parameters * math.log(table.num_subjects),
         item_table=item_table,
         ability_table=ability_table,
-        warnings=tuple(warnings),
+        warnings=tuple(found_so_far),
         notes=table.notes,
         options=options,
         versions=_versions(),
@@ -475,6 +481,15 @@ def _item_table(table, problem, estimates, coordinates, covariance, found, flags
     columns["accuracy"] = _numbers(_mean(found))
     columns["observed"] = pa.array(found.observed)
     columns["flags"] = pa.array(flags)
+    for name in items._fields:
+        if name not in columns:
+            # A parameter that an item does not use has no value.
+            used = np.broadcast_to(problem.model.family.in_use(items, name), len(flags))
+            columns[name] = _numbers(np.where(used, values[name], np.nan))
+            error = errors.get(name)
+            if error is not None:
+                error = np.where(used, error, np.nan)
+            columns[f"{name}_se"] = _numbers(error, len(flags))
     return pa.table({**columns, **vectors})
 
 

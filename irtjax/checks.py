@@ -19,6 +19,10 @@ from irtjax.models.base import Model
 #: 50), and the usual advice for models with asymptotes.
 FEW_SUBJECTS = {1: 20, 2: 50, 3: 250, 4: 500}
 
+#: The same for scores, which say more: the relative error of a standard deviation is
+#: sqrt(1 / (2 N)), an eighth at 30.
+FEW_SUBJECTS_SCORES = 30
+
 #: Least and most able subjects who are looked at first in search of separated items.
 ENDS = 100
 
@@ -199,6 +203,8 @@ def fit_warnings(
             " provisional; raise max_steps, or use priors if items run away"
         )
     needed = FEW_SUBJECTS.get(model.family.num_columns, 50)
+    if model.family.num_categories == 0:
+        needed = FEW_SUBJECTS_SCORES
     if num_subjects < needed:
         basis = (
             "item parameters rest on the priors"

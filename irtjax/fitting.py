@@ -39,9 +39,17 @@ from irtjax.estimators.nodes import (
 from irtjax.estimators.saem import SAEM
 from irtjax.estimators.start import start_values
 from irtjax.models.base import Model
-from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS, Priors
+from irtjax.models.catalogue import (
+    LENGTH_MODELS,
+    MODELS,
+    ORDERED_MODELS,
+    SCORE_MODELS,
+    Priors,
+)
+from irtjax.models.continuous import AbstractScoreFamily
 from irtjax.models.logistic import Binary
 from irtjax.numerics import equal_nodes
+from irtjax.score_tables import binary_items, check_ends, prepare, with_scores
 from irtjax.scoring import score
 from irtjax.timing import Clock, ProgressCallback
 from irtjax.uncertainty import KINDS, check_kind
@@ -71,6 +79,9 @@ def fit(
     standard_errors: str = "observed",
     item_uncertainty: bool = True,
     length_offset: float = 1.0,
+    squeeze: float | None = None,
+    ends: float | None = None,
+    bounds: tuple[float, float] | None = None,
     level: float = 0.95,
     key: KeyArray | None = None,
     dtype: Any = None,
@@ -83,7 +94,8 @@ def fit(
         data: A `ResponseTable`, or anything `irtjax.read` takes: a path, a data frame.
         model: A model, or the name of one: "rasch", "1pl", "2pl", "3pl", "4pl",
             "probit1pl", "probit2pl", "graded", "partial_credit", "lart" (with answer
-            lengths: `irtjax.read(..., length=...)`).
+            lengths: `irtjax.read(..., length=...)`); for scores in [0, 1] "continuous",
+            "beta", "inflated_beta" or, with items that are right or wrong, "mixed".
         method: "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
             by random draws), "mm" or "gradient" (joint), or a method object with its
             own settings.
@@ -101,6 +113,12 @@ def fit(
             False (or without standard errors) items are taken as known.
         length_offset: For "lart": the logarithm of offset + length is modelled, so
             that lengths of 0 have one.
+        squeeze: For "continuous", "beta" and "mixed": scores nearer to 0 or 1 than
+            1 / (2 squeeze) are put there, and counted in a warning. None moves only
+            0 and 1 themselves, half-way to the score nearest to any end.
+        ends: For "inflated_beta": scores at most this far from 0 or 1 are at it.
+        bounds: For models of scores: lowest and highest possible score, if these are
+            not 0 and 1.
         level: Level of the intervals.
         key: Random key: for mini-batches, draws, and rank intervals (a fixed key is
             used for the latter two when None, so results repeat).
@@ -126,7 +144,7 @@ def fit(
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
-    chosen = make_model(model, table, priors, positive=positive)
+    chosen = make_model(model, table, priors, positive=positive, ends=ends)
     if method == "mm" and isinstance(model, str) and positive and priors == "weak":
         # MM's bound is quadratic, and so must priors be; it keeps slopes at or above 0.
         normal = make_model(model, table, priors).priors
@@ -159,7 +177,12 @@ def fit(
             order = np.argsort(table.subject_accuracy(), kind="stable")
             ordered = table.select(subjects=order)
         offset = None if chosen.lengths is None else length_offset
+        scores = prepare(ordered, chosen, squeeze=squeeze, bounds=bounds)
+        if scores is not None:
+            check_ends(scores, chosen)
+            ordered = scores.table
         responses = ordered.responses(floating, length_offset=offset)
+        responses = with_scores(responses, scores, floating)
         if isinstance(start, str):
             first = _start_jit(chosen, responses, how=start, dtype=floating)
         else:
@@ -192,6 +215,7 @@ def fit(
         "standard_errors": standard_errors,
         "item_uncertainty": item_uncertainty,
         **({} if chosen.lengths is None else {"length_offset": length_offset}),
+        **({} if scores is None else scores.options),
         "level": level,
         "dtype": str(floating),
         "max_steps": steps,
@@ -207,15 +231,25 @@ def fit(
         key=jax.random.key(0) if key is None else key,
         subjects=table.subjects,
         data_hash=table.data_hash(),
+        warnings=() if scores is None else scores.warnings,
     )
 
 
 def make_model(
-    model: Model | str, table: ResponseTable, priors: Priors, *, positive: bool = False
+    model: Model | str,
+    table: ResponseTable,
+    priors: Priors,
+    *,
+    positive: bool = False,
+    ends: float | None = None,
 ) -> Model:
-    """A model by name, with as many categories as the data where it needs them."""
+    """A model by name, with the categories or kinds of items that the data have."""
+    if ends is not None and model != "inflated_beta":
+        raise ValueError("ends is for the model 'inflated_beta'")
     if isinstance(model, Model):
         return model
+    if model in SCORE_MODELS:
+        return _score_model(model, table, priors, positive, ends)
     if model in ORDERED_MODELS:
         if positive:
             raise ValueError(f"a {model} model has no option to keep slopes positive")
@@ -228,11 +262,28 @@ def make_model(
     if model in LENGTH_MODELS:
         return LENGTH_MODELS[model](priors, positive=positive)
     if model not in MODELS:
-        names = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS])
+        names = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS])
         raise ValueError(f"no model {model!r}; there are {names}")
     if positive and MODELS[model](priors).family.has_slope:
         return MODELS[model](priors, positive=True)
     return MODELS[model](priors)
+
+
+def _score_model(
+    model: str, table: ResponseTable, priors: Priors, positive: bool, ends: float | None
+) -> Model:
+    if model == "inflated_beta":
+        return SCORE_MODELS[model](priors, positive=positive, ends=ends or 0.0)
+    if model != "mixed":
+        return SCORE_MODELS[model](priors, positive=positive)
+    binary = binary_items(table)
+    if binary.all() or not binary.any():
+        kind, cure = ("right or wrong", "2pl") if binary.any() else ("scores", "beta")
+        raise ValueError(
+            f"every item has {kind} only; a mixed model has both kinds: use --model"
+            f" {cure}"
+        )
+    return SCORE_MODELS[model](binary, priors, positive=positive)
 
 
 def make_method(
@@ -284,6 +335,8 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
             )
     if table.num_observed == 0:
         raise ValueError(f"{where}every response is missing: nothing can be fitted")
+    if isinstance(model.family, AbstractScoreFamily):
+        return
     top = model.family.num_categories - 1
     values = table.values
     if table.trials is not None and top != 1:
@@ -305,6 +358,8 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
             if top == 1
             else "recode it to start at 0"
         )
+        if 0 < values[row, column] < top and top == 1:
+            cure = "choose a 0/1 metric, or --model continuous for scores in [0, 1]"
         raise ValueError(
             f"{where}subject {str(table.subjects[row])!r}, item"
             f" {str(table.items[column])!r}:"

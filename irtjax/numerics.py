@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.special import digamma as _digamma
+from jax.scipy.special import gammaln as _gammaln
 from jaxtyping import Array, Float
 
 Carry = TypeVar("Carry")
@@ -205,3 +207,42 @@ def normal_log_weights(nodes: Float[Array, " nodes"]) -> Float[Array, " nodes"]:
     1.4 % at h = 2s, 5e-9 at h = s.
     """
     return jax.nn.log_softmax(-0.5 * nodes**2)
+
+
+#: Bernoulli numbers of the asymptotic series of the trigamma function.
+_TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)
+
+
+def trigamma(x: Array) -> Array:
+    """Second derivative of log Gamma, to 1e-13, for x > 0.
+
+    Eight steps of its recurrence and an asymptotic series: plain arithmetic, where
+    `polygamma` is a general zeta function and took most of the time of a fit.
+
+    >>> round(float(trigamma(jnp.array(1.0))), 6)
+    1.644934
+    """
+    total = sum(1 / (x + k) ** 2 for k in range(1, 8)) + 1 / x**2
+    inverse = 1 / (x + 8)
+    square, power = inverse**2, inverse**3
+    total = total + inverse + square / 2
+    for number in _TRIGAMMA:
+        total = total + number * power
+        power = power * square
+    return total
+
+
+@jax.custom_jvp
+def digamma(x: Array) -> Array:
+    """First derivative of log Gamma, with `trigamma` as its own."""
+    return _digamma(x)
+
+
+@jax.custom_jvp
+def gammaln(x: Array) -> Array:
+    """Logarithm of Gamma, with `digamma` as derivative."""
+    return _gammaln(x)
+
+
+digamma.defjvp(lambda at, move: (digamma(at[0]), trigamma(at[0]) * move[0]))
+gammaln.defjvp(lambda at, move: (gammaln(at[0]), digamma(at[0]) * move[0]))

@@ -13,6 +13,7 @@ import numpy as np
 
 from irtjax import ranking, scoring
 from irtjax.data import ResponseTable, read
+from irtjax.score_tables import prepare, with_scores
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -257,12 +258,17 @@ def score(
         raise ValueError(f"level {chosen} is not between 0 and 1")
     table = data if isinstance(data, ResponseTable) else read(data)
     table, rows, notes = _match(fit, table)
-    _check_values(fit, table)
+    model, scores = _prepared(fit, table, rows)
+    if scores is None:
+        _check_values(fit, table)
+    else:
+        table, notes = scores.table, (*notes, *scores.warnings)
     with_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     problem, part = _scored_problem(fit, table, rows, items, measures, with_lengths)
-    result = scoring.score(fit.model, items, population, problem.data, method=method)
+    data = with_scores(problem.data, scores, items[0].dtype)
+    result = scoring.score(model, items, population, data, method=method)
     ability = np.asarray(result.ability, np.float64)
     error = np.asarray(result.standard_error, np.float64)
     half = ndtri(0.5 + chosen / 2) * error
@@ -292,6 +298,17 @@ def score(
     elif fit.model.lengths is not None:
         notes = (*notes, "scored from accuracy alone: no lengths were used")
     return ScoredSubjects(out, notes, chosen)
+
+
+def _prepared(fit: Calibration, table: ResponseTable, rows: np.ndarray):
+    """The model of these items and, for a model of scores, their logits."""
+    model = fit.model
+    if model.family.num_categories:
+        return model, None
+    model = dataclasses.replace(model, family=model.family.of_items(rows))
+    bounds = fit.options.get("bounds")
+    options = {"squeeze": fit.options.get("squeeze"), "bounds": bounds}
+    return model, prepare(table, model, **options)
 
 
 def _uses_lengths(
@@ -328,7 +345,9 @@ def _scored_problem(fit, table, rows, items, measures: str, lengths_used: bool):
         nothing = jnp.zeros(data.values.shape, bool)
         values = jnp.zeros_like(data.values)
         data = dataclasses.replace(data, values=values, observed=nothing, trials=None)
-    problem = Problem.create(fit.model, data)
+    model = fit.model
+    model = dataclasses.replace(model, family=model.family.of_items(rows))
+    problem = Problem.create(model, data)
     if not lengths_used:
         return problem, None
     parameters = fit.parameters.lengths

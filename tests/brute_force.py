@@ -13,7 +13,11 @@ import numpy as np
 from scipy import stats
 
 from irtjax.data.responses import Responses
+from irtjax.data.scores import END
 from irtjax.models.base import Model
+
+#: Models of scores in [0, 1].
+SCORES = ("continuous", "beta", "inflated_beta", "mixed")
 
 
 def normal_weights(nodes):
@@ -46,6 +50,43 @@ def category_probabilities(name: str, items, theta):
     return jnp.stack([1 - right, right], -1)
 
 
+def score_densities(name: str, items, theta, values):
+    """Density of each logit at each node, `[subjects, items, nodes]`.
+
+    That of the score y times y (1 - y), or the probability where there is one.
+    """
+    z = jnp.asarray(values, float)[..., None]
+    slope, intercept, dispersion = (x[:, None] for x in items[:3])
+    eta = slope * jnp.asarray(theta) + intercept
+    mean = 1 / (1 + jnp.exp(-eta))
+    if name in ("continuous", "mixed"):
+        sd = jnp.where(dispersion > 0, dispersion, 1)
+        normal = jnp.exp(-(((z - eta) / sd) ** 2) / 2) / (sd * np.sqrt(2 * np.pi))
+        right = jnp.where(z == 1, mean, 1 - mean)
+        return jnp.where(dispersion > 0, normal, right)
+    low, high = z <= -END, z >= END
+    y = 1 / (1 + jnp.exp(-jnp.where(low | high, 0, z)))
+    up, down = mean * dispersion, (1 - mean) * dispersion
+    gamma = lambda x: jnp.exp(jax.scipy.special.gammaln(x))  # noqa: E731
+    beta = gamma(dispersion) / gamma(up) / gamma(down) * y**up * (1 - y) ** down
+    if name == "beta":
+        return beta
+    zero = 1 / (1 + jnp.exp(eta - items.lower_cut[:, None]))
+    one = 1 / (1 + jnp.exp(items.upper_cut[:, None] - eta))
+    between = (1 - zero - one) * beta
+    return jnp.where(low, zero, jnp.where(high, one, between))
+
+
+def cells(name: str, items, theta, data: Responses):
+    """Probability or density of each response, 1 where missing."""
+    if name not in SCORES:
+        return cell_probabilities(category_probabilities(name, items, theta), data)
+    found = score_densities(name, items, theta, data.values)
+    if data.observed is None:
+        return found
+    return jnp.where(data.observed[..., None], found, 1.0)
+
+
 def cell_probabilities(probabilities, data: Responses):
     """Probability of each response at each node, `[subjects, items, nodes]`."""
     values = np.asarray(data.values).astype(int)
@@ -65,10 +106,10 @@ def cell_probabilities(probabilities, data: Responses):
 
 def subject_likelihoods(name, items, data: Responses, theta, weights):
     """Marginal likelihood of each subject, `[subjects]`."""
-    cells = cell_probabilities(category_probabilities(name, items, theta), data)
+    found = cells(name, items, theta, data)
     if data.item_weight is not None:
-        cells = cells ** np.asarray(data.item_weight)[:, None]
-    return jnp.prod(cells, 1) @ weights
+        found = found ** np.asarray(data.item_weight)[:, None]
+    return jnp.prod(found, 1) @ weights
 
 
 def marginal_log_likelihood(name, items, data: Responses, theta, weights):
@@ -127,24 +168,22 @@ def expected_objective(model: Model, data: Responses, nodes):
         coordinates, mean, log_sd, frame = unpack(model, vector, data.num_items)
         items = model.constrain(coordinates)
         theta = mean + jnp.exp(log_sd) * nodes
-        probabilities = category_probabilities(model.name, items, theta)
-        cells = cell_probabilities(probabilities, data)
-        return cells, log_prior(model, items, log_sd, frame)
+        found = cells(model.name, items, theta, data)
+        return found, log_prior(model, items, log_sd, frame)
 
     def objective(new, old):
         joint = jnp.prod(parts(old)[0], 1) * weights
         posterior = joint / joint.sum(1, keepdims=True)
         if data.subject_weight is not None:
             posterior = posterior * np.asarray(data.subject_weight)[:, None]
-        cells, prior = parts(new)
-        return jnp.sum(posterior * jnp.log(cells).sum(1)) + prior
+        found, prior = parts(new)
+        return jnp.sum(posterior * jnp.log(found).sum(1)) + prior
 
     return objective
 
 
 def joint_log_likelihood(name, items, theta, data: Responses):
     """Log-likelihood of items and abilities, `[subjects]`."""
-    probabilities = category_probabilities(name, items, theta)
-    cells = cell_probabilities(probabilities, data)
-    own = cells[np.arange(data.num_subjects), :, np.arange(data.num_subjects)]
+    found = cells(name, items, theta, data)
+    own = found[np.arange(data.num_subjects), :, np.arange(data.num_subjects)]
     return jnp.log(own).sum(1)

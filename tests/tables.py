@@ -13,8 +13,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from irtjax.data.responses import Responses
+from irtjax.data.scores import END
 from irtjax.estimators.base import (
     AbstractMethod,
     Fit,
@@ -29,7 +31,10 @@ from irtjax.estimators.mm import MM
 from irtjax.estimators.start import start_values
 from irtjax.models import catalogue
 from irtjax.models.base import Model, Population
+from irtjax.models.continuous import AbstractScoreFamily, LogitNormalScores
+from irtjax.models.inflated import InflatedItems
 from irtjax.models.logistic import Binary, LogisticItems
+from irtjax.models.mixed import MixedScores
 from irtjax.numerics import equal_nodes
 from tests import brute_force
 
@@ -48,7 +53,18 @@ MODELS: dict[str, Callable[[], Model]] = {
     "probit2pl": catalogue.probit_two_parameter,
     "graded": lambda: catalogue.graded(3),
     "partial_credit": lambda: catalogue.partial_credit(3),
+    "continuous": catalogue.continuous,
+    "beta": catalogue.beta,
+    "inflated_beta": catalogue.inflated_beta,
+    "mixed": lambda: catalogue.mixed(np.arange(NUM_ITEMS) % 2 == 0),
 }
+#: What is tested in the slow run only: other models of the table contain these.
+TWINS = ("continuous", "beta")
+#: The names of the models, as parameters of tests.
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in TWINS else name
+    for name in MODELS
+]
 
 
 class Entry(NamedTuple):
@@ -87,7 +103,7 @@ METHODS: dict[str, Entry] = {
 }
 
 PAIRS = [
-    (model, method)
+    pytest.param((model, method), marks=[pytest.mark.slow] * (model in TWINS))
     for method, entry in METHODS.items()
     for model in MODELS
     if entry.fits(MODELS[model]())
@@ -118,6 +134,8 @@ def true_items(model: Model, num_items: int = NUM_ITEMS):
     slope = 0.8 + 0.8 * ((position * 5) % num_items) / num_items
     intercept = np.linspace(-1.4, 1.4, num_items)
     family = model.family
+    if isinstance(family, AbstractScoreFamily):
+        return _true_scores(family, slope, intercept)
     if not family.has_slope:
         slope = np.full(num_items, 1.0 if model.scale == "unit_slope" else 1.3)
     if family.num_categories > 2:
@@ -131,8 +149,42 @@ def true_items(model: Model, num_items: int = NUM_ITEMS):
     return LogisticItems(*map(jnp.asarray, (slope, intercept, lower, upper)))
 
 
+def _true_scores(family, slope, intercept):
+    """Items of scores: dispersions that differ, and cuts at some distance."""
+    sd = np.linspace(0.6, 1.2, len(slope))
+    fields = [slope, intercept]
+    if isinstance(family, MixedScores):
+        fields.append(np.where(family.binary, 0.0, sd))
+    elif isinstance(family, LogitNormalScores):
+        fields.append(sd)
+    else:
+        fields.append(np.linspace(3.0, 8.0, len(slope)))
+    if family.Items is InflatedItems:
+        fields += [intercept - 1.6, intercept + 1.9]
+    return family.Items(*map(jnp.asarray, fields))
+
+
+def _draw_scores(name: str, items, theta, rng: np.random.Generator) -> np.ndarray:
+    """Random logits, answers and codes of ends by numpy."""
+    eta = np.asarray(items.discrimination) * theta[:, None] + items.intercept
+    mean, dispersion = 1 / (1 + np.exp(-eta)), np.asarray(items.dispersion)
+    if name in ("continuous", "mixed"):
+        normal = eta + dispersion * rng.standard_normal(eta.shape)
+        return np.where(dispersion > 0, normal, rng.random(eta.shape) < mean)
+    y = rng.beta(mean * dispersion, (1 - mean) * dispersion)
+    values = np.log(y) - np.log1p(-y)
+    if name == "beta":
+        return values
+    uniform = rng.random(eta.shape)
+    zero = uniform < 1 / (1 + np.exp(eta - items.lower_cut))
+    one = 1 - uniform < 1 / (1 + np.exp(items.upper_cut - eta))
+    return np.where(zero, -END, np.where(one, END, values))
+
+
 def draw(name: str, items, theta, rng: np.random.Generator) -> np.ndarray:
     """Random responses by inversion of the brute-force probabilities."""
+    if name in brute_force.SCORES:
+        return _draw_scores(name, items, theta, rng)
     probabilities = brute_force.category_probabilities(name, items, theta)
     cumulative = np.cumsum(np.asarray(probabilities), -1)[..., :-1]
     uniform = rng.random(cumulative.shape[:2])[..., None]
@@ -177,7 +229,8 @@ def free_columns(model: Model, num_items: int = NUM_ITEMS, anchored: bool = Fals
     extra = [size] if anchored else []
     if anchored or not model.family.has_slope:
         extra.append(size + 1)
-    return np.array([*range(size), *extra])
+    free = np.flatnonzero(np.ravel(model.family.free_columns(num_items)))
+    return np.array([*free, *extra])
 
 
 def frame_columns(model: Model, num_items: int = NUM_ITEMS):

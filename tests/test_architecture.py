@@ -24,8 +24,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "diagnostics",
     ),
     (
-        *("anchors", "timing", "length_tables", "calibration", "fitting", "storage"),
-        "sampling",
+        *("anchors", "timing", "length_tables", "score_tables", "calibration"),
+        *("fitting", "storage", "sampling"),
     ),
     ("analysis", "adaptive", "verbs"),
     ("report", "plots", "demo"),

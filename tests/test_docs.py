@@ -27,7 +27,7 @@ from irtjax import checks
 from irtjax._types import Status
 from irtjax.cli.app import app
 from irtjax.data.options import FORMATS, ReadOptions
-from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS
+from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS, SCORE_MODELS
 from irtjax.scoring import METHODS as SCORES
 from irtjax.scoring import ScoreFlag
 from irtjax.storage import FIT_FILES
@@ -202,7 +202,7 @@ def names_in(page: str) -> set[str]:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("models.md", [*MODELS, *ORDERED_MODELS, *LENGTH_MODELS]),
+        ("models.md", [*MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS]),
         ("reading-data.md", FORMATS),
         ("reading-data.md", ReadOptions.__dataclass_fields__),
         ("estimators.md", [status.name for status in Status]),

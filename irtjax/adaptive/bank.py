@@ -175,10 +175,15 @@ class ItemBank(AbstractBank):
             The bank.
 
         Raises:
-            ValueError: If an item has no probabilities (parameters that are not
-                finite, or ordered intercepts out of order), or nodes do not suit a
-                histogram.
+            ValueError: If the model is of scores, an item has no probabilities
+                (parameters that are not finite, or ordered intercepts out of order), or
+                nodes do not suit a histogram.
         """
+        if not model.family.num_categories:
+            raise ValueError(
+                f"a {model.name} model has scores and no categories, among which"
+                " adaptive tests choose: fit a model of right and wrong answers"
+            )
         items = jax.tree.map(jnp.asarray, items)
         dtype = items[0].dtype
         mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))

@@ -22,7 +22,8 @@ _Model = Annotated[
         "--model",
         "-m",
         help="rasch, 1pl, 2pl, 3pl, 4pl, probit1pl, probit2pl; graded or"
-        " partial_credit for ordered categories; lart with --length.",
+        " partial_credit for ordered categories; continuous, beta, inflated_beta or"
+        " mixed for scores in [0, 1]; lart with --length.",
     ),
 ]
 _Method = Annotated[
@@ -67,6 +68,28 @@ _LengthOffset = Annotated[
     float,
     typer.Option("--length-offset", help="lart models log(offset + length)."),
 ]
+_Squeeze = Annotated[
+    float | None,
+    typer.Option(
+        "--squeeze",
+        metavar="N",
+        help="Scores nearer to 0 or 1 than 1/(2N) are put there, and counted.",
+    ),
+]
+_Ends = Annotated[
+    float | None,
+    typer.Option(
+        "--ends", help="inflated_beta: scores at most this far from 0 or 1 are at it."
+    ),
+]
+_Bounds = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        "--bounds",
+        metavar="LOW HIGH",
+        help="Lowest and highest possible score, if not 0 and 1.",
+    ),
+]
 _Figures = Annotated[
     bool, typer.Option("--figures/--no-figures", help="Draw the figures.")
 ]
@@ -87,6 +110,9 @@ def fit_command(
     item_uncertainty: _ItemUncertainty = True,
     population: _Population = "normal",
     length_offset: _LengthOffset = 1.0,
+    squeeze: _Squeeze = None,
+    ends: _Ends = None,
+    bounds: _Bounds = None,
     max_steps: _MaxSteps = None,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
@@ -114,6 +140,9 @@ def fit_command(
         standard_errors=standard_errors,
         population=population,
         length_offset=length_offset,
+        squeeze=squeeze,
+        ends=ends,
+        bounds=bounds,
         max_steps=max_steps,
         level=level,
         seed=seed,

@@ -98,10 +98,7 @@ def suggest(table: ResponseTable) -> tuple[str | None, str]:
     if count < 2 or table.num_items < 2:
         return None, "a fit compares at least two subjects on at least two items"
     if table.kind == "continuous":
-        return None, (
-            "the responses are continuous: choose a 0/1 metric, or cut them into"
-            " categories"
-        )
+        return _suggest_for_scores(table)
     if table.kind == "ordinal":
         return "graded", "the responses are ordered categories"
     if count < _ENOUGH:
@@ -110,6 +107,28 @@ def suggest(table: ResponseTable) -> tuple[str | None, str]:
             " works too, but leans on its priors"
         )
     return "2pl", f"{count:,} subjects are enough to estimate discriminations"
+
+
+def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
+    """As `suggest`, for responses that are not whole numbers."""
+    import numpy as np
+
+    seen = np.ones(table.values.shape, bool)
+    if table.observed is not None:
+        seen = table.observed
+    values = table.values[seen]
+    if values.min() < 0 or values.max() > 1:
+        return "continuous", (
+            f"scores from {values.min():g} to {values.max():g}; say what the lowest and"
+            " highest possible ones are with --bounds LOW HIGH"
+        )
+    whole = np.all((table.values == 0) | (table.values == 1), axis=0)
+    if whole.any():
+        return "mixed", f"{whole.sum():,} items are right or wrong, the others scores"
+    ends = np.mean((values == 0) | (values == 1))
+    if ends > 0.01:
+        return "inflated_beta", f"{ends:.1%} of the scores are exactly 0 or 1"
+    return "continuous", "the responses are scores between 0 and 1"
 
 
 def _show(facts: dict[str, Any]) -> None:

@@ -30,6 +30,9 @@ class Settings:
     population: str = "normal"
     max_steps: int | None = None
     length_offset: float = 1.0
+    squeeze: float | None = None
+    ends: float | None = None
+    bounds: tuple[float, float] | None = None
     level: float = 0.95
     seed: int = 0
     float32: bool = False
@@ -68,6 +71,9 @@ def calibrate(
         standard_errors=settings.standard_errors,
         population=settings.population,
         length_offset=settings.length_offset,
+        squeeze=settings.squeeze,
+        ends=settings.ends,
+        bounds=settings.bounds,
         max_steps=settings.max_steps,
         level=settings.level,
         key=jax.random.key(settings.seed),

@@ -118,7 +118,13 @@ def draw(
     import pyarrow as pa
 
     from irtjax.data import ResponseTable
-    from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS
+    from irtjax.models.catalogue import (
+        LENGTH_MODELS,
+        MODELS,
+        ORDERED_MODELS,
+        SCORE_MODELS,
+    )
+    from irtjax.models.continuous import AbstractScoreFamily
     from irtjax.models.latency import LengthParameters
     from irtjax.models.simulate import (
         simulate,
@@ -132,7 +138,7 @@ def draw(
     length_key, log_key = jax.random.split(jax.random.fold_in(key, 1))
     lengths, offset = None, 1.0
     names: list[str] = [f"item_{k + 1}" for k in range(num_items)]
-    population = None
+    population, bounds = None, None
     if folder is not None:
         from irtjax.storage import load
 
@@ -142,11 +148,16 @@ def draw(
         population = jax.tree.map(jnp.asarray, saved.parameters.population)
         lengths = jax.tree.map(jnp.asarray, saved.parameters.lengths)
         offset = saved.options.get("length_offset", offset)
+        bounds = saved.options.get("bounds")
     else:
         if model in ORDERED_MODELS:
             chosen = ORDERED_MODELS[model](categories)
         elif model in MODELS:
             chosen = MODELS[model]()
+        elif model == "mixed":
+            chosen = SCORE_MODELS[model](np.arange(num_items) % 2 == 0)
+        elif model in SCORE_MODELS:
+            chosen = SCORE_MODELS[model]()
         elif model in LENGTH_MODELS:
             chosen = LENGTH_MODELS[model]()
             # Hundreds of tokens: exp(6) is 400.
@@ -154,7 +165,7 @@ def draw(
             drawn = drawn._replace(speed_intercept=drawn.speed_intercept + 6)
             lengths = LengthParameters(drawn, jnp.asarray(-0.8))
         else:
-            known = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS])
+            known = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS])
             raise ValueError(f"--model {model} is not one of {known}")
         records = simulate_items(chosen, num_items, item_key)
     theta = simulate_abilities(num_subjects, ability_key, population)
@@ -165,8 +176,13 @@ def draw(
         log_length, tau = simulate_log_lengths(lengths, theta, log_key)
         tokens = np.rint(np.exp(np.asarray(log_length)) - offset)
         by_length, speed = np.maximum(tokens, 0), {"speed": np.asarray(tau)}
+    values = np.asarray(data.values)
+    if isinstance(chosen.family, AbstractScoreFamily):
+        values = np.asarray(chosen.family.to_scores(data.values, records))
+        if bounds is not None:
+            values = bounds[0] + (bounds[1] - bounds[0]) * values
     table = ResponseTable.from_arrays(
-        np.asarray(data.values),
+        values,
         subjects=subjects,
         items=names,
         observed=None if data.observed is None else np.asarray(data.observed),

@@ -156,23 +156,10 @@ def joint_information(
     family, dtype = model.family, coordinates.dtype
     num_subjects, num_items = data.values.shape
     # Categories times columns intermediate tables exist at once: smaller blocks.
-    tables = family.num_categories * (family.num_columns + 1)
+    tables = max(family.num_categories, 2) * (family.num_columns + 1)
     size = min(block_size_for(num_subjects, num_items * tables, dtype.itemsize), 256)
     size = min(size, num_subjects)
-    directions = jnp.eye(family.num_columns, dtype=dtype)
-
-    def cell(row, ability):
-        def log_probs(row, ability):
-            return family.category_log_probs(family.constrain(row), ability)
-
-        probabilities = jnp.exp(log_probs(row, ability))
-        score = lambda r, t: jnp.sum(  # noqa: E731
-            probabilities * jax.jvp(log_probs, (row, ability), (r, t))[1] ** 2
-        )
-        zero = jnp.zeros((), dtype)
-        by_row = jnp.stack([score(direction, zero) for direction in directions])
-        return by_row, score(jnp.zeros_like(row), jnp.ones((), dtype))
-
+    cell = family.coordinate_information
     over_items = jax.vmap(cell, in_axes=(0, None))
     over_cells = jax.vmap(over_items, in_axes=(None, 0))
 

@@ -6,6 +6,8 @@ poorer optima; moments of the data take a few passes.
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logit, ndtri
@@ -14,6 +16,7 @@ from jaxtyping import Array, Float
 from irtjax.data.responses import Responses
 from irtjax.estimators.base import Start
 from irtjax.models.base import Model, Population
+from irtjax.models.continuous import AbstractScoreFamily
 from irtjax.models.latency import LengthItems, LengthParameters
 from irtjax.models.logistic import Binary
 from irtjax.numerics import block_size_for, put_block, scan_subject_blocks, take_block
@@ -134,6 +137,9 @@ def start_values(
     statistics, values, exposure = column_products(model, data, ones)
     seen = jnp.maximum(exposure, 1e-6)
     item_mean = values / seen
+    scores = isinstance(model.family, AbstractScoreFamily)
+    if scores:
+        data, item_mean = _standard_scores(model, data, seen)
     deviation = row_products(data, jnp.ones_like(item_mean), -item_mean)
     seen_by = jnp.asarray(data.num_items, dtype)
     if data.exposure is not None:
@@ -148,19 +154,43 @@ def start_values(
     total = jnp.maximum(total, 1e-6)
     covariance = with_values[:, 1] / total - item_mean[:, 0] * first / total
     score_variance = second / total - (first / total) ** 2
-    top = model.family.num_categories - 1
-    share = jnp.clip(item_mean[:, 0] / top, 0.02, 0.98)
-    variance = top**2 * share * (1 - share)
+    if scores:
+        variance = jnp.ones_like(covariance)
+        usual = [jnp.sum(s) / jnp.sum(seen) for s in statistics]
+    else:
+        top = model.family.num_categories - 1
+        share = jnp.clip(item_mean[:, 0] / top, 0.02, 0.98)
+        variance = top**2 * share * (1 - share)
+        usual = [item_mean / top] * len(statistics)
     correlation = covariance / jnp.sqrt(jnp.maximum(variance * score_variance, 1e-12))
     correlation = jnp.clip(correlation, -0.6, 0.85)
     slope = 1.702 * correlation / jnp.sqrt(1 - correlation**2)
-    means = tuple((s + 0.2 * item_mean / top) / (seen + 0.2) for s in statistics)
+    pairs = zip(statistics, usual, strict=True)
+    means = tuple((s + 0.2 * mean) / (seen + 0.2) for s, mean in pairs)
     items = model.family.start(tuple(m[:, 0] for m in means), slope)
     population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
     lengths = None
     if model.lengths is not None:
         lengths = model.lengths.start(data, score)
     return Start(items, score, population, lengths)
+
+
+def _standard_scores(
+    model: Model, data: Responses, seen: Array
+) -> tuple[Responses, Array]:
+    """Logits in units of each item's standard deviation, and their item means."""
+    family = model.family
+    assert isinstance(family, AbstractScoreFamily)
+    tame = family.tame(data.values.astype(seen.dtype))
+    ones = jnp.ones((data.num_subjects, 1), seen.dtype)
+
+    def means(values):
+        part = dataclasses.replace(data, values=values)
+        return column_products(model, part, ones)[1] / seen
+
+    mean = means(tame)
+    sd = jnp.sqrt(jnp.maximum(means(tame**2) - mean**2, 1e-4))
+    return dataclasses.replace(data, values=tame / sd[:, 0]), mean / sd
 
 
 def _leading_vector(model, data, item_mean, score, num_iterations: int = 8):

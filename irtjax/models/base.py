@@ -45,6 +45,8 @@ class AbstractResponseFamily(eqx.Module):
     Items: ClassVar[type]
     #: Name of the intercept parameter.
     intercept_name: ClassVar[str] = "intercept"
+    #: Ranges from which `simulate_items` draws parameters of the family's own.
+    simulated: ClassVar[dict[str, tuple[float, float]]] = {}
 
     @property
     @abstractmethod
@@ -54,7 +56,7 @@ class AbstractResponseFamily(eqx.Module):
     @property
     @abstractmethod
     def num_categories(self) -> int:
-        """Number of categories of a response; values are 0 ... this - 1."""
+        """Number of categories, values being 0 ... this - 1; 0 for scores in [0, 1]."""
 
     @abstractmethod
     def statistics(self, values: Array) -> tuple[Array, ...]:
@@ -187,8 +189,59 @@ class AbstractResponseFamily(eqx.Module):
             total = total + jnp.exp(log_prob) * up**2
         return total
 
+    def information_and_skew(self, item: Items, theta: Array) -> tuple[Array, Array]:
+        """Information I and J = sum_y P' P'' / P of one item, for Warm's correction."""
+        # One category at a time, for the same reason as in `information`.
+        one = jnp.ones_like(theta)
+        natural = lambda t: self.natural(item, t)  # noqa: E731
+        slope = lambda t: jax.jvp(natural, (t,), (one,))[1]  # noqa: E731
+        value = natural(theta)
+        first, second = jax.jvp(slope, (theta,), (one,))
+        categories = jnp.arange(self.num_categories)
+        kinds = [s.astype(theta.dtype) for s in self.statistics(categories)]
+        information = skew = jnp.zeros_like(theta)
+        for y in range(self.num_categories):
+            log_prob, up, bend = (
+                part[0] + sum(s[y] * g for s, g in zip(kinds, part[1:], strict=True))
+                for part in (value, first, second)
+            )
+            probability = jnp.exp(log_prob)
+            # P' = P l' and P'' = P (l'' + l'^2), so that nothing is divided.
+            information = information + probability * up**2
+            skew = skew + probability * up * (bend + up**2)
+        return information, skew
+
+    def coordinate_information(
+        self, row: Float[Array, " columns"], theta: Array
+    ) -> tuple[Float[Array, " columns"], Array]:
+        """Fisher information of each coordinate of one item, and of ability."""
+
+        def log_probs(row, theta):
+            return self.category_log_probs(self.constrain(row), theta)
+
+        probabilities = jnp.exp(log_probs(row, theta))
+        score = lambda r, t: jnp.sum(  # noqa: E731
+            probabilities * jax.jvp(log_probs, (row, theta), (r, t))[1] ** 2
+        )
+        zero = jnp.zeros_like(theta)
+        directions = jnp.eye(self.num_columns, dtype=row.dtype)
+        by_row = jnp.stack([score(direction, zero) for direction in directions])
+        return by_row, score(jnp.zeros_like(row), jnp.ones_like(theta))
+
+    def in_use(self, item: Items, name: str) -> Array | bool:
+        """Whether a parameter plays a part in an item; see `MixedScores`."""
+        return True
+
+    def free_columns(self, num_items: int) -> Bool[Array, "items columns"]:
+        """The coordinates there are to estimate."""
+        return jnp.ones((num_items, self.num_columns), bool)
+
+    def of_items(self, places: Any) -> AbstractResponseFamily:
+        """The family of some of the items, where it knows them one by one."""
+        return self
+
     def sample(self, key: KeyArray, items: Items, theta: Array) -> Array:
-        """Random responses, int8 `[subjects, items]`."""
+        """Random responses `[subjects, items]`, int8, or floats for scores."""
         over_items = jax.vmap(self.category_log_probs, in_axes=(0, None))
         log_probs = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
         return jax.random.categorical(key, log_probs, axis=-1).astype(jnp.int8)
@@ -236,9 +289,11 @@ class Model(eqx.Module):
         for parameter in self.family.parameters:
             prior = self.priors.get(parameter.name)
             if prior is not None:
-                total = total + jnp.sum(
-                    prior.log_density(getattr(item, parameter.name))
-                )
+                density = prior.log_density(getattr(item, parameter.name))
+                used = self.family.in_use(item, parameter.name)
+                if used is not True:
+                    density = jnp.where(used, density, 0)
+                total = total + jnp.sum(density)
         return total
 
     def log_common_slope_prior(self, slope: Array) -> Array:
@@ -344,4 +399,4 @@ class Model(eqx.Module):
 
 def free_mask(model: Model, num_items: int) -> Bool[Array, "items columns"]:
     """The mask under which every coordinate of every item is estimated."""
-    return jnp.ones((num_items, model.family.num_columns), bool)
+    return model.family.free_columns(num_items)

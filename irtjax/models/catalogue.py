@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from irtjax.models.base import AbstractResponseFamily, Model
+from irtjax.models.continuous import (
+    AbstractScoreFamily,
+    BetaScores,
+    LogitNormalScores,
+)
 from irtjax.models.graded import Graded, PartialCredit
+from irtjax.models.inflated import InflatedBetaScores
 from irtjax.models.latency import Lengths
 from irtjax.models.logistic import Binary
-from irtjax.models.priors import AbstractPrior, Beta, LogNormal, Normal
+from irtjax.models.mixed import MixedScores
+from irtjax.models.priors import (
+    AbstractPrior,
+    Beta,
+    Exponential,
+    InverseChi,
+    LogNormal,
+    Normal,
+)
 
 Priors = Mapping[str, AbstractPrior] | str | None
 
@@ -20,7 +34,15 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     Intercepts are Normal(0, 3) and signed slopes Normal(1, 1), positive and common
     slopes log-normal(0, 1), guessing Beta(2, 8) (mean 0.2) and feasibility
     Beta(10, 1.5) (mean 0.87). They keep an item that everyone solves finite.
+
+    Scores have logits of 10 where they have answers of right or wrong, so their
+    intercepts are Normal(0, 10), slopes Normal(1, 2), and cuts Normal(-2, 3) and
+    Normal(2, 3). A standard deviation has a prior worth one residual of 0.5, and a
+    precision an exponential one of mean 500: both keep an item finite on which all
+    subjects have the same score, where a log-normal prior would not.
     """
+    if isinstance(family, AbstractScoreFamily):
+        return _weak_score_priors(family)
     positive = not family.has_slope or family.parameters[0].bijection.kind == "positive"
     chosen: dict[str, AbstractPrior] = {
         "discrimination": LogNormal(0.0, 1.0) if positive else Normal(1.0, 1.0),
@@ -29,6 +51,21 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
         family.intercept_name: Normal(0.0, 3.0),
     }
     named = {p.name for p in family.parameters} | {"discrimination"}
+    return {name: prior for name, prior in chosen.items() if name in named}
+
+
+def _weak_score_priors(family: AbstractScoreFamily) -> dict[str, AbstractPrior]:
+    logit = isinstance(family, LogitNormalScores | MixedScores)
+    chosen: dict[str, AbstractPrior] = {
+        "discrimination": LogNormal(0.0, 1.0)
+        if family.parameters[0].bijection.kind == "positive"
+        else Normal(1.0, 2.0),
+        "intercept": Normal(0.0, 10.0),
+        "dispersion": InverseChi(1.0, 0.5) if logit else Exponential(500.0),
+        "lower_cut": Normal(-2.0, 3.0),
+        "upper_cut": Normal(2.0, 3.0),
+    }
+    named = {p.name for p in family.parameters}
     return {name: prior for name, prior in chosen.items() if name in named}
 
 
@@ -154,6 +191,62 @@ def partial_credit(num_categories: int, priors: Priors = "weak") -> Model:
     return _model("partial_credit", PartialCredit(_checked(num_categories)), priors)
 
 
+def continuous(priors: Priors = "weak", *, positive: bool = False) -> Model:
+    """Logit-normal scores in (0, 1): logit(y) ~ N(a theta + d, sigma^2).
+
+    Args:
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Whether to keep every discrimination above 0.
+
+    >>> [p.name for p in continuous().family.parameters]
+    ['discrimination', 'intercept', 'dispersion']
+    """
+    return _model("continuous", LogitNormalScores(_slopes(positive)), priors)
+
+
+def beta(priors: Priors = "weak", *, positive: bool = False) -> Model:
+    """Beta scores in (0, 1) of mean sigmoid(a theta + d) and precision phi.
+
+    Args:
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Whether to keep every discrimination above 0.
+    """
+    return _model("beta", BetaScores(_slopes(positive)), priors)
+
+
+def inflated_beta(
+    priors: Priors = "weak", *, positive: bool = False, ends: float = 0.0
+) -> Model:
+    """Ordered beta scores in [0, 1]: the ends have probabilities of their own.
+
+    Args:
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Whether to keep every discrimination above 0.
+        ends: Scores at most this far from 0 or 1 count as at it.
+
+    Raises:
+        ValueError: If `ends` is not in [0, 1/2).
+    """
+    if not 0 <= ends < 0.5:
+        raise ValueError(f"ends {ends:g} is not a distance from 0 to below 1/2")
+    family = InflatedBetaScores(float(ends), _slopes(positive))
+    return _model("inflated_beta", family, priors)
+
+
+def mixed(
+    binary: Iterable[bool], priors: Priors = "weak", *, positive: bool = False
+) -> Model:
+    """2PL for items that are right or wrong, logit-normal scores for the others.
+
+    Args:
+        binary: For each item, whether it is right or wrong.
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Whether to keep every discrimination above 0.
+    """
+    family = MixedScores(tuple(map(bool, binary)), _slopes(positive))
+    return _model("mixed", family, priors)
+
+
 def _checked(num_categories: int) -> int:
     if num_categories < 2:
         raise ValueError(f"{num_categories} categories: a response needs at least 2")
@@ -182,4 +275,12 @@ LENGTH_MODELS: dict[str, Callable[..., Model]] = {"lart": latency_response}
 ORDERED_MODELS: dict[str, Callable[..., Model]] = {
     "graded": graded,
     "partial_credit": partial_credit,
+}
+
+#: Models of scores in [0, 1] by name; "mixed" is called with the items' kinds.
+SCORE_MODELS: dict[str, Callable[..., Model]] = {
+    "continuous": continuous,
+    "beta": beta,
+    "inflated_beta": inflated_beta,
+    "mixed": mixed,
 }

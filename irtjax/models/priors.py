@@ -88,6 +88,46 @@ def _log_beta(alpha, beta) -> Array:
     return gammaln(alpha) + gammaln(beta) - gammaln(alpha + beta)
 
 
+class Exponential(AbstractPrior):
+    """Exponential with a mean, on values above 0.
+
+    >>> round(float(Exponential(2.0).log_density(jnp.array(0.0))), 4)
+    -0.6931
+    """
+
+    mean: float | Float[Array, ""]
+
+    def log_density(self, value: Array) -> Array:
+        """Log density: -x / mean - log mean."""
+        return -value / self.mean - jnp.log(jnp.asarray(self.mean, value.dtype))
+
+
+class InverseChi(AbstractPrior):
+    """Of a standard deviation whose square is scaled inverse chi-square.
+
+    It says as much as `degrees` earlier residuals with root mean square `scale`, and
+    has no mass at 0, where a constant item would otherwise go.
+
+    >>> round(float(InverseChi(1.0, 1.0).log_density(jnp.array(1.0))), 4)
+    -0.7258
+    """
+
+    degrees: float | Float[Array, ""]
+    scale: float | Float[Array, ""]
+
+    def log_density(self, value: Array) -> Array:
+        """Log density of sigma: -(n + 1) log sigma - n s^2 / (2 sigma^2) + constant."""
+        half = jnp.asarray(self.degrees, value.dtype) / 2
+        rate = half * jnp.asarray(self.scale, value.dtype) ** 2
+        constant = jnp.log(2.0) + half * jnp.log(rate) - gammaln(half)
+        inside = jnp.maximum(value, jnp.finfo(value.dtype).tiny ** 0.25)
+        return (
+            constant.astype(value.dtype)
+            - (2 * half + 1) * jnp.log(inside)
+            - rate / inside**2
+        )
+
+
 class LogitNormal(AbstractPrior):
     """Logit-normal on (0, 1): the logit is Normal(mean, sd)."""
 

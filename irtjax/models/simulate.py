@@ -53,8 +53,9 @@ def simulate_items(
 
     Of each other parameter: lower asymptotes are U(0.05, 0.3), upper asymptotes lie
     U(0.85, 1) of the way from the lower asymptote to 1, and the intercepts of ordered
-    families lie evenly within +-1.5 of d, easiest first. Parameters that a family does
-    not estimate have its constants.
+    families lie evenly within +-1.5 of d, easiest first. Dispersions and cuts of scores
+    are uniform over the family's `simulated`. Parameters that a family does not
+    estimate have its constants.
 
     Args:
         model: The model.
@@ -75,6 +76,7 @@ def simulate_items(
         "discrimination": discrimination,
         "lower_asymptote": (0.05, 0.3),
         "upper_asymptote": (0.85, 1.0),
+        **model.family.simulated,
     }
     fields = {}
     for index, parameter in enumerate(model.family.parameters):
@@ -104,7 +106,8 @@ def simulate(
     """Random responses of given subjects to given items.
 
     Subjects are drawn block by block, so that nothing of size subjects x items is held
-    but the int8 result. Pure: jit it with the model, `missing` and `trials` static.
+    but the result: int8, or logits of scores (see `to_scores` of their family). Pure:
+    jit it with the model, `missing` and `trials` static.
 
     Args:
         model: The model.
@@ -156,7 +159,8 @@ def simulate(
             mask = put_block(mask, seen, start)
         return put_block(values, cells, start), mask
 
-    init = (jnp.zeros(shape, jnp.int8), jnp.zeros(shape, bool) if holes else None)
+    kind = jnp.int8 if model.family.num_categories else theta.dtype
+    init = (jnp.zeros(shape, kind), jnp.zeros(shape, bool) if holes else None)
     values, mask = scan_subject_blocks(body, init, num_subjects, size)
     if observed is not None:
         mask = observed if mask is None else mask & observed
@@ -170,7 +174,7 @@ def simulate(
 
 def _block_size(model: Model, num_subjects: int, num_items: int, itemsize: int) -> int:
     """Balanced blocks whose draws for all categories take about `_DRAW_BYTES`."""
-    row_bytes = num_items * model.family.num_categories * itemsize
+    row_bytes = num_items * (model.family.num_categories or 4) * itemsize
     rows = min(num_subjects, max(1, _DRAW_BYTES // max(1, row_bytes)))
     num_blocks = -(-num_subjects // rows)
     return -(-num_subjects // num_blocks)

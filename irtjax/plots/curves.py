@@ -112,7 +112,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     family = fit.model.family
     records = fit.parameters.items
     figure, panels = new_figure(10.5, 4.3, 2, sharey=True)
-    names, top = fit.items.tolist(), family.num_categories - 1
+    names, top = fit.items.tolist(), max(family.num_categories - 1, 1)
     for axes, ordered, text in (
         (panels[0], order, "Most informative items"),
         (panels[1], order[::-1], "Least informative items"),
@@ -142,7 +142,8 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     panels[0].set_xlim(grid[0], grid[-1])
     panels[1].set_xlim(grid[0], grid[-1])
     binary = "Probability of a right answer"
-    panels[0].set_ylabel(binary if top == 1 else "Expected response")
+    labels = {2: binary, 0: "Mean score"}
+    panels[0].set_ylabel(labels.get(family.num_categories, "Expected response"))
     return figure
 
 

@@ -17,10 +17,23 @@ from irtjax.calibration import Calibration
 from irtjax.estimators.base import Parameters
 from irtjax.estimators.nodes import Resolution
 from irtjax.models.base import Model, Population
+from irtjax.models.continuous import (
+    BetaScores,
+    LogitNormalScores,
+)
 from irtjax.models.graded import Graded, PartialCredit
+from irtjax.models.inflated import InflatedBetaScores
 from irtjax.models.latency import LengthItems, LengthParameters, Lengths
 from irtjax.models.logistic import Binary
-from irtjax.models.priors import Beta, LogitNormal, LogNormal, Normal
+from irtjax.models.mixed import MixedScores
+from irtjax.models.priors import (
+    Beta,
+    Exponential,
+    InverseChi,
+    LogitNormal,
+    LogNormal,
+    Normal,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +49,13 @@ _CLASSES: dict[str, type] = {
         LogNormal,
         Beta,
         LogitNormal,
+        Exponential,
+        InverseChi,
         Lengths,
+        LogitNormalScores,
+        BetaScores,
+        InflatedBetaScores,
+        MixedScores,
     )
 }
 _ITEM_COLUMNS = (

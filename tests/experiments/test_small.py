@@ -1,11 +1,14 @@
 """The experiments run at small sizes, and what they compute is what they say."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.special import expit
 
 import irtjax
 from experiments.coverage import replicate
@@ -13,6 +16,7 @@ from experiments.coverage import run as coverage
 from experiments.coverage.replicate import differences
 from experiments.lart import compare
 from experiments.lart import run as lart
+from experiments.lego_irt import families
 from experiments.scaling import measure, peers
 from experiments.scaling import run as scaling
 from irtjax.estimators.em import EM
@@ -280,3 +284,47 @@ def test_means_over_splits():
     gap, error = compare.difference(rows)
     assert gap == 3.0
     assert error == pytest.approx(np.std([2, 4, 3], ddof=1) / np.sqrt(3))
+
+
+@pytest.mark.slow
+def test_families_of_scores_small(tmp_path):
+    rows = families.main(["--small", "--out", str(tmp_path)])
+    assert all(row["status"] == "CONVERGED" for row in rows)
+    # The truth is ordered beta, with a tenth of the scores at the ends: no other family
+    # predicts hidden cells better, by three standard errors.
+    coarse = {row["family"]: row for row in rows if row["score"] == "coarse"}
+    best = coarse["inflated_beta"]
+    assert best["difference"] > 3 * best["se"] > 0
+    assert best["mean"] == max(row["mean"] for row in coarse.values())
+    assert (tmp_path / "families.csv").read_text().count("\n") == len(rows) + 1
+
+
+@pytest.mark.parametrize("name", ["continuous", "beta", "inflated_beta"])
+@pytest.mark.parametrize(("ends", "mine"), [(0.0, 0.0), (0.01, 0.0), (0.01, 0.01)])
+def test_predictive_densities_have_mass_one(name, ends, mine):
+    record = {"continuous": 0.9, "beta": 4.0, "inflated_beta": 4.0}
+    parts = [1.2, 0.3, record[name], -1.5, 2.0][: 5 if name == "inflated_beta" else 3]
+    fit = SimpleNamespace(
+        parameters=SimpleNamespace(items=[np.array([x]) for x in parts])
+    )
+
+    def mass(y):
+        columns = np.zeros(len(y), int)
+        cells = families.log_predictive(
+            fit, name, np.array([0.4]), y, columns, ends, mine
+        )
+        return np.exp(cells[:, 0])
+
+    y = np.linspace(ends, 1 - ends, 40_001)[1:-1]
+    total = np.sum(mass(y)) * (y[1] - y[0])
+    if ends > 0:
+        total += mass(np.array([0.0, 1.0])).sum()
+    elif name == "inflated_beta":
+        total += np.sum(1 / (1 + np.exp([0.78 + 1.5, 2.0 - 0.78])))
+    # What a fit calls an end it has no density for: it gives up the beta mass there.
+    expected = 1.0
+    if mine > 0 and name == "inflated_beta":
+        mean, between = expit(0.78), expit(0.78 + 1.5) - expit(0.78 - 2.0)
+        beta = stats.beta(4 * mean, 4 * (1 - mean))
+        expected -= between * (beta.cdf(ends) + beta.sf(1 - ends))
+    assert total == pytest.approx(expected, abs=2e-3)

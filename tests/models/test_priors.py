@@ -11,7 +11,14 @@ from numpyro.infer.util import log_density
 from scipy import stats
 
 from irtjax.models.catalogue import three_parameter
-from irtjax.models.priors import Beta, LogitNormal, LogNormal, Normal
+from irtjax.models.priors import (
+    Beta,
+    Exponential,
+    InverseChi,
+    LogitNormal,
+    LogNormal,
+    Normal,
+)
 from irtjax.scoring import score
 from tests import brute_force
 from tests.tables import NODES, case, standard_population
@@ -26,12 +33,21 @@ WIDE = np.array([-3.0, 0.1, 2.5])
         (Normal(1.0, 2.0), stats.norm(1, 2), WIDE),
         (LogNormal(0.2, 0.7), stats.lognorm(0.7, scale=np.exp(0.2)), INSIDE + 1),
         (Beta(5.0, 17.0), stats.beta(5, 17), INSIDE),
+        (Exponential(3.0), stats.expon(scale=3), INSIDE * 9),
     ],
 )
 def test_densities_are_those_of_scipy(prior, reference, points):
     np.testing.assert_allclose(
         prior.log_density(jnp.asarray(points)), reference.logpdf(points), rtol=1e-12
     )
+
+
+def test_the_inverse_chi_is_a_change_of_variable():
+    degrees, scale = 3.0, 0.7
+    square = stats.invgamma(degrees / 2, scale=degrees * scale**2 / 2)
+    expected = square.logpdf(INSIDE**2) + np.log(2 * INSIDE)
+    found = InverseChi(degrees, scale).log_density(jnp.asarray(INSIDE))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_the_logit_normal_is_a_change_of_variable():
@@ -51,7 +67,11 @@ def test_a_log_normal_has_no_mass_below_zero_and_a_finite_slope_above():
 
 
 @pytest.mark.parametrize(
-    "prior", [Normal(0.0, 1.0), LogNormal(0.0, 1.0), Beta(2.0, 8.0)]
+    "prior",
+    [
+        *(Normal(0.0, 1.0), LogNormal(0.0, 1.0), Beta(2.0, 8.0)),
+        *(Exponential(3.0), InverseChi(1.0, 0.5)),
+    ],
 )
 def test_single_precision_is_kept(prior):
     assert prior.log_density(jnp.asarray(0.5, jnp.float32)).dtype == jnp.float32
