@@ -15,7 +15,7 @@ from irtjax.data.table_files import atomic_path
 from irtjax.estimators.mcmc import NUTS, Chains, Draws
 
 if TYPE_CHECKING:
-    import arviz
+    import arviz  # pyright: ignore[reportMissingImports]
 
 #: Says what the file is; raised when its form changes.
 FORMAT = "irtjax chains 1"
@@ -188,7 +188,7 @@ def to_arviz(
         ValueError: If ArviZ is not installed.
     """
     try:
-        import arviz
+        import arviz  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ValueError(
             "ArviZ is not installed: pip install 'irtjax[arviz]'"
