@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from irtjax.estimators.base import (
     with_lengths,
 )
 from irtjax.estimators.joint import diverging
+from irtjax.estimators.mcmc import Draws
 from irtjax.estimators.nodes import Resolution, choose_nodes
 from irtjax.information import difficulty
 from irtjax.models.base import Model, Population
@@ -48,6 +49,39 @@ if TYPE_CHECKING:
 RUNAWAY_SIZE = 25.0
 #: Directions of shared error that are kept: location, scale, and the next few.
 SHARED_RANK = 16
+
+
+class Structure(NamedTuple):
+    """What a structured fit found beside general abilities and items.
+
+    Attributes:
+        groups: `[groups]` names.
+        group: `[items]` group of each item.
+        ability: `[subjects, groups]` abilities, subjects as in `ability_table`.
+        error: `[subjects, groups]` their standard errors.
+        own_covariance: `[groups, groups]` Sigma, of the groups' own parts of ability.
+        own_correlation: `[groups, groups]` its correlations: of groups with the general
+            ability taken out.
+        correlation_lower: Their lower bounds, for fits with draws; else None.
+        correlation_upper: Their upper bounds, likewise.
+        raw_correlation: `[groups, groups]` correlations of the subjects' mean
+            responses, for comparison.
+        effects: Names of the effects on items' coordinates, and their values
+            `[effects, columns]`.
+        draws: Draws of the posterior, for `nuts`.
+    """
+
+    groups: np.ndarray
+    group: np.ndarray
+    ability: np.ndarray
+    error: np.ndarray
+    own_covariance: np.ndarray
+    own_correlation: np.ndarray
+    correlation_lower: np.ndarray | None
+    correlation_upper: np.ndarray | None
+    raw_correlation: np.ndarray
+    effects: tuple[np.ndarray, np.ndarray]
+    draws: Draws | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,6 +121,7 @@ class Calibration:
             order of `ability_table` (see `scoring.Scores`), or None.
         correlation_error: Standard error of the correlation of ability and speed, for
             models with answer lengths.
+        structure: Abilities by group and what goes with them, for structured models.
     """
 
     model: Model
@@ -117,6 +152,7 @@ class Calibration:
     item_covariance: np.ndarray | None = None
     ability_shared: np.ndarray | None = None
     correlation_error: float | None = None
+    structure: Structure | None = None
 
     @property
     def correlation_interval(self) -> tuple[float, float] | None:
@@ -267,7 +303,7 @@ def build(
                 joint=joint,
             ),
         ]
-        item_table = _item_table(
+        item_table = make_item_table(
             table, problem, estimates, coordinates, covariance, found[0], item_flags
         )
         speeds = {}
@@ -284,7 +320,7 @@ def build(
             speeds = length_tables.ability_columns(
                 part, ability, error, loadings, of_speed
             )
-        ability_table, order = _ability_table(
+        ability_table, order = make_ability_table(
             table, ability, error, shared, found[1], subject_flags, level, key, speeds
         )
     # In double precision on the host: a float32 sum of millions of nats is coarse.
@@ -321,7 +357,7 @@ def build(
         warnings=tuple(found_so_far),
         notes=table.notes,
         options=options,
-        versions=_versions(),
+        versions=versions(),
         data_hash=data_hash,
         timings=dict(clock.timings),
         resolution=resolved,
@@ -436,7 +472,7 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
     return {k: np.sqrt(np.maximum(np.asarray(v), 0)) for k, v in variances.items()}
 
 
-def _item_table(table, problem, estimates, coordinates, covariance, found, flags):
+def make_item_table(table, problem, estimates, coordinates, covariance, found, flags):
     """The fixed columns; a parameter that is a constant of the model has error 0."""
     import pyarrow as pa
 
@@ -493,7 +529,7 @@ def _item_table(table, problem, estimates, coordinates, covariance, found, flags
     return pa.table({**columns, **vectors})
 
 
-def _ability_table(table, ability, error, shared, found, flags, level, key, speeds):
+def make_ability_table(table, ability, error, shared, found, flags, level, key, speeds):
     """The fixed columns, best first, and the order that made them so."""
     import pyarrow as pa
 
@@ -533,7 +569,8 @@ def _numbers(values: np.ndarray | None, size: int = 0) -> pa.Array:
     return pa.array(array, mask=~np.isfinite(array))
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a fit depends on."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 

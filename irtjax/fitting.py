@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -27,6 +28,8 @@ from irtjax.estimators.base import (
     run,
 )
 from irtjax.estimators.em import EM
+from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.nodes import (
     COARSE,
     KEPT,
@@ -51,6 +54,12 @@ from irtjax.models.logistic import Binary
 from irtjax.numerics import equal_nodes
 from irtjax.score_tables import binary_items, check_ends, prepare, with_scores
 from irtjax.scoring import score
+from irtjax.structured import (
+    STRUCTURED_METHODS,
+    STRUCTURED_MODELS,
+    fit_structured,
+    lay_out,
+)
 from irtjax.timing import Clock, ProgressCallback
 from irtjax.uncertainty import KINDS, check_kind
 
@@ -69,7 +78,7 @@ _start_jit = eqx.filter_jit(start_values)
 def fit(
     data: ResponseTable | Any,
     model: Model | str = "2pl",
-    method: AbstractMethod | str = "em",
+    method: AbstractMethod | NUTS | str = "em",
     *,
     priors: Priors = "weak",
     positive: bool = False,
@@ -84,6 +93,12 @@ def fit(
     bounds: tuple[float, float] | None = None,
     level: float = 0.95,
     key: KeyArray | None = None,
+    family: str | None = None,
+    levels: Sequence[str] | Mapping[str, np.ndarray] = (),
+    item_covariates: Mapping[str, np.ndarray] | None = None,
+    subject_covariates: np.ndarray | None = None,
+    checkpoint: str | None = None,
+    resume: bool = False,
     dtype: Any = None,
     max_steps: int | None = None,
     progress: ProgressCallback | None = None,
@@ -96,9 +111,13 @@ def fit(
             "probit1pl", "probit2pl", "graded", "partial_credit", "lart" (with answer
             lengths: `irtjax.read(..., length=...)`); for scores in [0, 1] "continuous",
             "beta", "inflated_beta" or, with items that are right or wrong, "mixed".
+            Structured models: "multibenchmark" and "multimetric" (an ability for each
+            benchmark or metric beside the general one), "hierarchical" (one ability;
+            items by benchmark and further levels).
         method: "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
-            by random draws), "mm" or "gradient" (joint), or a method object with its
-            own settings.
+            by random draws), "mm" or "gradient" (joint), "laplace" (empirical Bayes,
+            items integrated out) or "nuts" (the full posterior), which are the ones for
+            structured models; or a method object with its own settings.
         priors: For a model given by name: "weak", None for plain maximum likelihood,
             or a mapping of parameter names to priors. Unless there are anchors, priors
             are read in a frame that is fitted too: shifting or stretching them all
@@ -122,6 +141,16 @@ def fit(
         level: Level of the intervals.
         key: Random key: for mini-batches, draws, and rank intervals (a fixed key is
             used for the latter two when None, so results repeat).
+        family: For structured models: the model of single responses, such as "2pl" or
+            "continuous". None: by the kind of the data.
+        levels: For structured models, "laplace" and "nuts": facets of items (beside the
+            benchmark) whose values shift items, such as "domain" or "stem"; or a label
+            for each item, `[items]`, by name of the facet.
+        item_covariates: Likewise: numbers `[items]` by name that shift items (LLTM).
+        subject_covariates: Likewise: `[subjects, covariates]` that shift abilities
+            (latent regression).
+        checkpoint: For "nuts": file that saves the run on its way.
+        resume: For "nuts": go on from that file.
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
         max_steps: Step limit.
         progress: Called a few times a second while the fit runs.
@@ -144,6 +173,28 @@ def fit(
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
+    if uses_structure(model, method):
+        return _fit_by_structure(
+            table,
+            model,
+            method,
+            priors=priors,
+            ends=ends,
+            squeeze=squeeze,
+            bounds=bounds,
+            level=level,
+            key=jax.random.key(0) if key is None else key,
+            family=family,
+            plan={
+                "levels": levels,
+                "item_covariates": item_covariates,
+                "subject_covariates": subject_covariates,
+            },
+            saving={"checkpoint": checkpoint, "resume": resume},
+            dtype=dtype,
+            max_steps=max_steps,
+            clock=clock,
+        )
     chosen = make_model(model, table, priors, positive=positive, ends=ends)
     if method == "mm" and isinstance(model, str) and positive and priors == "weak":
         # MM's bound is quadratic, and so must priors be; it keeps slopes at or above 0.
@@ -232,6 +283,105 @@ def fit(
         subjects=table.subjects,
         data_hash=table.data_hash(),
         warnings=() if scores is None else scores.warnings,
+    )
+
+
+def uses_structure(model: Model | str, method: AbstractMethod | NUTS | str) -> bool:
+    """Whether a fit goes through `structured`."""
+    by_method = method in STRUCTURED_METHODS if isinstance(method, str) else False
+    return by_method or isinstance(method, Laplace | NUTS) or model in STRUCTURED_MODELS
+
+
+def _fit_by_structure(
+    table: ResponseTable,
+    model: Model | str,
+    method: Any,
+    *,
+    priors: Priors,
+    ends: float | None,
+    squeeze: float | None,
+    bounds: tuple[float, float] | None,
+    level: float,
+    key: KeyArray,
+    family: str | None,
+    plan: dict[str, Any],
+    saving: dict[str, Any],
+    dtype: Any,
+    max_steps: int | None,
+    clock: Clock,
+) -> Calibration:
+    """A structured fit: what is particular to it of `fit`."""
+    if method == "em":
+        method = "laplace"  # The default method of plain models.
+    if isinstance(method, str) and method not in STRUCTURED_METHODS:
+        raise ValueError(
+            f"a {model} model is estimated by method='laplace' or 'nuts', not"
+            f" {method!r}"
+        )
+    if priors is None or priors == "none":
+        raise ValueError(
+            "structured models learn their priors: leave priors out, or give the ones"
+            " that are to be kept by name"
+        )
+    named = isinstance(model, str) and model in STRUCTURED_MODELS
+    kind = model
+    if named:
+        scores = table.kind == "continuous"
+        kind = family or ("continuous" if scores else "2pl")
+    elif family is not None:
+        raise ValueError("family= goes with multibenchmark, multimetric, hierarchical")
+    chosen = make_model(kind, table, "weak", positive=True, ends=ends)
+    check_data(table, chosen, level)
+    floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+    scores = prepare(table, chosen, squeeze=squeeze, bounds=bounds)
+    if scores is not None:
+        check_ends(scores, chosen)
+        table = scores.table
+    responses = with_scores(table.responses(floating), scores, floating)
+    grouped = model in ("multibenchmark", "multimetric")
+    if grouped and len(set(np.asarray(table.benchmarks).tolist())) < 2:
+        raise ValueError(
+            f"a {model} model needs items of two or more benchmarks or metrics: name"
+            " their column with benchmark=... (--benchmark) when reading"
+        )
+    if isinstance(plan["levels"], Mapping):
+        facets = {k: np.asarray(v).astype(str) for k, v in plan["levels"].items()}
+        table = dataclasses.replace(table, item_facets={**table.item_facets, **facets})
+    if model == "multimetric" and "stem" not in plan["levels"]:
+        plan = {**plan, "levels": ("stem", *plan["levels"])}
+    plan = {**plan, "levels": tuple(plan["levels"])}
+    fixed = {} if isinstance(priors, str) else dict(priors)
+    layout = lay_out(
+        table, chosen.family, grouped=grouped, priors=fixed, dtype=floating, **plan
+    )
+    if not isinstance(method, Laplace | NUTS):
+        subjects = table.num_subjects
+        order = 5 if subjects < 40 else 3 if subjects < 200 else 1
+        method = NUTS() if method == "nuts" else Laplace(order=order)
+    name = model if isinstance(model, str) else model.name
+    options = {
+        "model": name,
+        "method": options_name(method),
+        "family": chosen.name,
+        "priors": {k: repr(v) for k, v in fixed.items()},
+        "levels": list(plan["levels"]),
+        "item_covariates": sorted(plan["item_covariates"] or {}),
+        **({} if scores is None else scores.options),
+        "level": level,
+        "dtype": str(floating),
+    }
+    return fit_structured(
+        table,
+        scores,
+        responses,
+        layout,
+        name=name,
+        method=method,
+        options=options,
+        clock=clock,
+        key=key,
+        max_steps=max_steps,
+        **saving,
     )
 
 
@@ -398,7 +548,7 @@ def _problem(model, responses, first: Start, table, anchor, floating):
     return Problem(model, responses, free, anchored=True), first
 
 
-def options_name(method: AbstractMethod | str) -> str:
+def options_name(method: AbstractMethod | NUTS | str) -> str:
     """The name of a method, as options know it."""
     return method if isinstance(method, str) else type(method).__name__.lower()
 

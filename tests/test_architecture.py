@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("anchors", "timing", "length_tables", "score_tables", "calibration"),
-        *("fitting", "storage", "sampling"),
+        *("structured", "fitting", "storage", "sampling"),
     ),
     ("analysis", "adaptive", "verbs"),
     ("report", "plots", "demo"),

@@ -192,13 +192,16 @@ class Hierarchical(eqx.Module):
         factor = self.covariance_factor(position)
         return mean[:, None] + position.ability @ factor.T
 
-    def item_means(self, position: Position) -> Float[Array, "stems columns"]:
-        """D beta."""
+    def effect_sd(self, position: Position) -> Float[Array, "effects columns"]:
+        """Prior standard deviations of the effects."""
         sd = jnp.exp(position.log_component_sd)
         fixed = jnp.full((1, self.num_columns), self.hyperpriors.effect, sd.dtype)
         # Component -1 is the last row: the fixed effects.
-        scale = jnp.concatenate([sd, fixed])[self.component]
-        return self.design @ (scale * position.effects)
+        return jnp.concatenate([sd, fixed])[self.component]
+
+    def item_means(self, position: Position) -> Float[Array, "stems columns"]:
+        """D beta."""
+        return self.design @ (self.effect_sd(position) * position.effects)
 
     def coordinates(self, position: Position) -> Float[Array, "items columns"]:
         """Unconstrained coordinates of every column of the data."""
