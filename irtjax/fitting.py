@@ -195,6 +195,7 @@ def fit(
             max_steps=max_steps,
             clock=clock,
         )
+    assert not isinstance(method, NUTS)
     chosen = make_model(model, table, priors, positive=positive, ends=ends)
     if method == "mm" and isinstance(model, str) and positive and priors == "weak":
         # MM's bound is quadratic, and so must priors be; it keeps slopes at or above 0.

@@ -110,8 +110,11 @@ def lay_out(
         names, code = np.array(["all"]), np.zeros(table.num_items, int)
     else:
         code = group
-    facets = {"benchmark": np.asarray(table.benchmarks), **dict(table.item_facets)}
-    facets |= {"stem": stems_of(table)}
+    facets: dict[str, np.ndarray] = {
+        "benchmark": np.asarray(table.benchmarks),
+        **dict(table.item_facets),
+        "stem": stems_of(table),
+    }
     chosen = list(
         dict.fromkeys([*(["benchmark"] if len(set(group)) > 1 else []), *levels])
     )
@@ -336,7 +339,7 @@ class Summary(NamedTuple):
     Attributes:
         general: `[subjects]` general abilities.
         general_error: `[subjects]` their standard errors.
-        shared: `[subjects, any]` loadings of what those errors share, or None.
+        shared: `[subjects, any]` loadings of what those errors share.
         ability: `[subjects, groups]`.
         error: `[subjects, groups]`.
         coordinates: `[items, columns]`.
@@ -348,7 +351,7 @@ class Summary(NamedTuple):
 
     general: np.ndarray
     general_error: np.ndarray
-    shared: np.ndarray | None
+    shared: np.ndarray
     ability: np.ndarray
     error: np.ndarray
     coordinates: np.ndarray

@@ -232,7 +232,8 @@ def score(
             "accuracy" or "length". With lengths, `method` is "eap" or "map".
 
     Returns:
-        The scores; with lengths, also speed and speed_se.
+        The scores; with lengths, also speed and speed_se; of a structured fit, also an
+        ability and its error for each group.
 
     Raises:
         ValueError: If no item is known, responses do not suit the model, or the
@@ -268,12 +269,22 @@ def score(
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     problem, part = _scored_problem(fit, table, rows, items, measures, with_lengths)
     data = with_scores(problem.data, scores, items[0].dtype)
-    result = scoring.score(model, items, population, data, method=method)
-    ability = np.asarray(result.ability, np.float64)
-    error = np.asarray(result.standard_error, np.float64)
+    by_group = _group_scores(fit, model, items, rows, data, method)
+    if by_group is None:
+        result = scoring.score(model, items, population, data, method=method)
+        ability, error = result.ability, result.standard_error
+        flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
+    else:
+        ability, error = by_group.general, by_group.general_error
+        unfinished = scoring.ScoreFlag.UNFINISHED.explain()
+        flags = ["" if done else unfinished for done in np.asarray(by_group.converged)]
+        notes = (
+            *notes,
+            "abilities are posterior modes, one per group and a general one",
+        )
+    ability, error = (np.asarray(x, np.float64) for x in (ability, error))
     half = ndtri(0.5 + chosen / 2) * error
     accuracy = table.subject_accuracy()
-    flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
     observed = np.full(table.num_subjects, table.num_items)
     if table.observed is not None:
         observed = table.observed.sum(1)
@@ -297,7 +308,33 @@ def score(
             out = out.append_column(name, pa.array(values))
     elif fit.model.lengths is not None:
         notes = (*notes, "scored from accuracy alone: no lengths were used")
+    if by_group is not None and fit.structure is not None:
+        for k, name in enumerate(fit.structure.groups.tolist()):
+            for end, values in (("", by_group.ability), ("_se", by_group.error)):
+                column = pa.array(np.asarray(values, np.float64)[:, k])
+                out = out.append_column(f"ability_{name}{end}", column)
     return ScoredSubjects(out, notes, chosen)
+
+
+def _group_scores(fit: Calibration, model, items, rows, data, method: str):
+    """Scores by group, for a structured fit of several; else None."""
+    import jax.numpy as jnp
+
+    structure = fit.structure
+    if structure is None or len(structure.groups) < 2:
+        return None
+    if method not in ("eap", "map"):
+        raise ValueError(
+            f"scores {method!r} are for models with one ability: use map, the mode of"
+            " the abilities of all groups together"
+        )
+    return scoring.score_groups(
+        model.family,
+        items,
+        jnp.asarray(structure.group)[rows],
+        jnp.asarray(structure.own_covariance, items[0].dtype),
+        data,
+    )
 
 
 def _prepared(fit: Calibration, table: ResponseTable, rows: np.ndarray):

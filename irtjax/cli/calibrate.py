@@ -23,11 +23,17 @@ _Model = Annotated[
         "-m",
         help="rasch, 1pl, 2pl, 3pl, 4pl, probit1pl, probit2pl; graded or"
         " partial_credit for ordered categories; continuous, beta, inflated_beta or"
-        " mixed for scores in [0, 1]; lart with --length.",
+        " mixed for scores in [0, 1]; lart with --length; multibenchmark, multimetric"
+        " or hierarchical.",
     ),
 ]
 _Method = Annotated[
-    str, typer.Option("--method", help="em or saem (marginal), mm or gradient (joint).")
+    str,
+    typer.Option(
+        "--method",
+        help="em or saem (marginal), mm or gradient (joint), laplace (items integrated"
+        " out) or nuts (full posterior).",
+    ),
 ]
 _Priors = Annotated[
     str, typer.Option("--priors", help="weak, or none for maximum likelihood.")
@@ -90,6 +96,62 @@ _Bounds = Annotated[
         help="Lowest and highest possible score, if not 0 and 1.",
     ),
 ]
+_BAYES = "Structured models, laplace and nuts"
+_Family = Annotated[
+    str | None,
+    typer.Option(
+        "--family",
+        help="Of a structured model: the model of one response, such as 2pl.",
+        rich_help_panel=_BAYES,
+    ),
+]
+_Levels = Annotated[
+    str | None,
+    typer.Option(
+        "--levels",
+        metavar="A,B",
+        help="Facets of items, beside the benchmark, whose values shift items.",
+        rich_help_panel=_BAYES,
+    ),
+]
+_ItemTable = Annotated[
+    Path | None,
+    typer.Option(
+        "--item-table",
+        metavar="FILE",
+        help="Table with a column item and a column for each of --levels.",
+        rich_help_panel=_BAYES,
+    ),
+]
+_Chains = Annotated[
+    int, typer.Option("--chains", help="nuts: chains.", min=1, rich_help_panel=_BAYES)
+]
+_Draws = Annotated[
+    int,
+    typer.Option(
+        "--draws", help="nuts: draws of each chain.", min=1, rich_help_panel=_BAYES
+    ),
+]
+_Warmup = Annotated[
+    int,
+    typer.Option("--warmup", help="nuts: warm-up.", min=0, rich_help_panel=_BAYES),
+]
+_Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="nuts: go on from DIR.nuts.npz, which a run that was stopped has left.",
+        rich_help_panel=_BAYES,
+    ),
+]
+_SaveDraws = Annotated[
+    bool,
+    typer.Option(
+        "--save-draws",
+        help="nuts: write draws.nc for ArviZ (needs irtjax[arviz]).",
+        rich_help_panel=_BAYES,
+    ),
+]
 _Figures = Annotated[
     bool, typer.Option("--figures/--no-figures", help="Draw the figures.")
 ]
@@ -114,6 +176,14 @@ def fit_command(
     ends: _Ends = None,
     bounds: _Bounds = None,
     max_steps: _MaxSteps = None,
+    family: _Family = None,
+    levels: _Levels = None,
+    item_table: _ItemTable = None,
+    chains: _Chains = 4,
+    draws: _Draws = 1000,
+    warmup: _Warmup = 1000,
+    resume: _Resume = False,
+    save_draws: _SaveDraws = False,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
@@ -144,16 +214,32 @@ def fit_command(
         ends=ends,
         bounds=bounds,
         max_steps=max_steps,
+        family=family,
+        levels=tuple(part for part in (levels or "").split(",") if part),
+        item_table=item_table,
+        nuts=(chains, draws, warmup) if method == "nuts" else None,
+        checkpoint=f"{folder}.nuts.npz" if method == "nuts" else None,
+        resume=resume,
         level=level,
         seed=seed,
         float32=float32,
         device=device,
     )
+    if (resume or save_draws) and method != "nuts":
+        raise ValueError("--resume and --save-draws go with --method nuts")
+    if save_draws:
+        from irtjax.storage.chains import check_arviz
+
+        check_arviz()
     with Progress(quiet) as progress:
         began = time.perf_counter()
         progress("read")
         table = reading.read(files)
         read_seconds = time.perf_counter() - began
         calibration = calibrate(table, settings, reading, progress, read_seconds)
-        ranked = write(calibration, folder, progress, overwrite, figures)
+        ranked = write(
+            calibration, folder, progress, overwrite, figures, save_draws=save_draws
+        )
+        if settings.checkpoint is not None:
+            Path(settings.checkpoint).unlink(missing_ok=True)
     report(calibration, ranked, folder, quiet=quiet, as_json=json)

@@ -33,6 +33,12 @@ class Settings:
     squeeze: float | None = None
     ends: float | None = None
     bounds: tuple[float, float] | None = None
+    family: str | None = None
+    levels: tuple[str, ...] = ()
+    item_table: Path | None = None
+    nuts: tuple[int, int, int] | None = None
+    checkpoint: str | None = None
+    resume: bool = False
     level: float = 0.95
     seed: int = 0
     float32: bool = False
@@ -59,10 +65,16 @@ def calibrate(
     anchor = settings.anchor
     if anchor is not None and (anchor / "fit.json").is_file():
         anchor = anchor / "items.parquet"
+    method: Any = settings.method
+    if settings.nuts is not None:
+        from irtjax.estimators.mcmc import NUTS
+
+        count, draws, warmup = settings.nuts
+        method = NUTS(num_chains=count, num_draws=draws, num_warmup=warmup)
     result = fit(
         table,
         settings.model,
-        settings.method,
+        method,
         priors=settings.priors,
         positive=settings.positive,
         start=settings.start,
@@ -75,6 +87,10 @@ def calibrate(
         ends=settings.ends,
         bounds=settings.bounds,
         max_steps=settings.max_steps,
+        family=settings.family,
+        levels=read_levels(table, settings.levels, settings.item_table),
+        checkpoint=settings.checkpoint,
+        resume=settings.resume,
         level=settings.level,
         key=jax.random.key(settings.seed),
         dtype=dtype,
@@ -99,8 +115,10 @@ def write(
     progress: Progress,
     overwrite: bool,
     figures: bool,
+    *,
+    save_draws: bool = False,
 ) -> RankedSubjects:
-    """Writes tables, leaderboard and figures; returns the ranking."""
+    """Writes tables, leaderboard, figures and draws; returns the ranking."""
     from irtjax.report import write_report
     from irtjax.verbs import rank
 
@@ -114,8 +132,48 @@ def write(
         figures=figures,
         ranked=ranked,
         progress=progress,
+        draws=save_draws,
     )
     return ranked
+
+
+def read_levels(
+    table: ResponseTable, levels: tuple[str, ...], path: Path | None
+) -> dict[str, Any] | tuple[str, ...]:
+    """Labels of the items by level from a table of them; the names alone without one.
+
+    Raises:
+        ValueError: If the file lacks a column, or an item of the data.
+    """
+    if path is None:
+        return levels
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    try:
+        content = (
+            pyarrow.parquet.read_table(path)
+            if path.suffix == ".parquet"
+            else pyarrow.csv.read_csv(path)
+        )
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise ValueError(f"--item-table {path}: cannot read it: {error}") from None
+    for name in ("item", *levels):
+        if name not in content.column_names:
+            raise ValueError(
+                f"--item-table {path} has no column {name!r}; it has"
+                f" {', '.join(content.column_names)}"
+            )
+    row = {str(item): k for k, item in enumerate(content["item"].to_pylist())}
+    lacking = [item for item in table.items.tolist() if item not in row]
+    if lacking:
+        raise ValueError(
+            f"--item-table {path} has no row for item {lacking[0]!r}"
+            f" ({len(lacking):,} of {table.num_items:,} are missing)"
+        )
+    rows = [row[item] for item in table.items.tolist()]
+    labels = {name: content[name].to_pylist() for name in levels}
+    return {name: [str(values[k]) for k in rows] for name, values in labels.items()}
 
 
 def report(

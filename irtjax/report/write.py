@@ -41,6 +41,7 @@ def write_report(
     figures: bool = True,
     ranked: RankedSubjects | None = None,
     progress: Callable[[str], None] | None = None,
+    draws: bool = False,
 ) -> Path:
     """Saves a calibration with its leaderboard and figures, whole or not at all.
 
@@ -51,6 +52,7 @@ def write_report(
         figures: Whether to draw the figures.
         ranked: The ranking, if it is at hand; else it is made.
         progress: Told the name of each figure before it is drawn.
+        draws: Whether to write the posterior draws of a sampler's fit, `draws.nc`.
 
     Returns:
         The folder.
@@ -74,5 +76,9 @@ def write_report(
             save_figure(make(fit), place / name)
         page = leaderboard(fit, standing, [(title, name) for title, name, _ in makers])
         (place / "leaderboard.md").write_text(page, encoding="utf-8")
+        if draws and fit.structure is not None and fit.structure.draws is not None:
+            from irtjax.storage.chains import write_draws
+
+            write_draws(place / "draws.nc", fit.structure.draws)
 
     return save(fit, folder, overwrite=overwrite, extras=[extra])

@@ -2,5 +2,14 @@
 
 from irtjax.scoring.driver import score, score_on_nodes
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
+from irtjax.scoring.structured import GroupScores, score_groups
 
-__all__ = ["METHODS", "ScoreFlag", "Scores", "score", "score_on_nodes"]
+__all__ = [
+    "METHODS",
+    "GroupScores",
+    "ScoreFlag",
+    "Scores",
+    "score",
+    "score_groups",
+    "score_on_nodes",
+]

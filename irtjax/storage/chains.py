@@ -167,6 +167,18 @@ def _same(found: Any, wanted: Any, name: str, dtype) -> bool:
     return len(found or ()) == len(wanted) and np.allclose(found, wanted, slack, slack)
 
 
+def check_arviz() -> None:
+    """Refuses at once what would fail after a long run.
+
+    Raises:
+        ValueError: If ArviZ is not installed.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("arviz") is None:
+        raise ValueError("ArviZ is not installed: pip install 'irtjax[arviz]'")
+
+
 def to_arviz(
     draws: Draws,
     *,

@@ -34,6 +34,7 @@ from irtjax.models.priors import (
     LogNormal,
     Normal,
 )
+from irtjax.storage.structure import structure_arrays, structure_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,6 +202,7 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
     arrays |= {"benchmark_names": fit.benchmarks}
     arrays |= {"item_covariance": fit.item_covariance}
     arrays |= {"ability_shared": fit.ability_shared}
+    arrays |= structure_arrays(fit.structure)
     return {k: np.asarray(v) for k, v in arrays.items() if v is not None}
 
 
@@ -274,6 +276,7 @@ def from_parts(
         item_covariance=arrays.get("item_covariance"),
         ability_shared=arrays.get("ability_shared"),
         correlation_error=content.get("correlation_se"),
+        structure=structure_of(arrays),
     )
 
 

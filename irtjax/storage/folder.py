@@ -41,6 +41,13 @@ FIT_FILES = (
     "test_information.png",
     "latency.png",
     "item_parameters.png",
+    "effects.csv",
+    "group_abilities.csv",
+    "correlations.csv",
+    "diagnostics.csv",
+    "draws.nc",
+    "group_abilities.png",
+    "correlations.png",
 )
 
 #: Writes more files into the folder it is given.
@@ -138,11 +145,14 @@ def _cannot_write(folder: Path, error: OSError) -> ValueError:
 
 def _write_files(calibration: Calibration, folder: Path) -> None:
     from irtjax.storage.encoding import to_arrays, to_json
+    from irtjax.storage.structure import structure_tables
 
     write_table(calibration.item_table, folder / "items.parquet")
     write_table(calibration.item_table, folder / "items.csv")
     write_table(calibration.ability_table, folder / "abilities.parquet")
     write_table(calibration.ability_table, folder / "abilities.csv")
+    for name, table in structure_tables(calibration).items():
+        write_table(table, folder / f"{name}.csv")
     arrays: dict[str, Any] = to_arrays(calibration)
     np.savez_compressed(folder / "parameters.npz", **arrays)
     content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
