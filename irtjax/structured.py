@@ -60,6 +60,8 @@ STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
 #: Fewest responses of a subject to a group at which abilities are sampled as they are.
 ENOUGH = 10
 MAX_STEPS = 300
+#: Items in a group below which the fast route has been seen far from the posterior.
+FEW_ITEMS = 80
 
 
 class Layout(NamedTuple):
@@ -208,9 +210,13 @@ def fit_structured(
         found = _drive(problem, fast, max_steps or MAX_STEPS, clock)
         draws = None
         if isinstance(method, NUTS):
+            state = found.state
+            if int(found.status) != Status.CONVERGED:
+                # No worse than nothing: the start of the fast route.
+                state = begin(problem, fast, None, max_steps=1).state
             draws = sample(
                 structured_log_density,
-                position_of(model, problem, found.state),
+                position_of(model, problem, state),
                 (model, responses),
                 key=key,
                 method=method,
@@ -553,9 +559,15 @@ def _warnings(model: Hierarchical, found, draws: Draws | None, status) -> list[s
     elif status != Status.CONVERGED:
         said.append(
             f"{status.explain()} (residual {float(found.residual):.2g}): treat the"
-            " estimates as provisional; raise max_steps"
+            " estimates as provisional; raise max_steps, or use method='nuts'"
         )
     subjects, groups = model.subject_design.shape[0], model.num_groups
+    fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
+    if draws is None and fewest < FEW_ITEMS:
+        said.append(
+            f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in each"
+            " group to be near the posterior; use method='nuts'"
+        )
     if groups > 1 and subjects < 5 * groups:
         said.append(
             f"correlations of {groups} groups from {subjects} subjects rest on their"

@@ -35,6 +35,8 @@ from irtjax.transforms import correlation_cholesky, lkj_log_density
 _LOG_TWO_PI = 1.8378770664093453
 #: The covariance of abilities is dense; beyond this many the memory is not there.
 LARGEST = 6000
+#: A log standard deviation of the groups' own abilities that counts as none.
+LOG_NOTHING = -3.5
 
 
 class StructuredProblem(eqx.Module):
@@ -277,13 +279,18 @@ class Laplace(AbstractMethod):
         )
 
     def progress(self, problem: StructuredProblem, state: LaplaceState) -> Progress:
-        """Objective of the last point; converged by the last move."""
+        """Objective of the last point; converged by the last move.
+
+        Stalled where the groups' own abilities have shrunk to nothing: with few items
+        in a group the approximation can lead there whatever the data.
+        """
         tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
+        gone = jnp.any(state.components.log_scale < LOG_NOTHING)
         return Progress(
             state.objective,
             state.residual,
-            state.residual <= tolerance,
-            jnp.zeros((), bool),
+            (state.residual <= tolerance) & ~gone,
+            gone,
         )
 
     def finish(self, problem: StructuredProblem, state: LaplaceState) -> LaplaceState:
