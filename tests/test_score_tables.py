@@ -251,9 +251,8 @@ def test_the_command_line(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "model", ["continuous", pytest.param("beta", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["continuous", "beta"])
 def test_an_item_without_variation_stays_finite(model):
     table, *_ = simulated("continuous", 30, 4)
     values = table.values.copy()
