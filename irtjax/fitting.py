@@ -210,6 +210,11 @@ def fit(
             f"a {chosen.name} model is estimated by method='em' or 'saem', not"
             f" {method!r}"
         )
+    if isinstance(chosen.family, AbstractScoreFamily) and not estimator.marginal:
+        raise ValueError(
+            f"a {chosen.name} model is estimated by method='em' or 'saem': jointly,"
+            " abilities follow one item's scores until its dispersion is nothing"
+        )
     if anchor is not None and getattr(estimator, "penalty", 0) > 0:
         raise ValueError(
             f"method {options_name(method)!r} shrinks abilities, which anchors do not"

@@ -58,8 +58,9 @@ MODELS: dict[str, Callable[[], Model]] = {
     "inflated_beta": catalogue.inflated_beta,
     "mixed": lambda: catalogue.mixed(np.arange(NUM_ITEMS) % 2 == 0),
 }
-#: What is tested in the slow run only: other models of the table contain these.
-TWINS = ("continuous", "beta")
+#: What is tested in the slow run only: "mixed" contains the first, and programs of
+#: gamma functions take a quarter of a minute to compile.
+TWINS = ("continuous", "beta", "inflated_beta")
 #: The names of the models, as parameters of tests.
 NAMES = [
     pytest.param(name, marks=pytest.mark.slow) if name in TWINS else name

@@ -111,6 +111,7 @@ HALF = [[0.2, 1.0], [0.5, 0.0], [0.3, 0.1]]
         ([[0, 1], [1, 0]], "2pl", {"bounds": (0, 2)}, "bounds is for models of scores"),
         (HALF, "continuous", {"ends": 0.1}, "ends is for the model 'inflated_beta'"),
         (HALF, "inflated_beta", {"squeeze": 9}, "keeps its ends: leave squeeze out"),
+        (HALF, "beta", {"method": "gradient"}, "estimated by method='em' or 'saem'"),
         (HALF, "inflated_beta", {"ends": 0.7}, r"ends 0\.7 is not a distance"),
     ],
 )
@@ -250,9 +251,8 @@ def test_the_command_line(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "model", ["continuous", pytest.param("beta", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["continuous", "beta"])
 def test_an_item_without_variation_stays_finite(model):
     table, *_ = simulated("continuous", 30, 4)
     values = table.values.copy()

@@ -1,7 +1,7 @@
 """Which family for scores in [0, 1]: log density of held-out cells.
 
     python experiments/lego_irt/families.py --small      # simulated data, a minute
-    python experiments/lego_irt/families.py --out DIR    # AlpacaEval, ten minutes
+    python experiments/lego_irt/families.py --out DIR    # AlpacaEval, five minutes
 
 The README beside this file says what is measured and how.
 """

@@ -35,11 +35,13 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     slopes log-normal(0, 1), guessing Beta(2, 8) (mean 0.2) and feasibility
     Beta(10, 1.5) (mean 0.87). They keep an item that everyone solves finite.
 
-    Scores have logits of 10 where they have answers of right or wrong, so their
-    intercepts are Normal(0, 10), slopes Normal(1, 2), and cuts Normal(-2, 3) and
-    Normal(2, 3). A standard deviation has a prior worth one residual of 0.5, and a
-    precision an exponential one of mean 500: both keep an item finite on which all
-    subjects have the same score, where a log-normal prior would not.
+    Logits of scores are of the order of 10 where answers of right or wrong are of 1, so
+    intercepts of logit-normal scores are Normal(0, 10) and slopes Normal(1, 2); a beta
+    score's mean is the chance of a 2PL, and has its priors. Cuts are Normal(-2, 3) and
+    Normal(2, 3). A standard deviation has a prior worth one residual of 0.5; a
+    precision has an exponential one of mean 500, or 50 where scores at the ends may
+    leave a handful between, which a steep item would else fit exactly. Both keep an
+    item finite on which all subjects score the same, as no log-normal prior would.
     """
     if isinstance(family, AbstractScoreFamily):
         return _weak_score_priors(family)
@@ -56,12 +58,14 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
 
 def _weak_score_priors(family: AbstractScoreFamily) -> dict[str, AbstractPrior]:
     logit = isinstance(family, LogitNormalScores | MixedScores)
+    positive = family.parameters[0].bijection.kind == "positive"
+    precision = Exponential(500.0 if isinstance(family, BetaScores) else 50.0)
     chosen: dict[str, AbstractPrior] = {
         "discrimination": LogNormal(0.0, 1.0)
-        if family.parameters[0].bijection.kind == "positive"
-        else Normal(1.0, 2.0),
-        "intercept": Normal(0.0, 10.0),
-        "dispersion": InverseChi(1.0, 0.5) if logit else Exponential(500.0),
+        if positive
+        else Normal(1.0, 2.0 if logit else 1.0),
+        "intercept": Normal(0.0, 10.0 if logit else 3.0),
+        "dispersion": InverseChi(1.0, 0.5) if logit else precision,
         "lower_cut": Normal(-2.0, 3.0),
         "upper_cut": Normal(2.0, 3.0),
     }
