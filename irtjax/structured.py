@@ -126,7 +126,7 @@ def lay_out(
         if level not in facets:
             known = ", ".join(sorted(facets))
             raise ValueError(f"no facet {level!r} of items; there are {known}")
-        values, index = np.unique(facets[level], return_inverse=True)
+        values, index = np.unique(facets[str(level)], return_inverse=True)
         columns.append(np.eye(len(values))[index])
         effects += [f"{level}: {value}" for value in values]
         component += [place] * len(values)
@@ -565,8 +565,8 @@ def _warnings(model: Hierarchical, found, draws: Draws | None, status) -> list[s
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
     if draws is None and fewest < FEW_ITEMS:
         said.append(
-            f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in each"
-            " group to be near the posterior; use method='nuts'"
+            f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in"
+            " each group to be near the posterior; use method='nuts'"
         )
     if groups > 1 and subjects < 5 * groups:
         said.append(

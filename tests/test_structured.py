@@ -1,0 +1,236 @@
+"""Structured fits through the front door: tables, disk, new subjects, command line."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from scipy import optimize
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+from irtjax.cli.pipeline import read_levels
+from irtjax.data.responses import Responses
+from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.mcmc import NUTS
+from irtjax.models.logistic import Binary, LogisticItems
+from irtjax.scoring import score_groups
+from tests.estimators.test_laplace import benchmarks, simulated
+
+SUBJECTS, ITEMS, GROUPS = 40, 240, 3
+
+
+@functools.cache
+def drawn():
+    model = benchmarks(SUBJECTS, ITEMS, GROUPS)
+    data, theta, psi, own, _, _ = simulated(model)
+    table = irtjax.ResponseTable.from_arrays(
+        np.asarray(data.values),
+        benchmark=[f"bench {g}" for g in np.asarray(model.group)],
+    )
+    return table, theta, psi, own
+
+
+@functools.cache
+def fitted():
+    return irtjax.fit(drawn()[0], "multibenchmark", Laplace(order=3))
+
+
+def by_subject(fit, values):
+    """Rows of `values`, which are in the order of the fit's table, in the data's."""
+    place = {name: k for k, name in enumerate(fit.ability_table["subject"].to_pylist())}
+    return np.asarray(values)[[place[name] for name in drawn()[0].subjects.tolist()]]
+
+
+def test_abilities_by_group_and_in_general():
+    fit, (_, theta, psi, _) = fitted(), drawn()
+    assert fit.status == irtjax.Status.CONVERGED
+    structure = fit.structure
+    assert structure.groups.tolist() == ["bench 0", "bench 1", "bench 2"]
+    found = by_subject(fit, structure.ability)
+    for m in range(GROUPS):
+        # 80 items: an ability's error is about 0.25 of its standard deviation.
+        assert np.corrcoef(found[:, m], theta[:, m])[0, 1] > 0.9
+    general = by_subject(fit, fit.ability_table["ability"].to_numpy())
+    error = by_subject(fit, fit.ability_table["ability_se"].to_numpy())
+    # Of psi a part stays open whatever the responses say: errors are larger by it.
+    assert (error > by_subject(fit, structure.error).min(axis=1)).all()
+    assert (np.abs(general - psi) < 4 * error).all()
+    ranks = fit.ability_table["rank"].to_pylist()
+    assert ranks == sorted(ranks)
+    assert structure.own_correlation == pytest.approx(structure.own_correlation.T)
+    names = structure.effects[0].tolist()
+    assert names[0] == "all items" and "benchmark: bench 1" in names
+    assert fit.item_table.num_rows == ITEMS
+    assert all(
+        fit.item_table[c].null_count == 0 for c in ("difficulty", "intercept_se")
+    )
+
+
+def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
+    fit = fitted()
+    folder = irtjax.save(fit, tmp_path / "fit")
+    names = {path.name for path in folder.iterdir()}
+    assert {"group_abilities.csv", "correlations.csv", "effects.csv"} <= names
+    rows = pyarrow.csv.read_csv(folder / "group_abilities.csv")
+    assert rows.num_rows == SUBJECTS * GROUPS
+    again = irtjax.load(folder)
+    np.testing.assert_array_equal(again.structure.ability, fit.structure.ability)
+    assert again.structure.groups.tolist() == fit.structure.groups.tolist()
+    # Scored anew with items as known, subjects stand where the fit had them.
+    scored = irtjax.score(again, drawn()[0]).table
+    general = by_subject(fit, fit.ability_table["ability"].to_numpy())
+    assert np.corrcoef(scored["ability"].to_numpy(), general)[0, 1] > 0.995
+    assert "ability_bench 2_se" in scored.column_names
+    with pytest.raises(ValueError, match="models with one ability: use map"):
+        irtjax.score(again, drawn()[0], method="wle")
+
+
+def test_scores_by_group_are_the_joint_mode():
+    rng = np.random.default_rng(4)
+    group = np.array([0, 0, 0, 1, 1, 2, 2, 2])
+    own = np.array([[0.5, 0.2, 0.0], [0.2, 0.6, -0.1], [0.0, -0.1, 0.3]])
+    a, d = rng.uniform(0.5, 2, 8), rng.normal(size=8)
+    items = LogisticItems(*(jnp.asarray(x) for x in (a, d, 0 * a, 0 * a + 1)))
+    values = (rng.random((3, 8)) < 0.5).astype(np.int8)
+    seen = rng.random((3, 8)) < 0.8
+    data = Responses(jnp.asarray(values * seen), jnp.asarray(seen))
+    found = score_groups(
+        Binary(slopes="positive"), items, jnp.asarray(group), jnp.asarray(own), data
+    )
+    assert bool(found.converged.all())
+    precision = np.linalg.inv(own + 1)
+
+    def surprise(theta, row):
+        eta = a * theta[group] + d
+        sign = 2 * values[row] - 1
+        return (
+            np.sum(np.logaddexp(0, -sign * eta)[seen[row]])
+            + 0.5 * theta @ precision @ theta
+        )
+
+    weights = np.linalg.solve(own + 1, np.ones(3))
+    for row in range(3):
+        best = optimize.minimize(surprise, np.zeros(3), (row,), tol=1e-10)
+        np.testing.assert_allclose(found.ability[row], best.x, atol=1e-5)
+        eta = a * best.x[group] + d
+        right = 1 / (1 + np.exp(-eta))
+        info = np.bincount(group, a**2 * right * (1 - right) * seen[row], 3)
+        covariance = np.linalg.inv(precision + np.diag(info))
+        np.testing.assert_allclose(
+            found.error[row], np.sqrt(np.diag(covariance)), rtol=1e-4
+        )
+        spread = weights @ covariance @ weights + 1 - weights.sum()
+        assert float(found.general_error[row]) == pytest.approx(spread**0.5, rel=1e-4)
+
+
+def small_table(items=12):
+    rng = np.random.default_rng(1)
+    theta, d = rng.normal(size=(15, 1)), rng.normal(size=items)
+    right = rng.random((15, items)) < 1 / (1 + np.exp(-theta - d))
+    names = [f"b{k % 2}/q{k // 2}" for k in range(items)]
+    return irtjax.ResponseTable.from_arrays(
+        right, items=names, benchmark=[name[:2] for name in names]
+    )
+
+
+def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
+    method = NUTS(num_warmup=60, num_draws=40, num_chains=2)
+    table = small_table()
+    fit = irtjax.fit(
+        table, "hierarchical", method, key=jax.random.key(2), levels=("stem",)
+    )
+    assert fit.status != irtjax.Status.CONVERGED  # Of so few draws.
+    assert any("draws" in text for text in fit.warnings)
+    draws = fit.structure.draws
+    assert draws.values["ability"].shape == (2, 40, 15, 1)
+    mean = np.asarray(draws.values["ability"]).mean((0, 1))[:, 0]
+    theta = dict(zip(table.subjects.tolist(), mean, strict=True))
+    named = fit.ability_table.to_pydict()
+    for name, ability in zip(named["subject"], named["ability"], strict=True):
+        assert ability == pytest.approx(theta[name], abs=1e-9)
+    effects = fit.structure.effects[0].tolist()
+    assert {"benchmark: b0", "stem: q3"} <= set(effects)
+    folder = irtjax.save(fit, tmp_path / "fit")
+    assert irtjax.load(folder).structure.draws is None
+
+
+@pytest.mark.slow
+def test_the_fast_route_is_near_the_posterior():
+    table = drawn()[0]
+    method = NUTS(num_warmup=500, num_draws=500, num_chains=4)
+    full, fast = irtjax.fit(table, "multibenchmark", method), fitted()
+    ability = [by_subject(f, f.structure.ability) for f in (full, fast)]
+    error = [by_subject(f, f.structure.error) for f in (full, fast)]
+    gap = (ability[1] - ability[0]) / error[0]
+    # Empirical Bayes takes variances as known: means within a third of an error,
+    # errors within a quarter.
+    assert np.sqrt(np.mean(gap**2)) < 0.5
+    assert np.median(error[1] / error[0]) == pytest.approx(1, abs=0.25)
+
+
+def test_what_cannot_be_done_is_said():
+    table = small_table()
+    one = dataclasses.replace(table, item_facets={})
+    with pytest.raises(ValueError, match="two or more benchmarks or metrics"):
+        irtjax.fit(one, "multibenchmark")
+    with pytest.raises(ValueError, match="'laplace' or 'nuts', not 'mm'"):
+        irtjax.fit(table, "hierarchical", "mm")
+    with pytest.raises(ValueError, match="learn their priors"):
+        irtjax.fit(table, "hierarchical", priors=None)
+    with pytest.raises(ValueError, match="no facet 'domain' of items"):
+        irtjax.fit(table, "hierarchical", levels=("domain",))
+    with pytest.raises(ValueError, match="covariate 'words' needs one finite number"):
+        irtjax.fit(table, "hierarchical", item_covariates={"words": np.ones(3)})
+    with pytest.raises(ValueError, match="family= goes with"):
+        irtjax.fit(table, "2pl", "laplace", family="3pl")
+    with pytest.raises(ValueError, match="above 0"):
+        irtjax.fit(table, "rasch", "laplace")
+
+
+def test_the_command_line(tmp_path):
+    table = small_table(160)
+    rows = pa.table(
+        {
+            "model": np.repeat(table.subjects, table.num_items).tolist(),
+            "item": np.tile([i[3:] for i in table.items], table.num_subjects).tolist(),
+            "benchmark": np.tile(table.benchmarks, table.num_subjects).tolist(),
+            "score": table.values.ravel().tolist(),
+        }
+    )
+    pyarrow.csv.write_csv(rows, tmp_path / "long.csv")
+    labels = pa.table(
+        {
+            "item": table.items.tolist(),
+            "domain": [f"d{k % 5}" for k in range(table.num_items)],
+        }
+    )
+    pyarrow.csv.write_csv(labels, tmp_path / "items.csv")
+    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])  # noqa: E731
+    command = ("fit", tmp_path / "long.csv", "--out", tmp_path / "out", "--json")
+    done = run(
+        *command,
+        *("--model", "multibenchmark", "--benchmark", "benchmark", "--no-figures"),
+        *("--levels", "domain", "--item-table", tmp_path / "items.csv"),
+        *("--max-steps", 60),
+    )
+    assert done.exit_code == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["options"]["levels"] == ["domain"]
+    effects = pyarrow.csv.read_csv(tmp_path / "out" / "effects.csv")
+    assert "domain: d4" in effects["effect"].to_pylist()
+    assert (tmp_path / "out" / "correlations.csv").is_file()
+    done = run(*command, "--resume")
+    assert done.exit_code == 2 and "go with --method nuts" in done.stderr
+    with pytest.raises(ValueError, match="has no column 'topic'; it has item, domain"):
+        read_levels(table, ("topic",), tmp_path / "items.csv")
+    short = labels.slice(1)
+    pyarrow.csv.write_csv(short, tmp_path / "short.csv")
+    with pytest.raises(ValueError, match=r"no row for item 'b0/q0' \(1 of 160"):
+        read_levels(table, ("domain",), tmp_path / "short.csv")
