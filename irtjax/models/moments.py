@@ -21,7 +21,7 @@ class Moments(NamedTuple):
     """Sums over the cells of each item, each `[items]`.
 
     Attributes:
-        count: Number of cells.
+        num_cells: Number of cells.
         ability: Sum of the abilities.
         ability_square: Of their squares.
         value: Of the logits.
@@ -29,7 +29,7 @@ class Moments(NamedTuple):
         product: Of ability times logit.
     """
 
-    count: Float[Array, " items"]
+    num_cells: Float[Array, " items"]
     ability: Float[Array, " items"]
     ability_square: Float[Array, " items"]
     value: Float[Array, " items"]
@@ -92,7 +92,7 @@ def normal_log_lik(items: ScoreItems, moments: Moments) -> Float[Array, " items"
     >>> round(float(normal_log_lik(items, moments)[0]), 4)  # Residuals 1 and 0.
     -2.3379
     """
-    slope, count = items.discrimination, moments.count
+    slope, count = items.discrimination, moments.num_cells
     centre = moments.value / jnp.maximum(count, 1)
     shift = items.intercept - centre
     squares = (
