@@ -24,6 +24,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 Spec = dict[str, Any]
 
+#: Kinds of cases with a worker of their own name.
+APART = ("peers", "bayes")
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
     "em_complete": {
@@ -52,6 +54,11 @@ FULL: dict[str, Spec] = {
         "kind": "adaptive", "subjects": 100, "items": 1000, "length": 50,
         "max_seconds": 0.5,
     },
+    "bayes": {
+        "kind": "bayes", "subjects": 58, "items": 805,
+        "warmup": 1000, "draws": 1000, "chains": 4, "min_ratio": 2,
+        "fast_subjects": 12, "fast_items": 41871, "fast_groups": 11, "max_seconds": 60,
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -66,13 +73,18 @@ SMALL: dict[str, Spec] = {
     "errors": {"kind": "errors", "subjects": 400, "items": 300, "repeats": 1},
     "lengths": {"kind": "lengths", "subjects": 60, "items": 20},
     "adaptive": {"kind": "adaptive", "subjects": 20, "items": 100, "length": 10},
+    "bayes": {
+        "kind": "bayes", "subjects": 10, "items": 20,
+        "warmup": 200, "draws": 200, "chains": 2,
+        "fast_subjects": 12, "fast_items": 100, "fast_groups": 2,
+    },
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 
 
 def worker(spec: Spec) -> dict[str, Any]:
     """Runs one worker process on a specification and returns what it printed."""
-    script = "peers.py" if spec["kind"] == "peers" else "measure.py"
+    script = f"{spec['kind']}.py" if spec["kind"] in APART else "measure.py"
     # The checkout beside this file, whether or not the package is installed.
     paths = [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
@@ -95,12 +107,8 @@ def worker(spec: Spec) -> dict[str, Any]:
 
 def run_case(spec: Spec) -> dict[str, Any]:
     """One case: its data from one process, its measurements from another."""
-    if spec["kind"] in (
-        "peers",
-        "adaptive",
-        "lengths",
-    ):  # They draw what they need themselves.
-        return worker(spec)
+    if spec["kind"] in (*APART, "adaptive", "lengths"):
+        return worker(spec)  # They draw what they need themselves.
     with tempfile.TemporaryDirectory() as folder:
         with_data = spec | {"data": folder}
         worker(with_data | {"kind": "simulate"})

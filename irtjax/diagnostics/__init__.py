@@ -6,7 +6,7 @@ from irtjax.diagnostics.convergence import (
     diagnose,
     has_converged,
 )
-from irtjax.diagnostics.loo import LeaveOneOut, psis_loo
+from irtjax.diagnostics.loo import LeaveOneOut, pareto_k, psis_loo
 from irtjax.diagnostics.words import summary, verdict
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "bfmi",
     "diagnose",
     "has_converged",
+    "pareto_k",
     "psis_loo",
     "summary",
     "verdict",

@@ -94,6 +94,46 @@ def psis_loo(log_lik, *, relative_ess: float | None = None) -> LeaveOneOut:
     )
 
 
+def pareto_k(log_ratio) -> float:
+    """Shape k of the tail of importance ratios from independent draws.
+
+    The ratios p(x) / q(x) at draws of an approximation q have about 1 / k finite
+    moments (Vehtari and others 2024, Journal of Machine Learning Research 25; Yao and
+    others 2018). Below 0.5 the approximation is near; up to 0.7 weighting its draws
+    mends it; above, neither it nor its weights can be trusted.
+
+    Args:
+        log_ratio: `[draws]` their logarithms, up to a constant.
+
+    Returns:
+        k; 0 if all ratios are equal, and infinite where a few have all the weight.
+
+    Raises:
+        ValueError: If the array has another shape, is not finite, or has fewer than 100
+            draws.
+
+    >>> normal = np.random.default_rng(0).normal(size=2000)
+    >>> wide, narrow = normal**2 / 2 - (normal / 2) ** 2, -(normal**2)
+    >>> pareto_k(wide) > 0.4 > pareto_k(narrow)
+    True
+    """
+    log_ratio = np.asarray(log_ratio)
+    if log_ratio.ndim != 1 or len(log_ratio) < 100:
+        raise ValueError(
+            f"pareto_k: log_ratio has shape {log_ratio.shape}; it takes [draws], 100 or"
+            " more"
+        )
+    if not np.isfinite(log_ratio).all():
+        at = int(np.argmin(np.isfinite(log_ratio)))
+        raise ValueError(
+            f"pareto_k: log_ratio is not finite in draw {at}; the approximation reaches"
+            " where the log density is not finite"
+        )
+    tail = int(np.ceil(min(0.2 * len(log_ratio), 3 * np.sqrt(len(log_ratio)))))
+    wide = log_ratio.astype(np.float64)[:, None]
+    return float(smooth_tail(wide, tail)[1][0])
+
+
 def _relative_ess(log_lik: np.ndarray) -> float:
     chains, draws, num = log_lik.shape
     size = max(BLOCK // (chains * draws), 1)

@@ -17,7 +17,7 @@ from experiments.coverage.replicate import differences
 from experiments.lart import compare
 from experiments.lart import run as lart
 from experiments.lego_irt import families
-from experiments.scaling import measure, peers
+from experiments.scaling import bayes, measure, peers
 from experiments.scaling import run as scaling
 from irtjax.estimators.em import EM
 from irtjax.scoring import Scores
@@ -188,6 +188,23 @@ def test_scaling_adaptive():
     ]
     # A bank of 80 alike items, of which the best eight tell more than random ones.
     assert len(errors) == 4 and max(errors[:3]) < errors[3] < 1
+
+
+@pytest.mark.slow
+def test_scaling_bayes(monkeypatch):
+    spec = scaling.SMALL["bayes"]
+    result = bayes.measure(spec)
+    assert value_of(result, "  correlation of abilities with the truth") > 0.7
+    least = [
+        row["value"]
+        for row in result["rows"]
+        if row["quantity"] == "  effective draws, abilities, least"
+    ]
+    ratio = value_of(result, "ratio of abilities, least")
+    assert len(least) == 2 and ratio == pytest.approx(least[0] / least[1])
+    monkeypatch.setattr(bayes.importlib.util, "find_spec", lambda name: None)
+    rows, notes = bayes.measure_samplers(spec | {"warmup": 20, "draws": 20})
+    assert notes == ["numpyro: not installed, skipped"] and len(rows) == 9
 
 
 def test_scaling_in_a_process_of_its_own(tmp_path, capsys):

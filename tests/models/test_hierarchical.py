@@ -10,6 +10,7 @@ from numpyro.infer.util import potential_energy
 from scipy import stats
 
 from irtjax.data.responses import Responses
+from irtjax.models.continuous import LogitNormalScores
 from irtjax.models.hierarchical import Hierarchical, general_ability
 from irtjax.models.logistic import Binary
 from irtjax.models.priors import Beta, HalfNormal, LogNormal, Normal
@@ -206,6 +207,68 @@ def test_metrics_share_the_items_of_a_stem():
         "d": p.items[:, 1],
     }
     same_density(model, data, written, names)
+
+
+def scores(groups, missing, dtype=jnp.float64, centre=0.0):
+    """A model of normal logits with some data, and a position."""
+    group = np.arange(ITEMS) % groups
+    model = Hierarchical(
+        LogitNormalScores(slopes="positive"),
+        jnp.asarray(group),
+        jnp.arange(ITEMS),
+        jnp.ones((ITEMS, 1), dtype),
+        jnp.asarray([-1]),
+        jnp.zeros((SUBJECTS, 0), dtype),
+        {
+            "discrimination": LogNormal(0.0, 0.5),
+            "intercept": Normal(0.0, 2.0),
+            "dispersion": HalfNormal(1.0),
+        },
+        num_groups=groups,
+        num_stems=ITEMS,
+    )
+    seen = RNG.random((SUBJECTS, ITEMS)) < 0.8 if missing else None
+    values = centre + RNG.normal(size=(SUBJECTS, ITEMS))
+    if seen is not None:
+        values = np.where(seen, values, 0)
+    data = Responses(
+        jnp.asarray(values, dtype), None if seen is None else jnp.asarray(seen)
+    )
+    position = random_position(model, 3)
+    return model, data, jax.tree.map(lambda part: part.astype(dtype), position)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("missing", [False, True])
+def test_normal_scores_by_moments_are_those_of_cells(groups, missing):
+    model, data, position = scores(groups, missing)
+
+    def by_cell(position):
+        """Normal densities of the logits that are there, by JAX' own."""
+        items, theta = model.items(position), position.ability[:, model.group]
+        mean = items.discrimination * theta + items.intercept
+        cell = jax.scipy.stats.norm.logpdf(data.values, mean, items.dispersion)
+        seen = 1.0 if data.observed is None else data.observed
+        return jnp.sum(cell * seen) + model.log_prior(position)
+
+    ours = jax.value_and_grad(model.log_density)(position, data)
+    theirs = jax.value_and_grad(by_cell)(position)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_normal_scores_by_moments_in_single_precision():
+    model, data, position = scores(1, True, jnp.float32, centre=8.0)
+    shift = jnp.array([0.0, 8.0, 0.0], jnp.float32)
+    position = position._replace(items=position.items + shift)
+    value = model.total_log_likelihood(position, data)
+    assert value.dtype == jnp.float32
+    wide = jax.tree.map(lambda x: x.astype(jnp.float64), (position, data.values))
+    exact = model.total_log_likelihood(wide[0], Responses(wide[1], data.observed))
+    # Sums of squares near 64 a cell, rounded some ten times, over 2 sigma^2.
+    spread = float(jnp.min(jnp.exp(position.items[:, 2]))) ** 2
+    allowed = 10 * np.finfo(np.float32).eps * 64 * SUBJECTS * ITEMS / (2 * spread)
+    assert abs(float(value) - float(exact)) < allowed
 
 
 def test_the_general_part_is_the_conditional_of_the_joint_normal():

@@ -1,0 +1,115 @@
+"""The sampler's coordinates: the model's density, on narrow ridges no more."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from irtjax.data.responses import Responses
+from irtjax.models.continuous import LogitNormalScores
+from irtjax.models.graded import Graded
+from irtjax.models.hierarchical import Hierarchical, Position
+from irtjax.models.logistic import Binary
+from irtjax.models.priors import HalfNormal, LogNormal, Normal
+from irtjax.models.sampling_frame import SamplingFrame
+
+SUBJECTS, ITEMS = 4, 6
+
+
+def make(family, groups=1, shared=False, subjects=SUBJECTS, **more) -> SamplingFrame:
+    """A model; `shared` has every stem asked in every group."""
+    stems = ITEMS // groups if shared else ITEMS
+    group, stem = np.divmod(np.arange(ITEMS), stems)
+    if not shared:
+        group = np.arange(ITEMS) % groups
+    return SamplingFrame(
+        Hierarchical(
+            family,
+            jnp.asarray(group),
+            jnp.asarray(stem),
+            jnp.ones((stems, 1)),
+            jnp.asarray([-1]),
+            jnp.ones((subjects, 1)),
+            num_groups=groups,
+            num_stems=stems,
+            has_group_effects=shared,
+            **more,
+        )
+    )
+
+
+CASES = {
+    "free slopes": make(Binary(slopes="free")),
+    "no slopes": make(Binary(slopes="unit")),
+    "graded": make(Graded(3)),
+    "groups": make(Binary(slopes="positive", asymptotes=2), 3, centred=False),
+    "shared stems": make(Binary(slopes="positive"), 2, shared=True),
+    "one subject": make(LogitNormalScores(slopes="positive"), subjects=1),
+}
+
+
+def random_coordinates(frame, seed=0) -> Position:
+    flat, unravel = ravel_pytree(frame.model.zeros())
+    return unravel(0.7 * jax.random.normal(jax.random.key(seed), flat.shape))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_change_of_coordinates_has_a_jacobian_of_one_and_an_inverse(name):
+    frame = CASES[name]
+    coordinates = random_coordinates(frame)
+    flat, unravel = ravel_pytree(coordinates)
+    through = jax.jit(lambda x: ravel_pytree(frame.position(unravel(x)))[0])
+    _, log_det = np.linalg.slogdet(jax.jacobian(through)(flat))
+    # Hundreds of products of numbers rounded at 1e-16.
+    assert abs(log_det) < 1e-11
+    back = jax.jit(lambda x: frame.coordinates(frame.position(x)))(coordinates)
+    for one, other in zip(
+        jax.tree.leaves(back), jax.tree.leaves(coordinates), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    kept = frame.kept(coordinates, Responses(jnp.zeros((1, 1))))
+    assert set(kept) == set(Position._fields)
+
+
+def test_items_meet_abilities_at_their_mean_and_in_their_unit():
+    frame = make(Binary(slopes="positive"), 3)
+    position = random_coordinates(frame)
+    moved = position._replace(ability=1.5 * position.ability + 0.7)
+    one, other = frame.coordinates(position), frame.coordinates(moved)
+    log_a, d = position.items[:, 0], position.items[:, 1]
+    taken = position._replace(
+        ability=moved.ability,
+        items=jnp.stack([log_a - np.log(1.5), d - jnp.exp(log_a) * 0.7 / 1.5], axis=1),
+    )
+    # The same predictors of every response, so the same coordinates of items; the
+    # spread's least variance of 0.01 keeps the unit from being exact.
+    np.testing.assert_allclose(
+        frame.coordinates(taken).items, one.items, atol=0.02, rtol=0
+    )
+    assert (np.abs(other.items - one.items).max(axis=0) > 0.1).all()
+    # The mean is a coordinate: a shift moves nothing else of the abilities.
+    shifted = frame.coordinates(position._replace(ability=position.ability + 0.7))
+    step = np.asarray(shifted.ability - one.ability)
+    np.testing.assert_allclose(step[0], 0.7 * np.sqrt(SUBJECTS), rtol=1e-12)
+    np.testing.assert_allclose(step[1:], 0, atol=1e-12)
+
+
+def test_the_density_is_finite_at_zero_and_keeps_single_precision(strict_promotion):
+    priors = {
+        "discrimination": LogNormal(0.0, 0.5),
+        "intercept": Normal(0.0, 2.0),
+        "dispersion": HalfNormal(1.0),
+    }
+    wide = make(LogitNormalScores(slopes="positive"), priors=priors)
+    narrow = lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x  # noqa: E731
+    frame = jax.tree.map(lambda x: narrow(x) if isinstance(x, jax.Array) else x, wide)
+    data = Responses(jnp.ones((SUBJECTS, ITEMS), jnp.float32))
+    zeros = frame.model.zeros(jnp.float32)
+    value, gradient = jax.jit(jax.value_and_grad(frame.log_density))(zeros, data)
+    assert value.dtype == jnp.float32 and np.isfinite(value)
+    assert all(np.isfinite(part).all() for part in gradient)
+    position = frame.position(zeros)
+    # The same sums under another order of compilation: some roundings.
+    wanted = frame.model.log_density(position, data)
+    assert float(value) == pytest.approx(float(wanted), rel=1e-5)
