@@ -10,15 +10,23 @@ from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
 from irtjax.plots.latency import plot_latency
 from irtjax.plots.parameters import plot_item_parameters
+from irtjax.plots.structure import (
+    plot_abilities_by_group,
+    plot_correlations,
+    plot_profiles,
+)
 from irtjax.plots.style import save_figure
 from irtjax.plots.wright import plot_wright_map
 
 __all__ = [
     "plot_abilities",
+    "plot_abilities_by_group",
     "plot_adaptive",
+    "plot_correlations",
     "plot_item_parameters",
     "plot_item_response_functions",
     "plot_latency",
+    "plot_profiles",
     "plot_rank_changes",
     "plot_test_information",
     "plot_wright_map",

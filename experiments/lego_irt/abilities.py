@@ -1,0 +1,270 @@
+"""Abilities: pairs told apart, newcomers on few items, and how they settle."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+import irtjax
+from experiments.lego_irt.accuracy import HELD_OUT, splits
+from experiments.lego_irt.methods import share_different, structured, t_tests
+from experiments.lego_irt.tables import masked, observed
+from irtjax.ranking import pairwise
+
+#: Logits of scores are kept within this, so that single ends do not make a mean.
+LOGIT_END = 15.0
+#: Newcomers: at these places of the ranking by mean score.
+PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
+Z = 1.959963984540054
+
+
+def logits(table: irtjax.ResponseTable) -> np.ndarray:
+    """Logits of scores, `[subjects, items]`, within `LOGIT_END`."""
+    values = np.clip(table.values.astype(float), 1e-300, 1 - 1e-16)
+    return np.clip(special.logit(values), -LOGIT_END, LOGIT_END)
+
+
+def distinguish(
+    tables: dict[str, irtjax.ResponseTable],
+    shares: Sequence[float],
+    trials: int,
+    seed: int,
+) -> list[dict]:
+    """Share of pairs of models told apart at 0.05, against the share of cells seen.
+
+    LEGO-CM's z-tests have the covariance between abilities; "errors apart" leaves it
+    out, as the paper does. The t-tests are of mean logits; the paired one takes only
+    the items that both models have and knows that they are the same.
+    """
+    rows = []
+    for name, table in tables.items():
+        values = logits(table)
+        for trial, share, seen, _ in splits(table, shares, trials, seed, HELD_OUT):
+            theta, covariance = structured(masked(table, seen)).abilities()
+            error = np.sqrt(np.diag(covariance))
+            p_values = {
+                "LEGO-CM": pairwise(theta, error, covariance=covariance).p_value,
+                "LEGO-CM, errors apart": pairwise(theta, error).p_value,
+                "t-test": t_tests(values, seen, paired=False),
+                "paired t-test": t_tests(values, seen, paired=True),
+            }
+            for model, p_value in p_values.items():
+                for adjusted in (True, False):
+                    rows.append(
+                        {"trial": trial, "data": name, "share": share,
+                         "measure": "adjusted" if adjusted else "unadjusted",
+                         "model": model,
+                         "value": share_different(p_value, adjusted=adjusted)}
+                    )  # fmt: skip
+            print(f"  {name} {trial} {share:.1f}", file=sys.stderr, flush=True)
+    return rows
+
+
+def chosen_models(table: irtjax.ResponseTable) -> np.ndarray:
+    """Rows of models from near the top to near the bottom by mean score."""
+    order = np.argsort(-table.subject_accuracy(), kind="stable")
+    places = np.round(np.asarray(PLACES) * (len(order) - 1)).astype(int)
+    return order[places]
+
+
+def subsets(table: irtjax.ResponseTable, size: int, count: int, seed: int):
+    """Random sets of items, `[count, items]` masks."""
+    rng = np.random.default_rng(seed)
+    keys = rng.random((count, table.num_items))
+    return keys.argsort(axis=1).argsort(axis=1) < size
+
+
+def scored(fit: irtjax.Calibration, table, rows, masks) -> np.ndarray:
+    """EAP abilities of some models on every set of items, `[models, sets]`.
+
+    Every model with every set is a subject of its own, so that all are scored at once.
+    """
+    seen = (observed(table)[rows][:, None] & masks).reshape(-1, table.num_items)
+    values = np.repeat(table.values[rows], len(masks), axis=0)
+    answers = irtjax.ResponseTable.from_arrays(
+        np.where(seen, values, 0), items=table.items, observed=seen
+    )
+    found = irtjax.score(fit, answers).table.column("ability").to_numpy()
+    return found.reshape(len(rows), len(masks))
+
+
+def calibrated(table: irtjax.ResponseTable, without) -> irtjax.Calibration:
+    """Items from all models but some."""
+    rest = np.setdiff1d(np.arange(table.num_subjects), without)
+    part = table.select(subjects=rest)
+    return irtjax.fit(part, "continuous", method="laplace")
+
+
+def newcomers(
+    table: irtjax.ResponseTable, size: int, count: int, seed: int
+) -> list[dict]:
+    """How far ranks of five new models on few items are from their ranks on all.
+
+    Ranks are among all models. Existing models keep their estimates from all items. A
+    mean of the new model's few items is set against those (MME), or against the means
+    of the others on the same items (MME, same items).
+    """
+    new = chosen_models(table)
+    old = np.setdiff1d(np.arange(table.num_subjects), new)
+    masks = subsets(table, size, count, seed)
+    fit = calibrated(table, new)
+    places = {
+        n: k for k, n in enumerate(fit.ability_table.column("subject").to_pylist())
+    }
+    existing = fit.ability_table.column("ability").to_numpy()
+    existing = existing[[places[n] for n in table.subjects[old].tolist()]]
+    everything = np.ones((1, table.num_items), bool)
+    abilities = {
+        "LEGO-CM": (
+            scored(fit, table, new, masks),
+            scored(fit, table, new, everything),
+            existing[:, None],
+            existing[:, None],
+        )
+    }
+    x, there = logits(table), observed(table)
+
+    def means(rows, cells):
+        seen = there[rows][:, None] & cells
+        total = np.where(seen, x[rows][:, None], 0).sum(axis=2)
+        return total / np.maximum(seen.sum(axis=2), 1)
+
+    full = means(old, everything)
+    few, all_items = means(new, masks), means(new, everything)
+    abilities["MME"] = few, all_items, full, full
+    abilities["MME, same items"] = few, all_items, means(old, masks), full
+    rows = []
+    for method, (found, known, beside, beside_all) in abilities.items():
+        for k, model in enumerate(new):
+            # The rank counts who is ahead, other newcomers by their own estimates.
+            others = np.delete(known[:, 0], k)
+            others_few = np.delete(found, k, axis=0)
+            rank = (beside > found[k]).sum(0) + (others_few > found[k]).sum(0)
+            true = (beside_all > known[k]).sum() + (others > known[k]).sum()
+            rows += [
+                {"trial": trial, "newcomer": str(table.subjects[model]),
+                 "rank": int(true) + 1, "model": method, "value": float(abs(r - true)),
+                 "signed": float(r - true)}
+                for trial, r in enumerate(rank)
+            ]  # fmt: skip
+    return rows
+
+
+def stability(
+    table: irtjax.ResponseTable, size: int, count: int, seed: int
+) -> list[dict]:
+    """Estimates from random sets of items less that from all, in units of models' sd.
+
+    LEGO-CM is fitted anew to all models on each set; the mean logit is of the set.
+    """
+    x, there = logits(table), observed(table)
+    chosen = chosen_models(table)
+
+    def mean(cells):
+        seen = there & cells
+        return np.where(seen, x, 0).sum(1) / np.maximum(seen.sum(1), 1)
+
+    # The unit of either is its spread over models, with all items.
+    everything = structured(table).abilities()[0]
+    whole = mean(np.ones(table.num_items, bool))
+    rows = []
+    for trial, mask in enumerate(subsets(table, size, count, seed)):
+        part = table.select(items=mask)
+        theta = structured(part).abilities()[0]
+        gaps = {
+            "LEGO-CM": (theta - everything) / everything.std(),
+            "MME": (mean(mask) - whole) / whole.std(),
+        }
+        rows += [
+            {"trial": trial, "subject": str(table.subjects[k]), "model": name,
+             "value": float(gap[k])}
+            for name, gap in gaps.items()
+            for k in chosen
+        ]  # fmt: skip
+    return rows
+
+
+def data_efficiency(
+    table: irtjax.ResponseTable, sizes: Sequence[int], count: int, seed: int
+) -> list[dict]:
+    """Test error and estimate of new models against the number of items scored.
+
+    Half of the items, drawn anew each trial, are the test; new models are scored on
+    the first so many of the others.
+    """
+    new = chosen_models(table)
+    fit = calibrated(table, new)
+    family = fit.model.family
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+    expected = jax.jit(
+        jax.vmap(
+            jax.vmap(family.expected_response, in_axes=(0, None)), in_axes=(None, 0)
+        )
+    )
+    there, y = observed(table)[new], table.values[new]
+    old = np.setdiff1d(np.arange(table.num_subjects), new)
+    seen = observed(table)[old]
+    easy = np.where(seen, table.values[old], 0).sum(0) / np.maximum(seen.sum(0), 1)
+    rng = np.random.default_rng(seed)
+    keys = rng.random((count, table.num_items))
+    place = keys.argsort(axis=1).argsort(axis=1)
+    sizes = [n for n in sizes if n <= table.num_items // 2]
+    test = place >= table.num_items - table.num_items // 2
+    rows = []
+    for size in sizes:
+        masks = place < size
+        theta = scored(fit, table, new, masks)
+        chance = np.asarray(expected(items, jnp.asarray(theta.ravel())))
+        chance = chance.reshape(*theta.shape, -1)
+        given = there[:, None] & masks
+        share = given.sum(2)[..., None]
+        mean = np.where(given, y[:, None], 0).sum(2, keepdims=True) / np.maximum(
+            share, 1
+        )
+        gap = np.where(given, (y - easy)[:, None], 0).sum(2, keepdims=True)
+        found = {
+            "LEGO-CM": chance,
+            "MME": np.broadcast_to(mean, chance.shape),
+            "additive": np.clip(easy + gap / np.maximum(share, 1), 0, 1),
+        }
+        judged = there[:, None] & test
+        for name, means in found.items():
+            error = np.where(judged, (means - y[:, None]) ** 2, 0).sum(2) / judged.sum(
+                2
+            )
+            rows += row_of(error, table, new, "test MSE", name, size)
+        rows += row_of(theta, table, new, "ability", "LEGO-CM", size)
+    return rows
+
+
+def row_of(values, table, new, measure: str, model: str, size: int) -> list[dict]:
+    """Rows of `[models, trials]` values."""
+    return [
+        {"trial": trial, "measure": measure, "subject": str(table.subjects[k]),
+         "items": size, "model": model, "value": float(values[i, trial])}
+        for i, k in enumerate(new)
+        for trial in range(values.shape[1])
+    ]  # fmt: skip
+
+
+def intervals(
+    table: irtjax.ResponseTable, shares: Sequence[float], trials: int, seed: int
+) -> list[dict]:
+    """Chosen models' abilities with 95 % intervals against the share of cells seen."""
+    rows = []
+    chosen = chosen_models(table)
+    for trial, share, seen, _ in splits(table, shares, trials, seed, HELD_OUT):
+        theta, covariance = structured(masked(table, seen)).abilities()
+        half = Z * np.sqrt(np.diag(covariance))
+        rows += [
+            {"trial": trial, "share": share, "model": str(table.subjects[k]),
+             "lower": float(theta[k] - half[k]), "upper": float(theta[k] + half[k]),
+             "value": float(theta[k])}
+            for k in chosen
+        ]  # fmt: skip
+    return rows

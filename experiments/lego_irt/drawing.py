@@ -1,0 +1,113 @@
+"""Figures of the comparisons: means over trials against what was varied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from irtjax.plots import save_figure
+from irtjax.plots.style import PALETTE, label, new_figure, title
+
+#: What may be varied along the axis, and what tells panels apart.
+ALONG = {"share": "share of cells trained on", "items": "items scored"}
+PANELS = ("data", "measure")
+#: Labels that a line of figures stands for.
+SERIES = ("model",)
+
+
+def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
+    """Draws means over trials with standard errors, or the trials' densities.
+
+    Args:
+        name: Of the comparison.
+        rows: As `run.summary` gives them.
+        trials: The rows they summarise.
+        path: Where the figure goes.
+    """
+    if name == "stability":
+        save_figure(densities(trials), path, dpi=120)
+        return
+    along = next((k for k in ALONG if k in rows[0]), None)
+    kinds = list(dict.fromkeys(panel_of(row) for row in rows))
+    figure, panels = new_figure(4.4 * min(len(kinds), 6), 3.6, len(kinds))
+    for kind, axes in zip(kinds, panels, strict=True):
+        mine = [row for row in rows if panel_of(row) == kind]
+        if along is None:
+            dots(axes, mine)
+        else:
+            lines(axes, mine, along)
+        title(axes, name.replace("_", " "), kind)
+    save_figure(figure, path, dpi=120)
+
+
+def panel_of(row: dict) -> str:
+    """What tells the panel of a row."""
+    return ", ".join(str(row[k]) for k in PANELS if k in row)
+
+
+def lines(axes, rows: list[dict], along: str) -> None:
+    """One line per model (or model and subject), with two standard errors."""
+    keys = [k for k in ("subject", *SERIES) if k in rows[0]]
+    series = list(dict.fromkeys(tuple(row[k] for k in keys) for row in rows))
+    for k, name in enumerate(series):
+        part = [row for row in rows if tuple(row[key] for key in keys) == name]
+        x, y, se = (np.asarray([row[c] for row in part]) for c in (along, "mean", "se"))
+        spread = 2 * se
+        if "lower" in rows[0]:
+            ends = np.asarray([[row["lower"], row["upper"]] for row in part])
+            spread = np.abs(ends - y[:, None]).T
+            x = x * 1.02 ** (k - len(series) / 2)  # Side by side.
+        axes.errorbar(
+            x, y, yerr=spread, color=PALETTE[k % len(PALETTE)], lw=1.2, elinewidth=0.6,
+            ls="-" if k < len(PALETTE) else "--", label=label(", ".join(name), 34),
+        )  # fmt: skip
+    axes.set_xlabel(ALONG[along])
+    if along == "items":
+        axes.set_xscale("log")
+    axes.legend(frameon=False, fontsize=6)
+
+
+def dots(axes, rows: list[dict]) -> None:
+    """One dot per row with its standard deviation, or its interval where it has one."""
+    skipped = ("mean", "sd", "se", "n", *PANELS, "lower", "upper", "rank", "ability")
+    keys = [k for k in rows[0] if k not in (*skipped, "highest", "lowest")]
+    place = np.arange(len(rows))
+    mean = np.asarray([row["mean"] for row in rows])
+    if "lower" in rows[0]:
+        ends = np.asarray([[row["lower"], row["upper"]] for row in rows])
+        error = np.abs(ends.T - mean)
+    else:
+        error = np.asarray([row["sd"] for row in rows])
+    axes.errorbar(mean, place, xerr=error, fmt="o", color=PALETTE[0], ms=3, lw=0.8)
+    names = [label(", ".join(str(row[k]) for k in keys), 40) for row in rows]
+    axes.set_yticks(place, names)
+    axes.tick_params(axis="y", labelsize=5)
+    axes.invert_yaxis()
+
+
+def densities(trials: list[dict]):
+    """Of every subject, the density over trials of each model's values."""
+    from scipy.stats import gaussian_kde
+
+    subjects = list(dict.fromkeys(row["subject"] for row in trials))
+    models = list(dict.fromkeys(row["model"] for row in trials))
+    figure, panels = new_figure(2.9 * len(subjects), 2.8, len(subjects))
+    values = [row["value"] for row in trials]
+    x = np.linspace(min(values), max(values), 300)
+    for subject, axes in zip(subjects, panels, strict=True):
+        for colour, model in zip(PALETTE, models, strict=False):
+            mine = [
+                row["value"]
+                for row in trials
+                if row["subject"] == subject and row["model"] == model
+            ]
+            y = gaussian_kde(mine)(x)
+            text = f"{model}, sd {np.std(mine, ddof=1):.3f}"
+            axes.plot(x, y, color=colour, lw=1.3, label=text)
+            axes.fill_between(x, y, color=colour, alpha=0.15, lw=0)
+        axes.axvline(0, color="#8A8A8A", lw=0.8, ls="--")
+        axes.set_xlabel("less the estimate from all items (sd)")
+        axes.legend(frameon=False, fontsize=6)
+        title(axes, label(subject, 24))
+    return figure

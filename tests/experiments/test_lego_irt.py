@@ -1,0 +1,138 @@
+"""The LEGO-IRT comparisons: their baselines against scipy, and small runs."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import logit
+
+import irtjax
+from experiments.lego_irt import abilities, accuracy, drawing, methods, run, tables
+
+RNG = np.random.default_rng(5)
+
+
+def test_means_predict_what_they_say():
+    values = np.array([[0.2, 0.4, 0.9], [0.6, 0.8, 0.5]])
+    seen = np.array([[True, True, False], [True, True, False]])
+    found = methods.mean_predictions(values, seen)
+    assert np.all(found["GME"] == 0.5)
+    np.testing.assert_allclose(found["MME"], [[0.3] * 3, [0.7] * 3])
+    # Of the last item nothing is known: the mean of all.
+    np.testing.assert_allclose(found["IME"], [[0.4, 0.6, 0.5]] * 2)
+    np.testing.assert_allclose(found["additive"], [[0.2, 0.4, 0.3], [0.6, 0.8, 0.7]])
+    # Additive without any noise: nothing is shrunken.
+    np.testing.assert_allclose(found["additive, shrunken"], found["additive"])
+
+
+def test_shrinking_helps_where_there_is_noise():
+    effects = 0.1 * RNG.normal(size=(30, 1)) + 0.1 * RNG.normal(size=60)
+    truth = 0.5 + effects
+    values = truth + 0.15 * RNG.normal(size=truth.shape)
+    found = methods.mean_predictions(values, RNG.random(truth.shape) < 0.15)
+    error = {k: np.mean((v - truth) ** 2) for k, v in found.items()}
+    assert error["additive, shrunken"] < error["additive"] < error["GME"]
+
+
+def test_additive_logits_have_half_a_response_more():
+    values = np.array([[1, 0, 1], [0, 0, 1]])
+    seen = np.array([[True, True, True], [True, True, False]])
+    chance = methods.additive_logits(values, seen)
+    expected = logit(2.5 / 4) + logit(1.5 / 3) - logit(2.5 / 6)
+    assert logit(chance[0, 0]) == pytest.approx(expected)
+    assert logit(chance[1, 2]) == pytest.approx(
+        logit(0.5 / 3) + logit(1.5 / 2) - logit(2.5 / 6)
+    )
+
+
+def test_area_is_mann_whitney():
+    right = RNG.random(200) < 0.4
+    chance = np.round(RNG.random(200) + 0.2 * right, 1)  # With ties.
+    test = stats.mannwhitneyu(chance[right], chance[~right])
+    area = methods.area_under_curve(right.astype(int), chance)
+    assert area == pytest.approx(test.statistic / (right.sum() * (~right).sum()))
+    assert methods.log_loss(np.array([1, 0]), np.array([0.8, 0.5])) == pytest.approx(
+        -np.log([0.8, 0.5]).mean()
+    )
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_t_tests_are_scipys(paired):
+    values = RNG.normal(size=(4, 30)) + RNG.normal(size=30) + np.arange(4)[:, None] / 4
+    seen = RNG.random(values.shape) < 0.8
+    found = methods.t_tests(values, seen, paired=paired)
+    for i, j in ((0, 1), (0, 3), (2, 1)):
+        if paired:
+            both = seen[i] & seen[j]
+            expected = stats.ttest_rel(values[i, both], values[j, both]).pvalue
+        else:
+            own = values[i, seen[i]], values[j, seen[j]]
+            expected = stats.ttest_ind(*own, equal_var=False).pvalue
+        assert found[i, j] == pytest.approx(expected, rel=1e-9)
+        assert found[j, i] == pytest.approx(expected, rel=1e-9)
+
+
+def test_pairs_are_counted_after_adjustment():
+    p_value = np.ones((3, 3))
+    p_value[0, 1], p_value[0, 2], p_value[1, 2] = 0.01, 0.04, 0.5
+    assert methods.share_different(p_value, adjusted=False) == pytest.approx(2 / 3)
+    # 0.04 * 3 / 2 is more than 0.05.
+    assert methods.share_different(p_value, adjusted=True) == pytest.approx(1 / 3)
+
+
+def test_training_cells_grow_and_never_meet_the_held_out():
+    table = tables.simulated_groups(20, 50, 2, scores=False)
+    cells = list(accuracy.splits(table, (0.3, 1.0), 2, 0, 0.1))
+    assert [(trial, share) for trial, share, _, _ in cells] == [
+        (0, 0.3), (0, 1.0), (1, 0.3), (1, 1.0)
+    ]  # fmt: skip
+    (_, _, few, held), (_, _, most, again) = cells[:2]
+    assert np.array_equal(held, again) and not np.any(held & most)
+    assert np.all(most[few]) and np.all(held | most)
+    # 2,000 cells: five binomial standard errors.
+    assert held.mean() == pytest.approx(0.1, abs=5 * 0.0067)
+    assert few.sum() / most.sum() == pytest.approx(0.3, abs=5 * 0.011)
+
+
+def test_sets_of_items_have_their_size():
+    table = tables.simulated_groups(4, 10, 2, scores=True)
+    masks = abilities.subsets(table, 7, 5, 0)
+    assert masks.shape == (5, 20) and np.all(masks.sum(axis=1) == 7)
+    assert len(abilities.chosen_models(table)) == 5
+
+
+def test_ends_are_left_metric_by_metric():
+    values = np.array([[0.0, 0.4, 1e-3], [0.2, 1.0, 0.0]])
+    table = irtjax.ResponseTable.from_arrays(values, benchmark=["x", "x", "y"])
+    moved = tables.off_ends(table).values
+    np.testing.assert_allclose(moved, [[0.1, 0.4, 1e-3], [0.2, 0.9, 5e-4]])
+
+
+def test_summaries_and_figures(tmp_path):
+    rows = [
+        {"trial": t, "share": share, "model": model, "value": share + t}
+        for t in range(3)
+        for share in (0.5, 1.0)
+        for model in ("a", "$b")
+    ]
+    table = run.summary(rows)
+    assert [row["mean"] for row in table] == [1.5, 1.5, 2.0, 2.0]
+    assert table[0]["sd"] == 1 and table[0]["se"] == pytest.approx(3**-0.5)
+    drawing.draw("prediction", table, rows, tmp_path / "a.png")
+    stable = [row | {"subject": "s"} for row in rows]
+    drawing.draw("stability", run.summary(stable), stable, tmp_path / "b.png")
+    assert all((tmp_path / f"{k}.png").stat().st_size > 5000 for k in "ab")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(run.small_plan(0, None)))
+def test_small_comparisons(tmp_path, name):
+    found = run.main(["--small", "--only", name, "--out", str(tmp_path)])[name]
+    assert all(np.isfinite(row["value"]) for row in found)
+    assert (tmp_path / f"{name}.csv").read_text().count("\n") > 1
+    assert (tmp_path / f"{name}.png").stat().st_size > 5000
+    value = {row.get("model"): row["value"] for row in found}
+    if name == "prediction":
+        # The truth is the model's: it has less than half the best mean's error.
+        assert value["LEGO-CM"] < 0.5 * value["IME"] < value["GME"]
+    if name == "structure":
+        assert len(list((tmp_path / "structure").glob("*.png"))) == 6
