@@ -30,6 +30,15 @@ def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]
         makers.append(
             ("Item parameters", "item_parameters.png", plots.plot_item_parameters)
         )
+    if fit.structure is not None and len(fit.structure.groups) > 1:
+        makers += [
+            (
+                "Abilities by group",
+                "group_abilities.png",
+                plots.plot_abilities_by_group,
+            ),
+            ("Correlations of groups", "correlations.png", plots.plot_correlations),
+        ]
     return makers
 
 
