@@ -41,6 +41,7 @@ from irtjax.estimators.nodes import (
 )
 from irtjax.estimators.saem import SAEM
 from irtjax.estimators.start import start_values
+from irtjax.estimators.variational import Variational
 from irtjax.models.base import Model
 from irtjax.models.catalogue import (
     LENGTH_MODELS,
@@ -78,7 +79,7 @@ _start_jit = eqx.filter_jit(start_values)
 def fit(
     data: ResponseTable | Any,
     model: Model | str = "2pl",
-    method: AbstractMethod | NUTS | str = "em",
+    method: AbstractMethod | NUTS | Variational | str = "em",
     *,
     priors: Priors = "weak",
     positive: bool = False,
@@ -116,8 +117,9 @@ def fit(
             items by benchmark and further levels).
         method: "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
             by random draws), "mm" or "gradient" (joint), "laplace" (empirical Bayes,
-            items integrated out) or "nuts" (the full posterior), which are the ones for
-            structured models; or a method object with its own settings.
+            items integrated out), "nuts" (the full posterior) or "vi" (the Gaussian
+            nearest to it), which are the ones for structured models; or a method
+            object with its own settings.
         priors: For a model given by name: "weak", None for plain maximum likelihood,
             or a mapping of parameter names to priors. Unless there are anchors, priors
             are read in a frame that is fitted too: shifting or stretching them all
@@ -195,7 +197,7 @@ def fit(
             max_steps=max_steps,
             clock=clock,
         )
-    assert not isinstance(method, NUTS)
+    assert not isinstance(method, NUTS | Variational)
     chosen = make_model(model, table, priors, positive=positive, ends=ends)
     if method == "mm" and isinstance(model, str) and positive and priors == "weak":
         # MM's bound is quadratic, and so must priors be; it keeps slopes at or above 0.
@@ -292,10 +294,12 @@ def fit(
     )
 
 
-def uses_structure(model: Model | str, method: AbstractMethod | NUTS | str) -> bool:
+def uses_structure(model: Model | str, method: Any) -> bool:
     """Whether a fit goes through `structured`."""
-    by_method = method in STRUCTURED_METHODS if isinstance(method, str) else False
-    return by_method or isinstance(method, Laplace | NUTS) or model in STRUCTURED_MODELS
+    if isinstance(method, str):
+        return method in STRUCTURED_METHODS or model in STRUCTURED_MODELS
+    by_method = isinstance(method, Laplace | NUTS | Variational)
+    return by_method or model in STRUCTURED_MODELS
 
 
 def _fit_by_structure(
@@ -321,7 +325,7 @@ def _fit_by_structure(
         method = "laplace"  # The default method of plain models.
     if isinstance(method, str) and method not in STRUCTURED_METHODS:
         raise ValueError(
-            f"a {model} model is estimated by method='laplace' or 'nuts', not"
+            f"a {model} model is estimated by method='laplace', 'nuts' or 'vi', not"
             f" {method!r}"
         )
     if priors is None or priors == "none":
@@ -360,10 +364,11 @@ def _fit_by_structure(
     layout = lay_out(
         table, chosen.family, grouped=grouped, priors=fixed, dtype=floating, **plan
     )
-    if not isinstance(method, Laplace | NUTS):
+    if not isinstance(method, Laplace | NUTS | Variational):
         subjects = table.num_subjects
         order = 5 if subjects < 40 else 3 if subjects < 200 else 1
-        method = NUTS() if method == "nuts" else Laplace(order=order)
+        by_name = {"nuts": NUTS(), "vi": Variational(), "laplace": Laplace(order=order)}
+        method = by_name[method]
     name = model if isinstance(model, str) else model.name
     options = {
         "model": name,
@@ -554,7 +559,7 @@ def _problem(model, responses, first: Start, table, anchor, floating):
     return Problem(model, responses, free, anchored=True), first
 
 
-def options_name(method: AbstractMethod | NUTS | str) -> str:
+def options_name(method: AbstractMethod | NUTS | Variational | str) -> str:
     """The name of a method, as options know it."""
     return method if isinstance(method, str) else type(method).__name__.lower()
 

@@ -27,7 +27,7 @@ from irtjax.calibration import (
 )
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
-from irtjax.diagnostics import verdict
+from irtjax.diagnostics import pareto_k, verdict
 from irtjax.estimators.base import Parameters, Problem, begin, loop_of, run
 from irtjax.estimators.laplace import (
     Laplace,
@@ -37,6 +37,7 @@ from irtjax.estimators.laplace import (
     own_covariance,
 )
 from irtjax.estimators.mcmc import NUTS, Draws
+from irtjax.estimators.variational import Variational, fit_variational
 from irtjax.models.base import AbstractResponseFamily, Model, Population
 from irtjax.models.hierarchical import (
     Hierarchical,
@@ -45,6 +46,7 @@ from irtjax.models.hierarchical import (
     general_ability,
 )
 from irtjax.models.priors import AbstractPrior
+from irtjax.models.sampling_frame import SamplingFrame
 from irtjax.ranking.pairs import leading_loadings
 from irtjax.sampling import sample
 from irtjax.timing import Clock
@@ -54,7 +56,9 @@ if TYPE_CHECKING:
     pass
 
 #: Methods of this door.
-STRUCTURED_METHODS = ("laplace", "nuts")
+STRUCTURED_METHODS = ("laplace", "nuts", "vi")
+#: Draws of a variational approximation that its summary is made of.
+VI_DRAWS = 2000
 #: Models with several abilities, or levels of items, by name.
 STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
 #: Fewest responses of a subject to a group at which abilities are sampled as they are.
@@ -179,7 +183,7 @@ def fit_structured(
     layout: Layout,
     *,
     name: str,
-    method: Laplace | NUTS,
+    method: Laplace | NUTS | Variational,
     options: dict[str, Any],
     clock: Clock,
     key: KeyArray,
@@ -195,7 +199,7 @@ def fit_structured(
         responses: The arrays of the table.
         layout: The model.
         name: What the fit calls its model.
-        method: `Laplace` or `NUTS`.
+        method: `Laplace`, `NUTS` or `Variational`.
         options: The options of the fit, for the record.
         clock: Times the phases.
         key: Random key.
@@ -208,31 +212,38 @@ def fit_structured(
     fast = method if isinstance(method, Laplace) else Laplace(order=1, tolerance=0.1)
     with clock.phase("run"):
         found = _drive(problem, fast, max_steps or MAX_STEPS, clock)
-        draws = None
-        if isinstance(method, NUTS):
+        draws, values, said, status = None, {}, [], Status(int(found.status))
+        if not isinstance(method, Laplace):
             state = found.state
-            if int(found.status) != Status.CONVERGED:
+            if status != Status.CONVERGED:
                 # No worse than nothing: the start of the fast route.
                 state = begin(problem, fast, None, max_steps=1).state
-            draws = sample(
-                structured_log_density,
-                position_of(model, problem, state),
-                (model, responses),
-                key=key,
-                method=method,
-                keep=kept_quantities,
-                spread=0.05,
-                checkpoint=checkpoint,
-                resume=resume,
-            )
+            frame = SamplingFrame(model)
+            first = frame.coordinates(position_of(model, problem, state))
+            data = (frame, responses)
+            if isinstance(method, NUTS):
+                draws = sample(
+                    frame_log_density,
+                    first,
+                    data,
+                    key=key,
+                    method=method,
+                    keep=kept_quantities,
+                    spread=0.05,
+                    checkpoint=checkpoint,
+                    resume=resume,
+                )
+                said, status = verdict(draws), Status(int(draws.status))
+                values = draws.values
+            else:
+                values, said, status = _vary(first, data, method, key)
     with clock.phase("tables"):
-        if draws is None:
+        if isinstance(method, Laplace):
             summary = summary_of_laplace(problem, found.state)
-            status = Status(int(found.status))
+            said = _warnings(model, found, status)
         else:
-            summary = summary_of_draws(model, draws)
-            status = Status(int(draws.status))
-        warnings = () if scores is None else scores.warnings
+            summary = summary_of_draws(model, values, options["level"])
+        warnings = [*(() if scores is None else scores.warnings), *said]
         return _describe(
             table,
             responses,
@@ -249,6 +260,29 @@ def fit_structured(
         )
 
 
+def _vary(first: Position, data, method: Variational, key: KeyArray):
+    """Draws of a variational approximation by name, what to say of it, its status."""
+    fit_key, draw_key = jax.random.split(key)
+    found = _vary_jit(frame_log_density, first, data, key=fit_key, method=method)
+    positions = found.sample(VI_DRAWS, key=draw_key)
+    values = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))(positions, data)
+    status, said = Status(int(found.status)), []
+    if status != Status.CONVERGED:
+        said.append(
+            f"the bound of the evidence has not settled ({status.explain()}): pass"
+            " Variational(num_steps=...) with more steps"
+        )
+    k = pareto_k(found.log_ratio)
+    if not k < 0.7:
+        said.append(
+            f"the Gaussian approximation is far from the posterior (Pareto k {k:.2f},"
+            " good below 0.7): its means may be of use, its errors are too small; use"
+            " method='nuts'"
+        )
+    return {name: value[None] for name, value in values.items()}, said, status
+
+
+_vary_jit = eqx.filter_jit(fit_variational)
 _begin_jit = eqx.filter_jit(begin)
 _run_jit = eqx.filter_jit(run)
 
@@ -275,19 +309,20 @@ def _drive(problem: StructuredProblem, method: Laplace, max_steps: int, clock: C
         loop = loop_of(fit)
 
 
-def structured_log_density(
-    position: Position, data: tuple[Hierarchical, Responses]
+def frame_log_density(
+    coordinates: Position, data: tuple[SamplingFrame, Responses]
 ) -> jax.Array:
-    """Log posterior density of a position; `data` is the model with the responses."""
-    model, responses = data
-    return model.log_density(position, responses)
+    """Log posterior density in coordinates of a frame; `data` is it with responses."""
+    frame, responses = data
+    return frame.log_density(coordinates, responses)
 
 
 def kept_quantities(
-    position: Position, data: tuple[Hierarchical, Responses]
+    coordinates: Position, data: tuple[SamplingFrame, Responses]
 ) -> dict[str, jax.Array]:
     """What is kept of a draw: natural parameters."""
-    model, _ = data
+    frame, _ = data
+    model, position = frame.model, frame.position(coordinates)
     own = model.own_covariance(position)
     general = general_ability(own)
     theta = model.abilities(position)
@@ -410,11 +445,13 @@ def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summa
     )
 
 
-def summary_of_draws(model: Hierarchical, draws: Draws, level: float = 0.95) -> Summary:
-    """Means and covariances of draws."""
+def summary_of_draws(
+    model: Hierarchical, values: Mapping[str, Any], level: float = 0.95
+) -> Summary:
+    """Means and covariances of draws by name, `[chains, draws, ...]`."""
     flat = {
         name: np.asarray(value, float).reshape(-1, *value.shape[2:])
-        for name, value in draws.values.items()
+        for name, value in values.items()
     }
     general, ability = flat["general_mean"], flat["ability"]
     left = flat["general_variance"].mean()
@@ -499,7 +536,6 @@ def _describe(
     )
     log_likelihood += score_tables.log_base_total(plain, items, responses)
     count = sum(part.size for part in jax.tree.leaves(found.state.components))
-    words = [*warnings, *_warnings(model, found, draws, status)]
     own = summary.own
     sd = np.sqrt(np.maximum(np.diag(own), 1e-300))
     bounds = (None, None) if summary.bounds is None else summary.bounds
@@ -533,7 +569,7 @@ def _describe(
         bic=-2 * log_likelihood + count * math.log(table.num_subjects),
         item_table=item_table,
         ability_table=ability_table,
-        warnings=tuple(words),
+        warnings=tuple(warnings),
         notes=table.notes,
         options=options,
         versions=versions(),
@@ -551,19 +587,17 @@ def _num_draws(draws: Draws) -> int:
     return int(np.prod(next(iter(draws.values.values())).shape[:2]))
 
 
-def _warnings(model: Hierarchical, found, draws: Draws | None, status) -> list[str]:
-    """What a structured fit must be read with."""
+def _warnings(model: Hierarchical, found, status: Status) -> list[str]:
+    """What a fit by the fast route must be read with."""
     said = []
-    if draws is not None:
-        said += verdict(draws)
-    elif status != Status.CONVERGED:
+    if status != Status.CONVERGED:
         said.append(
             f"{status.explain()} (residual {float(found.residual):.2g}): treat the"
             " estimates as provisional; raise max_steps, or use method='nuts'"
         )
     subjects, groups = model.subject_design.shape[0], model.num_groups
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
-    if draws is None and fewest < FEW_ITEMS:
+    if fewest < FEW_ITEMS:
         said.append(
             f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in"
             " each group to be near the posterior; use method='nuts'"
@@ -573,7 +607,7 @@ def _warnings(model: Hierarchical, found, draws: Draws | None, status) -> list[s
             f"correlations of {groups} groups from {subjects} subjects rest on their"
             " prior, which prefers none"
         )
-    if draws is None and subjects < 30:
+    if subjects < 30:
         said.append(
             f"with {subjects} subjects the errors of method='laplace' leave out what is"
             " not known of the spread of abilities; method='nuts' counts it"

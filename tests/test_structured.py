@@ -19,6 +19,7 @@ from irtjax.cli.pipeline import read_levels
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.variational import Variational
 from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.scoring import score_groups
 from tests.estimators.test_laplace import benchmarks, simulated
@@ -161,6 +162,17 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     assert irtjax.load(folder).structure.draws is None
 
 
+def test_a_gaussian_in_place_of_draws_says_how_near_it_is():
+    method = Variational(num_steps=150)
+    fit = irtjax.fit(small_table(), "2pl", method, key=jax.random.key(1))
+    assert fit.options["method"] == "variational" and fit.structure.draws is None
+    # Mean field, far too few steps: errors that cannot be trusted, and it says so.
+    assert any("Pareto k" in text or "not settled" in text for text in fit.warnings)
+    table = fit.ability_table
+    order = np.corrcoef(table["ability"].to_numpy(), table["accuracy"].to_numpy())
+    assert order[0, 1] > 0.9
+
+
 @pytest.mark.slow
 def test_the_fast_route_is_near_the_posterior():
     table = drawn()[0]
@@ -180,7 +192,7 @@ def test_what_cannot_be_done_is_said():
     one = dataclasses.replace(table, item_facets={})
     with pytest.raises(ValueError, match="two or more benchmarks or metrics"):
         irtjax.fit(one, "multibenchmark")
-    with pytest.raises(ValueError, match="'laplace' or 'nuts', not 'mm'"):
+    with pytest.raises(ValueError, match="'laplace', 'nuts' or 'vi', not 'mm'"):
         irtjax.fit(table, "hierarchical", "mm")
     with pytest.raises(ValueError, match="learn their priors"):
         irtjax.fit(table, "hierarchical", priors=None)

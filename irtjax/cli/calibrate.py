@@ -32,7 +32,7 @@ _Method = Annotated[
     typer.Option(
         "--method",
         help="em or saem (marginal), mm or gradient (joint), laplace (items integrated"
-        " out) or nuts (full posterior).",
+        " out), nuts (full posterior) or vi (a Gaussian near it).",
     ),
 ]
 _Priors = Annotated[
