@@ -12,8 +12,6 @@ from irtjax.plots.style import PALETTE, label, new_figure, title
 #: What may be varied along the axis, and what tells panels apart.
 ALONG = {"share": "share of cells trained on", "items": "items scored"}
 PANELS = ("data", "measure")
-#: Labels that a line of figures stands for.
-SERIES = ("model",)
 
 
 def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
@@ -47,20 +45,27 @@ def panel_of(row: dict) -> str:
 
 
 def lines(axes, rows: list[dict], along: str) -> None:
-    """One line per model (or model and subject), with two standard errors."""
-    keys = [k for k in ("subject", *SERIES) if k in rows[0]]
-    series = list(dict.fromkeys(tuple(row[k] for k in keys) for row in rows))
+    """One line per model, the mean of its subjects; per subject if there is one model.
+
+    With two standard errors, or with intervals where rows have them.
+    """
+    key = "model" if len({row["model"] for row in rows}) > 1 else "subject"
+    key = key if key in rows[0] else "model"
+    series = list(dict.fromkeys(row[key] for row in rows))
     for k, name in enumerate(series):
-        part = [row for row in rows if tuple(row[key] for key in keys) == name]
-        x, y, se = (np.asarray([row[c] for row in part]) for c in (along, "mean", "se"))
-        spread = 2 * se
+        part = [row for row in rows if row[key] == name]
+        x = np.unique([row[along] for row in part])
+        groups = [[row for row in part if row[along] == place] for place in x]
+        y = np.asarray([np.mean([row["mean"] for row in group]) for group in groups])
+        squares = [np.sum([row["se"] ** 2 for row in group]) for group in groups]
+        spread = 2 * np.sqrt(squares) / [len(group) for group in groups]
         if "lower" in rows[0]:
             ends = np.asarray([[row["lower"], row["upper"]] for row in part])
             spread = np.abs(ends - y[:, None]).T
             x = x * 1.02 ** (k - len(series) / 2)  # Side by side.
         axes.errorbar(
             x, y, yerr=spread, color=PALETTE[k % len(PALETTE)], lw=1.2, elinewidth=0.6,
-            ls="-" if k < len(PALETTE) else "--", label=label(", ".join(name), 34),
+            ls="-" if k < len(PALETTE) else "--", label=label(name, 34),
         )  # fmt: skip
     axes.set_xlabel(ALONG[along])
     if along == "items":

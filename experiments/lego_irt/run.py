@@ -61,12 +61,12 @@ def small_plan(seed: int, out: Path | None) -> Plan:
     """Every comparison on simulated data."""
     scores = tables.simulated_groups(12, 15, 3, scores=True, seed=seed)
     one = scores.select(items=np.arange(15))
-    answers = tables.simulated_groups(10, 20, 3, scores=False, seed=seed)
+    answers = tables.simulated_groups(30, 20, 3, scores=False, seed=seed)
     kinds = {"scores": (scores, "multimetric"), "answers": (answers, "multibenchmark")}
-    ratings = {"ratings": tables.simulated_ratings(12, 10, seed)}
+    ratings = {"ratings": tables.simulated_counts(20, 12, 4, seed)}
     return {
         "prediction": partial(
-            accuracy.prediction, {"scores": one}, {"scores": scores}, (0.5, 1), 1, seed
+            accuracy.prediction, {"scores": one}, {"scores": scores}, (1.0,), 1, seed
         ),
         "benchmarks": partial(accuracy.benchmarks, answers, (1.0,), 1, seed),
         "distinguish": partial(abilities.distinguish, {"scores": one}, (1.0,), 1, seed),
@@ -75,13 +75,17 @@ def small_plan(seed: int, out: Path | None) -> Plan:
         "data_efficiency": partial(abilities.data_efficiency, one, (2, 5), 3, seed),
         "intervals": partial(abilities.intervals, one, (1.0,), 1, seed),
         "structure": partial(structure.structure, kinds, out),
-        "counts": partial(structure.counts, tables.simulated_counts(8, 12, seed), out),
+        "counts": partial(
+            structure.counts, tables.simulated_counts(20, 12, 10, seed), out
+        ),
         "ratings": partial(structure.ratings, ratings, out),
     }
 
 
-def real_plan(folder: Path, trials: int, seed: int, out: Path | None) -> Plan:
-    """Every comparison on the shared data."""
+def real_plan(
+    folder: Path, trials: int, seed: int, out: Path | None, items: int | None
+) -> Plan:
+    """Every comparison on the shared data, with so many items of each benchmark."""
     alpaca = tables.alpaca_eval(folder)
     every = tables.off_ends(tables.real_summ(folder))
     names = list(dict.fromkeys(every.benchmarks.tolist()))
@@ -92,6 +96,7 @@ def real_plan(folder: Path, trials: int, seed: int, out: Path | None) -> Plan:
     }
     single = {t: tables.real_summ(folder, [t]) for t in TARGETS}
     psn = tables.psn_irt(folder)
+    psn = psn if items is None else tables.thinned(psn, items, seed)
     kinds = {"realsumm": (every, "multimetric"), "psn_irt": (psn, "multibenchmark")}
     dimensions = ("coherence", "consistency", "fluency", "relevance")
     ratings = {
@@ -104,7 +109,7 @@ def real_plan(folder: Path, trials: int, seed: int, out: Path | None) -> Plan:
         "prediction": partial(
             accuracy.prediction, scores, families, SHARES, trials, seed
         ),
-        "benchmarks": partial(accuracy.benchmarks, psn, BENCHMARK_SHARES, 1, seed),
+        "benchmarks": partial(accuracy.benchmarks, psn, BENCHMARK_SHARES, trials, seed),
         "distinguish": partial(abilities.distinguish, scores, SHARES, trials, seed),
         "newcomers": partial(abilities.newcomers, alpaca, 100, 50, seed),
         "stability": partial(abilities.stability, alpaca, 100, 50, seed),
@@ -138,6 +143,7 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data")
     parser.add_argument("--trials", type=int, default=3, help="random splits")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--items", type=int, help="of each benchmark, at most; or all")
     parser.add_argument("--only", action="append", help="a comparison; can be repeated")
     parser.add_argument("--out", type=Path, help="folder for tables and figures")
     options = parser.parse_args(argv)
@@ -147,7 +153,9 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
     elif not options.data.is_dir():
         parser.error(f"no folder {options.data}: give it with --data, or --small")
     else:
-        plan = real_plan(options.data, options.trials, options.seed, options.out)
+        plan = real_plan(
+            options.data, options.trials, options.seed, options.out, options.items
+        )
     unknown = set(options.only or []) - set(plan)
     if unknown:
         parser.error(f"no comparison {min(unknown)!r}; there are {', '.join(plan)}")

@@ -140,8 +140,18 @@ def counts(table: irtjax.ResponseTable, out: Path | None) -> list[dict]:
 
 
 def ratings(tables: dict[str, irtjax.ResponseTable], out: Path | None) -> list[dict]:
-    """Abilities from ratings: the graded model, a column for each rater and article."""
+    """Abilities from ratings 0 to 4, a column for each rater and article.
+
+    A rating is taken as so many of four steps climbed, and raters shift them
+    (benchmarks of the table). A graded model of each column has more thresholds than a
+    dozen systems can tell.
+    """
     rows: list[dict] = []
     for name, table in tables.items():
-        leaderboard(name, irtjax.fit(table, "graded"), out, rows)
+        fit = irtjax.fit(table, "hierarchical", method="laplace")
+        leaderboard(name, fit, out, rows)
+        assert fit.structure is not None
+        names, effects = fit.structure.effects
+        for rater, effect in zip(names[1:], effects[1:, -1], strict=True):
+            print(f"  {rater}: easier by {effect:.2f}")
     return rows

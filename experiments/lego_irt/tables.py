@@ -44,6 +44,17 @@ def observed(table: irtjax.ResponseTable) -> np.ndarray:
     return table.observed
 
 
+def thinned(table: irtjax.ResponseTable, most: int, seed: int) -> irtjax.ResponseTable:
+    """The table with at most so many items of each benchmark, chosen at random."""
+    rng = np.random.default_rng(seed)
+    key = rng.random(table.num_items)
+    kept = np.zeros(table.num_items, bool)
+    for name in np.unique(table.benchmarks):
+        mine = np.flatnonzero(table.benchmarks == name)
+        kept[mine[np.argsort(key[mine])[:most]]] = True
+    return table.select(items=kept)
+
+
 def alpaca_eval(folder: Path) -> irtjax.ResponseTable:
     """Chances that an answer beats the baseline's, 58 models by 805 instructions."""
     import pandas as pd
@@ -128,7 +139,7 @@ def live_code_bench(folder: Path) -> irtjax.ResponseTable:
 
 
 def summ_eval(folder: Path, rater_type: str, dimension: str) -> irtjax.ResponseTable:
-    """Ratings 0 to 4 of 12 systems: a column for every article and rater."""
+    """Ratings of 12 systems as 0 to 4 of 4: a column for every article and rater."""
     import pandas as pd
 
     frame = pd.read_parquet(folder / "summeval" / "ratings_long.parquet")
@@ -136,6 +147,7 @@ def summ_eval(folder: Path, rater_type: str, dimension: str) -> irtjax.ResponseT
     wide = frame.pivot(index="system", columns=["rater", "item"], values="score")
     return irtjax.ResponseTable.from_arrays(
         wide.to_numpy(int) - 1,
+        trials=np.full(wide.shape, 4),
         subjects=wide.index,
         items=[f"{rater}/{item}" for rater, item in wide.columns],
         benchmark=[rater for rater, _ in wide.columns],
@@ -174,19 +186,15 @@ def simulated_groups(
     )
 
 
-def simulated_ratings(subjects: int, items: int, seed: int = 0) -> irtjax.ResponseTable:
-    """Ratings 0 to 4 from thresholds of a logistic variable."""
+def simulated_counts(
+    subjects: int, items: int, trials: int, seed: int = 0
+) -> irtjax.ResponseTable:
+    """How many of the samples passed, items in turn of two raters (benchmarks)."""
     rng = np.random.default_rng(seed)
     eta = 1.5 * rng.normal(size=(subjects, 1)) + rng.normal(size=items)
-    latent = eta + rng.logistic(size=eta.shape)
-    return irtjax.ResponseTable.from_arrays(np.digitize(latent, [-3, -1, 1, 3]))
-
-
-def simulated_counts(subjects: int, items: int, seed: int = 0) -> irtjax.ResponseTable:
-    """How many of ten samples passed."""
-    rng = np.random.default_rng(seed)
-    eta = 1.5 * rng.normal(size=(subjects, 1)) + rng.normal(size=items)
-    counts = rng.binomial(10, 1 / (1 + np.exp(-eta)))
+    counts = rng.binomial(trials, 1 / (1 + np.exp(-eta)))
     return irtjax.ResponseTable.from_arrays(
-        counts, trials=np.full(counts.shape, 10, int)
+        counts,
+        trials=np.full(counts.shape, trials),
+        benchmark=[f"rater {k % 2}" for k in range(items)],
     )
