@@ -255,16 +255,26 @@ def row_of(values, table, new, measure: str, model: str, size: int) -> list[dict
 def intervals(
     table: irtjax.ResponseTable, shares: Sequence[float], trials: int, seed: int
 ) -> list[dict]:
-    """Chosen models' abilities with 95 % intervals against the share of cells seen."""
+    """Chosen models' abilities with 95 % intervals against the share of cells seen.
+
+    On the scale, whose origin and unit are themselves known from the models alone, and
+    less the mean of all models, which takes out what their errors share.
+    """
     rows = []
     chosen = chosen_models(table)
     for trial, share, seen, _ in splits(table, shares, trials, seed, HELD_OUT):
         theta, covariance = structured(masked(table, seen)).abilities()
-        half = Z * np.sqrt(np.diag(covariance))
-        rows += [
-            {"trial": trial, "share": share, "model": str(table.subjects[k]),
-             "lower": float(theta[k] - half[k]), "upper": float(theta[k] + half[k]),
-             "value": float(theta[k])}
-            for k in chosen
-        ]  # fmt: skip
+        centring = np.eye(theta.size) - 1 / theta.size
+        scales = {
+            "ability": (theta, covariance),
+            "less the mean": (centring @ theta, centring @ covariance @ centring),
+        }
+        for measure, (value, spread) in scales.items():
+            half = Z * np.sqrt(np.diag(spread))
+            rows += [
+                {"trial": trial, "measure": measure, "share": share,
+                 "model": str(table.subjects[k]), "lower": float(value[k] - half[k]),
+                 "upper": float(value[k] + half[k]), "value": float(value[k])}
+                for k in chosen
+            ]  # fmt: skip
     return rows

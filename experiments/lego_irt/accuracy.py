@@ -16,6 +16,7 @@ from experiments.lego_irt.methods import (
     structured,
 )
 from experiments.lego_irt.tables import masked, observed
+from irtjax._types import Status
 
 #: Of the cells, kept for judging: of scores, and of answers to benchmarks.
 HELD_OUT, BENCHMARKS_HELD_OUT = 0.1, 0.2
@@ -50,7 +51,13 @@ def prediction(
                 fit = structured(
                     masked(metrics, np.tile(seen, repeats)), grouped=True, stems=True
                 )
-                found["LEGO-MM"] = fit.predictions()[:, : table.num_items]
+                if fit.status is Status.NONFINITE:
+                    print(
+                        f"  {name} {trial} {share:.1f}: no LEGO-MM, the fit ran away",
+                        file=sys.stderr,
+                    )
+                else:
+                    found["LEGO-MM"] = fit.predictions()[:, : table.num_items]
             for model, means in found.items():
                 error = np.mean((means - table.values)[held] ** 2)
                 rows.append(

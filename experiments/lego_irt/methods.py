@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special, stats
@@ -30,10 +31,12 @@ class Fitted(NamedTuple):
     state: LaplaceState
     status: Status
 
-    def predictions(self) -> np.ndarray:
-        """Means of all responses, `[subjects, items]`."""
+    def predictions(self, num_draws: int = 20) -> np.ndarray:
+        """Means of all responses, `[subjects, items]`, over draws of the abilities."""
         order = 3 if self.problem.model.num_columns > 2 else 5
-        return np.asarray(predict_responses(self.problem, self.state, order=order))
+        options = {"num_draws": num_draws, "key": jax.random.key(0)}
+        means = predict_responses(self.problem, self.state, order=order, **options)
+        return np.asarray(means)
 
     def abilities(self) -> tuple[np.ndarray, np.ndarray]:
         """Abilities of the first group `[subjects]`, and their covariance."""

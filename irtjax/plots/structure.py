@@ -150,7 +150,7 @@ def plot_correlations(fit: Calibration) -> Figure:
     groups = [label(str(g), 24) for g in structure.groups]
     count = len(groups)
     size = 1.9 + 0.3 * count
-    figure, panels = new_figure(2 * size + 0.6, size, 2)
+    figure, panels = new_figure(2 * size + 0.6, size + 0.5, 2)
     pictures = (
         ("Mean responses", "correlations over subjects", structure.raw_correlation),
         ("Own parts of ability", "general ability apart", structure.own_correlation),
