@@ -12,7 +12,12 @@ from scipy import special
 
 import irtjax
 from experiments.lego_irt.accuracy import HELD_OUT, splits
-from experiments.lego_irt.methods import share_different, structured, t_tests
+from experiments.lego_irt.methods import (
+    share_reversed,
+    structured,
+    t_tests,
+    told_apart,
+)
 from experiments.lego_irt.tables import masked, observed
 from irtjax.ranking import pairwise
 
@@ -39,28 +44,39 @@ def distinguish(
 
     LEGO-CM's z-tests have the covariance between abilities; "errors apart" leaves it
     out, as the paper does. The t-tests are of mean logits; the paired one takes only
-    the items that both models have and knows that they are the same.
+    the items that both models have and knows that they are the same. "reversed" is the
+    share of the pairs told apart (adjusted) whose order is not that of the mean logits
+    of all cells: wrong calls, or nearly so.
     """
     rows = []
     for name, table in tables.items():
-        values = logits(table)
+        values, there = logits(table), observed(table)
+        truth = np.where(there, values, 0).sum(1) / there.sum(1)
         for trial, share, seen, _ in splits(table, shares, trials, seed, HELD_OUT):
-            theta, covariance = structured(masked(table, seen)).abilities()
-            error = np.sqrt(np.diag(covariance))
-            p_values = {
-                "LEGO-CM": pairwise(theta, error, covariance=covariance).p_value,
-                "LEGO-CM, errors apart": pairwise(theta, error).p_value,
+            tests = {
                 "t-test": t_tests(values, seen, paired=False),
                 "paired t-test": t_tests(values, seen, paired=True),
             }
-            for model, p_value in p_values.items():
-                for adjusted in (True, False):
-                    rows.append(
-                        {"trial": trial, "data": name, "share": share,
-                         "measure": "adjusted" if adjusted else "unadjusted",
-                         "model": model,
-                         "value": share_different(p_value, adjusted=adjusted)}
-                    )  # fmt: skip
+            fit = structured(masked(table, seen))
+            if fit.usable(f"{name} {trial} {share:.1f}"):
+                theta, covariance = fit.abilities()
+                error, gap = np.sqrt(np.diag(covariance)), theta[:, None] - theta
+                whole = pairwise(theta, error, covariance=covariance)
+                apart = pairwise(theta, error)
+                tests["LEGO-CM"] = gap, whole.p_value
+                tests["LEGO-CM, errors apart"] = gap, apart.p_value
+            for model, (difference, p_value) in tests.items():
+                apart = told_apart(p_value, adjusted=True)
+                found = {
+                    "adjusted": apart.mean(),
+                    "unadjusted": told_apart(p_value, adjusted=False).mean(),
+                    "reversed": share_reversed(apart, difference, truth),
+                }
+                rows += [
+                    {"trial": trial, "data": name, "share": share, "measure": measure,
+                     "model": model, "value": float(value)}
+                    for measure, value in found.items()
+                ]  # fmt: skip
             print(f"  {name} {trial} {share:.1f}", file=sys.stderr, flush=True)
     return rows
 
