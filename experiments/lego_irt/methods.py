@@ -195,7 +195,10 @@ def t_tests(
         small = own**2 / np.maximum(count - 1, 1)
         freedom = (own[:, None] + own) ** 2 / np.maximum(small[:, None] + small, 1e-300)
     t = np.abs(mean) / np.maximum(error, 1e-300)
-    return mean, 2 * stats.t.sf(np.where(mean == 0, 0, t), freedom)
+    # One item has no variance, and says nothing.
+    enough = count >= 2 if paired else (count >= 2)[:, None] & (count >= 2)
+    t = np.where(enough & (mean != 0), t, 0)
+    return mean, 2 * stats.t.sf(t, freedom)
 
 
 def told_apart(p_value: np.ndarray, *, adjusted: bool, rate: float = 0.05):

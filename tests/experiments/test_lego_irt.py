@@ -71,6 +71,10 @@ def test_t_tests_are_scipys(paired):
         assert mean[i, j] == pytest.approx(own[0].mean() - own[1].mean())
         assert found[i, j] == pytest.approx(expected, rel=1e-9)
         assert found[j, i] == pytest.approx(expected, rel=1e-9)
+    # One common item, or one item at all, tells nothing.
+    few = np.eye(4, 30, dtype=bool) | (np.arange(30) == 9)
+    few[0] = np.arange(30) == 9
+    assert methods.t_tests(values, few, paired=paired)[1][0, 1] == 1
 
 
 def test_pairs_are_counted_after_adjustment():
