@@ -7,37 +7,61 @@ with few responses to each item the two differ, and only the mean is calibrated.
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
+from irtjax._types import KeyArray
 from irtjax.estimators.laplace import LaplaceState, StructuredProblem
 from irtjax.estimators.units import Outer, expected_responses
 
-_expected_jit = eqx.filter_jit(expected_responses)
+
+@eqx.filter_jit
+def _expected(problem, outer: Outer, mode, root, standard, order: int):
+    """Means by unit, averaged over abilities; see `predict_responses`."""
+    model, units = problem.model, problem.units
+    subjects, groups = outer.ability.shape
+
+    def add(total, z):
+        gap = (root @ z).reshape(groups, subjects).T
+        moved = outer._replace(ability=outer.ability + gap)
+        return total + expected_responses(model, units, moved, mode, order=order), None
+
+    empty = jnp.zeros(units.values.shape, outer.ability.dtype)
+    return lax.scan(add, empty, standard)[0] / standard.shape[0]
 
 
 def predict_responses(
-    problem: StructuredProblem, state: LaplaceState, *, order: int = 5
+    problem: StructuredProblem,
+    state: LaplaceState,
+    *,
+    order: int = 5,
+    num_draws: int = 0,
+    key: KeyArray | None = None,
 ) -> Float[Array, "subjects items"]:
-    """Mean of every response given all that were observed, abilities as estimated.
+    """Mean of every response given all that were observed.
 
-    E[y_ij | Y] = int E[y | theta_i, x] p(x | y_j, theta) dx, for the posterior p of the
-    coordinates x of item j; by adaptive quadrature (Naylor and Smith 1982, Applications
-    of a Method for the Efficient Computation of Posterior Distributions). For scores
-    this is the mean of the score, not the score of the mean logit. The error of the
-    abilities is left out, which is small beside that of items if subjects answer many.
+    E[y_ij | Y, theta] = int E[y | theta_i, x] p(x | y_j, theta) dx, for the posterior p
+    of the coordinates x of item j; by adaptive quadrature (Naylor and Smith 1982,
+    Applications of a Method for the Efficient Computation of Posterior Distributions).
+    For scores this is the mean of the score, not the score of the mean logit. Abilities
+    are as estimated, or averaged over draws of Laplace's approximation, which matters
+    where subjects answer few items of a group.
 
     Args:
         problem: The model with the responses that items are known from.
         state: Of the fast route, at its end (`Fit.state`).
         order: Nodes per coordinate of an item.
+        num_draws: Draws of the abilities; 0 takes the estimates.
+        key: Random key of the draws.
 
     Returns:
         `[subjects, items]` means, of the cells that were observed too.
 
     Raises:
-        ValueError: If `order` is not a positive number.
+        ValueError: If `order` is not a positive number, or draws have no key.
 
     >>> import jax, irtjax
     >>> from irtjax.estimators.laplace import Laplace
@@ -55,6 +79,8 @@ def predict_responses(
         raise ValueError(
             f"order {order} is not a positive number of nodes: give 1 to 9"
         )
+    if num_draws and key is None:
+        raise ValueError("draws of abilities need a random key: give key=")
     model, units, components = problem.model, problem.units, state.components
     outer = Outer(
         state.ability,
@@ -64,7 +90,14 @@ def predict_responses(
         ),
         components.group_effects,
     )
-    means = _expected_jit(model, units, outer, state.mode, order=order)
+    size, dtype = state.ability_covariance.shape[0], state.ability.dtype
+    root, standard = jnp.zeros((size, size), dtype), jnp.zeros((1, size), dtype)
+    if num_draws and key is not None:
+        # By eigenvalues: a covariance may be singular.
+        values, vectors = jnp.linalg.eigh(state.ability_covariance)
+        root = vectors * jnp.sqrt(jnp.maximum(values, 0))
+        standard = jax.random.normal(key, (num_draws, size), dtype)
+    means = _expected(problem, outer, state.mode, root, standard, order)
     column = np.asarray(model.group) if units.is_aligned else 0
     unit = np.asarray(units.unit)[np.asarray(model.stem)]
-    return jnp.asarray(means)[unit, column].T
+    return means[unit, column].T

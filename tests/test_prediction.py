@@ -21,8 +21,11 @@ def problem_of(values, seen, benchmark, *, levels=()):
     return StructuredProblem.create(layout.model, table.responses(float))
 
 
-def by_grid(problem, state, item: int) -> np.ndarray:
-    """Means of an item's responses over a grid of its two coordinates."""
+def by_grid(problem, state, item: int, shift=0.0) -> np.ndarray:
+    """Means of an item's responses over a grid of its two coordinates.
+
+    Abilities are those of the state, shifted.
+    """
     model, components = problem.model, state.components
     prior = np.asarray(model.design @ components.effects)[item]
     root = model.residual_factor(
@@ -34,7 +37,7 @@ def by_grid(problem, state, item: int) -> np.ndarray:
     log_mass = stats.multivariate_normal(prior, covariance).logpdf(grid)
     items = jax.vmap(model.family.constrain)(jnp.asarray(grid))
     slope, intercept = np.asarray(items.discrimination), np.asarray(items.intercept)
-    theta = np.asarray(state.ability)[:, int(model.group[item])]
+    theta = np.asarray(state.ability)[:, int(model.group[item])] + shift
     logit = slope[:, None] * theta + intercept[:, None]
     y = np.asarray(problem.data.values)[:, item]
     seen = np.asarray(problem.data.observed)[:, item]
@@ -65,3 +68,22 @@ def test_means_are_those_over_a_grid():
     assert np.abs(many - exact).max() < 1e-6
     with pytest.raises(ValueError, match="order 0 is not"):
         predict_responses(problem, state, order=0)
+    with pytest.raises(ValueError, match="need a random key"):
+        predict_responses(problem, state, num_draws=3)
+    # Abilities that are off by t times a direction, t standard normal.
+    direction = np.tile(np.linspace(-0.8, 0.8, 6), 2)
+    wide = eqx.tree_at(
+        lambda s: s.ability_covariance,
+        state,
+        jnp.asarray(np.outer(direction, direction)),
+    )
+    options = {"order": 9, "num_draws": 400, "key": jax.random.key(1)}
+    drawn = np.asarray(predict_responses(problem, wide, **options))[:, 0]
+    points, weights = np.polynomial.hermite_e.hermegauss(15)
+    weights = weights / weights.sum()
+    at = np.stack([by_grid(problem, state, 0, t * direction[:6]) for t in points])
+    mean = weights @ at
+    error = np.sqrt(weights @ (at - mean) ** 2 / 400)
+    # Five standard errors of 400 draws, and a thousandth for nine nodes (as above).
+    assert np.all(np.abs(drawn - mean) < 5 * error + 1e-3)
+    assert np.abs(mean - exact[:, 0]).max() > 0.01

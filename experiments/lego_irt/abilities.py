@@ -12,7 +12,12 @@ from scipy import special
 
 import irtjax
 from experiments.lego_irt.accuracy import HELD_OUT, splits
-from experiments.lego_irt.methods import share_different, structured, t_tests
+from experiments.lego_irt.methods import (
+    share_reversed,
+    structured,
+    t_tests,
+    told_apart,
+)
 from experiments.lego_irt.tables import masked, observed
 from irtjax.ranking import pairwise
 
@@ -39,28 +44,39 @@ def distinguish(
 
     LEGO-CM's z-tests have the covariance between abilities; "errors apart" leaves it
     out, as the paper does. The t-tests are of mean logits; the paired one takes only
-    the items that both models have and knows that they are the same.
+    the items that both models have and knows that they are the same. "reversed" is the
+    share of the pairs told apart (adjusted) whose order is not that of the mean logits
+    of all cells: wrong calls, or nearly so.
     """
     rows = []
     for name, table in tables.items():
-        values = logits(table)
+        values, there = logits(table), observed(table)
+        truth = np.where(there, values, 0).sum(1) / there.sum(1)
         for trial, share, seen, _ in splits(table, shares, trials, seed, HELD_OUT):
-            theta, covariance = structured(masked(table, seen)).abilities()
-            error = np.sqrt(np.diag(covariance))
-            p_values = {
-                "LEGO-CM": pairwise(theta, error, covariance=covariance).p_value,
-                "LEGO-CM, errors apart": pairwise(theta, error).p_value,
+            tests = {
                 "t-test": t_tests(values, seen, paired=False),
                 "paired t-test": t_tests(values, seen, paired=True),
             }
-            for model, p_value in p_values.items():
-                for adjusted in (True, False):
-                    rows.append(
-                        {"trial": trial, "data": name, "share": share,
-                         "measure": "adjusted" if adjusted else "unadjusted",
-                         "model": model,
-                         "value": share_different(p_value, adjusted=adjusted)}
-                    )  # fmt: skip
+            fit = structured(masked(table, seen))
+            if fit.usable(f"{name} {trial} {share:.1f}"):
+                theta, covariance = fit.abilities()
+                error, gap = np.sqrt(np.diag(covariance)), theta[:, None] - theta
+                whole = pairwise(theta, error, covariance=covariance)
+                apart = pairwise(theta, error)
+                tests["LEGO-CM"] = gap, whole.p_value
+                tests["LEGO-CM, errors apart"] = gap, apart.p_value
+            for model, (difference, p_value) in tests.items():
+                apart = told_apart(p_value, adjusted=True)
+                found = {
+                    "adjusted": apart.mean(),
+                    "unadjusted": told_apart(p_value, adjusted=False).mean(),
+                    "reversed": share_reversed(apart, difference, truth),
+                }
+                rows += [
+                    {"trial": trial, "data": name, "share": share, "measure": measure,
+                     "model": model, "value": float(value)}
+                    for measure, value in found.items()
+                ]  # fmt: skip
             print(f"  {name} {trial} {share:.1f}", file=sys.stderr, flush=True)
     return rows
 
@@ -255,16 +271,26 @@ def row_of(values, table, new, measure: str, model: str, size: int) -> list[dict
 def intervals(
     table: irtjax.ResponseTable, shares: Sequence[float], trials: int, seed: int
 ) -> list[dict]:
-    """Chosen models' abilities with 95 % intervals against the share of cells seen."""
+    """Chosen models' abilities with 95 % intervals against the share of cells seen.
+
+    On the scale, whose origin and unit are themselves known from the models alone, and
+    less the mean of all models, which takes out what their errors share.
+    """
     rows = []
     chosen = chosen_models(table)
     for trial, share, seen, _ in splits(table, shares, trials, seed, HELD_OUT):
         theta, covariance = structured(masked(table, seen)).abilities()
-        half = Z * np.sqrt(np.diag(covariance))
-        rows += [
-            {"trial": trial, "share": share, "model": str(table.subjects[k]),
-             "lower": float(theta[k] - half[k]), "upper": float(theta[k] + half[k]),
-             "value": float(theta[k])}
-            for k in chosen
-        ]  # fmt: skip
+        centring = np.eye(theta.size) - 1 / theta.size
+        scales = {
+            "ability": (theta, covariance),
+            "less the mean": (centring @ theta, centring @ covariance @ centring),
+        }
+        for measure, (value, spread) in scales.items():
+            half = Z * np.sqrt(np.diag(spread))
+            rows += [
+                {"trial": trial, "measure": measure, "share": share,
+                 "model": str(table.subjects[k]), "lower": float(value[k] - half[k]),
+                 "upper": float(value[k] + half[k]), "value": float(value[k])}
+                for k in chosen
+            ]  # fmt: skip
     return rows

@@ -43,14 +43,15 @@ def prediction(
     for name, table in tables.items():
         for trial, share, seen, held in splits(table, shares, trials, seed, HELD_OUT):
             found = mean_predictions(table.values, seen)
-            found["LEGO-CM"] = structured(masked(table, seen)).predictions()
+            fits = {"LEGO-CM": structured(masked(table, seen))}
             if name in families:
                 metrics = families[name]
                 repeats = metrics.num_items // table.num_items
-                fit = structured(
-                    masked(metrics, np.tile(seen, repeats)), grouped=True, stems=True
-                )
-                found["LEGO-MM"] = fit.predictions()[:, : table.num_items]
+                cells = masked(metrics, np.tile(seen, repeats))
+                fits["LEGO-MM"] = structured(cells, grouped=True, stems=True)
+            for model, fit in fits.items():
+                if fit.usable(f"{name} {trial} {share:.1f} {model}"):
+                    found[model] = fit.predictions()[:, : table.num_items]
             for model, means in found.items():
                 error = np.mean((means - table.values)[held] ** 2)
                 rows.append(

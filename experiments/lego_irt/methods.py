@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special, stats
@@ -30,10 +32,20 @@ class Fitted(NamedTuple):
     state: LaplaceState
     status: Status
 
-    def predictions(self) -> np.ndarray:
-        """Means of all responses, `[subjects, items]`."""
+    def usable(self, what: str) -> bool:
+        """Whether the fit ended at finite values; says so where it did not."""
+        if self.status is Status.NONFINITE:
+            print(f"  {what}: left out, the fit ran away", file=sys.stderr)
+        elif self.status is not Status.CONVERGED:
+            print(f"  {what}: {self.status.explain()}", file=sys.stderr)
+        return self.status is not Status.NONFINITE
+
+    def predictions(self, num_draws: int = 20) -> np.ndarray:
+        """Means of all responses, `[subjects, items]`, over draws of the abilities."""
         order = 3 if self.problem.model.num_columns > 2 else 5
-        return np.asarray(predict_responses(self.problem, self.state, order=order))
+        options = {"num_draws": num_draws, "key": jax.random.key(0)}
+        means = predict_responses(self.problem, self.state, order=order, **options)
+        return np.asarray(means)
 
     def abilities(self) -> tuple[np.ndarray, np.ndarray]:
         """Abilities of the first group `[subjects]`, and their covariance."""
@@ -151,8 +163,10 @@ def log_loss(right: np.ndarray, chance: np.ndarray) -> float:
     )
 
 
-def t_tests(values: np.ndarray, seen: np.ndarray, *, paired: bool) -> np.ndarray:
-    """Two-sided p-values of all pairs of rows, `[subjects, subjects]`.
+def t_tests(
+    values: np.ndarray, seen: np.ndarray, *, paired: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Differences and two-sided p-values of all pairs of rows, `[subjects, subjects]`.
 
     Args:
         values: `[subjects, items]`.
@@ -181,14 +195,33 @@ def t_tests(values: np.ndarray, seen: np.ndarray, *, paired: bool) -> np.ndarray
         small = own**2 / np.maximum(count - 1, 1)
         freedom = (own[:, None] + own) ** 2 / np.maximum(small[:, None] + small, 1e-300)
     t = np.abs(mean) / np.maximum(error, 1e-300)
-    return 2 * stats.t.sf(np.where(mean == 0, 0, t), freedom)
+    # One item has no variance, and says nothing.
+    enough = count >= 2 if paired else (count >= 2)[:, None] & (count >= 2)
+    t = np.where(enough & (mean != 0), t, 0)
+    return mean, 2 * stats.t.sf(t, freedom)
 
 
-def share_different(
-    p_value: np.ndarray, *, adjusted: bool, rate: float = 0.05
-) -> float:
-    """Share of pairs with a p-value at most `rate`, adjusted over all pairs or not."""
+def told_apart(p_value: np.ndarray, *, adjusted: bool, rate: float = 0.05):
+    """Which pairs `[pairs]` have a p-value of at most `rate`, adjusted over all or not.
+
+    Pairs are in the order of `numpy.triu_indices`.
+    """
     flat = p_value[np.triu_indices(len(p_value), 1)]
     if adjusted:
         flat = stats.false_discovery_control(flat)
-    return float(np.mean(flat <= rate))
+    return flat <= rate
+
+
+def share_reversed(
+    apart: np.ndarray, difference: np.ndarray, truth: np.ndarray
+) -> float:
+    """Share of the pairs told apart that are in another order than `truth` has them.
+
+    Args:
+        apart: `[pairs]`; see `told_apart`.
+        difference: `[subjects, subjects]` of the estimates.
+        truth: `[subjects]` numbers that order the subjects.
+    """
+    upper = np.triu_indices(len(truth), 1)
+    wrong = difference[upper] * (truth[:, None] - truth)[upper] < 0
+    return float(np.sum(wrong & apart) / max(apart.sum(), 1))

@@ -59,24 +59,35 @@ def test_area_is_mann_whitney():
 def test_t_tests_are_scipys(paired):
     values = RNG.normal(size=(4, 30)) + RNG.normal(size=30) + np.arange(4)[:, None] / 4
     seen = RNG.random(values.shape) < 0.8
-    found = methods.t_tests(values, seen, paired=paired)
+    mean, found = methods.t_tests(values, seen, paired=paired)
     for i, j in ((0, 1), (0, 3), (2, 1)):
         if paired:
             both = seen[i] & seen[j]
-            expected = stats.ttest_rel(values[i, both], values[j, both]).pvalue
+            own = values[i, both], values[j, both]
+            expected = stats.ttest_rel(*own).pvalue
         else:
             own = values[i, seen[i]], values[j, seen[j]]
             expected = stats.ttest_ind(*own, equal_var=False).pvalue
+        assert mean[i, j] == pytest.approx(own[0].mean() - own[1].mean())
         assert found[i, j] == pytest.approx(expected, rel=1e-9)
         assert found[j, i] == pytest.approx(expected, rel=1e-9)
+    # One common item, or one item at all, tells nothing.
+    few = np.eye(4, 30, dtype=bool) | (np.arange(30) == 9)
+    few[0] = np.arange(30) == 9
+    assert methods.t_tests(values, few, paired=paired)[1][0, 1] == 1
 
 
 def test_pairs_are_counted_after_adjustment():
     p_value = np.ones((3, 3))
     p_value[0, 1], p_value[0, 2], p_value[1, 2] = 0.01, 0.04, 0.5
-    assert methods.share_different(p_value, adjusted=False) == pytest.approx(2 / 3)
+    assert methods.told_apart(p_value, adjusted=False).tolist() == [True, True, False]
     # 0.04 * 3 / 2 is more than 0.05.
-    assert methods.share_different(p_value, adjusted=True) == pytest.approx(1 / 3)
+    apart = methods.told_apart(p_value, adjusted=True)
+    assert apart.tolist() == [True, False, False]
+    gap = np.subtract.outer(*[np.array([1.0, 0.0, 2.0])] * 2)
+    assert methods.share_reversed(apart, gap, np.array([0.0, 1.0, 2.0])) == 1
+    everyone = np.ones(3, bool)
+    assert methods.share_reversed(everyone, gap, np.array([0, 1, 2])) == 1 / 3
 
 
 def test_training_cells_grow_and_never_meet_the_held_out():
