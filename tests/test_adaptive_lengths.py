@@ -124,6 +124,7 @@ def calibrated():
     return table, irtjax.fit(table, "lart", standard_errors="none")
 
 
+@pytest.mark.slow
 def test_a_harness_reports_lengths(tmp_path):
     table, fit = calibrated()
     test = irtjax.AdaptiveTest(fit, num_items=6)

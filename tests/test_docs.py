@@ -30,7 +30,7 @@ from irtjax.data.options import FORMATS, ReadOptions
 from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS, SCORE_MODELS
 from irtjax.scoring import METHODS as SCORES
 from irtjax.scoring import ScoreFlag
-from irtjax.storage import FIT_FILES
+from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 from irtjax.uncertainty import KINDS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -209,7 +209,7 @@ def names_in(page: str) -> set[str]:
         ("estimators.md", checks.MEANING),
         ("uncertainty.md", [*KINDS, *SCORES]),
         ("uncertainty.md", [f.explain() for f in ScoreFlag if f]),
-        ("cli.md", FIT_FILES),
+        ("cli.md", [*FIT_FILES, *STRUCTURE_FILES]),
     ],
 )
 def test_a_page_names_everything_there_is(page, names):

@@ -172,6 +172,7 @@ def test_methods_by_name():
     assert type(make_method("mm", "normal")).__name__ == "MM"
 
 
+@pytest.mark.slow
 def test_simulated_items_and_abilities_are_recovered():
     model = catalogue.two_parameter()
     items, rng = true_items(model, 10), np.random.default_rng(21)

@@ -200,6 +200,7 @@ def second_difference(function, at, row, i, k, step=1e-3):
     return sum(sign * function(x, row) for sign, x in corners) / (4 * step**2)
 
 
+@pytest.mark.slow
 def test_errors_of_speed_count_those_of_all_parameters():
     # With 41 parameters the shared part is the whole covariance, so the delta method
     # can be checked by moving all of them along its rows and scoring again.

@@ -54,6 +54,7 @@ def test_a_loaded_joint_fit_keeps_its_abilities(tmp_path):
     assert_equal(irtjax.load(irtjax.save(fit, tmp_path / "fit")), fit)
 
 
+@pytest.mark.slow
 def test_a_loaded_graded_fit_keeps_its_thresholds(tmp_path):
     random = np.random.default_rng(0)
     steps = np.linspace(-1, 1, 40)[:, None] + random.logistic(size=(40, 6))

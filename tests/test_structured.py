@@ -22,6 +22,7 @@ from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.variational import Variational
 from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.scoring import score_groups
+from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 from tests.estimators.test_laplace import benchmarks, simulated
 
 SUBJECTS, ITEMS, GROUPS = 40, 240, 3
@@ -141,6 +142,7 @@ def small_table(items=12):
     )
 
 
+@pytest.mark.slow
 def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     method = NUTS(num_warmup=60, num_draws=40, num_chains=2)
     table = small_table()
@@ -162,6 +164,7 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     assert irtjax.load(folder).structure.draws is None
 
 
+@pytest.mark.slow
 def test_a_gaussian_in_place_of_draws_says_how_near_it_is():
     method = Variational(num_steps=150)
     fit = irtjax.fit(small_table(), "2pl", method, key=jax.random.key(1))
@@ -238,6 +241,8 @@ def test_the_command_line(tmp_path):
     effects = pyarrow.csv.read_csv(tmp_path / "out" / "effects.csv")
     assert "domain: d4" in effects["effect"].to_pylist()
     assert (tmp_path / "out" / "correlations.csv").is_file()
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written <= {*FIT_FILES, *STRUCTURE_FILES}
     done = run(*command, "--resume")
     assert done.exit_code == 2 and "go with --method nuts" in done.stderr
     with pytest.raises(ValueError, match="has no column 'topic'; it has item, domain"):

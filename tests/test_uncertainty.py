@@ -118,7 +118,7 @@ def _weighted(data):
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("rasch", "dense"),
+        pytest.param("rasch", "dense", marks=pytest.mark.slow),
         ("1pl", "leading"),
         ("2pl", "dense"),
         ("2pl positive", "leading"),
@@ -278,6 +278,7 @@ def test_what_is_not_identified_is_said():
     assert (np.diag(covariance.items[-1]) > 0.9 * np.array([4.0, 9.0])).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "priors"),
     [

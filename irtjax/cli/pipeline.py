@@ -213,9 +213,10 @@ def report(
 
 
 def _listed(folder: Path) -> str:
-    from irtjax.storage import FIT_FILES
+    from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
-    return ", ".join(name for name in FIT_FILES if (folder / name).is_file())
+    names = (*FIT_FILES, *STRUCTURE_FILES)
+    return ", ".join(name for name in names if (folder / name).is_file())
 
 
 def print_json(content: Any) -> None:

@@ -37,6 +37,10 @@ _LOG_TWO_PI = 1.8378770664093453
 LARGEST = 6000
 #: A log standard deviation of the groups' own abilities that counts as none.
 LOG_NOTHING = -3.5
+#: A log standard deviation of log discriminations or dispersions (2) that is no spread.
+LOG_TOO_WIDE = 0.69
+#: Steps in which neither is taken for the end.
+EARLY_STEPS = 15
 
 
 class StructuredProblem(eqx.Module):
@@ -281,11 +285,17 @@ class Laplace(AbstractMethod):
     def progress(self, problem: StructuredProblem, state: LaplaceState) -> Progress:
         """Objective of the last point; converged by the last move.
 
-        Stalled where the groups' own abilities have shrunk to nothing: with few items
-        in a group the approximation can lead there whatever the data.
+        Stalled where the groups' own abilities have shrunk to nothing, or the spread of
+        items' logarithms has no bound: with few responses the approximation can lead
+        there whatever the data.
         """
         tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
-        gone = jnp.any(state.components.log_scale < LOG_NOTHING)
+        components = state.components
+        gone = jnp.any(components.log_scale < LOG_NOTHING)
+        logarithms = jnp.asarray(problem.model.has_logarithm)
+        wide = components.log_residual_sd > LOG_TOO_WIDE
+        late = state.num_seen >= EARLY_STEPS
+        gone = (gone | jnp.any(wide & logarithms)) & late
         return Progress(
             state.objective,
             state.residual,

@@ -144,6 +144,15 @@ class Hierarchical(eqx.Module):
         )
 
     @property
+    def has_logarithm(self) -> tuple[bool, ...]:
+        """Whether each column is the logarithm of its parameter."""
+        return tuple(
+            parameter.bijection.kind == "positive"
+            for parameter in self.family.parameters
+            for _ in range(parameter.columns)
+        )
+
+    @property
     def correlated(self) -> bool:
         """Whether correlations of an item's coordinates are learned.
 

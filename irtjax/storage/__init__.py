@@ -4,6 +4,7 @@ from irtjax.storage.chains import load_chains, save_chains, to_arviz, write_draw
 from irtjax.storage.checkpoint import load_checkpoint, save_checkpoint
 from irtjax.storage.folder import (
     FIT_FILES,
+    STRUCTURE_FILES,
     check_folder,
     is_fit,
     load,
@@ -13,6 +14,7 @@ from irtjax.storage.folder import (
 
 __all__ = [
     "FIT_FILES",
+    "STRUCTURE_FILES",
     "check_folder",
     "is_fit",
     "load",

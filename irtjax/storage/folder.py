@@ -41,6 +41,9 @@ FIT_FILES = (
     "test_information.png",
     "latency.png",
     "item_parameters.png",
+)
+#: Those of a structured fit, beside the others.
+STRUCTURE_FILES = (
     "effects.csv",
     "group_abilities.csv",
     "correlations.csv",
@@ -180,7 +183,7 @@ def _move_into_place(temporary: Path, folder: Path) -> None:
     # Without fit.json the folder is no fit; it gets the new one when all else is there.
     (folder / "fit.json").unlink(missing_ok=True)
     written = {path.name for path in temporary.iterdir()}
-    for name in FIT_FILES:
+    for name in (*FIT_FILES, *STRUCTURE_FILES):
         if name not in written:
             (folder / name).unlink(missing_ok=True)
     for name in sorted(written, key=lambda name: name == "fit.json"):

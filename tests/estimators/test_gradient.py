@@ -82,7 +82,13 @@ def dense_log_lik(model, data, coordinates, theta):
     return jnp.sum(cells * weight * item_weight)
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "2pl" else pytest.param(name, marks=pytest.mark.slow)
+        for name in MODELS
+    ],
+)
 def test_every_family_reaches_a_stationary_point(name):
     model, data = simulated(name)
     fit = fitted(model, data)
@@ -189,6 +195,7 @@ def test_adam_reaches_the_same_optimum():
     assert float(adam.objective) == pytest.approx(float(quasi.objective), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_mini_batches_come_near_the_optimum_and_repeat_when_resumed():
     model, data = simulated()
     best = fitted(model, data)
@@ -220,6 +227,7 @@ def test_resumed_lbfgs_equals_an_unbroken_one():
     np.testing.assert_allclose(rest.trace, whole.trace, rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_anchored_coordinates_do_not_move():
     model, data = simulated("3pl")
     start = start_values(model, data)

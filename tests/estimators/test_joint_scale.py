@@ -28,7 +28,7 @@ def steep() -> tuple[irtjax.ResponseTable, np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        ("1pl", "mm"),
+        pytest.param("1pl", "mm", marks=pytest.mark.slow),
         pytest.param("rasch", "gradient", marks=pytest.mark.slow),
         pytest.param("1pl", "gradient", marks=pytest.mark.slow),
         pytest.param("rasch", "mm", marks=pytest.mark.slow),
@@ -68,6 +68,7 @@ def test_anchors_and_shrunken_abilities_are_refused(method):
         irtjax.fit(table, "2pl", method, anchor=anchor)
 
 
+@pytest.mark.slow
 def test_mm_keeps_slopes_positive_with_its_default_priors():
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(200, 1))
@@ -86,6 +87,7 @@ def test_a_log_normal_prior_on_free_slopes_is_refused():
         irtjax.fit(table, "2pl", priors={"discrimination": LogNormal(0.0, 1.0)})
 
 
+@pytest.mark.slow
 def test_a_histogram_population_converges():
     table, _ = steep()
     assert irtjax.fit(table, "2pl", population="histogram").status.name == "CONVERGED"

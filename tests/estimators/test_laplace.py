@@ -220,6 +220,7 @@ def simulated(model: Hierarchical, seed=0, scale=(0.6, 0.4, 0.5), rho=0.3):
 run_jit = eqx.filter_jit(run)
 
 
+@pytest.mark.slow
 def test_it_recovers_what_was_simulated():
     model = benchmarks(40, 240, 3)
     data, theta, psi, own, log_a, d = simulated(model)

@@ -134,14 +134,16 @@ def test_the_gradient_of_its_objective_is_that_of_finite_differences():
     # The frame of the priors moves with the items, and is given, not differentiated:
     # at its optimum it adds nothing to a derivative.
     step = 1e-4
-    moves = step * jnp.eye(flat.size)
+    # Six random directions: a wrong coordinate shows in every one.
+    directions = jax.random.normal(jax.random.key(0), (6, flat.size))
+    moves = step * directions
     numeric = jax.lax.map(
         lambda move: (objective(flat + move) - objective(flat - move)) / (2 * step),
         moves,
     )
     gradient = jax.jit(jax.grad(objective))(flat)
     # Central differences err by the square of the step and by rounding of f over step.
-    np.testing.assert_allclose(numeric, gradient, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(numeric, directions @ gradient, rtol=1e-4, atol=1e-3)
     assert np.abs(gradient).max() > 10
     # And the M-step climbs it: Fisher's identity from the expected counts.
     part, summary = with_lengths(problem, model.lengths.constrain(state.point.lengths))
@@ -195,6 +197,7 @@ def test_without_lengths_it_is_the_probit_model():
     assert bool(jnp.isfinite(fit.parameters.lengths.items.residual_variance).all())
 
 
+@pytest.mark.slow
 def test_weight_two_is_a_copy_and_direction_is_fixed():
     data = drawn()[0]
     weight = jnp.asarray(np.where(np.arange(SUBJECTS) < 50, 2.0, 1.0))

@@ -312,6 +312,7 @@ def test_rasch_keeps_unit_slopes_and_the_spread_of_ability():
         np.testing.assert_allclose(chance.sum(1), values.sum(1), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_single_precision_reaches_the_same_estimates():
     values, observed = simulated(pattern="mcar", shape=(150, 100))
     data = responses(values, observed)

@@ -167,6 +167,7 @@ def test_a_run_that_drifts_is_not_called_converged():
     assert float(fit.residual) > 1
 
 
+@pytest.mark.slow
 def test_a_run_in_parts_is_the_unbroken_run():
     # The unbroken run is a scan, the parts are the driver's loop.
     simulated = case("2pl")

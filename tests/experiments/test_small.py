@@ -80,6 +80,7 @@ def test_lart_small(tmp_path, capsys):
     assert "lart" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_coverage_errors_are_those_of_a_fit():
     """The replications test what a user is given, and not something beside it."""
     case = replicate.Case("2PL", "2pl", None, 150, 8, 2)
@@ -207,6 +208,7 @@ def test_scaling_bayes(monkeypatch):
     assert notes == ["numpyro: not installed, skipped"] and len(rows) == 9
 
 
+@pytest.mark.slow
 def test_scaling_in_a_process_of_its_own(tmp_path, capsys):
     path = tmp_path / "results.json"
     results = scaling.main(["--case", "convergence", "--json", str(path)])

@@ -254,7 +254,8 @@ def test_scores_of_complete_data_are_regression_scores():
         np.testing.assert_allclose(found.ability, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["mixed", pytest.param("inflated_beta", marks=slow)])
+@slow
+@pytest.mark.parametrize("name", ["mixed", "inflated_beta"])
 def test_errors_are_those_of_a_brute_force_hessian(name):
     simulated = case(name)
     if name == "mixed":
