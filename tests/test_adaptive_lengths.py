@@ -144,6 +144,7 @@ def test_a_harness_reports_lengths(tmp_path):
         plain.record(plain.next_item(), 1, 100)
 
 
+@pytest.mark.slow
 def test_simulated_and_replayed_tests():
     table, fit = calibrated()
     key = jax.random.key(0)

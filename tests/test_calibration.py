@@ -48,7 +48,18 @@ def _odd_table(name: str) -> ResponseTable:
     return ResponseTable.from_arrays(values * observed, observed=observed)
 
 
-@pytest.fixture(scope="module", params=["2pl", "1pl", "3pl", "graded"])
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "2pl",
+        pytest.param("1pl", marks=SLOW),
+        pytest.param("3pl", marks=SLOW),
+        "graded",
+    ],
+)
 def calibration(request):
     return irtjax.fit(_odd_table(request.param), request.param)
 

@@ -141,7 +141,18 @@ RUNNABLE = [
 ]
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
+#: Pages whose code compiles for long; the others show what a new user tries first.
+LONG = {"adaptive", "bayes", "continuous", "extend", "scaling", "structured"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page.stem in LONG else page
+        for page in RUNNABLE
+    ],
+    ids=lambda page: page.stem,
+)
 def test_every_block_of_a_page_runs_and_prints_what_it_says(page, folder):
     state: dict = {"__name__": "__main__"}
     printed = ""

@@ -47,6 +47,7 @@ def by_grid(problem, state, item: int, shift=0.0) -> np.ndarray:
     return mass @ expit(logit) / mass.sum()
 
 
+@pytest.mark.slow
 def test_means_are_those_over_a_grid():
     rng = np.random.default_rng(4)
     values = (rng.random((6, 8)) < 0.6).astype(np.int8)

@@ -211,6 +211,7 @@ def test_a_saved_fit_scores_newcomers_the_same(fitted):
         irtjax.score(fit, wrong)
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     def ok(*args):
         result = CliRunner().invoke(app, [str(a) for a in args])

@@ -122,7 +122,7 @@ def _weighted(data):
         ("1pl", "leading"),
         ("2pl", "dense"),
         ("2pl positive", "leading"),
-        ("3pl", "dense"),
+        pytest.param("3pl", "dense", marks=pytest.mark.slow),
         ("graded", "dense"),
     ],
 )

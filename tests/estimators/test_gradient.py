@@ -216,6 +216,7 @@ def test_mini_batches_come_near_the_optimum_and_repeat_when_resumed():
     np.testing.assert_array_equal(rest.parameters.theta, whole.parameters.theta)
 
 
+@pytest.mark.slow
 def test_resumed_lbfgs_equals_an_unbroken_one():
     model, data = simulated("3pl")
     start, problem = start_values(model, data), Problem.create(model, data)

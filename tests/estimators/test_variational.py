@@ -86,6 +86,7 @@ def test_draws_and_density_are_those_of_the_approximation():
     assert found.sample(7, key=jax.random.key(0))["rest"].shape == (7, DIMS - 1)
 
 
+@pytest.mark.slow
 def test_mean_field_matches_precisions():
     """KL(q || p) of a product of normals from N(m, S) is least at 1 / diag(S^-1)."""
     fits = jax.jit(
@@ -118,6 +119,7 @@ def regression(position, data):
     return prior + jnp.sum(jax.scipy.stats.norm.logpdf(residual, scale=0.5))
 
 
+@pytest.mark.slow
 def test_the_bound_is_the_log_evidence_of_a_regression():
     design = RNG.normal(size=(30, 3))
     outcome = design @ RNG.normal(size=3) + 0.5 * RNG.normal(size=30)
@@ -136,6 +138,7 @@ def test_the_bound_is_the_log_evidence_of_a_regression():
     )
 
 
+@pytest.mark.slow
 def test_the_tail_of_the_ratios_shows_a_bad_approximation():
     """Mean field of two coordinates with correlation 0.98 is five times too narrow."""
     precision = np.linalg.inv([[1.0, 0.98], [0.98, 1.0]])

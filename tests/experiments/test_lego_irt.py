@@ -8,6 +8,8 @@ from scipy.special import logit
 import irtjax
 from experiments.lego_irt import abilities, accuracy, drawing, methods, run, tables
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(5)
 
 

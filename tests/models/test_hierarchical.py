@@ -64,7 +64,7 @@ def test_cholesky_factors_of_correlations():
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("centred", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_benchmarks_levels_and_covariates(centred):
     data = binary_data()
     group = jnp.asarray([0, 0, 0, 1, 1, 1, 2, 2])

@@ -14,6 +14,8 @@ from irtjax.models.logistic import Binary
 from irtjax.models.priors import HalfNormal, LogNormal, Normal
 from irtjax.models.sampling_frame import SamplingFrame
 
+pytestmark = pytest.mark.slow
+
 SUBJECTS, ITEMS = 4, 6
 
 
