@@ -142,7 +142,7 @@ RUNNABLE = [
 
 
 #: Pages whose code compiles for long; the others show what a new user tries first.
-LONG = {"adaptive", "bayes", "continuous", "extend", "scaling", "structured"}
+LONG = {"bayes", "continuous"}
 
 
 @pytest.mark.parametrize(

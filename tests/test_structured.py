@@ -142,7 +142,6 @@ def small_table(items=12):
     )
 
 
-@pytest.mark.slow
 def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     method = NUTS(num_warmup=60, num_draws=40, num_chains=2)
     table = small_table()
@@ -164,7 +163,6 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     assert irtjax.load(folder).structure.draws is None
 
 
-@pytest.mark.slow
 def test_a_gaussian_in_place_of_draws_says_how_near_it_is():
     method = Variational(num_steps=150)
     fit = irtjax.fit(small_table(), "2pl", method, key=jax.random.key(1))
