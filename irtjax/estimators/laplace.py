@@ -157,8 +157,8 @@ class Laplace(AbstractMethod):
         if subjects * groups > LARGEST:
             raise ValueError(
                 f"{subjects:,} subjects times {groups} groups are more than the"
-                f" {LARGEST:,} abilities that this method holds a covariance of; use"
-                " method='vi'"
+                f" {LARGEST:,} abilities that structured fits begin with a covariance of;"
+                " fit fewer of either"
             )
         ability, mode = start_structured(model, problem.data)
         components = start_components(model, mode) if start is None else start

@@ -40,7 +40,7 @@ def random_position(model, seed):
 
 
 def same_density(model, data, written, names, seeds=(1, 2)):
-    """Checks differences of log densities: constants of a model do not matter."""
+    """Asserts that two log densities are equal, constants and all."""
     ours, theirs = [], []
     for seed in seeds:
         position = random_position(model, seed)
