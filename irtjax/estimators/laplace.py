@@ -157,7 +157,7 @@ class Laplace(AbstractMethod):
         if subjects * groups > LARGEST:
             raise ValueError(
                 f"{subjects:,} subjects times {groups} groups are more than the"
-                f" {LARGEST:,} abilities that structured fits begin with a covariance of;"
+                f" {LARGEST:,} abilities that structured fits hold a covariance of;"
                 " fit fewer of either"
             )
         ability, mode = start_structured(model, problem.data)
