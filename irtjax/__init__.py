@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from irtjax.models.base import Population as Population
     from irtjax.models.catalogue import MODELS as MODELS
     from irtjax.models.simulate import simulate as simulate
+    from irtjax.posterior import leave_one_out as leave_one_out
+    from irtjax.posterior import predictive_checks as predictive_checks
     from irtjax.report import write_report as write_report
     from irtjax.resampling import bootstrap as bootstrap
     from irtjax.resampling import percentile_interval as percentile_interval
@@ -73,10 +75,12 @@ _HOMES = {
     "fit": "irtjax.fitting",
     "item_covariance": "irtjax.uncertainty",
     "item_information": "irtjax.information",
+    "leave_one_out": "irtjax.posterior",
     "load": "irtjax.storage",
     "make_demo": "irtjax.demo",
     "multistart": "irtjax.estimators.multistart",
     "percentile_interval": "irtjax.resampling",
+    "predictive_checks": "irtjax.posterior",
     "rank": "irtjax.verbs",
     "read": "irtjax.data",
     "run": "irtjax.estimators.base",

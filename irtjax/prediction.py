@@ -70,7 +70,7 @@ def predict_responses(
     >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
     >>> layout = lay_out(table, Binary(slopes="positive"), grouped=False)
     >>> problem = StructuredProblem.create(layout.model, table.responses())
-    >>> state = jax.jit(Laplace(order=1).init)(problem, None, None)
+    >>> state = jax.jit(Laplace(order=2).init)(problem, None, None)
     >>> means = predict_responses(problem, state)
     >>> means.shape, bool((means[2] > means[1]).all())
     ((3, 3), True)

@@ -209,7 +209,7 @@ def fit_structured(
     """
     model = layout.model
     problem = StructuredProblem.create(model, responses)
-    fast = method if isinstance(method, Laplace) else Laplace(order=1, tolerance=0.1)
+    fast = method if isinstance(method, Laplace) else Laplace(order=2, tolerance=0.1)
     with clock.phase("run"):
         found = _drive(problem, fast, max_steps or MAX_STEPS, clock)
         draws, values, said, status = None, {}, [], Status(int(found.status))

@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("anchors", "timing", "length_tables", "score_tables", "calibration"),
-        *("structured", "prediction", "fitting", "storage", "sampling"),
+        *("structured", "prediction", "posterior", "fitting", "storage", "sampling"),
     ),
     ("analysis", "adaptive", "verbs"),
     ("report", "plots", "demo"),

@@ -58,7 +58,7 @@ def test_means_are_those_over_a_grid():
     values[:, 2], seen[:, 2] = values[:, 0], seen[:, 0]
     problem = problem_of(values, seen, ["x", "y"] * 4)
     assert problem.units.weight.max() == 2
-    state = eqx.filter_jit(Laplace(order=1).init)(problem, None, None)
+    state = eqx.filter_jit(Laplace(order=2).init)(problem, None, None)
     exact = np.stack([by_grid(problem, state, item) for item in range(8)], axis=1)
     few = np.asarray(predict_responses(problem, state))
     assert few.shape == values.shape

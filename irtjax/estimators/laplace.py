@@ -2,10 +2,16 @@
 
 The fast route beside NUTS. Given variance components, the abilities of all subjects are
 a Gaussian vector seen through the product of the items' integrals (`units`): a Newton
-step finds its mode, and the curvature there is its covariance (Laplace's
-approximation; Tierney and Kadane 1986). Means, effects and covariances of items and
-abilities are then raised to the mode of their expected log density, EM's way, with
-their priors: empirical Bayes.
+step finds its mode, and the curvature A there is its precision (Laplace's
+approximation). Means, effects and covariances of items and abilities are then raised
+to the mode of their expected log density, EM's way, with their priors: empirical Bayes.
+
+What is expected is expected over the error of the abilities, to the order that makes
+the end a mode of Laplace's marginal likelihood: the mean of the abilities is off their
+mode by half of A^-1 times the slope of -log|A| (Tierney and Kadane 1986), and what
+items are expected to be follows (`units`). EM with modes in place of means ends
+elsewhere: deviations of abilities times c and discriminations over c are as likely as
+before, so the mode's unit is too small, and with few responses it shrinks to nothing.
 
 The abilities' covariance is held whole, over subjects and groups: errors of abilities
 and of their differences count what all subjects share.
@@ -27,7 +33,7 @@ from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.estimators.base import AbstractMethod, Progress
-from irtjax.estimators.units import Outer, Units, arrange, summarise
+from irtjax.estimators.units import Outer, Summary, Units, arrange, summarise
 from irtjax.models.hierarchical import Hierarchical
 from irtjax.models.priors import HalfNormal, Normal
 from irtjax.transforms import correlation_cholesky, lkj_log_density
@@ -35,6 +41,11 @@ from irtjax.transforms import correlation_cholesky, lkj_log_density
 _LOG_TWO_PI = 1.8378770664093453
 #: The covariance of abilities is dense; beyond this many the memory is not there.
 LARGEST = 6000
+#: Share of the abilities' prior precision that items may take away: they have learned
+#: priors of their own, so truly they take little.
+LARGEST_LOSS = 0.7
+#: Share of the items' covariances that must be left once abilities have errors.
+SMALLEST_WITHIN = 0.25
 #: A log standard deviation of the groups' own abilities that counts as none.
 LOG_NOTHING = -3.5
 #: A log standard deviation of log discriminations or dispersions (2) that is no spread.
@@ -91,6 +102,7 @@ class LaplaceState(NamedTuple):
 
     Attributes:
         components: Effects and variances.
+        ability_mode: `[subjects, groups]` mode of the abilities.
         ability: `[subjects, groups]` means of the abilities.
         ability_covariance: `[groups * subjects, groups * subjects]`, group by group.
         reported_covariance: The same with what effects that are estimated add, the
@@ -112,6 +124,7 @@ class LaplaceState(NamedTuple):
     """
 
     components: Components
+    ability_mode: Float[Array, "subjects groups"]
     ability: Float[Array, "subjects groups"]
     ability_covariance: Array
     reported_covariance: Array
@@ -129,13 +142,34 @@ class LaplaceState(NamedTuple):
     num_seen: Array
 
 
+class Approximation(NamedTuple):
+    """The abilities given components, and what is expected of items.
+
+    Attributes:
+        items: A pass over them.
+        ability_mode: `[subjects, groups]` mode of the abilities, one step nearer.
+        shift: `[subjects, groups]` from there to their mean.
+        covariance: `[groups * subjects, groups * subjects]` of the abilities.
+        error: `[subjects, groups]` roots of its diagonal.
+        prior_mean: `[subjects, 1]` of the abilities.
+        objective: Laplace's log marginal likelihood, with priors.
+    """
+
+    items: Summary
+    ability_mode: Array
+    shift: Array
+    covariance: Array
+    error: Array
+    prior_mean: Array
+    objective: Scalar
+
+
 class Laplace(AbstractMethod):
     """Empirical Bayes for structured models with few subjects and many items.
 
     Attributes:
-        order: Quadrature nodes per coordinate of an item; 1 is Laplace's
-            approximation. With a dozen subjects an item's posterior is far from
-            normal: use 5 or more.
+        order: Quadrature nodes per coordinate of an item, 2 or more. With a dozen
+            subjects an item's posterior is far from normal: use 5 or more.
         tolerance: Converged when nothing moves by more than this many standard errors.
         num_newton: Newton steps to the mode of each item in a step.
         depth: Of the acceleration; 0 turns it off.
@@ -154,6 +188,8 @@ class Laplace(AbstractMethod):
         """State at start values from sums of statistics."""
         model, units = problem.model, problem.units
         subjects, groups = model.subject_design.shape[0], model.num_groups
+        if self.order < 2:
+            raise ValueError(f"order {self.order} sees no spread of items: give 2 to 9")
         if subjects * groups > LARGEST:
             raise ValueError(
                 f"{subjects:,} subjects times {groups} groups are more than the"
@@ -169,70 +205,114 @@ class Laplace(AbstractMethod):
             .at[units.unit]
             .set(mode)
         )
-        zeros = jnp.zeros_like(mode)
         found = summarise(
             model,
             units,
             _outer(model, ability, components),
             mode,
             _blocks(covariance, groups, units.is_aligned),
-            order=1,
+            jnp.zeros_like(ability),
+            order=2,
             num_newton=25,
         )
         dtype = ability.dtype
+        size = ravel_pytree((components, ability))[0].size
         return LaplaceState(
-            components,
-            ability,
-            covariance,
-            covariance,
-            found.mode,
-            found.mean,
-            found.covariance,
-            zeros,
-            found.log_marginal,
-            jnp.zeros((), dtype),
-            jnp.full((), jnp.inf, dtype),
-            (components, ability),
-            jnp.full((), -jnp.inf, dtype),
-            jnp.ones((), bool),
-            empty_memory(
-                ravel_pytree((components, ability))[0].size, max(self.depth, 1), dtype
-            ),
-            jnp.zeros((), jnp.int32),
+            components=components,
+            ability_mode=ability,
+            ability=ability,
+            ability_covariance=covariance,
+            reported_covariance=covariance,
+            mode=found.mode,
+            mean=found.mean,
+            covariance=found.covariance,
+            spread=jnp.zeros_like(mode),
+            log_marginal=found.log_marginal,
+            objective=jnp.zeros((), dtype),
+            residual=jnp.full((), jnp.inf, dtype),
+            image=(components, ability),
+            reached=jnp.full((), -jnp.inf, dtype),
+            is_plain=jnp.ones((), bool),
+            memory=empty_memory(size, max(self.depth, 1), dtype),
+            num_seen=jnp.zeros((), jnp.int32),
         )
 
     def step(
         self, problem: StructuredProblem, state: LaplaceState, key: KeyArray | None
     ) -> LaplaceState:
         """One pass over the items, one Newton step, one maximisation."""
-        model, units, groups = problem.model, problem.units, problem.model.num_groups
-        components, ability = state.components, state.ability
-        found = summarise(
-            model,
-            units,
-            _outer(model, ability, components),
-            state.mode,
-            _blocks(state.ability_covariance, groups, units.is_aligned),
-            order=self.order,
-            num_newton=self.num_newton,
+        model, components = problem.model, state.components
+        found = self.approximate(problem, state)
+        moved = _maximise(model, problem.units, components, found)
+        scale = (_precisions(model, moved[0]), 1 / found.error)
+        point, _ = ravel_pytree((components, state.ability_mode))
+        image, unravel = ravel_pytree(moved)
+        weight, _ = ravel_pytree(scale)
+        moves = (image - point) * weight
+        # The map climbs but need not end at the very top of the approximation, so a
+        # plain step is always kept, and a proposal if it does not fall.
+        kept = state.is_plain | (found.objective >= state.reached)
+        choose = lambda a, b: jax.tree.map(  # noqa: E731
+            lambda x, y: jnp.where(kept, x, y), a, b
         )
+        moved = choose(moved, state.image)
+        (components, mode), memory, is_plain = moved, state.memory, jnp.array(True)
+        if self.depth:
+            proposal, memory = accelerate(memory, point, image, weight)
+            components, mode = choose(unravel(proposal), moved)
+            is_plain = ~kept | (memory.num_seen == 1)
+            memory = forget(memory, ~kept)
+        return state._replace(
+            components=components,
+            ability_mode=mode,
+            ability=mode + found.shift,
+            ability_covariance=found.covariance,
+            mode=found.items.mode,
+            mean=found.items.mean,
+            covariance=found.items.covariance,
+            spread=found.items.spread,
+            log_marginal=found.items.log_marginal,
+            objective=found.objective,
+            residual=jnp.max(jnp.abs(moves)),
+            image=moved,
+            reached=jnp.where(kept, found.objective, state.reached),
+            is_plain=is_plain,
+            memory=memory,
+            num_seen=state.num_seen + 1,
+        )
+
+    def approximate(
+        self, problem: StructuredProblem, state: LaplaceState
+    ) -> Approximation:
+        """One pass over the items, and one Newton step of the abilities.
+
+        Args:
+            problem: The model and its data.
+            state: Where; its covariance and means of abilities, which are those of the
+                step before, enter what is expected of items.
+        """
+        model, units, groups = problem.model, problem.units, problem.model.num_groups
+        components, ability = state.components, state.ability_mode
+        found = self._summarise(problem, state)
         factor = covariance_factor(model, components)
         mean = (model.subject_design @ components.subject_effects)[:, None]
         gap = ability - mean
         whole = lambda matrix: jax.scipy.linalg.cho_solve((factor, True), matrix)  # noqa: E731
         precision = whole(jnp.eye(groups, dtype=ability.dtype))
         gradient = found.gradient - gap @ precision
-        root, log_det = _factorise(found, precision, groups)
-        flat = jax.scipy.linalg.cho_solve((root, True), gradient.T.reshape(-1))
+        root, data, log_det = _factorise(found, precision, groups)
+        solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
+        flatten, fold = lambda x: x.T.reshape(-1), lambda x: x.reshape(groups, -1).T
+        flat = solve(flatten(gradient))
         # What the mode would add to the point at hand, to second order.
-        rise = 0.5 * flat @ gradient.T.reshape(-1)
-        gradient = gradient + _volume(state, precision)
-        flat = jax.scipy.linalg.cho_solve((root, True), gradient.T.reshape(-1))
-        step = flat.reshape(groups, -1).T
+        rise = 0.5 * flat @ flatten(gradient)
+        step = fold(flat)
         step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
-        identity = jnp.eye(flat.shape[0], dtype=flat.dtype)
-        covariance = jax.scipy.linalg.cho_solve((root, True), identity)
-        error = jnp.sqrt(jnp.diagonal(covariance)).reshape(groups, -1).T
+        covariance = solve(jnp.eye(flat.shape[0], dtype=flat.dtype))
+        error = fold(jnp.sqrt(jnp.diagonal(covariance)))
+        # The derivative of -log|A| / 2: that of h has the part of the old shift in it.
+        bend = flatten(found.bend) + data @ flatten(state.ability - ability)
+        shift = jnp.clip(fold(solve(bend)), -error, error)
         objective = (
             units.weight @ found.log_marginal
             + rise
@@ -241,45 +321,21 @@ class Laplace(AbstractMethod):
             - 0.5 * log_det
             + log_prior(model, components)
         )
-        moved = _maximise(
-            model, units, components, found, ability + step, covariance, mean
+        return Approximation(
+            found, ability + step, shift, covariance, error, mean, objective
         )
-        scale = (_precisions(model, moved[0]), 1 / error)
-        point, _ = ravel_pytree((components, ability))
-        image, unravel = ravel_pytree(moved)
-        weight, _ = ravel_pytree(scale)
-        moves = (image - point) * weight
-        # The map climbs but need not end at the very top of the approximation, so a
-        # plain step is always kept, and a proposal if it does not fall.
-        kept = state.is_plain | (objective >= state.reached)
-        reached = jnp.where(kept, objective, state.reached)
-        choose = lambda a, b: jax.tree.map(  # noqa: E731
-            lambda x, y: jnp.where(kept, x, y), a, b
-        )
-        moved = choose(moved, state.image)
-        (components, ability), memory, is_plain = moved, state.memory, jnp.array(True)
-        if self.depth:
-            proposal, memory = accelerate(memory, point, image, weight)
-            components, ability = choose(unravel(proposal), moved)
-            is_plain = ~kept | (memory.num_seen == 1)
-            memory = forget(memory, ~kept)
-        return LaplaceState(
-            components,
-            ability,
-            covariance,
-            covariance,
-            found.mode,
-            found.mean,
-            found.covariance,
-            found.spread,
-            found.log_marginal,
-            objective,
-            jnp.max(jnp.abs(moves)),
-            moved,
-            reached,
-            is_plain,
-            memory,
-            state.num_seen + 1,
+
+    def _summarise(self, problem: StructuredProblem, state: LaplaceState):
+        model, units = problem.model, problem.units
+        return summarise(
+            model,
+            units,
+            _outer(model, state.ability_mode, state.components),
+            state.mode,
+            _blocks(state.ability_covariance, model.num_groups, units.is_aligned),
+            state.ability - state.ability_mode,
+            order=self.order,
+            num_newton=self.num_newton,
         )
 
     def progress(self, problem: StructuredProblem, state: LaplaceState) -> Progress:
@@ -309,16 +365,7 @@ class Laplace(AbstractMethod):
         factor = covariance_factor(model, state.components)
         identity = jnp.eye(model.num_groups, dtype=factor.dtype)
         precision = jax.scipy.linalg.cho_solve((factor, True), identity)
-        blocks = _blocks(state.ability_covariance, model.num_groups, units.is_aligned)
-        found = summarise(
-            model,
-            units,
-            _outer(model, state.ability, state.components),
-            state.mode,
-            blocks,
-            order=self.order,
-            num_newton=self.num_newton,
-        )
+        found = self._summarise(problem, state)
         return state._replace(
             reported_covariance=_whole_covariance(model, units, state, found, precision)
         )
@@ -412,20 +459,6 @@ def own_covariance(model: Hierarchical, log_scale: Array, correlation: Array) ->
     return factor @ factor.T
 
 
-def _volume(state: LaplaceState, precision: Array) -> Array:
-    """What leads from the mode of the abilities to their mean, as a gradient.
-
-    Deviations of a group's abilities from their centre times c, and discriminations
-    over c, are as likely as before. So the density of their common unit rises with as
-    many powers of it as the data determine deviations, `used` (all but those that the
-    prior holds). The mode of the abilities one by one leaves that out: its unit is too
-    small. With it, derivatives in the mean log discrimination and in the unit have the
-    expectations they must: E[theta' d log p / d theta] = E[theta' C^-1 theta] - number.
-    """
-    centred, used = _deviations(state, precision)
-    return used * centred / jnp.maximum(jnp.sum(centred**2, axis=0), 1e-6)
-
-
 def _deviations(state: LaplaceState, precision: Array) -> tuple[Array, Array]:
     """Deviations of abilities from their centre, and how many the data determine."""
     ability, groups = state.ability, state.ability.shape[1]
@@ -436,10 +469,11 @@ def _deviations(state: LaplaceState, precision: Array) -> tuple[Array, Array]:
     return ability - jnp.mean(ability, axis=0), used
 
 
-def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array]:
-    """The Cholesky factor of the curvature of all abilities, and its log determinant.
+def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array, Array]:
+    """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
 
-    Where that is not positive, far from the mode, its expected part is.
+    Where that is not positive, or items take most of the prior away, as can be far from
+    the mode, the expected part of the data's.
     """
     subjects = found.gradient.shape[0]
     size = groups * subjects
@@ -451,14 +485,11 @@ def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array]:
         index = jnp.arange(groups)
         data = jnp.zeros((groups, subjects, groups, subjects), precision.dtype)
         data = data.at[index, :, index].set(found.curvature).reshape(size, size)
-    root = jnp.linalg.cholesky(data + prior)
+    sound = jnp.linalg.cholesky(data + (1 - LARGEST_LOSS) * prior)
     safe = jnp.diag(jnp.maximum(found.safe.T.reshape(-1), 0))
-    root = lax.cond(
-        jnp.all(jnp.isfinite(root)),
-        lambda: root,
-        lambda: jnp.linalg.cholesky(safe + prior),
-    )
-    return root, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+    data = jnp.where(jnp.all(jnp.isfinite(sound)), data, safe)
+    root = jnp.linalg.cholesky(data + prior)
+    return root, data, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
 
 def _whole_covariance(
@@ -467,10 +498,10 @@ def _whole_covariance(
     """Covariance of abilities and effects together, the part of the abilities.
 
     The curvature of the log posterior in both, items integrated out, with that of the
-    common unit (see `_volume`), and the effects' block taken out (Schur complement).
+    common unit, and the effects' block taken out (Schur complement).
     """
     groups, components = model.num_groups, state.components
-    root, _ = _factorise(found, precision, groups)
+    root, _, _ = _factorise(found, precision, groups)
     prior = jnp.kron(precision, jnp.eye(state.ability.shape[0], dtype=precision.dtype))
     data = root @ root.T - prior
     if any(model.learned):
@@ -554,24 +585,21 @@ def _effect_sd(model: Hierarchical, log_component_sd: Array) -> Array:
 
 
 def _maximise(
-    model: Hierarchical,
-    units: Units,
-    old: Components,
-    found,
-    ability: Array,
-    covariance: Array,
-    mean: Array,
+    model: Hierarchical, units: Units, old: Components, at: Approximation
 ) -> tuple[Components, Array]:
-    """Effects and variances that suit the expectations best, and the abilities.
+    """Effects and variances that suit the expectations best, and the abilities' mode.
 
     The unit of abilities is maximised too and folded into the items (parameter
     expansion: Liu, Rubin and Wu 1998), for speed.
     """
+    found, ability, shift = at.items, at.ability_mode, at.shift
     groups, count = model.num_groups, ability.shape[0]
-    blocks = covariance.reshape(groups, count, groups, count)
-    gap = ability - mean
-    scatter = gap.T @ gap + jnp.einsum("anbn->ab", blocks)
-    new, log_unit = _improve_covariance(model, old, scatter, count)
+    blocks = at.covariance.reshape(groups, count, groups, count)
+    gap = ability + shift - at.prior_mean
+    # Of first order in the shift, as all that is expected here.
+    scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
+    pull = _pull_of_priors(model, units, old)
+    new, log_unit = _improve_covariance(model, old, scatter, count, pull)
     unit = jnp.exp(log_unit)
     ability = ability / unit
     slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
@@ -586,7 +614,7 @@ def _maximise(
     if model.has_group_effects:
         new = _improve_group_effects(model, new, found)
     if model.subject_design.shape[1]:
-        new = _improve_subject_effects(model, new, ability)
+        new = _improve_subject_effects(model, new, ability + shift / unit)
     return new, ability
 
 
@@ -618,9 +646,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(right.shape[0]))
     inverse = inverse.reshape(columns, square.shape[0], columns, -1)
     gap = found.mean - design @ effects
-    within = jnp.einsum("u,uab->ab", weight, found.covariance)
-    within = within + jnp.diag(weight @ found.spread)
-    scatter = (gap * weight[:, None]).T @ gap + within
+    scatter = (gap * weight[:, None]).T @ gap + _within(found, weight)
     scatter = scatter + jnp.einsum("ef,afbe->ab", square, inverse)
     new = _improve_residual(model, old, scatter)
     own_variance = jnp.einsum("aeae->ea", inverse)
@@ -632,6 +658,21 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
         total = jax.ops.segment_sum(second, index, model.num_components + 1)[:-1]
         component = half_normal_mode(total, count, own.component)
     return new._replace(effects=jnp.where(mask, effects, 0), log_component_sd=component)
+
+
+def _within(found, weight: Array) -> Array:
+    """Sum of the items' covariances over the error of the abilities, kept positive.
+
+    The correction is of second order; where it would take nearly all away, as can be
+    far from the mode, it is held.
+    """
+    plain = jnp.einsum("u,uab->ab", weight, found.covariance)
+    root = jnp.linalg.cholesky(plain)
+    half = jax.scipy.linalg.solve_triangular(root, found.within, lower=True)
+    ratio = jax.scipy.linalg.solve_triangular(root, half.T, lower=True)
+    values, vectors = jnp.linalg.eigh((ratio + ratio.T) / 2)
+    whole = root @ (vectors * jnp.sqrt(jnp.maximum(values, SMALLEST_WITHIN)))
+    return whole @ whole.T
 
 
 def _improve_residual(model: Hierarchical, old: Components, scatter: Array):
@@ -697,8 +738,39 @@ def _num_units(model: Hierarchical) -> int:
     return int(model.learned[0] or model.has_group_effects)
 
 
+def _pull_of_priors(
+    model: Hierarchical, units: Units, old: Components
+) -> tuple[Array, Array]:
+    """What the priors of effects take for the groups' log units, to second order.
+
+    A unit is folded into effects of items, whose priors do not let it go for nothing:
+    minus their slope `[groups]` and curvature `[groups, groups]` in the log units.
+    """
+    groups, own = model.num_groups, model.hyperpriors
+    dtype = old.effects.dtype
+    if units.is_aligned and model.has_group_effects:
+        precision = own.group_effect**-2.0
+        curvature = precision * jnp.eye(groups, dtype=dtype)
+        return precision * old.group_effects[:, 0], curvature
+    if not model.learned[0]:
+        return jnp.zeros(groups, dtype), jnp.zeros((groups, groups), dtype)
+    weighted = units.design * units.weight[:, None]
+    square = weighted.T @ units.design
+    ridge = 1e-9 * jnp.trace(square) * jnp.eye(square.shape[0], dtype=dtype)
+    # Effects that add 1 to all items of a group and to no others.
+    member = jax.nn.one_hot(units.group[:, 0], groups, dtype=dtype)
+    to_groups = jnp.linalg.solve(square + ridge, weighted.T @ member)
+    prior = _effect_sd(model, old.log_component_sd)[:, 0] ** -2.0
+    curvature = to_groups.T @ (to_groups * prior[:, None])
+    return to_groups.T @ (prior * old.effects[:, 0]), curvature
+
+
 def _improve_covariance(
-    model: Hierarchical, old: Components, scatter: Array, count: int
+    model: Hierarchical,
+    old: Components,
+    scatter: Array,
+    count: int,
+    pull: tuple[Array, Array],
 ) -> tuple[Components, Array]:
     """Scales and correlations of the groups' own abilities, and their log units.
 
@@ -711,8 +783,9 @@ def _improve_covariance(
         log_scale, correlation, log_unit = point
         log_unit = log_unit + whole if _num_units(model) else whole
         unit = jnp.exp(log_unit)
+        pulled = pull[0] @ log_unit + log_unit @ pull[1] @ log_unit / 2
         if groups == 1:
-            return jnp.sum(count * log_unit + scatter / unit**2 / 2)
+            return jnp.sum(count * log_unit + scatter / unit**2 / 2) + pulled
         own = own_covariance(model, log_scale, correlation)
         factor = jnp.linalg.cholesky(own + 1.0)
         inner = scatter / unit / unit[:, None]
@@ -721,7 +794,7 @@ def _improve_covariance(
         prior = lkj_log_density(
             correlation, groups, model.hyperpriors.concentration
         ) + _log_half_normal(log_scale, model.hyperpriors.scale)
-        return (count * log_det + fit) / 2 - prior
+        return (count * log_det + fit) / 2 - prior + pulled
 
     first = (
         old.log_scale,

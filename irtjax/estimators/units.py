@@ -10,6 +10,16 @@ each by Gauss-Hermite nodes placed around its mode with the curvature there (Nay
 Smith 1982; one node is Laplace's approximation). Derivatives in the abilities are
 posterior expectations at the same nodes (Fisher's and Louis' identities). Items go by
 in blocks, so no items x nodes x subjects array exists.
+
+Where abilities have an error of their own, what is expected of items is not what is
+expected at their mode. The difference, to second order, is the derivative of
+
+    h_j = -tr(C A_j(theta)) / 2 + delta' score_j(theta),    A_j = -d2 log m_j / dtheta2,
+
+in weights tau and T added to the log density of item j as tau'x + x'Tx: C is the
+covariance of the abilities and delta leads from their mode to their mean. The first
+part's derivative in theta is that of -log|A| / 2, of which delta is made (Tierney and
+Kadane 1986).
 """
 
 from __future__ import annotations
@@ -32,6 +42,8 @@ from irtjax.numerics import inverse_cholesky, positive_definite_solve
 BLOCK_FLOATS = 2**19
 #: A coordinate moves by no more than this in one Newton step.
 LONGEST_STEP = 2.0
+#: Standard deviations that the error of the abilities may move an item's mean by.
+FARTHEST = 2.0
 
 
 class Units(NamedTuple):
@@ -140,28 +152,34 @@ class Summary(NamedTuple):
 
     Attributes:
         mode: `[units, columns]` posterior modes, where the next pass starts.
-        mean: `[units, columns]` posterior means.
-        covariance: `[units, columns, columns]` of each posterior.
+        mean: `[units, columns]` posterior means, over the error of the abilities too.
+        covariance: `[units, columns, columns]` of each posterior at the abilities.
+        within: `[columns, columns]` sum of the covariances over the error of the
+            abilities too.
         log_marginal: `[units]` log m_j.
         gradient: `[subjects, groups]` of their sum in the abilities.
         curvature: Minus its second derivatives, `[groups, subjects, subjects]` where a
             unit asks one group, else `[1, groups * subjects, groups * subjects]`.
         safe: Its expected, non-negative part: `[subjects, groups]` diagonal.
+        bend: `[subjects, groups]` sum of the derivatives of h_j in the abilities.
         spread: `[units, columns]` variance that the error of the abilities adds.
         cross: `[groups * subjects, columns, effects]` sums of D times the posterior
             covariance of an item's coordinates with its derivative in the abilities.
         square: `[columns, columns, effects, effects]` sums of D D' times `covariance`.
-        effect_gradient: `[groups, columns]` of the groups' effects; no rows without.
+        effect_gradient: `[groups, columns]` of the groups' effects, over the error of
+            the abilities too; no rows without.
         effect_curvature: `[groups, columns, columns]`, expected; likewise.
     """
 
     mode: Array
     mean: Array
     covariance: Array
+    within: Array
     log_marginal: Array
     gradient: Array
     curvature: Array
     safe: Array
+    bend: Array
     spread: Array
     cross: Array
     square: Array
@@ -242,11 +260,13 @@ class _Found(NamedTuple):
     mode: Array
     mean: Array
     covariance: Array
+    within: Array
     log_marginal: Array
     score: Array
-    bend: Array
+    curve: Array
     by_node: Array
     together: Array
+    bend: Array
     effect_gradient: Array
     effect_curvature: Array
 
@@ -256,6 +276,7 @@ class _Nodes(NamedTuple):
 
     mode: Array
     rows: Array
+    logs: Array
     share: Array
     log_marginal: Array
 
@@ -272,7 +293,7 @@ def _posterior(
     log_det = jnp.sum(jnp.log(jnp.diagonal(root))) + 0.5 * size * math.log(2.0)
     logs = jax.vmap(log_joint)(rows) + log_weights + jnp.sum(points**2, axis=1)
     log_marginal = jax.nn.logsumexp(logs) + log_det
-    return _Nodes(mode, rows, jax.nn.softmax(logs), log_marginal)
+    return _Nodes(mode, rows, logs, jax.nn.softmax(logs), log_marginal)
 
 
 def _log_joint(model: Hierarchical, outer: Outer, unit: _Block):
@@ -284,38 +305,119 @@ def _log_joint(model: Hierarchical, outer: Outer, unit: _Block):
     shift = jnp.zeros((theta.shape[0], model.num_columns), dtype)
     if model.has_group_effects:
         shift = outer.group_effects[unit.group]
-    terms = lambda row, theta: cell_terms(  # noqa: E731
+    terms = lambda row, theta, shift: cell_terms(  # noqa: E731
         family, row, shift, cells, exposure, theta
     )
     prior_mean = unit.design @ outer.effects
 
     def log_joint(row):
         prior = model.log_item_prior(row, prior_mean, outer.residual_factor)
-        return jnp.sum(terms(row, theta)) + prior
+        return jnp.sum(terms(row, theta, shift)) + prior
 
     return log_joint, terms, (theta, shift, cells, exposure)
 
 
-def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) -> _Found:
+def _by_ability(terms, theta, shift):
+    """First to third derivatives of the terms of a row in the abilities."""
+
+    def of(row):
+        one = jnp.ones_like(theta)
+        along = lambda f: lambda t: jax.jvp(f, (t,), (one,))[1]  # noqa: E731
+        slope = along(lambda t: terms(row, t, shift))
+        curve = lambda t: jax.jvp(slope, (t,), (one,))  # noqa: E731
+        (first, second), (_, third) = jax.jvp(curve, (theta,), (one,))
+        return first, second, third
+
+    return of
+
+
+class _Error(NamedTuple):
+    """What a unit hears of the error of its abilities: C and delta of the module."""
+
+    covariance: Array
+    shift: Array
+
+
+class _Corrections(NamedTuple):
+    """Derivatives of h_j in abilities, tau, T and the groups' shifts."""
+
+    ability: Array
+    tau: Array
+    weights: Array
+    shift: Array
+
+
+def _corrections(
+    model: Hierarchical, found: _Nodes, terms, theta, shift, error: _Error
+) -> _Corrections:
+    """Of h_j, which is the posterior mean of g_q = c'Cc / 2 + b''C / 2 + delta'b.
+
+    Here b are the derivatives of node q in the abilities, c = b less their mean.
+    Weights change the posterior only, so their derivatives are covariances with g.
+    """
+    rows, share = found.rows, found.share
+    own = jnp.diagonal(error.covariance).reshape(theta.shape)
+
+    def parts(shift):
+        first, second, third = jax.vmap(_by_ability(terms, theta, shift))(rows)
+        score = jnp.einsum("q,qwn->wn", share, first)
+        centred = first - score
+        flat = centred.reshape(share.shape[0], -1)
+        pulled = (flat @ error.covariance).reshape(first.shape)
+        each = 0.5 * jnp.sum(pulled * centred + second * own, axis=(1, 2))
+        each = each + jnp.sum(first * error.shift, axis=(1, 2))
+        return each, first, second, third, pulled
+
+    each, first, second, third, pulled = parts(shift)
+    tilt = share * (each - share @ each)
+    explicit = (pulled + error.shift) * second + 0.5 * own * third
+    by_shift = jnp.zeros_like(shift)
+    if model.has_group_effects:
+
+        def h(shift_now):
+            change = jax.vmap(
+                lambda row: jnp.sum(
+                    terms(row, theta, shift_now) - terms(row, theta, shift)
+                )
+            )(rows)
+            return tilt @ change + share @ parts(shift_now)[0]
+
+        by_shift = jax.grad(h)(shift)
+    return _Corrections(
+        jnp.einsum("q,qwn->wn", tilt, first) + jnp.einsum("q,qwn->wn", share, explicit),
+        tilt @ rows,
+        jnp.einsum("q,qa,qb->ab", tilt, rows, rows),
+        by_shift,
+    )
+
+
+def _unit(
+    model: Hierarchical,
+    outer: Outer,
+    unit: _Block,
+    error: _Error,
+    nodes,
+    num_newton: int,
+) -> _Found:
     """Integrates one unit."""
     family, dtype = model.family, outer.ability.dtype
     log_joint, terms, (theta, shift, cells, exposure) = _log_joint(model, outer, unit)
-    mode, rows, share, log_marginal = _posterior(
-        model, outer, unit, log_joint, nodes, num_newton
-    )
+    found = _posterior(model, outer, unit, log_joint, nodes, num_newton)
+    mode, rows, _, share, log_marginal = found
     mean = share @ rows
     gap = rows - mean
     covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
-
-    def in_ability(row):
-        one = jnp.ones_like(theta)
-        slope = lambda t: jax.jvp(lambda s: terms(row, s), (t,), (one,))[1]  # noqa: E731
-        return jax.jvp(slope, (theta,), (one,))
-
-    by_node, bends = jax.vmap(in_ability)(rows)
+    by_node, bends, _ = jax.vmap(_by_ability(terms, theta, shift))(rows)
     score = jnp.einsum("q,qwn->wn", share, by_node)
     centred = (by_node - score) * jnp.sqrt(share)[:, None, None]
     together = jnp.einsum("q,qa,qwn->awn", jnp.sqrt(share), gap, centred)
+    more = _corrections(model, found, terms, theta, shift, error)
+    # E[xx'] less the square of the mean, both corrected.
+    over = covariance + jnp.outer(mean, mean) + more.weights
+    # Of second order, so not to be believed beyond what the first knows.
+    bound = FARTHEST * jnp.sqrt(jnp.diagonal(covariance))
+    whole = mean + jnp.clip(more.tau, -bound, bound)
+    over = over - jnp.outer(whole, whole)
     gradient = jnp.zeros((0, model.num_columns), dtype)
     effect_curvature = jnp.zeros((0, model.num_columns, model.num_columns), dtype)
     if model.has_group_effects:
@@ -326,22 +428,25 @@ def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) ->
                 cell_terms(family, row, one[None], parts, seen[None], at[None])
             )
 
-        over = lambda f: jax.vmap(  # noqa: E731
+        each = lambda f: jax.vmap(  # noqa: E731
             jax.vmap(f, in_axes=(0, None, 0, 0, 0)), in_axes=(None, 0, None, None, None)
         )(shift, rows, cells, exposure, theta)
-        gradient = jnp.einsum("q,qwa->wa", share, over(jax.grad(by_column)))
+        gradient = jnp.einsum("q,qwa->wa", share, each(jax.grad(by_column)))
+        gradient = gradient + more.shift
         effect_curvature = -jnp.einsum(
-            "q,qwab->wab", share, over(jax.hessian(by_column))
+            "q,qwab->wab", share, each(jax.hessian(by_column))
         )
     return _Found(
         mode,
-        mean,
+        whole,
         covariance,
+        over * unit.weight,
         log_marginal,
         score * unit.weight,
         jnp.einsum("q,qwn->wn", share, bends) * unit.weight,
         centred * jnp.sqrt(unit.weight),
         together,
+        more.ability * unit.weight,
         gradient * unit.weight,
         effect_curvature * unit.weight,
     )
@@ -419,6 +524,7 @@ def summarise(
     outer: Outer,
     mode: Float[Array, "units columns"],
     ability_covariance: Array,
+    ability_shift: Float[Array, "subjects groups"],
     *,
     order: int,
     num_newton: int,
@@ -430,8 +536,8 @@ def summarise(
         units: The responses by stem.
         outer: What the items are integrated given.
         mode: Where their modes are looked for.
-        ability_covariance: Of the abilities, shaped as `Summary.curvature`, for
-            `spread`.
+        ability_covariance: Of the abilities, shaped as `Summary.curvature`.
+        ability_shift: From their mode to their mean.
         order: Nodes per coordinate.
         num_newton: Newton steps to each mode.
     """
@@ -439,11 +545,18 @@ def summarise(
     groups, dtype = model.num_groups, outer.ability.dtype
     nodes, blocks = _in_blocks(model, units, mode, order)
     size = blocks.weight.shape[1]
-    one = jax.vmap(lambda unit: _unit(model, outer, unit, nodes, num_newton))
-    rows = model.num_groups if model.has_group_effects else 0
     columns = model.num_columns
+
+    def one(unit: _Block) -> _Found:
+        place = unit.group[0] if width == 1 else 0
+        error = _Error(ability_covariance[place], ability_shift.T[unit.group])
+        return _unit(model, outer, unit, error, nodes, num_newton)
+
+    rows = model.num_groups if model.has_group_effects else 0
     empty = (
         jnp.zeros((groups, subjects), dtype),
+        jnp.zeros((groups, subjects), dtype),
+        jnp.zeros((columns, columns), dtype),
         jnp.zeros_like(ability_covariance),
         jnp.zeros((groups, subjects), dtype),
         jnp.zeros((groups, subjects, columns, units.design.shape[1]), dtype),
@@ -453,14 +566,14 @@ def summarise(
     )
 
     def body(carry, block: _Block):
-        found = one(block)
+        found = jax.vmap(one)(block)
         group = block.group.reshape(-1)
         add = (
             lambda old, new: old.at[group].add(  # noqa: E731
                 new.reshape(-1, *new.shape[2:])
             )
         )
-        gradient, curvature, safe, cross, square, effect, bend = carry
+        gradient, bend, within, curvature, safe, cross, square, effect, bow = carry
         weighted = block.design * block.weight[:, None]
         square = square + jnp.einsum(
             "uab,ue,uf->abef", found.covariance, weighted, block.design
@@ -482,21 +595,23 @@ def summarise(
             spread = jnp.einsum("uan,nk,uak->ua", along, ability_covariance[0], along)
         if model.has_group_effects:
             effect = add(effect, found.effect_gradient)
-            bend = add(bend, found.effect_curvature)
+            bow = add(bow, found.effect_curvature)
         carry = (
             add(gradient, found.score),
+            add(bend, found.bend),
+            within + jnp.sum(found.within, axis=0),
             curvature,
-            add(safe, -found.bend),
+            add(safe, -found.curve),
             cross,
             square,
             effect,
-            bend,
+            bow,
         )
         kept = found.mode, found.mean, found.covariance, found.log_marginal, spread
         return carry, kept
 
     carry, kept = lax.scan(body, empty, blocks)
-    gradient, curvature, safe, cross, square, effect, bend = carry
+    gradient, bend, within, curvature, safe, cross, square, effect, bow = carry
     mode, mean, covariance, log_marginal, spread = (
         x.reshape(-1, *x.shape[2:])[:num_units] for x in kept
     )
@@ -509,13 +624,15 @@ def summarise(
         mode,
         mean,
         covariance,
+        within,
         log_marginal,
         gradient.T,
         curvature,
         safe.T,
+        bend.T,
         spread,
         cross.reshape(-1, *cross.shape[2:]),
         square,
         effect,
-        bend,
+        bow,
     )

@@ -81,14 +81,18 @@ def random_outer(model: Hierarchical) -> Outer:
     )
 
 
-def passed(model, units, outer, order=15):
+def passed(model, units, outer, order=15, error=None):
     size = model.subject_design.shape[0] * model.num_groups
     shape = (1, size, size)
     if not units.is_aligned:
         shape = (model.num_groups, *[size // model.num_groups] * 2)
     mode = jnp.zeros((units.weight.shape[0], 2))
-    covariance = jnp.broadcast_to(0.01 * jnp.eye(shape[-1]), shape)
-    return summarise(model, units, outer, mode, covariance, order=order, num_newton=20)
+    # Sure abilities, so that items are expected what they are at them.
+    known = jnp.zeros(shape) if error is None else error[0]
+    shift = jnp.zeros_like(outer.ability) if error is None else error[1]
+    return summarise(
+        model, units, outer, mode, known, shift, order=order, num_newton=20
+    )
 
 
 def test_hermite_nodes_integrate_polynomials():
@@ -170,6 +174,114 @@ def test_derivatives_are_those_of_differences(kind):
             assert float(found.effect_gradient[m, c]) == pytest.approx(
                 difference, abs=1e-3
             )
+
+
+@pytest.mark.parametrize("kind", ["benchmarks", "metrics"])
+def test_items_are_expected_over_the_error_of_the_abilities(kind):
+    """To second order: E[f(theta)] = f + f' delta + tr(C f'') / 2, by differences."""
+    if kind == "benchmarks":
+        model, data = benchmarks(3, 6, 2), random_data(3, 6)
+    else:
+        model, data = metrics(3, 4, 2), random_data(3, 8)
+    units, outer = arrange(model, data), random_outer(model)
+    root = 0.3 * RNG.normal(size=(6, 6))
+    whole = root @ root.T
+    if not units.is_aligned:
+        # Units of one group hear of the covariance within it.
+        whole[:3, 3:] = whole[3:, :3] = 0
+    shift = 0.1 * RNG.normal(size=(3, 2))
+    blocks = np.stack([whole[:3, :3], whole[3:, 3:]])
+    error = (blocks if not units.is_aligned else whole[None], shift)
+    error = jax.tree.map(jnp.asarray, error)
+    found = jax.jit(lambda o: passed(model, units, o, 9, error))(outer)
+    flat, step = outer.ability.T.reshape(-1), 0.02
+    at = jax.jit(
+        lambda move: passed(
+            model,
+            units,
+            outer._replace(ability=(flat + move).reshape(2, 3).T),
+            9,
+        )
+    )
+    plain = at(jnp.zeros(6))
+    values, vectors = np.linalg.eigh(whole)
+    second = lambda x: x.covariance + jnp.einsum("ua,ub->uab", x.mean, x.mean)  # noqa: E731
+    mean, square = np.asarray(plain.mean), np.asarray(second(plain))
+    middle = mean.copy(), square.copy()
+    for value, vector in zip(values, vectors.T, strict=True):
+        up, down = at(step * vector), at(-step * vector)
+        mean += value * (up.mean + down.mean - 2 * middle[0]) / (2 * step**2)
+        square += value * (second(up) + second(down) - 2 * middle[1]) / (2 * step**2)
+    along = shift.T.reshape(-1)
+    up, down = at(1e-3 * along), at(-1e-3 * along)
+    mean += (up.mean - down.mean) / 2e-3
+    square += (second(up) - second(down)) / 2e-3
+    # Second differences over 0.04 err by fourth derivatives, some 1e-3 of them.
+    np.testing.assert_allclose(found.mean, mean, atol=2e-3)
+    whole_mean = np.asarray(found.mean)
+    within = np.einsum(
+        "u,uab->ab", units.weight, square - whole_mean[:, :, None] * whole_mean[:, None]
+    )
+    np.testing.assert_allclose(found.within, within, atol=0.02)
+    # The slope of -tr(C A) / 2 in the abilities, and that of delta' gradient.
+    for i in range(6):
+        unit = 1e-3 * np.eye(6)[i]
+        up, down = at(jnp.asarray(unit)), at(jnp.asarray(-unit))
+
+        def height(x):
+            trace = sum(
+                np.sum(np.asarray(a) * np.asarray(b))
+                for a, b in zip(x.curvature, error[0], strict=True)
+            )
+            return -0.5 * trace + np.sum(np.asarray(x.gradient) * shift)
+
+        wanted = (height(up) - height(down)) / 2e-3
+        assert found.bend.T.reshape(-1)[i] == pytest.approx(wanted, abs=2e-3)
+    if model.has_group_effects:
+        for m, c in ((0, 0), (1, 1)):
+            move = jnp.zeros_like(outer.group_effects).at[m, c].set(1e-3)
+
+            def tall(sign, move=move):
+                moved = outer._replace(group_effects=outer.group_effects + sign * move)
+                x = passed(model, units, moved, 9)
+                trace = np.sum(np.asarray(x.curvature) * np.asarray(error[0]))
+                return -0.5 * trace + np.sum(np.asarray(x.gradient) * shift)
+
+            wanted = (tall(1) - tall(-1)) / 2e-3
+            more = float(found.effect_gradient[m, c] - plain.effect_gradient[m, c])
+            assert more == pytest.approx(wanted, abs=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_few_responses_end_at_a_mode_of_the_marginal_likelihood(seed):
+    """Thirty subjects and thirty items in a group: scales by differences of it."""
+    model = benchmarks(30, 90, 3)
+    problem = StructuredProblem.create(model, simulated(model, seed=seed)[0])
+    fit = run_jit(problem, Laplace(tolerance=1e-3), None, max_steps=300)
+    assert Status(int(fit.status)) is Status.CONVERGED
+    components = fit.state.components
+
+    @eqx.filter_jit
+    def height(move):
+        """Laplace's log marginal density, abilities at their mode."""
+        moved = components._replace(
+            log_scale=components.log_scale + move[:3],
+            correlation=components.correlation + move[3:],
+        )
+        state = fit.state._replace(components=moved)
+        step = lambda _, s: s._replace(  # noqa: E731
+            ability_mode=Laplace().approximate(problem, s).ability_mode
+        )
+        state = jax.lax.fori_loop(0, 8, step, state)
+        return Laplace().approximate(problem, state).objective
+
+    for i in range(6):
+        unit = 0.02 * jnp.eye(6)[i]
+        up, middle, down = height(unit), height(0 * unit), height(-unit)
+        slope, curve = (up - down) / 0.04, (up + down - 2 * middle) / 0.02**2
+        # In standard errors of the scale or the correlation.
+        assert curve < 0 and abs(slope) / np.sqrt(-curve) < 0.02
 
 
 def test_equal_items_are_done_once():
