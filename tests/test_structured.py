@@ -203,8 +203,13 @@ def test_what_cannot_be_done_is_said():
         irtjax.fit(table, "hierarchical", item_covariates={"words": np.ones(3)})
     with pytest.raises(ValueError, match="family= goes with"):
         irtjax.fit(table, "2pl", "laplace", family="3pl")
-    with pytest.raises(ValueError, match="above 0"):
-        irtjax.fit(table, "rasch", "laplace")
+    with pytest.raises(ValueError, match="not as '1pl': use 'rasch'"):
+        irtjax.fit(table, "1pl", "laplace")
+    prior = irtjax.models.priors.Normal(0.0, 1.0)
+    with pytest.raises(ValueError, match="no parameter 'slope' in this model"):
+        irtjax.fit(table, "2pl", "laplace", priors={"slope": prior})
+    with pytest.raises(ValueError, match="levels goes with structured models"):
+        irtjax.fit(table, "2pl", levels=("stem",))
 
 
 def test_the_command_line(tmp_path):

@@ -153,6 +153,8 @@ class Summary(NamedTuple):
         square: `[columns, columns, effects, effects]` sums of D D' times `covariance`.
         effect_gradient: `[groups, columns]` of the groups' effects; no rows without.
         effect_curvature: `[groups, columns, columns]`, expected; likewise.
+        third: `[subjects, groups]` third derivatives of the sum of `log_marginal` in
+            each ability, where the model's general scale asks for them; else no rows.
     """
 
     mode: Array
@@ -167,6 +169,7 @@ class Summary(NamedTuple):
     square: Array
     effect_gradient: Array
     effect_curvature: Array
+    third: Array
 
 
 def hermite_nodes(order: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -249,6 +252,7 @@ class _Found(NamedTuple):
     together: Array
     effect_gradient: Array
     effect_curvature: Array
+    third: Array
 
 
 class _Nodes(NamedTuple):
@@ -314,6 +318,18 @@ def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) ->
 
     by_node, bends = jax.vmap(in_ability)(rows)
     score = jnp.einsum("q,qwn->wn", share, by_node)
+    third = jnp.zeros((0, theta.shape[1]), dtype)
+    if model.has_general_scale:
+
+        def twist(row):
+            one = jnp.ones_like(theta)
+            along = lambda f: lambda t: jax.jvp(f, (t,), (one,))[1]  # noqa: E731
+            return along(along(along(lambda t: terms(row, t))))(theta)
+
+        # The third derivative of log E exp: of the mean, a covariance and a cumulant.
+        left = by_node - score
+        inner = jax.vmap(twist)(rows) + 3 * left * bends + left**3
+        third = jnp.einsum("q,qwn->wn", share, inner)
     centred = (by_node - score) * jnp.sqrt(share)[:, None, None]
     together = jnp.einsum("q,qa,qwn->awn", jnp.sqrt(share), gap, centred)
     gradient = jnp.zeros((0, model.num_columns), dtype)
@@ -344,6 +360,7 @@ def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) ->
         together,
         gradient * unit.weight,
         effect_curvature * unit.weight,
+        third * unit.weight,
     )
 
 
@@ -450,6 +467,7 @@ def summarise(
         jnp.zeros((columns, columns, *[units.design.shape[1]] * 2), dtype),
         jnp.zeros((rows, columns), dtype),
         jnp.zeros((rows, columns, columns), dtype),
+        jnp.zeros((groups * model.has_general_scale, subjects), dtype),
     )
 
     def body(carry, block: _Block):
@@ -460,7 +478,7 @@ def summarise(
                 new.reshape(-1, *new.shape[2:])
             )
         )
-        gradient, curvature, safe, cross, square, effect, bend = carry
+        gradient, curvature, safe, cross, square, effect, bend, third = carry
         weighted = block.design * block.weight[:, None]
         square = square + jnp.einsum(
             "uab,ue,uf->abef", found.covariance, weighted, block.design
@@ -483,6 +501,8 @@ def summarise(
         if model.has_group_effects:
             effect = add(effect, found.effect_gradient)
             bend = add(bend, found.effect_curvature)
+        if model.has_general_scale:
+            third = add(third, found.third)
         carry = (
             add(gradient, found.score),
             curvature,
@@ -491,12 +511,13 @@ def summarise(
             square,
             effect,
             bend,
+            third,
         )
         kept = found.mode, found.mean, found.covariance, found.log_marginal, spread
         return carry, kept
 
     carry, kept = lax.scan(body, empty, blocks)
-    gradient, curvature, safe, cross, square, effect, bend = carry
+    gradient, curvature, safe, cross, square, effect, bend, third = carry
     mode, mean, covariance, log_marginal, spread = (
         x.reshape(-1, *x.shape[2:])[:num_units] for x in kept
     )
@@ -518,4 +539,5 @@ def summarise(
         square,
         effect,
         bend,
+        third.T,
     )

@@ -11,7 +11,7 @@ from scipy import stats
 
 from irtjax.data.responses import Responses
 from irtjax.models.continuous import LogitNormalScores
-from irtjax.models.hierarchical import Hierarchical, general_ability
+from irtjax.models.hierarchical import Hierarchical, Position, general_ability
 from irtjax.models.logistic import Binary
 from irtjax.models.priors import Beta, HalfNormal, LogNormal, Normal
 from irtjax.transforms import (
@@ -31,7 +31,7 @@ def binary_data(items=ITEMS) -> Responses:
 
 
 def random_position(model, seed):
-    keys = jax.random.split(jax.random.key(seed), 10)
+    keys = jax.random.split(jax.random.key(seed), len(Position._fields))
     return jax.tree.map(
         lambda zero, key: 0.7 * jax.random.normal(key, zero.shape, zero.dtype),
         model.zeros(),
