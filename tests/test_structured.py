@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.cli.pipeline import read_levels
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
@@ -248,9 +247,3 @@ def test_the_command_line(tmp_path):
     assert written <= {*FIT_FILES, *STRUCTURE_FILES}
     done = run(*command, "--resume")
     assert done.exit_code == 2 and "go with --method nuts" in done.stderr
-    with pytest.raises(ValueError, match="has no column 'topic'; it has item, domain"):
-        read_levels(table, ("topic",), tmp_path / "items.csv")
-    short = labels.slice(1)
-    pyarrow.csv.write_csv(short, tmp_path / "short.csv")
-    with pytest.raises(ValueError, match=r"no row for item 'b0/q0' \(1 of 160"):
-        read_levels(table, ("domain",), tmp_path / "short.csv")

@@ -140,7 +140,8 @@ class Summary(NamedTuple):
 
     Attributes:
         mode: `[units, columns]` posterior modes, where the next pass starts.
-        mean: `[units, columns]` posterior means.
+        mean: `[units, columns]` posterior means; with a general scale, over the
+            error of the abilities too.
         covariance: `[units, columns, columns]` of each posterior.
         log_marginal: `[units]` log m_j.
         gradient: `[subjects, groups]` of their sum in the abilities.
@@ -253,6 +254,7 @@ class _Found(NamedTuple):
     effect_gradient: Array
     effect_curvature: Array
     third: Array
+    bent: Array
 
 
 class _Nodes(NamedTuple):
@@ -319,6 +321,7 @@ def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) ->
     by_node, bends = jax.vmap(in_ability)(rows)
     score = jnp.einsum("q,qwn->wn", share, by_node)
     third = jnp.zeros((0, theta.shape[1]), dtype)
+    bent = jnp.zeros((model.num_columns, 0, theta.shape[1]), dtype)
     if model.has_general_scale:
 
         def twist(row):
@@ -330,6 +333,8 @@ def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) ->
         left = by_node - score
         inner = jax.vmap(twist)(rows) + 3 * left * bends + left**3
         third = jnp.einsum("q,qwn->wn", share, inner)
+        # The second derivative of the mean of an item's coordinates.
+        bent = jnp.einsum("q,qa,qwn->awn", share, gap, bends + left**2)
     centred = (by_node - score) * jnp.sqrt(share)[:, None, None]
     together = jnp.einsum("q,qa,qwn->awn", jnp.sqrt(share), gap, centred)
     gradient = jnp.zeros((0, model.num_columns), dtype)
@@ -361,6 +366,7 @@ def _unit(model: Hierarchical, outer: Outer, unit: _Block, nodes, num_newton) ->
         gradient * unit.weight,
         effect_curvature * unit.weight,
         third * unit.weight,
+        bent,
     )
 
 
@@ -456,6 +462,8 @@ def summarise(
     groups, dtype = model.num_groups, outer.ability.dtype
     nodes, blocks = _in_blocks(model, units, mode, order)
     size = blocks.weight.shape[1]
+    diagonal = jnp.diagonal(ability_covariance, axis1=1, axis2=2)
+    own_variance = diagonal.reshape(groups, subjects)
     one = jax.vmap(lambda unit: _unit(model, outer, unit, nodes, num_newton))
     rows = model.num_groups if model.has_group_effects else 0
     columns = model.num_columns
@@ -503,6 +511,10 @@ def summarise(
             bend = add(bend, found.effect_curvature)
         if model.has_general_scale:
             third = add(third, found.third)
+            shift = 0.5 * jnp.einsum(
+                "uawn,uwn->ua", found.bent, own_variance[block.group]
+            )
+            found = found._replace(mean=found.mean + shift)
         carry = (
             add(gradient, found.score),
             curvature,

@@ -172,6 +172,40 @@ def test_derivatives_are_those_of_differences(kind):
             )
 
 
+def test_skewness_of_abilities_is_that_of_differences():
+    group, items = np.arange(6) % 2, 6
+    model = Hierarchical(
+        Binary(slopes="unit"),
+        jnp.asarray(group),
+        jnp.arange(items),
+        jnp.ones((items, 1)),
+        jnp.asarray([-1]),
+        jnp.zeros((3, 0)),
+        num_groups=2,
+        num_stems=items,
+    )
+    units = arrange(model, random_data(3, items))
+    ability, step = jnp.asarray(RNG.normal(size=(3, 2))), 0.02
+
+    @jax.jit
+    def at(ability, variance):
+        outer = Outer(ability, jnp.zeros((1, 1)), jnp.eye(1), jnp.zeros((0, 1)))
+        mode = jnp.zeros((units.weight.shape[0], 1))
+        errors = variance * jnp.broadcast_to(jnp.eye(3), (2, 3, 3))
+        return summarise(model, units, outer, mode, errors, order=15, num_newton=20)
+
+    found, moved, bent = at(ability, 0.0), at(ability, 0.3), 0.0
+    for i, m in np.ndindex(3, 2):
+        move = jnp.zeros((3, 2)).at[i, m].set(step)
+        up, down = at(ability + move, 0.0), at(ability - move, 0.0)
+        third = (up.gradient - 2 * found.gradient + down.gradient)[i, m] / step**2
+        # Differences err by the square of the step times derivatives of some units.
+        assert float(found.third[i, m]) == pytest.approx(float(third), abs=2e-3)
+        bent = bent + (up.mean - 2 * found.mean + down.mean) / step**2
+    # Means over abilities that err by a variance of 0.3.
+    np.testing.assert_allclose(moved.mean - found.mean, 0.15 * bent, atol=1e-3)
+
+
 def test_equal_items_are_done_once():
     model, data = benchmarks(3, 40, 1), random_data(3, 40)
     units, outer = arrange(model, data), random_outer(model)
