@@ -61,6 +61,8 @@ STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
 MAX_STEPS = 300
 #: Items in a group below which the fast route has been seen far from the posterior.
 FEW_ITEMS = 80
+#: The same where slopes are 1: 20 items and 40 subjects were fine.
+FEW_EQUAL_ITEMS = 20
 
 
 def fit_structured(
@@ -541,9 +543,10 @@ def _warnings(model: Hierarchical, found, status: Status) -> list[str]:
         )
     subjects, groups = model.subject_design.shape[0], model.num_groups
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
-    if fewest < FEW_ITEMS:
+    few = FEW_EQUAL_ITEMS if model.has_general_scale else FEW_ITEMS
+    if fewest < few:
         said.append(
-            f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in"
+            f"a group has {fewest} items: method='laplace' needs about {few} in"
             " each group to be near the posterior; use method='nuts'"
         )
     if groups > 1 and subjects < 5 * groups:

@@ -169,8 +169,8 @@ def test_a_command_that_was_killed_goes_on_to_the_same_draws(tmp_path):
     columns = {"model": [f"m{i}" for i in range(30)]}
     columns |= {f"q{j}": right[:, j].astype(int).tolist() for j in range(60)}
     pyarrow.csv.write_csv(pa.table(columns), tmp_path / "data.csv")
-    # Several times the 20 seconds between two checkpoints.
-    size = ("--chains", "2", "--draws", "300", "--warmup", "300", "--quiet")
+    # Well beyond the 20 seconds to the first checkpoint.
+    size = ("--chains", "2", "--draws", "150", "--warmup", "200", "--quiet")
 
     def command(out, *more):
         words = [sys.executable, "-m", "irtjax", "fit", str(tmp_path / "data.csv")]
