@@ -170,7 +170,7 @@ def test_a_command_that_was_killed_goes_on_to_the_same_draws(tmp_path):
     columns |= {f"q{j}": right[:, j].astype(int).tolist() for j in range(60)}
     pyarrow.csv.write_csv(pa.table(columns), tmp_path / "data.csv")
     # Well beyond the 20 seconds to the first checkpoint.
-    size = ("--chains", "2", "--draws", "150", "--warmup", "200", "--quiet")
+    size = ("--chains", "2", "--draws", "100", "--warmup", "200", "--quiet")
 
     def command(out, *more):
         words = [sys.executable, "-m", "irtjax", "fit", str(tmp_path / "data.csv")]
@@ -184,9 +184,8 @@ def test_a_command_that_was_killed_goes_on_to_the_same_draws(tmp_path):
         ]
         return [*words, *more]
 
-    whole = subprocess.run(
-        command("whole"), capture_output=True, text=True, timeout=500
-    )
+    piped = {"capture_output": True, "text": True, "timeout": 500}
+    whole = subprocess.run(command("whole"), **piped)
     assert whole.returncode == 0, whole.stderr
     left = tmp_path / "broken.nuts.npz"
     running = subprocess.Popen(command("broken"), stderr=subprocess.DEVNULL)

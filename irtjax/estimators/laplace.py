@@ -30,6 +30,7 @@ from irtjax.estimators.base import AbstractMethod, Progress
 from irtjax.estimators.units import Outer, Summary, Units, arrange, summarise
 from irtjax.models.hierarchical import Hierarchical, general_variance
 from irtjax.models.priors import HalfNormal, Normal
+from irtjax.numerics import positive_definite_solve
 from irtjax.transforms import correlation_cholesky, lkj_log_density
 
 _LOG_TWO_PI = 1.8378770664093453
@@ -723,7 +724,8 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
     identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
     curvature = found.effect_curvature + prior * identity
     gradient = found.effect_gradient - prior * old.group_effects
-    step = lax.map(lambda part: jnp.linalg.solve(*part), (curvature, gradient))
+    # Far from the mode the curvature may point down; ascent is wanted all the same.
+    step, _ = positive_definite_solve(curvature, gradient)
     effects = old.group_effects + jnp.clip(step, -0.5, 0.5)
     mean = jnp.where(jnp.asarray(model.learned), jnp.mean(effects, axis=0), 0)
     return old._replace(
