@@ -69,6 +69,11 @@ class Structure(NamedTuple):
         effects: Names of the effects on items' coordinates, and their values
             `[effects, columns]`.
         draws: Draws of the posterior, for `nuts`.
+        general_variance: tau^2, of the general ability; 1 where items have slopes.
+        subject_effects: Names of the subjects' covariates, their effects on ability
+            and the standard errors of these, each `[covariates]`.
+        stems: `[items]` the thing that each item measures, where items are shared
+            between groups; else None.
     """
 
     groups: np.ndarray
@@ -82,6 +87,9 @@ class Structure(NamedTuple):
     raw_correlation: np.ndarray
     effects: tuple[np.ndarray, np.ndarray]
     draws: Draws | None = None
+    general_variance: float = 1.0
+    subject_effects: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    stems: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

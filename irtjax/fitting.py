@@ -55,11 +55,11 @@ from irtjax.models.logistic import Binary
 from irtjax.numerics import equal_nodes
 from irtjax.score_tables import binary_items, check_ends, prepare, with_scores
 from irtjax.scoring import score
+from irtjax.structure_layout import NESTED, lay_out
 from irtjax.structured import (
     STRUCTURED_METHODS,
     STRUCTURED_MODELS,
     fit_structured,
-    lay_out,
 )
 from irtjax.timing import Clock, ProgressCallback
 from irtjax.uncertainty import KINDS, check_kind
@@ -96,8 +96,10 @@ def fit(
     key: KeyArray | None = None,
     family: str | None = None,
     levels: Sequence[str] | Mapping[str, np.ndarray] = (),
+    shared_items: str | Sequence[str] | np.ndarray | None = None,
+    metric_effects: bool = True,
     item_covariates: Mapping[str, np.ndarray] | None = None,
-    subject_covariates: np.ndarray | None = None,
+    subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None,
     checkpoint: str | None = None,
     resume: bool = False,
     dtype: Any = None,
@@ -144,13 +146,20 @@ def fit(
         key: Random key: for mini-batches, draws, and rank intervals (a fixed key is
             used for the latter two when None, so results repeat).
         family: For structured models: the model of single responses, such as "2pl" or
-            "continuous". None: by the kind of the data.
+            "continuous". None: by the kind of the data. Of "rasch" the slopes are 1 and
+            the standard deviation of (general) ability is learned.
         levels: For structured models, "laplace" and "nuts": facets of items (beside the
             benchmark) whose values shift items, such as "domain" or "stem"; or a label
-            for each item, `[items]`, by name of the facet.
+            for each item, `[items]`, by name of the facet. "benchmark/domain" is the
+            domain within each benchmark.
+        shared_items: For "multimetric": the facet that names the thing measured, such
+            as "stem", or such a name for each item. The metrics of a thing then share
+            its parameters, as LEGO-MM has it; else each has its own.
+        metric_effects: With `shared_items`: whether each metric shifts the parameters
+            of all things (its intercept, slope and dispersion).
         item_covariates: Likewise: numbers `[items]` by name that shift items (LLTM).
-        subject_covariates: Likewise: `[subjects, covariates]` that shift abilities
-            (latent regression).
+        subject_covariates: Likewise: numbers `[subjects]` by name, or `[subjects,
+            covariates]`, that shift abilities (latent regression).
         checkpoint: For "nuts": file that saves the run on its way.
         resume: For "nuts": go on from that file.
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
@@ -189,6 +198,8 @@ def fit(
             family=family,
             plan={
                 "levels": levels,
+                "shared_items": shared_items,
+                "metric_effects": metric_effects,
                 "item_covariates": item_covariates,
                 "subject_covariates": subject_covariates,
             },
@@ -197,6 +208,17 @@ def fit(
             max_steps=max_steps,
             clock=clock,
         )
+    for name, given in (
+        ("levels", levels),
+        ("shared_items", shared_items),
+        ("item_covariates", item_covariates),
+        ("subject_covariates", subject_covariates),
+    ):
+        if given is not None and len(given):
+            raise ValueError(
+                f"{name} goes with structured models: use the model multibenchmark,"
+                " multimetric or hierarchical, or the method laplace, nuts or vi"
+            )
     assert not isinstance(method, NUTS | Variational)
     chosen = make_model(model, table, priors, positive=positive, ends=ends)
     if method == "mm" and isinstance(model, str) and positive and priors == "weak":
@@ -341,6 +363,11 @@ def _fit_by_structure(
     elif family is not None:
         raise ValueError("family= goes with multibenchmark, multimetric, hierarchical")
     chosen = make_model(kind, table, "weak", positive=True, ends=ends)
+    if not chosen.family.has_slope and chosen.scale == "standard":
+        raise ValueError(
+            f"structured models have equal slopes as 'rasch', with slopes of 1 and a"
+            f" learned standard deviation of ability, not as {kind!r}: use 'rasch'"
+        )
     check_data(table, chosen, level)
     floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     scores = prepare(table, chosen, squeeze=squeeze, bounds=bounds)
@@ -355,11 +382,22 @@ def _fit_by_structure(
             " their column with benchmark=... (--benchmark) when reading"
         )
     if isinstance(plan["levels"], Mapping):
-        facets = {k: np.asarray(v).astype(str) for k, v in plan["levels"].items()}
+        # The labels of "benchmark/domain" are those of the domain.
+        facets = {
+            name.rsplit(NESTED)[-1]: np.asarray(labels).astype(str)
+            for name, labels in plan["levels"].items()
+        }
         table = dataclasses.replace(table, item_facets={**table.item_facets, **facets})
-    if model == "multimetric" and "stem" not in plan["levels"]:
-        plan = {**plan, "levels": ("stem", *plan["levels"])}
-    plan = {**plan, "levels": tuple(plan["levels"])}
+    shared = plan["shared_items"]
+    if shared is not None and model != "multimetric":
+        raise ValueError(
+            f"shared_items goes with the model multimetric, not {model}: it names what"
+            " several metrics measure"
+        )
+    levels = tuple(plan["levels"])
+    if model == "multimetric" and shared is None and "stem" not in levels:
+        levels = ("stem", *levels)
+    plan = {**plan, "levels": levels}
     fixed = {} if isinstance(priors, str) else dict(priors)
     layout = lay_out(
         table, chosen.family, grouped=grouped, priors=fixed, dtype=floating, **plan
@@ -377,6 +415,8 @@ def _fit_by_structure(
         "priors": {k: repr(v) for k, v in fixed.items()},
         "levels": list(plan["levels"]),
         "item_covariates": sorted(plan["item_covariates"] or {}),
+        "subject_covariates": layout.covariates.tolist(),
+        **_sharing(shared, plan["metric_effects"]),
         **({} if scores is None else scores.options),
         "level": level,
         "dtype": str(floating),
@@ -394,6 +434,14 @@ def _fit_by_structure(
         max_steps=max_steps,
         **saving,
     )
+
+
+def _sharing(shared: Any, metric_effects: bool) -> dict[str, Any]:
+    """What the record says of shared items: nothing where there are none."""
+    if shared is None:
+        return {}
+    name = shared if isinstance(shared, str) else "given"
+    return {"shared_items": name, "metric_effects": metric_effects}
 
 
 def make_model(

@@ -66,7 +66,7 @@ def predict_responses(
     >>> import jax, irtjax
     >>> from irtjax.estimators.laplace import Laplace
     >>> from irtjax.models.logistic import Binary
-    >>> from irtjax.structured import lay_out
+    >>> from irtjax.structure_layout import lay_out
     >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
     >>> layout = lay_out(table, Binary(slopes="positive"), grouped=False)
     >>> problem = StructuredProblem.create(layout.model, table.responses())

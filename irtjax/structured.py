@@ -7,8 +7,8 @@ full posteriors (`nuts`) and empirical Bayes (`laplace`) of models with one.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -38,22 +38,19 @@ from irtjax.estimators.laplace import (
 )
 from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.variational import Variational, fit_variational
-from irtjax.models.base import AbstractResponseFamily, Model, Population
+from irtjax.models.base import Model, Population
 from irtjax.models.hierarchical import (
     Hierarchical,
-    Hyperpriors,
     Position,
     general_ability,
+    general_variance,
 )
-from irtjax.models.priors import AbstractPrior
 from irtjax.models.sampling_frame import SamplingFrame
 from irtjax.ranking.pairs import leading_loadings
 from irtjax.sampling import sample
+from irtjax.structure_layout import Layout
 from irtjax.timing import Clock
 from irtjax.uncertainty import Covariance
-
-if TYPE_CHECKING:
-    pass
 
 #: Methods of this door.
 STRUCTURED_METHODS = ("laplace", "nuts", "vi")
@@ -61,119 +58,11 @@ STRUCTURED_METHODS = ("laplace", "nuts", "vi")
 VI_DRAWS = 2000
 #: Models with several abilities, or levels of items, by name.
 STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
-#: Fewest responses of a subject to a group at which abilities are sampled as they are.
-ENOUGH = 10
 MAX_STEPS = 300
 #: Items in a group below which the fast route has been seen far from the posterior.
 FEW_ITEMS = 80
-
-
-class Layout(NamedTuple):
-    """A structured model and the names of its parts."""
-
-    model: Hierarchical
-    groups: np.ndarray
-    effects: np.ndarray
-
-
-def lay_out(
-    table: ResponseTable,
-    family: AbstractResponseFamily,
-    *,
-    grouped: bool,
-    levels: Sequence[str] = (),
-    item_covariates: Mapping[str, np.ndarray] | None = None,
-    subject_covariates: np.ndarray | None = None,
-    priors: Mapping[str, AbstractPrior] | None = None,
-    hyperpriors: Hyperpriors | None = None,
-    dtype: Any = float,
-) -> Layout:
-    """The structured model of a table.
-
-    Args:
-        table: The responses; groups are its benchmarks.
-        family: Response family with positive discriminations.
-        grouped: Whether each benchmark has an ability of its own.
-        levels: Facets of items whose values have effects on items' coordinates, each
-            with a standard deviation of its own; "benchmark" is one of them wherever
-            there are several benchmarks.
-        item_covariates: `[items]` numbers by name, with effects on items' coordinates.
-        subject_covariates: `[subjects, covariates]`, with effects on abilities.
-        priors: Priors of named item parameters, in place of learned ones.
-        hyperpriors: Priors of what is learned.
-        dtype: Floating type.
-
-    Raises:
-        ValueError: If a facet is unknown or a covariate does not suit the table.
-    """
-    if not family.has_slope or family.parameters[0].bijection.kind != "positive":
-        raise ValueError(
-            "structured models keep discriminations above 0: use a family with"
-            " positive slopes"
-        )
-    names, group = np.unique(np.asarray(table.benchmarks), return_inverse=True)
-    if not grouped:
-        names, code = np.array(["all"]), np.zeros(table.num_items, int)
-    else:
-        code = group
-    facets: dict[str, np.ndarray] = {
-        "benchmark": np.asarray(table.benchmarks),
-        **dict(table.item_facets),
-        "stem": stems_of(table),
-    }
-    chosen = list(
-        dict.fromkeys([*(["benchmark"] if len(set(group)) > 1 else []), *levels])
-    )
-    columns, effects = [np.ones((table.num_items, 1))], ["all items"]
-    component = [-1]
-    for place, level in enumerate(chosen):
-        if level not in facets:
-            known = ", ".join(sorted(facets))
-            raise ValueError(f"no facet {level!r} of items; there are {known}")
-        values, index = np.unique(facets[str(level)], return_inverse=True)
-        columns.append(np.eye(len(values))[index])
-        effects += [f"{level}: {value}" for value in values]
-        component += [place] * len(values)
-    for name, values in (item_covariates or {}).items():
-        values = np.asarray(values, float)
-        if values.shape != (table.num_items,) or not np.isfinite(values).all():
-            raise ValueError(
-                f"covariate {name!r} needs one finite number for each of the"
-                f" {table.num_items:,} items"
-            )
-        columns.append(values[:, None])
-        effects.append(name)
-        component.append(-1)
-    subject = np.zeros((table.num_subjects, 0))
-    if subject_covariates is not None:
-        subject = np.asarray(subject_covariates, float).reshape(table.num_subjects, -1)
-        if not np.isfinite(subject).all():
-            raise ValueError("covariates of subjects must be finite numbers")
-    answered = table.num_observed / (table.num_subjects * len(names))
-    model = Hierarchical(
-        family,
-        jnp.asarray(code),
-        jnp.arange(table.num_items),
-        jnp.asarray(np.concatenate(columns, axis=1), dtype),
-        jnp.asarray(component),
-        jnp.asarray(subject, dtype),
-        dict(priors or {}),
-        Hyperpriors() if hyperpriors is None else hyperpriors,
-        num_groups=len(names),
-        num_stems=table.num_items,
-        num_components=len(chosen),
-        has_group_scales=len(names) > 1,
-        centred=answered >= ENOUGH,
-    )
-    return Layout(model, names, np.asarray(effects))
-
-
-def stems_of(table: ResponseTable) -> np.ndarray:
-    """Names of items with the benchmark's taken off: one for all metrics of a thing."""
-    if "stem" in table.item_facets:
-        return np.asarray(table.item_facets["stem"])
-    pairs = zip(table.items.tolist(), table.benchmarks.tolist(), strict=True)
-    return np.asarray([item.removeprefix(f"{name}/") for item, name in pairs])
+#: The same where slopes are 1: 20 items and 40 subjects were fine.
+FEW_EQUAL_ITEMS = 20
 
 
 def fit_structured(
@@ -324,7 +213,8 @@ def kept_quantities(
     frame, _ = data
     model, position = frame.model, frame.position(coordinates)
     own = model.own_covariance(position)
-    general = general_ability(own)
+    variance = general_variance(position.log_general_sd)
+    general = general_ability(own, variance)
     theta = model.abilities(position)
     mean = model.subject_design @ position.subject_effects
     kept = {
@@ -338,7 +228,12 @@ def kept_quantities(
     if any(model.learned):
         kept["effects"] = position.effects * model.effect_sd(position)
         kept["residual_sd"] = jnp.exp(position.log_residual_sd)
-        kept["component_sd"] = jnp.exp(position.log_component_sd)
+        if model.num_components:
+            kept["component_sd"] = jnp.exp(position.log_component_sd)
+    if model.has_group_effects:
+        kept["group_effects"] = position.group_effects
+    if model.has_general_scale:
+        kept["general_sd"] = jnp.exp(position.log_general_sd)
     if position.subject_effects.shape[0]:
         kept["subject_effects"] = position.subject_effects
     return kept
@@ -356,6 +251,7 @@ def position_of(
         items=state.mean[problem.units.unit],
         group_effects=components.group_effects,
         subject_effects=components.subject_effects,
+        log_general_sd=components.log_general_sd,
     )
     if any(model.learned):
         sd = jnp.maximum(components.log_component_sd, -3.0)
@@ -387,7 +283,9 @@ class Summary(NamedTuple):
         covariance: `[items, columns, columns]`.
         own: `[groups, groups]` Sigma.
         bounds: Lower and upper bounds of its correlations, or None.
-        effects: `[effects, columns]`.
+        effects: `[effects, columns]`, those of the groups last.
+        subject_effects: `[2, covariates]` gamma and their standard errors.
+        variance: tau^2, of the general ability.
     """
 
     general: np.ndarray
@@ -400,6 +298,8 @@ class Summary(NamedTuple):
     own: np.ndarray
     bounds: tuple[np.ndarray, np.ndarray] | None
     effects: np.ndarray
+    subject_effects: np.ndarray
+    variance: float
 
 
 def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summary:
@@ -411,11 +311,13 @@ def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summa
         own = np.asarray(
             own_covariance(model, components.log_scale, components.correlation)
         )
-    general = general_ability(jnp.asarray(own, state.ability.dtype))
+    variance = float(general_variance(components.log_general_sd))
+    general = general_ability(jnp.asarray(own, state.ability.dtype), variance)
     weights = np.asarray(general.weights, float)
     ability = np.asarray(state.ability, float)
     subjects = len(ability)
     whole = np.asarray(state.reported_covariance, float)
+    whole, of_effects = _with_subject_effects(model, whole, own + variance)
     blocks = whole.reshape(groups, subjects, groups, subjects)
     covariance = np.einsum("a,anbk,b->nk", weights, blocks, weights)
     error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
@@ -426,11 +328,13 @@ def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summa
     of_items = np.asarray(state.covariance, float)[unit]
     columns = np.arange(of_items.shape[-1])
     of_items[:, columns, columns] += spread
-    coordinates = np.asarray(state.mean, float)[unit]
+    stem = np.asarray(model.stem)
+    coordinates, of_items = np.asarray(state.mean, float)[unit][stem], of_items[stem]
+    effects = np.asarray(components.effects, float)
     if model.has_group_effects:
-        coordinates = coordinates[np.asarray(model.stem)]
-        coordinates = coordinates + np.asarray(components.group_effects)[model.group]
-        of_items = of_items[np.asarray(model.stem)]
+        shifts = np.asarray(components.group_effects, float)
+        coordinates = coordinates + shifts[np.asarray(model.group)]
+        effects = np.concatenate([effects, shifts])
     return Summary(
         mean + (ability - mean[:, None]) @ weights,
         np.sqrt(np.diag(covariance) + float(general.variance)),
@@ -441,8 +345,39 @@ def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summa
         of_items,
         own,
         None,
-        np.asarray(components.effects, float),
+        effects,
+        np.stack([np.asarray(components.subject_effects, float), of_effects]),
+        variance,
     )
+
+
+def _with_subject_effects(model: Hierarchical, whole: np.ndarray, spread: np.ndarray):
+    """Covariance of the abilities with what effects of subjects' covariates add.
+
+    Of abilities N(Z gamma, C) whose covariance given gamma is V, gamma has the
+    information Z' (P - P V P) Z, P the inverse of C (Louis' identity), and they move
+    by V P Z with it.
+
+    Args:
+        model: The model.
+        whole: V, `[groups * subjects] * 2`.
+        spread: `[groups, groups]` covariance of a subject's abilities.
+
+    Returns:
+        The covariance, and the standard errors of gamma `[covariates]`.
+    """
+    design = np.asarray(model.subject_design, float)
+    if not design.shape[1]:
+        return whole, np.zeros(0)
+    held = np.kron(np.linalg.inv(spread).sum(axis=1)[:, None], design)
+    moved = whole @ held
+    square = design.T @ design * np.linalg.inv(spread).sum()
+    ridge = model.hyperpriors.subject_effect**-2.0
+    information = square - held.T @ moved + ridge * np.eye(design.shape[1])
+    # Never less than the prior's: along a covariate nothing may be known.
+    roots, vectors = np.linalg.eigh(information)
+    covariance = (vectors / np.maximum(roots, ridge)) @ vectors.T
+    return whole + moved @ covariance @ moved.T, np.sqrt(np.diag(covariance))
 
 
 def summary_of_draws(
@@ -468,7 +403,14 @@ def summary_of_draws(
         own = flat["own_covariance"].mean(axis=0)
         tail = (1 - level) / 2
         bounds = tuple(np.quantile(ratio, [tail, 1 - tail], axis=0))
-    effects = flat.get("effects")
+    effects = flat.get("effects", np.zeros((1, model.design.shape[1], 1)))
+    effects = np.broadcast_to(effects, (*effects.shape[:2], model.num_columns))
+    if model.has_group_effects:
+        shifts = flat["group_effects"]
+        effects = np.broadcast_to(effects, (len(shifts), *effects.shape[1:]))
+        effects = np.concatenate([effects, shifts], axis=1)
+    gamma = flat.get("subject_effects", np.zeros((1, 0)))
+    sd = flat.get("general_sd", np.ones((1, 1)))
     return Summary(
         general.mean(axis=0),
         np.sqrt(np.diag(covariance) + left),
@@ -479,9 +421,9 @@ def summary_of_draws(
         of_items,
         own,
         bounds,
-        np.zeros((model.design.shape[1], model.num_columns))
-        if effects is None
-        else effects.mean(axis=0),
+        effects.mean(axis=0),
+        np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
+        float(np.mean(sd**2)),
     )
 
 
@@ -502,12 +444,13 @@ def _describe(
     """The calibration: tables, warnings, and what is particular to structure."""
     model, level = layout.model, options["level"]
     family = model.family
-    plain = Model(name, family, {})
+    # Slopes of 1 leave the unit of ability to the items, as in the Rasch model.
+    plain = Model(name, family, {}, "standard" if family.has_slope else "unit_slope")
     problem = Problem.create(plain, responses)
     coordinates = jnp.asarray(summary.coordinates, model.design.dtype)
     items = jax.vmap(family.constrain)(coordinates)
     one = jnp.ones((), coordinates.dtype)
-    estimates = Parameters(items, Population(0 * one, one))
+    estimates = Parameters(items, Population(0 * one, summary.variance**0.5 * one))
     top = max(family.num_categories - 1, 1)
     margins = [
         checks.margins(table.values, table.observed, table.trials, top, axis)
@@ -550,6 +493,9 @@ def _describe(
         _raw_correlation(table, np.asarray(model.group), model.num_groups),
         (layout.effects, summary.effects),
         draws,
+        summary.variance,
+        (layout.covariates, *summary.subject_effects),
+        layout.stems,
     )
     return Calibration(
         model=plain,
@@ -597,9 +543,10 @@ def _warnings(model: Hierarchical, found, status: Status) -> list[str]:
         )
     subjects, groups = model.subject_design.shape[0], model.num_groups
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
-    if fewest < FEW_ITEMS:
+    few = FEW_EQUAL_ITEMS if model.has_general_scale else FEW_ITEMS
+    if fewest < few:
         said.append(
-            f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in"
+            f"a group has {fewest} items: method='laplace' needs about {few} in"
             " each group to be near the posterior; use method='nuts'"
         )
     if groups > 1 and subjects < 5 * groups:

@@ -334,6 +334,7 @@ def _group_scores(fit: Calibration, model, items, rows, data, method: str):
         jnp.asarray(structure.group)[rows],
         jnp.asarray(structure.own_covariance, items[0].dtype),
         data,
+        variance=structure.general_variance,
     )
 
 

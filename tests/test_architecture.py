@@ -25,7 +25,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("anchors", "timing", "length_tables", "score_tables", "calibration"),
-        *("structured", "prediction", "posterior", "fitting", "storage", "sampling"),
+        *("structure_layout", "structured", "prediction", "posterior", "fitting"),
+        *("storage", "sampling"),
     ),
     ("analysis", "adaptive", "verbs"),
     ("report", "plots", "demo"),

@@ -12,7 +12,7 @@ import irtjax
 from irtjax.estimators.laplace import Laplace, StructuredProblem
 from irtjax.models.logistic import Binary
 from irtjax.prediction import predict_responses
-from irtjax.structured import lay_out
+from irtjax.structure_layout import lay_out
 
 
 def problem_of(values, seen, benchmark, *, levels=()):

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.cli.pipeline import read_levels
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
@@ -203,8 +202,13 @@ def test_what_cannot_be_done_is_said():
         irtjax.fit(table, "hierarchical", item_covariates={"words": np.ones(3)})
     with pytest.raises(ValueError, match="family= goes with"):
         irtjax.fit(table, "2pl", "laplace", family="3pl")
-    with pytest.raises(ValueError, match="above 0"):
-        irtjax.fit(table, "rasch", "laplace")
+    with pytest.raises(ValueError, match="not as '1pl': use 'rasch'"):
+        irtjax.fit(table, "1pl", "laplace")
+    prior = irtjax.models.priors.Normal(0.0, 1.0)
+    with pytest.raises(ValueError, match="no parameter 'slope' in this model"):
+        irtjax.fit(table, "2pl", "laplace", priors={"slope": prior})
+    with pytest.raises(ValueError, match="levels goes with structured models"):
+        irtjax.fit(table, "2pl", levels=("stem",))
 
 
 def test_the_command_line(tmp_path):
@@ -243,9 +247,3 @@ def test_the_command_line(tmp_path):
     assert written <= {*FIT_FILES, *STRUCTURE_FILES}
     done = run(*command, "--resume")
     assert done.exit_code == 2 and "go with --method nuts" in done.stderr
-    with pytest.raises(ValueError, match="has no column 'topic'; it has item, domain"):
-        read_levels(table, ("topic",), tmp_path / "items.csv")
-    short = labels.slice(1)
-    pyarrow.csv.write_csv(short, tmp_path / "short.csv")
-    with pytest.raises(ValueError, match=r"no row for item 'b0/q0' \(1 of 160"):
-        read_levels(table, ("domain",), tmp_path / "short.csv")

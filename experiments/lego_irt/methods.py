@@ -18,7 +18,7 @@ from irtjax.estimators.laplace import Laplace, LaplaceState, StructuredProblem
 from irtjax.fitting import make_model
 from irtjax.prediction import predict_responses
 from irtjax.score_tables import prepare, with_scores
-from irtjax.structured import Layout, lay_out
+from irtjax.structure_layout import Layout, lay_out
 
 _run_jit = eqx.filter_jit(run)
 MAX_STEPS = 300

@@ -110,7 +110,8 @@ _Levels = Annotated[
     typer.Option(
         "--levels",
         metavar="A,B",
-        help="Facets of items, beside the benchmark, whose values shift items.",
+        help="Facets of items, beside the benchmark, whose values shift items; A/B is"
+        " B within each A.",
         rich_help_panel=_BAYES,
     ),
 ]
@@ -119,7 +120,54 @@ _ItemTable = Annotated[
     typer.Option(
         "--item-table",
         metavar="FILE",
-        help="Table with a column item and a column for each of --levels.",
+        help="Table with a column item and columns for --levels, --share-items and"
+        " --item-covariates.",
+        rich_help_panel=_BAYES,
+    ),
+]
+_ShareItems = Annotated[
+    str | None,
+    typer.Option(
+        "--share-items",
+        metavar="FACET",
+        help="multimetric: the facet that names what is measured, such as stem; the"
+        " metrics of a thing then share its parameters.",
+        rich_help_panel=_BAYES,
+    ),
+]
+_MetricEffects = Annotated[
+    bool,
+    typer.Option(
+        "--metric-effects/--no-metric-effects",
+        help="With --share-items: whether each metric shifts all parameters.",
+        rich_help_panel=_BAYES,
+    ),
+]
+_ItemCovariates = Annotated[
+    str | None,
+    typer.Option(
+        "--item-covariates",
+        metavar="A,B",
+        help="Columns of --item-table with numbers that shift items (LLTM).",
+        rich_help_panel=_BAYES,
+    ),
+]
+_SubjectTable = Annotated[
+    Path | None,
+    typer.Option(
+        "--subject-table",
+        metavar="FILE",
+        help="Table with a column subject and columns for --subject-covariates.",
+        rich_help_panel=_BAYES,
+    ),
+]
+_SubjectCovariates = Annotated[
+    str | None,
+    typer.Option(
+        "--subject-covariates",
+        metavar="A,B",
+        help="Columns of --subject-table with numbers that shift abilities (latent"
+        " regression).",
         rich_help_panel=_BAYES,
     ),
 ]
@@ -178,7 +226,12 @@ def fit_command(
     max_steps: _MaxSteps = None,
     family: _Family = None,
     levels: _Levels = None,
+    share_items: _ShareItems = None,
+    metric_effects: _MetricEffects = True,
     item_table: _ItemTable = None,
+    item_covariates: _ItemCovariates = None,
+    subject_table: _SubjectTable = None,
+    subject_covariates: _SubjectCovariates = None,
     chains: _Chains = 4,
     draws: _Draws = 1000,
     warmup: _Warmup = 1000,
@@ -215,8 +268,13 @@ def fit_command(
         bounds=bounds,
         max_steps=max_steps,
         family=family,
-        levels=tuple(part for part in (levels or "").split(",") if part),
+        levels=_listed(levels),
+        share_items=share_items,
+        metric_effects=metric_effects,
         item_table=item_table,
+        item_covariates=_listed(item_covariates),
+        subject_table=subject_table,
+        subject_covariates=_listed(subject_covariates),
         nuts=(chains, draws, warmup) if method == "nuts" else None,
         checkpoint=f"{folder}.nuts.npz" if method == "nuts" else None,
         resume=resume,
@@ -227,6 +285,12 @@ def fit_command(
     )
     if (resume or save_draws) and method != "nuts":
         raise ValueError("--resume and --save-draws go with --method nuts")
+    left = settings.checkpoint
+    if left is not None and not resume and Path(left).exists():
+        raise ValueError(
+            f"{left} is left of a run that was stopped: add --resume to go on from it,"
+            " or delete it"
+        )
     if save_draws:
         from irtjax.storage.chains import check_arviz
 
@@ -243,3 +307,8 @@ def fit_command(
         if settings.checkpoint is not None:
             Path(settings.checkpoint).unlink(missing_ok=True)
     report(calibration, ranked, folder, quiet=quiet, as_json=json)
+
+
+def _listed(names: str | None) -> tuple[str, ...]:
+    """Names of an option that takes several, parted by commas."""
+    return tuple(part.strip() for part in (names or "").split(",") if part.strip())

@@ -35,7 +35,12 @@ class Settings:
     bounds: tuple[float, float] | None = None
     family: str | None = None
     levels: tuple[str, ...] = ()
+    share_items: str | None = None
+    metric_effects: bool = True
     item_table: Path | None = None
+    item_covariates: tuple[str, ...] = ()
+    subject_table: Path | None = None
+    subject_covariates: tuple[str, ...] = ()
     nuts: tuple[int, int, int] | None = None
     checkpoint: str | None = None
     resume: bool = False
@@ -54,7 +59,17 @@ def calibrate(
 ) -> Calibration:
     """Returns the fit of a table, with the options of the command in it."""
     from irtjax.cli.machine import prepare
+    from irtjax.cli.side_tables import structure_options
 
+    table, structure = structure_options(
+        table,
+        levels=settings.levels,
+        share_items=settings.share_items,
+        item_table=settings.item_table,
+        item_covariates=settings.item_covariates,
+        subject_table=settings.subject_table,
+        subject_covariates=settings.subject_covariates,
+    )
     progress("start")
     dtype = prepare(settings.float32, settings.device)
     import jax
@@ -88,7 +103,8 @@ def calibrate(
         bounds=settings.bounds,
         max_steps=settings.max_steps,
         family=settings.family,
-        levels=read_levels(table, settings.levels, settings.item_table),
+        metric_effects=settings.metric_effects,
+        **structure,
         checkpoint=settings.checkpoint,
         resume=settings.resume,
         level=settings.level,
@@ -135,45 +151,6 @@ def write(
         draws=save_draws,
     )
     return ranked
-
-
-def read_levels(
-    table: ResponseTable, levels: tuple[str, ...], path: Path | None
-) -> dict[str, Any] | tuple[str, ...]:
-    """Labels of the items by level from a table of them; the names alone without one.
-
-    Raises:
-        ValueError: If the file lacks a column, or an item of the data.
-    """
-    if path is None:
-        return levels
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    try:
-        content = (
-            pyarrow.parquet.read_table(path)
-            if path.suffix == ".parquet"
-            else pyarrow.csv.read_csv(path)
-        )
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise ValueError(f"--item-table {path}: cannot read it: {error}") from None
-    for name in ("item", *levels):
-        if name not in content.column_names:
-            raise ValueError(
-                f"--item-table {path} has no column {name!r}; it has"
-                f" {', '.join(content.column_names)}"
-            )
-    row = {str(item): k for k, item in enumerate(content["item"].to_pylist())}
-    lacking = [item for item in table.items.tolist() if item not in row]
-    if lacking:
-        raise ValueError(
-            f"--item-table {path} has no row for item {lacking[0]!r}"
-            f" ({len(lacking):,} of {table.num_items:,} are missing)"
-        )
-    rows = [row[item] for item in table.items.tolist()]
-    labels = {name: content[name].to_pylist() for name in levels}
-    return {name: [str(values[k]) for k in rows] for name, values in labels.items()}
 
 
 def report(

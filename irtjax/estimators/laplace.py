@@ -34,8 +34,9 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.estimators.base import AbstractMethod, Progress
 from irtjax.estimators.units import Outer, Summary, Units, arrange, summarise
-from irtjax.models.hierarchical import Hierarchical
+from irtjax.models.hierarchical import Hierarchical, general_variance
 from irtjax.models.priors import HalfNormal, Normal
+from irtjax.numerics import positive_definite_solve
 from irtjax.transforms import correlation_cholesky, lkj_log_density
 
 _LOG_TWO_PI = 1.8378770664093453
@@ -85,6 +86,7 @@ class Components(NamedTuple):
         residual_correlation: Coordinates of its correlations.
         group_effects: `[groups, columns]`; no rows without.
         subject_effects: `[covariates]`.
+        log_general_sd: `[1]` log tau, for families without slopes; else empty.
     """
 
     log_scale: Array
@@ -95,6 +97,7 @@ class Components(NamedTuple):
     residual_correlation: Array
     group_effects: Array
     subject_effects: Array
+    log_general_sd: Array
 
 
 class LaplaceState(NamedTuple):
@@ -420,6 +423,7 @@ def start_components(model: Hierarchical, mode: Array) -> Components:
         zeros.residual_correlation,
         zeros.group_effects,
         zeros.subject_effects,
+        zeros.log_general_sd,
     )
 
 
@@ -445,11 +449,13 @@ def _blocks(covariance: Array, groups: int, aligned: bool) -> Array:
 
 
 def covariance_factor(model: Hierarchical, components: Components) -> Array:
-    """The Cholesky factor of 1 1' + Sigma; 1 with one group."""
+    """The Cholesky factor of tau^2 1 1' + Sigma; tau with one group."""
+    variance = general_variance(components.log_general_sd)
     if model.num_groups == 1:
-        return jnp.ones((1, 1), components.log_residual_sd.dtype)
+        one = jnp.ones((1, 1), components.log_residual_sd.dtype)
+        return one * variance**0.5
     own = own_covariance(model, components.log_scale, components.correlation)
-    return jnp.linalg.cholesky(own + 1.0)
+    return jnp.linalg.cholesky(own + variance)
 
 
 def own_covariance(model: Hierarchical, log_scale: Array, correlation: Array) -> Array:
@@ -459,14 +465,26 @@ def own_covariance(model: Hierarchical, log_scale: Array, correlation: Array) ->
     return factor @ factor.T
 
 
-def _deviations(state: LaplaceState, precision: Array) -> tuple[Array, Array]:
-    """Deviations of abilities from their centre, and how many the data determine."""
+def _deviations(
+    model: Hierarchical, state: LaplaceState, precision: Array
+) -> tuple[Array, Array, Array]:
+    """Deviations of abilities from their centre, `[subjects, groups]`.
+
+    And of the unit of each group, how many deviations it has of those that the data
+    determine, and the sum of their squares.
+    """
     ability, groups = state.ability, state.ability.shape[1]
     count = ability.shape[0]
     blocks = state.ability_covariance.reshape(groups, count, groups, count)
     held = jnp.diagonal(precision @ jnp.einsum("anbn->ab", blocks))
     used = jnp.clip(count - 1 - held, 0, count)
-    return ability - jnp.mean(ability, axis=0), used
+    centred = ability - jnp.mean(ability, axis=0)
+    square = jnp.maximum(jnp.sum(centred**2, axis=0), 1e-6)
+    if model.has_general_scale:
+        used = jnp.zeros_like(used)
+    elif not model.has_group_scales:
+        used, square = (jnp.full_like(x, jnp.sum(x)) for x in (used, square))
+    return centred, used, square
 
 
 def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array, Array]:
@@ -524,10 +542,13 @@ def _whole_covariance(
         # quadrature, of either sign: information is not negative.
         roots, vectors = jnp.linalg.eigh(data)
         data = (vectors * jnp.maximum(roots, 0)) @ vectors.T
-    centred, used = _deviations(state, precision)
-    along = jax.scipy.linalg.block_diag(*centred.T[:, :, None])
-    length = jnp.sum(centred**2, axis=0)
-    data = data + (along * used / jnp.maximum(length, 1e-6) ** 2) @ along.T
+    centred, used, square = _deviations(model, state, precision)
+    if groups > 1 and not model.has_group_scales:
+        along = centred.T.reshape(-1, 1)
+        data = data + used[0] / square[0] ** 2 * along @ along.T
+    else:
+        along = jax.scipy.linalg.block_diag(*centred.T[:, :, None])
+        data = data + (along * used / square**2) @ along.T
     curvature = data + prior
     if model.correlated:
         # A common shift of all abilities is taken up by intercepts and by their
@@ -555,6 +576,7 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
         total = total + lkj_log_density(
             components.residual_correlation, model.num_columns, own.concentration
         )
+    total = total + _log_half_normal(components.log_general_sd, own.general)
     if any(model.learned):
         mask = jnp.asarray(model.learned)
         total = total + _log_half_normal(components.log_residual_sd, own.residual, mask)
@@ -606,7 +628,7 @@ def _maximise(
     if units.is_aligned and model.has_group_effects:
         moved = new.group_effects + log_unit[:, None] * slope
         new = new._replace(group_effects=moved)
-    elif model.learned[0]:
+    elif model.learned[0] and _num_units(model):
         moved = log_unit[units.group[:, 0]][:, None] * slope
         found = found._replace(mean=found.mean + moved)
     if any(model.learned):
@@ -723,7 +745,8 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
     identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
     curvature = found.effect_curvature + prior * identity
     gradient = found.effect_gradient - prior * old.group_effects
-    step = lax.map(lambda part: jnp.linalg.solve(*part), (curvature, gradient))
+    # Far from the mode the curvature may point down; ascent is wanted all the same.
+    step, _ = positive_definite_solve(curvature, gradient)
     effects = old.group_effects + jnp.clip(step, -0.5, 0.5)
     mean = jnp.where(jnp.asarray(model.learned), jnp.mean(effects, axis=0), 0)
     return old._replace(
@@ -733,6 +756,8 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
 
 def _num_units(model: Hierarchical) -> int:
     """How many units of ability items can take up: every group's, one, or none."""
+    if not model.family.has_slope:
+        return 0
     if model.has_group_scales:
         return model.num_groups
     return int(model.learned[0] or model.has_group_effects)
@@ -752,7 +777,7 @@ def _pull_of_priors(
         precision = own.group_effect**-2.0
         curvature = precision * jnp.eye(groups, dtype=dtype)
         return precision * old.group_effects[:, 0], curvature
-    if not model.learned[0]:
+    if not (model.learned[0] and _num_units(model)):
         return jnp.zeros(groups, dtype), jnp.zeros((groups, groups), dtype)
     weighted = units.design * units.weight[:, None]
     square = weighted.T @ units.design
@@ -774,37 +799,42 @@ def _improve_covariance(
 ) -> tuple[Components, Array]:
     """Scales and correlations of the groups' own abilities, and their log units.
 
-    Some steps of L-BFGS from the old values.
+    Some steps of L-BFGS from the old values; closed where there is one scale only.
     """
-    groups = model.num_groups
+    groups, hyper = model.num_groups, model.hyperpriors
     whole = jnp.zeros(groups, scatter.dtype)
+    if groups == 1 and model.has_general_scale:
+        best = half_normal_mode(scatter[0], count, hyper.general)
+        return old._replace(log_general_sd=best), whole
 
     def loss(point):
-        log_scale, correlation, log_unit = point
+        log_scale, correlation, log_unit, log_general = point
         log_unit = log_unit + whole if _num_units(model) else whole
         unit = jnp.exp(log_unit)
         pulled = pull[0] @ log_unit + log_unit @ pull[1] @ log_unit / 2
         if groups == 1:
             return jnp.sum(count * log_unit + scatter / unit**2 / 2) + pulled
         own = own_covariance(model, log_scale, correlation)
-        factor = jnp.linalg.cholesky(own + 1.0)
+        factor = jnp.linalg.cholesky(own + general_variance(log_general))
         inner = scatter / unit / unit[:, None]
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) + log_unit)
-        prior = lkj_log_density(
-            correlation, groups, model.hyperpriors.concentration
-        ) + _log_half_normal(log_scale, model.hyperpriors.scale)
+        prior = lkj_log_density(correlation, groups, hyper.concentration)
+        prior = prior + _log_half_normal(log_scale, hyper.scale)
+        prior = prior + _log_half_normal(log_general, hyper.general)
         return (count * log_det + fit) / 2 - prior + pulled
 
     first = (
         old.log_scale,
         old.correlation,
         whole[: _num_units(model)],
+        old.log_general_sd,
     )
-    best = _descend(loss, first)
-    best = (*best[:2], best[2] if _num_units(model) else whole[:1])
-    new = old._replace(log_scale=best[0], correlation=best[1])
-    return new, best[2] + whole
+    log_scale, correlation, log_unit, log_general = _descend(loss, first)
+    new = old._replace(
+        log_scale=log_scale, correlation=correlation, log_general_sd=log_general
+    )
+    return new, log_unit + whole if _num_units(model) else whole
 
 
 def _improve_subject_effects(
@@ -841,4 +871,5 @@ def _precisions(model: Hierarchical, components: Components) -> Components:
         like(components.residual_correlation, stems**0.5),
         like(components.group_effects, by_item / model.num_groups**0.5),
         like(components.subject_effects, subjects**0.5),
+        like(components.log_general_sd, (2.0 * subjects) ** 0.5),
     )

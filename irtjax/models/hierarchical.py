@@ -9,11 +9,12 @@ Any response family, by three additions to a plain model:
 Groups are metrics (LEGO-MM) or benchmarks (LEGO-MB); with one group theta = psi
 (LEGO-CM). Rows of the design D are dummies of benchmark and domain, whose effects have
 standard deviations of their own (two and three levels: AIMS 2.3.5), and covariates
-(LLTM); z are covariates of subjects (latent regression).
+(LLTM); z are covariates of subjects (latent regression). Where all slopes are 1 (Rasch)
+items state the unit of ability themselves: then psi_i ~ N(0, tau^2), tau learned.
 
-psi and zeta are summed out: abilities of a subject are N(z'gamma, 1 1' + Sigma), with
-as many dimensions as groups and no ridge between psi and zeta; psi given the abilities
-is normal again (`general_ability`).
+psi and zeta are summed out: abilities of a subject are N(z'gamma, tau^2 1 1' + Sigma),
+with as many dimensions as groups and no ridge between psi and zeta; psi given the
+abilities is normal again (`general_ability`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Position(NamedTuple):
         residual_correlation: `[columns (columns - 1) / 2]` coordinates of its
             correlations.
         subject_effects: `[covariates]` gamma.
+        log_general_sd: `[1]` log tau, for families without slopes; else empty.
     """
 
     ability: Array
@@ -64,6 +66,7 @@ class Position(NamedTuple):
     log_residual_sd: Array
     residual_correlation: Array
     subject_effects: Array
+    log_general_sd: Array
 
 
 class Hyperpriors(eqx.Module):
@@ -78,6 +81,8 @@ class Hyperpriors(eqx.Module):
         residual: Half-normal, of the standard deviations of items around them.
         group_effect: Normal, of the groups' effects on coordinates.
         subject_effect: Normal, of the effects of subjects' covariates.
+        general: Half-normal, of the standard deviation tau of general ability, for
+            families without slopes.
     """
 
     concentration: float = eqx.field(static=True, default=2.0)
@@ -87,6 +92,7 @@ class Hyperpriors(eqx.Module):
     residual: float = 2.0
     group_effect: float = 3.0
     subject_effect: float = 2.0
+    general: float = 5.0
 
 
 class Hierarchical(eqx.Module):
@@ -161,6 +167,11 @@ class Hierarchical(eqx.Module):
         """
         return all(self.learned) and self.num_columns > 1
 
+    @property
+    def has_general_scale(self) -> bool:
+        """Whether the unit of ability is the items': its spread is then learned."""
+        return not self.family.has_slope
+
     def zeros(self, dtype: Any = float) -> Position:
         """A position of zeros: the shape of every part."""
         groups, columns = self.num_groups, self.num_columns
@@ -178,14 +189,17 @@ class Hierarchical(eqx.Module):
             zeros(learned * columns),
             zeros(self.correlated * columns * (columns - 1) // 2),
             zeros(covariates),
+            zeros(int(self.has_general_scale)),
         )
 
     def covariance_factor(self, position: Position) -> Float[Array, "groups groups"]:
         """The Cholesky factor of the covariance of a subject's abilities."""
+        variance = general_variance(position.log_general_sd)
         if self.num_groups == 1:
-            return jnp.ones((1, 1), position.ability.dtype)
+            one = jnp.ones((1, 1), position.ability.dtype)
+            return one * variance**0.5
         own = self.own_covariance(position)
-        return jnp.linalg.cholesky(own + 1.0)
+        return jnp.linalg.cholesky(own + variance)
 
     def own_covariance(self, position: Position) -> Float[Array, "groups groups"]:
         """Sigma, the covariance of the groups' own parts of ability."""
@@ -258,6 +272,7 @@ class Hierarchical(eqx.Module):
             (position.log_scale, own.scale),
             (position.log_component_sd, own.component),
             (position.log_residual_sd, own.residual),
+            (position.log_general_sd, own.general),
         ):
             density = HalfNormal(scale).log_density(jnp.exp(log_sd))
             total = total + jnp.sum(density + log_sd)
@@ -372,6 +387,13 @@ def cell_log_lik(
     return base
 
 
+def general_variance(log_general_sd: Float[Array, " scales"]) -> Array | float:
+    """tau^2, the variance of general ability: 1 unless it is learned."""
+    if log_general_sd.shape[0] == 0:
+        return 1.0
+    return jnp.exp(2 * log_general_sd[0])
+
+
 class General(NamedTuple):
     """What abilities of the groups say of the general one, which is normal.
 
@@ -384,12 +406,19 @@ class General(NamedTuple):
     variance: Scalar
 
 
-def general_ability(own_covariance: Float[Array, "groups groups"]) -> General:
-    """The general part psi of abilities N(0, 1 1' + Sigma) given them.
+def general_ability(
+    own_covariance: Float[Array, "groups groups"], variance: Array | float = 1.0
+) -> General:
+    """The general part psi of abilities N(0, tau^2 1 1' + Sigma) given them.
 
-    E[psi | theta] = 1' (1 1' + Sigma)^-1 theta and Var = 1 - 1' (1 1' + Sigma)^-1 1.
+    With w = tau^2 (tau^2 1 1' + Sigma)^-1 1, E[psi | theta] = w' theta and
+    Var = tau^2 (1 - w' 1).
+
+    Args:
+        own_covariance: Sigma.
+        variance: tau^2.
     """
     size = own_covariance.shape[0]
     ones = jnp.ones(size, own_covariance.dtype)
-    weights = jnp.linalg.solve(own_covariance + 1.0, ones)
-    return General(weights, jnp.maximum(1 - jnp.sum(weights), 0))
+    weights = variance * jnp.linalg.solve(own_covariance + variance, ones)
+    return General(weights, variance * jnp.maximum(1 - jnp.sum(weights), 0))

@@ -42,9 +42,10 @@ def score_groups(
     own_covariance: Float[Array, "groups groups"],
     data: Responses,
     *,
+    variance: float | Array = 1.0,
     num_newton: int = 30,
 ) -> GroupScores:
-    """Modes of abilities N(0, 1 1' + Sigma) given responses, and their curvature.
+    """Modes of abilities N(0, tau^2 1 1' + Sigma) given responses, and their curvature.
 
     Groups meet only in the prior, so derivatives of the likelihood are sums over the
     items of each group. Newton steps are halved until the posterior rises.
@@ -55,14 +56,15 @@ def score_groups(
         group: Group of each item.
         own_covariance: Sigma.
         data: Responses of the new subjects.
+        variance: tau^2, of the general ability.
         num_newton: Newton steps.
     """
     groups = own_covariance.shape[0]
     dtype = own_covariance.dtype
-    if groups == 1:
-        precision = jnp.ones((1, 1), dtype)
-    else:
-        precision = jnp.linalg.inv(own_covariance + 1.0)
+    variance = jnp.asarray(variance, dtype)
+    # Of one group the ability is the general one.
+    own_covariance = own_covariance if groups > 1 else jnp.zeros((1, 1), dtype)
+    precision = jnp.linalg.inv(own_covariance + variance)
     exposure = data.exposure
     seen = jnp.ones(data.values.shape, dtype)
     seen = seen if exposure is None else exposure.astype(dtype)
@@ -122,7 +124,7 @@ def score_groups(
         for k in range(groups)
     ]
     covariance = jnp.stack(columns, axis=-1)
-    general = general_ability(own_covariance)
+    general = general_ability(own_covariance, variance)
     spread = jnp.einsum("a,nab,b->n", general.weights, covariance, general.weights)
     root = jnp.finfo(dtype).eps ** 0.5
     return GroupScores(

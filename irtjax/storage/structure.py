@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from irtjax.calibration import Calibration
 
 _PREFIX = "structure."
+_SUBJECT_EFFECTS = tuple(
+    f"subject_effect_{part}" for part in ("names", "values", "errors")
+)
 
 
 def structure_arrays(structure: Structure | None) -> dict[str, Any]:
@@ -25,6 +28,9 @@ def structure_arrays(structure: Structure | None) -> dict[str, Any]:
     fields.pop("draws")
     names, values = fields.pop("effects")
     fields |= {"effect_names": names, "effect_values": values}
+    of_subjects = fields.pop("subject_effects")
+    if of_subjects is not None:
+        fields |= dict(zip(_SUBJECT_EFFECTS, of_subjects, strict=True))
     return {f"{_PREFIX}{k}": v for k, v in fields.items() if v is not None}
 
 
@@ -42,7 +48,18 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
         f"correlation_{side}": own.pop(f"correlation_{side}", None)
         for side in ("lower", "upper")
     }
-    return Structure(**own, **bounds, effects=effects)
+    of_subjects = None
+    if _SUBJECT_EFFECTS[0] in own:
+        names, values, errors = (own.pop(name) for name in _SUBJECT_EFFECTS)
+        of_subjects = names, values, errors
+    variance = float(own.pop("general_variance", 1.0))
+    return Structure(
+        **own,
+        **bounds,
+        effects=effects,
+        general_variance=variance,
+        subject_effects=of_subjects,
+    )
 
 
 def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
@@ -50,7 +67,8 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
 
     "group_abilities": a row for each subject and group. "correlations": a row for each
     pair of groups, of mean responses (raw) and of the groups' own parts of ability.
-    "effects": what levels and covariates add to the items' coordinates.
+    "effects": what levels, covariates and metrics add to the items' coordinates.
+    "subject_effects": what covariates of subjects add to their abilities.
     """
     import pyarrow as pa
 
@@ -71,6 +89,22 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
             **{name: values[:, k] for k, name in enumerate(columns)},
         }
     )
+    if structure.subject_effects is not None and len(structure.subject_effects[0]):
+        names, values, errors = structure.subject_effects
+        half = float(ndtri(0.5 + fit.level / 2)) * errors
+        tables["subject_effects"] = pa.table(
+            {
+                "covariate": pa.array(names.tolist(), pa.string()),
+                "effect": values,
+                "effect_se": errors,
+                "lower": values - half,
+                "upper": values + half,
+            }
+        )
+    if structure.draws is not None:
+        from irtjax.diagnostics import summary
+
+        tables["diagnostics"] = summary(structure.draws)
     groups = structure.groups.tolist()
     if len(groups) < 2:
         return tables
@@ -98,8 +132,4 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
         pairs["own_lower"] = structure.correlation_lower[first, second]
         pairs["own_upper"] = structure.correlation_upper[first, second]
     tables["correlations"] = pa.table(pairs)
-    if structure.draws is not None:
-        from irtjax.diagnostics import summary
-
-        tables["diagnostics"] = summary(structure.draws)
     return tables

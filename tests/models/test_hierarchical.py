@@ -11,7 +11,7 @@ from scipy import stats
 
 from irtjax.data.responses import Responses
 from irtjax.models.continuous import LogitNormalScores
-from irtjax.models.hierarchical import Hierarchical, general_ability
+from irtjax.models.hierarchical import Hierarchical, Position, general_ability
 from irtjax.models.logistic import Binary
 from irtjax.models.priors import Beta, HalfNormal, LogNormal, Normal
 from irtjax.transforms import (
@@ -31,7 +31,7 @@ def binary_data(items=ITEMS) -> Responses:
 
 
 def random_position(model, seed):
-    keys = jax.random.split(jax.random.key(seed), 10)
+    keys = jax.random.split(jax.random.key(seed), len(Position._fields))
     return jax.tree.map(
         lambda zero, key: 0.7 * jax.random.normal(key, zero.shape, zero.dtype),
         model.zeros(),
@@ -207,6 +207,56 @@ def test_metrics_share_the_items_of_a_stem():
         "d": p.items[:, 1],
     }
     same_density(model, data, written, names)
+
+
+@pytest.mark.parametrize("groups", [1, GROUPS])
+def test_slopes_of_one_leave_the_spread_of_ability_to_be_learned(groups):
+    data, group = binary_data(), jnp.arange(ITEMS) % groups
+    model = Hierarchical(
+        Binary(slopes="unit"),
+        group,
+        jnp.arange(ITEMS),
+        jnp.ones((ITEMS, 1)),
+        jnp.asarray([-1]),
+        jnp.zeros((SUBJECTS, 0)),
+        num_groups=groups,
+        num_stems=ITEMS,
+    )
+
+    def written():
+        tau = numpyro.sample("tau", dist.HalfNormal(5.0))
+        sigma = tau**2 * jnp.ones((groups, groups))
+        if groups > 1:
+            scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([groups]))
+            factor = numpyro.sample("factor", dist.LKJCholesky(groups, 2.0))
+            root = scale[:, None] * factor
+            sigma = sigma + root @ root.T
+        with numpyro.plate("subjects", SUBJECTS):
+            theta = numpyro.sample(
+                "theta", dist.MultivariateNormal(jnp.zeros(groups), sigma)
+            )
+        mean = 5 * numpyro.sample("mean", dist.Normal())
+        omega = numpyro.sample("omega", dist.HalfNormal(2.0))
+        d = numpyro.sample("d", dist.Normal(mean, omega).expand([ITEMS]))
+        with numpyro.handlers.mask(mask=data.observed):
+            eta = theta[:, group] + d
+            numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
+
+    names = lambda p: {  # noqa: E731
+        "tau": p.log_general_sd[0],
+        "theta": p.ability,
+        "mean": p.effects[0, 0],
+        "omega": p.log_residual_sd[0],
+        "d": p.items[:, 0],
+        **({"scale": p.log_scale, "factor": p.correlation} if groups > 1 else {}),
+    }
+    same_density(model, data, written, names)
+    own = model.own_covariance(random_position(model, 1))
+    wide, narrow = (general_ability(own, v) for v in (4.0, 1.0))
+    joint = np.asarray(own) + 4.0
+    weights = 4.0 * np.linalg.solve(joint, np.ones(groups))
+    np.testing.assert_allclose(wide.weights, weights, rtol=1e-9)
+    assert float(wide.variance) >= float(narrow.variance)
 
 
 def scores(groups, missing, dtype=jnp.float64, centre=0.0):
