@@ -182,7 +182,7 @@ class Laplace(AbstractMethod):
 
     order: int = eqx.field(static=True, default=5)
     tolerance: float | Array = 1e-2
-    num_newton: int = eqx.field(static=True, default=2)
+    num_newton: int = eqx.field(static=True, default=3)
     depth: int = eqx.field(static=True, default=10)
 
     def init(
@@ -287,7 +287,7 @@ class Laplace(AbstractMethod):
     def approximate(
         self, problem: StructuredProblem, state: LaplaceState
     ) -> Approximation:
-        """One pass over the items, and one Newton step of the abilities.
+        """A Newton step of the abilities, and one pass over the items where it ends.
 
         Args:
             problem: The model and its data.
@@ -295,40 +295,52 @@ class Laplace(AbstractMethod):
                 step before, enter what is expected of items.
         """
         model, units, groups = problem.model, problem.units, problem.model.num_groups
-        components, ability = state.components, state.ability_mode
-        found = self._summarise(problem, state)
+        components, shift = state.components, state.ability - state.ability_mode
         factor = covariance_factor(model, components)
         mean = (model.subject_design @ components.subject_effects)[:, None]
-        gap = ability - mean
-        whole = lambda matrix: jax.scipy.linalg.cho_solve((factor, True), matrix)  # noqa: E731
-        precision = whole(jnp.eye(groups, dtype=ability.dtype))
-        gradient = found.gradient - gap @ precision
-        root, data, log_det = _factorise(found, precision, groups)
-        solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
+        identity = jnp.eye(groups, dtype=shift.dtype)
+        precision = jax.scipy.linalg.cho_solve((factor, True), identity)
         flatten, fold = lambda x: x.T.reshape(-1), lambda x: x.reshape(groups, -1).T
-        flat = solve(flatten(gradient))
-        # What the mode would add to the point at hand, to second order.
-        rise = 0.5 * flat @ flatten(gradient)
-        step = fold(flat)
-        step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
-        covariance = solve(jnp.eye(flat.shape[0], dtype=flat.dtype))
+
+        def newton(state, corrected: bool):
+            found = self._summarise(problem, state, corrected)
+            gap = state.ability_mode - mean
+            gradient = flatten(found.gradient - gap @ precision)
+            root, data, log_det = _factorise(found, precision, groups)
+            flat = jax.scipy.linalg.cho_solve((root, True), gradient)
+            # What the mode would add to the point at hand, to second order.
+            rise = 0.5 * flat @ gradient
+            inner = rise - 0.5 * jnp.sum((gap @ precision) * gap) - 0.5 * log_det
+            step = fold(flat)
+            step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
+            return found, state.ability_mode + step, root, data, inner
+
+        # What is expected of items is that at the abilities to be, not those that were:
+        # from the same point both overshoot, and some fits then go to and fro for ever.
+        _, ability, *_ = newton(state, corrected=False)
+        state = state._replace(ability_mode=ability, ability=ability + shift)
+        found, ability, root, data, inner = newton(state, corrected=True)
+        solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
+        covariance = solve(jnp.eye(root.shape[0], dtype=root.dtype))
+        # Half-way, like the shift below: items follow abilities and these follow items,
+        # which with free units of many groups goes to and fro.
+        covariance = (covariance + state.ability_covariance) / 2
         error = fold(jnp.sqrt(jnp.diagonal(covariance)))
         # The derivative of -log|A| / 2: that of h has the part of the old shift in it.
-        bend = flatten(found.bend) + data @ flatten(state.ability - ability)
-        shift = jnp.clip(fold(solve(bend)), -error, error)
+        bend = flatten(found.bend) + data @ flatten(shift)
+        new = jnp.clip(fold(solve(bend)), -error, error)
+        shift = (shift + new) / 2
         objective = (
             units.weight @ found.log_marginal
-            + rise
-            - 0.5 * jnp.sum((gap @ precision) * gap)
-            - gap.shape[0] * jnp.sum(jnp.log(jnp.diagonal(factor)))
-            - 0.5 * log_det
+            + inner
+            - ability.shape[0] * jnp.sum(jnp.log(jnp.diagonal(factor)))
             + log_prior(model, components)
         )
-        return Approximation(
-            found, ability + step, shift, covariance, error, mean, objective
-        )
+        return Approximation(found, ability, shift, covariance, error, mean, objective)
 
-    def _summarise(self, problem: StructuredProblem, state: LaplaceState):
+    def _summarise(
+        self, problem: StructuredProblem, state: LaplaceState, corrected: bool = True
+    ) -> Summary:
         model, units = problem.model, problem.units
         return summarise(
             model,
@@ -339,6 +351,7 @@ class Laplace(AbstractMethod):
             state.ability - state.ability_mode,
             order=self.order,
             num_newton=self.num_newton,
+            corrected=corrected,
         )
 
     def progress(self, problem: StructuredProblem, state: LaplaceState) -> Progress:
@@ -721,7 +734,7 @@ def _improve_residual(model: Hierarchical, old: Components, scatter: Array):
     return old._replace(log_residual_sd=best[0], residual_correlation=best[1])
 
 
-def _descend(loss, first, num_steps: int = 15):
+def _descend(loss, first, num_steps: int = 25):
     """A lower point of a loss, by some steps of L-BFGS; the first if they fail."""
     solver = optax.lbfgs()
     value_and_grad = optax.value_and_grad_from_state(loss)

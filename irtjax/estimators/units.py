@@ -395,11 +395,11 @@ def _unit(
     model: Hierarchical,
     outer: Outer,
     unit: _Block,
-    error: _Error,
+    error: _Error | None,
     nodes,
     num_newton: int,
 ) -> _Found:
-    """Integrates one unit."""
+    """Integrates one unit; over the error of the abilities where that is given."""
     family, dtype = model.family, outer.ability.dtype
     log_joint, terms, (theta, shift, cells, exposure) = _log_joint(model, outer, unit)
     found = _posterior(model, outer, unit, log_joint, nodes, num_newton)
@@ -411,7 +411,15 @@ def _unit(
     score = jnp.einsum("q,qwn->wn", share, by_node)
     centred = (by_node - score) * jnp.sqrt(share)[:, None, None]
     together = jnp.einsum("q,qa,qwn->awn", jnp.sqrt(share), gap, centred)
-    more = _corrections(model, found, terms, theta, shift, error)
+    columns = model.num_columns
+    more = _Corrections(
+        jnp.zeros_like(theta),
+        jnp.zeros(columns, dtype),
+        jnp.zeros((columns, columns), dtype),
+        jnp.zeros_like(shift),
+    )
+    if error is not None:
+        more = _corrections(model, found, terms, theta, shift, error)
     # E[xx'] less the square of the mean, both corrected.
     over = covariance + jnp.outer(mean, mean) + more.weights
     # Of second order, so not to be believed beyond what the first knows.
@@ -528,6 +536,7 @@ def summarise(
     *,
     order: int,
     num_newton: int,
+    corrected: bool = True,
 ) -> Summary:
     """One pass over all items; see `Summary`.
 
@@ -540,6 +549,8 @@ def summarise(
         ability_shift: From their mode to their mean.
         order: Nodes per coordinate.
         num_newton: Newton steps to each mode.
+        corrected: Whether what is expected of items is wanted over the error of the
+            abilities; the derivatives in the abilities are the same without.
     """
     num_units, width, subjects = units.values.shape
     groups, dtype = model.num_groups, outer.ability.dtype
@@ -549,7 +560,9 @@ def summarise(
 
     def one(unit: _Block) -> _Found:
         place = unit.group[0] if width == 1 else 0
-        error = _Error(ability_covariance[place], ability_shift.T[unit.group])
+        error = None
+        if corrected:
+            error = _Error(ability_covariance[place], ability_shift.T[unit.group])
         return _unit(model, outer, unit, error, nodes, num_newton)
 
     rows = model.num_groups if model.has_group_effects else 0
