@@ -35,6 +35,7 @@ from irtjax.estimators.laplace import (
     StructuredProblem,
     log_prior,
     own_covariance,
+    start_structured,
 )
 from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.variational import Variational, fit_variational
@@ -46,7 +47,7 @@ from irtjax.models.hierarchical import (
     general_ability,
 )
 from irtjax.models.priors import AbstractPrior
-from irtjax.models.sampling_frame import SamplingFrame
+from irtjax.models.sampling_frame import SamplingFrame, item_centring
 from irtjax.ranking.pairs import leading_loadings
 from irtjax.sampling import sample
 from irtjax.timing import Clock
@@ -218,7 +219,9 @@ def fit_structured(
             if status != Status.CONVERGED:
                 # No worse than nothing: the start of the fast route.
                 state = begin(problem, fast, None, max_steps=1).state
-            frame = SamplingFrame(model)
+            # From rough values, not from where the fast route ended.
+            rough = start_structured(model, responses)
+            frame = SamplingFrame(model, _centring_jit(model, *rough, responses))
             first = frame.coordinates(position_of(model, problem, state))
             data = (frame, responses)
             if isinstance(method, NUTS):
@@ -283,6 +286,7 @@ def _vary(first: Position, data, method: Variational, key: KeyArray):
 
 
 _vary_jit = eqx.filter_jit(fit_variational)
+_centring_jit = eqx.filter_jit(item_centring)
 _begin_jit = eqx.filter_jit(begin)
 _run_jit = eqx.filter_jit(run)
 
