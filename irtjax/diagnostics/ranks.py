@@ -1,10 +1,10 @@
 """Whether a sampler draws from the posterior it claims: ranks of the truth.
 
 Simulation-based calibration (Talts, Betancourt, Simpson, Vehtari and Gelman 2018):
-of parameters drawn from the prior, and independent posterior draws given data that were
-drawn with them, each is as likely as any other to be the first; so the rank of the truth
-among the draws is uniform, for every quantity. Whatever is wrong anywhere between
-prior, simulator, density and sampler bends it.
+parameters drawn from the prior, and independent draws of the posterior given data that
+those parameters made, have one joint distribution whatever their order; so the rank of
+the truth among the draws is uniform, for every quantity. Whatever is wrong anywhere
+between prior, simulator, density and sampler bends it.
 """
 
 from __future__ import annotations
