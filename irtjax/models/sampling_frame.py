@@ -56,12 +56,12 @@ class SamplingFrame(eqx.Module):
         moves, prior = _Moves(self, position), _ItemPrior(self.model, position)
         rows, columns = position.items, []
         for k in range(rows.shape[1]):
-            if self._weight(k) is None:
-                columns.append(rows[:, k] + moves.of(rows, k))
+            w, row = self._weight(k), rows[:, k]
+            if w is None:
+                columns.append(row + moves.of(rows, k))
                 continue
             mean, log_sd = prior.given(rows, k)
-            w = self._weight(k)
-            gap = rows[:, k] + w * moves.of(rows, k) - mean
+            gap = row + w * moves.of(rows, k) - mean
             columns.append(w * mean + gap * jnp.exp((w - 1) * log_sd))
         # A reflection is its own inverse.
         return position._replace(
@@ -182,12 +182,16 @@ class _ItemPrior:
     ) -> tuple[Array, Array]:
         """Mean `[stems]` and log standard deviation, given the columns before."""
         factor, standard = self._factor, []
-        for k in range(column + 1):
+
+        def mean_of(k: int) -> Array:
             mean = self._means[:, k]
             for i, earlier in enumerate(standard):
                 mean = mean + factor[k, i] * earlier
-            standard.append((rows[:, k] - mean) / factor[k, k])
-        return mean, jnp.log(factor[column, column])
+            return mean
+
+        for k in range(column):
+            standard.append((rows[:, k] - mean_of(k)) / factor[k, k])
+        return mean_of(column), jnp.log(factor[column, column])
 
 
 def item_centring(
@@ -222,8 +226,12 @@ def item_centring(
         item = jax.tree.map(lambda leaf: leaf[None], model.family.constrain(row))
         return jnp.sum(cell_log_lik(model.family, item, theta[:, None], column))
 
-    wide = lambda leaf: None if leaf is None else leaf.T[:, :, None]  # noqa: E731
-    columns = Responses(*map(wide, (data.values, data.observed, data.trials)))
+    wide = lambda leaf: leaf.T[:, :, None]  # noqa: E731
+    columns = Responses(
+        wide(data.values),
+        None if data.observed is None else wide(data.observed),
+        None if data.trials is None else wide(data.trials),
+    )
     curvature = jax.vmap(jax.hessian(log_lik))(
         items[model.stem], ability.T[model.group], columns
     )
