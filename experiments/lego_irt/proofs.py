@@ -123,7 +123,6 @@ def coverage(
             kind, subjects, items, hyperpriors=Hyperpriors(), centred=True
         )
         found = in_chunks(many_intervals, model, method, num, seed)
-        del found.bounds["left open"]
         rows += coverage_rows(kind, "nuts", found.truth, found.bounds)
         for trial, values in enumerate(found.values):
             bounds, status = fast_intervals(model, values)
