@@ -35,6 +35,7 @@ from irtjax.estimators.laplace import (
     StructuredProblem,
     log_prior,
     own_covariance,
+    start_structured,
 )
 from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.variational import Variational, fit_variational
@@ -45,7 +46,7 @@ from irtjax.models.hierarchical import (
     general_ability,
     general_variance,
 )
-from irtjax.models.sampling_frame import SamplingFrame
+from irtjax.models.sampling_frame import SamplingFrame, item_centring
 from irtjax.ranking.pairs import leading_loadings
 from irtjax.sampling import sample
 from irtjax.structure_layout import Layout
@@ -59,6 +60,11 @@ VI_DRAWS = 2000
 #: Models with several abilities, or levels of items, by name.
 STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
 MAX_STEPS = 300
+#: Said of draws where the fast route failed.
+NO_FAST_ROUTE = (
+    "the start found no marginal likelihood: the log-likelihood is the mean over draws"
+    " of that given all parameters; do not compare it, AIC or BIC with other fits"
+)
 #: Items in a group below which the fast route has been seen far from the posterior.
 FEW_ITEMS = 80
 #: The same where slopes are 1: 20 items and 40 subjects were fine.
@@ -102,12 +108,14 @@ def fit_structured(
     with clock.phase("run"):
         found = _drive(problem, fast, max_steps or MAX_STEPS, clock)
         draws, values, said, status = None, {}, [], Status(int(found.status))
+        state = found.state
         if not isinstance(method, Laplace):
-            state = found.state
             if status != Status.CONVERGED:
                 # No worse than nothing: the start of the fast route.
                 state = begin(problem, fast, None, max_steps=1).state
-            frame = SamplingFrame(model)
+            # From rough values, not from where the fast route ended.
+            rough = start_structured(model, responses)
+            frame = SamplingFrame(model, _centring_jit(model, *rough, responses))
             first = frame.coordinates(position_of(model, problem, state))
             data = (frame, responses)
             if isinstance(method, NUTS):
@@ -132,6 +140,11 @@ def fit_structured(
             said = _warnings(model, found, status)
         else:
             summary = summary_of_draws(model, values, options["level"])
+            # The mode may also lie where a standard deviation is 0 and has no density.
+            likely = float(found.objective - log_prior(model, found.state.components))
+            if not np.isfinite([likely, float(found.residual)]).all():
+                found = _without_fast_route(model, found, state, values)
+                said = [*said, NO_FAST_ROUTE]
         warnings = [*(() if scores is None else scores.warnings), *said]
         return _describe(
             table,
@@ -147,6 +160,19 @@ def fit_structured(
             clock,
             key,
         )
+
+
+def _without_fast_route(
+    model: Hierarchical, found, state: LaplaceState, values: Mapping[str, Any]
+):
+    """The fit with a log-likelihood of the draws, where the fast route has none."""
+    objective = jnp.mean(values["log_likelihood"]) + log_prior(model, state.components)
+    # How near the fast route came to rest says nothing of the draws.
+    return eqx.tree_at(
+        lambda fit: (fit.objective, fit.residual, fit.state),
+        found,
+        (objective, jnp.zeros(()), state),
+    )
 
 
 def _vary(first: Position, data, method: Variational, key: KeyArray):
@@ -172,6 +198,7 @@ def _vary(first: Position, data, method: Variational, key: KeyArray):
 
 
 _vary_jit = eqx.filter_jit(fit_variational)
+_centring_jit = eqx.filter_jit(item_centring)
 _begin_jit = eqx.filter_jit(begin)
 _run_jit = eqx.filter_jit(run)
 
@@ -210,7 +237,7 @@ def kept_quantities(
     coordinates: Position, data: tuple[SamplingFrame, Responses]
 ) -> dict[str, jax.Array]:
     """What is kept of a draw: natural parameters."""
-    frame, _ = data
+    frame, responses = data
     model, position = frame.model, frame.position(coordinates)
     own = model.own_covariance(position)
     variance = general_variance(position.log_general_sd)
@@ -222,6 +249,7 @@ def kept_quantities(
         "general_mean": mean + (theta - mean[:, None]) @ general.weights,
         "general_variance": general.variance,
         "coordinates": model.coordinates(position),
+        "log_likelihood": model.total_log_likelihood(position, responses),
     }
     if model.num_groups > 1:
         kept["own_covariance"] = own

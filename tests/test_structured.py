@@ -156,6 +156,7 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     named = fit.ability_table.to_pydict()
     for name, ability in zip(named["subject"], named["ability"], strict=True):
         assert ability == pytest.approx(theta[name], abs=1e-9)
+    assert np.isfinite([fit.log_likelihood, fit.aic, fit.bic, fit.residual]).all()
     effects = fit.structure.effects[0].tolist()
     assert {"benchmark: b0", "stem: q3"} <= set(effects)
     folder = irtjax.save(fit, tmp_path / "fit")

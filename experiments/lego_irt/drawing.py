@@ -26,6 +26,9 @@ def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
     if name == "stability":
         save_figure(densities(trials), path, dpi=120)
         return
+    if name == "sbc":
+        save_figure(histograms(trials), path, dpi=120)
+        return
     along = next((k for k in ALONG if k in rows[0]), None)
     kinds = list(dict.fromkeys(panel_of(row) for row in rows))
     figure, panels = new_figure(4.4 * min(len(kinds), 6), 3.6, len(kinds))
@@ -115,4 +118,29 @@ def densities(trials: list[dict]):
         axes.set_xlabel("less the estimate from all items (sd)")
         axes.legend(frameon=False, fontsize=6)
         title(axes, label(subject, 24))
+    return figure
+
+
+def histograms(rows: list[dict]):
+    """Ranks of the truth in equal bins, a line per quantity, a panel per model.
+
+    The band holds 99 % of the counts of a uniform rank, bin by bin.
+    """
+    from scipy import stats
+
+    kinds = list(dict.fromkeys(row["model"] for row in rows))
+    figure, panels = new_figure(4.4 * len(kinds), 3.6, len(kinds))
+    for kind, axes in zip(kinds, panels, strict=True):
+        mine = [row for row in rows if row["model"] == kind]
+        counts = np.asarray([row["counts"].split() for row in mine], int)
+        num_bins = counts.shape[1]
+        lower, upper = stats.binom.interval(0.99, counts[0].sum(), 1 / num_bins)
+        axes.axhspan(lower, upper, color="#8A8A8A", alpha=0.2, lw=0)
+        edges = np.linspace(0, 1, num_bins + 1)
+        for k, count in enumerate(counts):
+            colour = PALETTE[k % len(PALETTE)]
+            axes.stairs(count, edges, color=colour, lw=0.6, alpha=0.6)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("rank of the truth among the draws")
+        title(axes, kind, f"{counts[0].sum()} data sets, {len(mine)} quantities")
     return figure

@@ -26,8 +26,9 @@ if __name__ == "__main__":
     # As a script this file knows its own folder only.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.lego_irt import abilities, accuracy, structure, tables
+from experiments.lego_irt import abilities, accuracy, proofs, structure, tables
 from experiments.lego_irt.drawing import draw
+from irtjax.estimators.mcmc import NUTS
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 SHARES = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -64,6 +65,7 @@ def small_plan(seed: int, out: Path | None) -> Plan:
     answers = tables.simulated_groups(30, 20, 3, scores=False, seed=seed)
     kinds = {"scores": (scores, "multimetric"), "answers": (answers, "multibenchmark")}
     ratings = {"ratings": tables.simulated_counts(20, 12, 4, seed)}
+    quick = NUTS(num_warmup=100, num_draws=39, num_chains=1)
     return {
         "prediction": partial(
             accuracy.prediction, {"scores": one}, {"scores": scores}, (1.0,), 1, seed
@@ -79,13 +81,23 @@ def small_plan(seed: int, out: Path | None) -> Plan:
             structure.counts, tables.simulated_counts(20, 12, 10, seed), out
         ),
         "ratings": partial(structure.ratings, ratings, out),
+        "sbc": partial(proofs.sbc, 20, seed, ("LEGO-CM",), quick, subjects=6, items=6),
+        "coverage": partial(proofs.coverage, 4, seed, ("LEGO-MB",), quick, 10, 12),
     }
 
 
 def real_plan(
-    folder: Path, trials: int, seed: int, out: Path | None, items: int | None
+    folder: Path,
+    trials: int,
+    seed: int,
+    out: Path | None,
+    items: int | None,
+    replicates: int = 100,
 ) -> Plan:
-    """Every comparison on the shared data, with so many items of each benchmark."""
+    """Every comparison on the shared data, with so many items of each benchmark.
+
+    `replicates` is the number of data sets that proofs of the posteriors simulate.
+    """
     alpaca = tables.alpaca_eval(folder)
     every = tables.off_ends(tables.real_summ(folder))
     names = list(dict.fromkeys(every.benchmarks.tolist()))
@@ -120,6 +132,8 @@ def real_plan(
         "structure": partial(structure.structure, kinds, out),
         "counts": partial(structure.counts, tables.live_code_bench(folder), out),
         "ratings": partial(structure.ratings, ratings, out),
+        "sbc": partial(proofs.sbc, replicates, seed),
+        "coverage": partial(proofs.coverage, replicates, seed),
     }
 
 
@@ -144,6 +158,9 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
     parser.add_argument("--trials", type=int, default=3, help="random splits")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--items", type=int, help="of each benchmark, at most; or all")
+    parser.add_argument(
+        "--replicates", type=int, default=100, help="data sets of sbc and coverage"
+    )
     parser.add_argument("--only", action="append", help="a comparison; can be repeated")
     parser.add_argument("--out", type=Path, help="folder for tables and figures")
     options = parser.parse_args(argv)
@@ -154,7 +171,12 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
         parser.error(f"no folder {options.data}: give it with --data, or --small")
     else:
         plan = real_plan(
-            options.data, options.trials, options.seed, options.out, options.items
+            options.data,
+            options.trials,
+            options.seed,
+            options.out,
+            options.items,
+            options.replicates,
         )
     unknown = set(options.only or []) - set(plan)
     if unknown:

@@ -7,16 +7,20 @@ from irtjax.diagnostics.convergence import (
     has_converged,
 )
 from irtjax.diagnostics.loo import LeaveOneOut, pareto_k, psis_loo
+from irtjax.diagnostics.ranks import Uniformity, rank_statistics, uniformity
 from irtjax.diagnostics.words import summary, verdict
 
 __all__ = [
     "Diagnosis",
     "LeaveOneOut",
+    "Uniformity",
     "bfmi",
     "diagnose",
     "has_converged",
     "pareto_k",
     "psis_loo",
+    "rank_statistics",
     "summary",
+    "uniformity",
     "verdict",
 ]

@@ -17,11 +17,11 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
-from irtjax.models.hierarchical import Hierarchical, Position
+from irtjax.models.hierarchical import Hierarchical, Position, cell_log_lik
 from irtjax.transforms import IDENTITY, POSITIVE
 
 #: Variance that the spread is taken to have at least: a start may have none.
@@ -37,32 +37,36 @@ class SamplingFrame(eqx.Module):
 
     Attributes:
         model: The model.
+        centring: `[stems, columns]` weights w between 0 and 1, or None for 1
+            throughout. The coordinate of an item becomes
+            c = w mu + (x + w move - mu) / sigma^(1 - w), `move` the change above, mu
+            and sigma its prior's mean and standard deviation given the item's columns
+            before. Of no effect on priors that are given. See `item_centring`.
     """
 
     model: Hierarchical
+    centring: Float[Array, "stems columns"] | None = None
 
     def position(self, coordinates: Position) -> Position:
         """The model's position at coordinates of this frame."""
-        turned = coordinates._replace(ability=_turn(coordinates.ability))
-        if not self._moves:
-            return turned
-        mean, log_spread = self._centre(turned)
-        items = turned.items
-        if self._scales:
-            items = items.at[:, 0].add(-log_spread)
-        items = items.at[:, self._intercepts].add(-self._shifts(items, mean))
-        return turned._replace(items=items)
+        return self._position(coordinates)[0]
 
     def coordinates(self, position: Position) -> Position:
         """The coordinates of a position of the model, such as a start."""
-        items = position.items
-        if self._moves:
-            mean, log_spread = self._centre(position)
-            items = items.at[:, self._intercepts].add(self._shifts(items, mean))
-            if self._scales:
-                items = items.at[:, 0].add(log_spread)
+        moves, prior = _Moves(self, position), _ItemPrior(self.model, position)
+        rows, columns = position.items, []
+        for k in range(rows.shape[1]):
+            w, row = self._weight(k), rows[:, k]
+            if w is None:
+                columns.append(row + moves.of(rows, k))
+                continue
+            mean, log_sd = prior.given(rows, k)
+            gap = row + w * moves.of(rows, k) - mean
+            columns.append(w * mean + gap * jnp.exp((w - 1) * log_sd))
         # A reflection is its own inverse.
-        return position._replace(ability=_turn(position.ability), items=items)
+        return position._replace(
+            ability=_turn(position.ability), items=jnp.stack(columns, axis=1)
+        )
 
     def log_density(self, coordinates: Position, data: Responses) -> Scalar:
         """Log posterior density in these coordinates, up to a constant of the data.
@@ -71,7 +75,33 @@ class SamplingFrame(eqx.Module):
             coordinates: Of this frame.
             data: The responses.
         """
-        return self.model.log_density(self.position(coordinates), data)
+        position, log_det = self._position(coordinates)
+        return self.model.log_density(position, data) + log_det
+
+    def _position(self, coordinates: Position) -> tuple[Position, Array | float]:
+        """The position, and the log determinant of its derivatives."""
+        turned = coordinates._replace(ability=_turn(coordinates.ability))
+        moves, prior = _Moves(self, turned), _ItemPrior(self.model, turned)
+        rows, log_det = turned.items, 0.0
+        # Column by column: each is moved by what the ones before it became.
+        for k in range(rows.shape[1]):
+            w, row = self._weight(k), rows[:, k]
+            if w is None:
+                row = row - moves.of(rows, k)
+            else:
+                mean, log_sd = prior.given(rows, k)
+                stretch = (1 - w) * log_sd
+                row = mean + jnp.exp(stretch) * (row - w * mean)
+                row = row - w * moves.of(rows, k)
+                log_det = log_det + jnp.sum(stretch)
+            rows = rows.at[:, k].set(row)
+        return turned._replace(items=rows), log_det
+
+    def _weight(self, column: int) -> Array | None:
+        """Weights of a column; None where it is as centred as can be."""
+        if self.centring is None or not self.model.learned[column]:
+            return None
+        return self.centring[:, column]
 
     def kept(self, coordinates: Position, data: Responses) -> dict[str, Array]:
         """The parts of the model's position by name: what to keep of each draw.
@@ -99,15 +129,6 @@ class SamplingFrame(eqx.Module):
         family = self.model.family
         return family.has_slope and family.parameters[0].bijection == POSITIVE
 
-    @property
-    def _intercepts(self) -> Int[Array, " intercepts"]:
-        return jnp.asarray(self.model.family.intercept_columns)
-
-    def _shifts(self, items: Float[Array, "stems columns"], mean: Array) -> Array:
-        """Discrimination times mean of each stem, `[stems, 1]`."""
-        slopes = jax.vmap(self.model.family.constrain)(items).discrimination
-        return (slopes * mean)[:, None]
-
     def _centre(self, position: Position) -> tuple[Array, Array]:
         """Mean and log spread of the abilities that each stem's columns ask."""
         model = self.model
@@ -123,6 +144,103 @@ class SamplingFrame(eqx.Module):
             jax.ops.segment_sum(part[model.group], model.stem, size) / width
         )
         return by_stem(mean), by_stem(log_spread)
+
+
+class _Moves:
+    """How far the frame moves each column of items, abilities being as they are."""
+
+    def __init__(self, frame: SamplingFrame, position: Position):
+        self._frame = frame
+        self._centre = frame._centre(position) if frame._moves else None
+
+    def of(self, rows: Float[Array, "stems columns"], column: int) -> Array | float:
+        """The move of a column, by the columns before it as they are in the model."""
+        frame = self._frame
+        if self._centre is None:
+            return 0.0
+        mean, log_spread = self._centre
+        if column == 0 and frame._scales:
+            return log_spread
+        if column not in frame.model.family.intercept_columns:
+            return 0.0
+        # Only discriminations are looked at, which come first.
+        return jax.vmap(frame.model.family.constrain)(rows).discrimination * mean
+
+
+class _ItemPrior:
+    """The learned prior of items, column by column."""
+
+    def __init__(self, model: Hierarchical, position: Position):
+        if any(model.learned):
+            self._means = model.item_means(position)
+            self._factor = model.residual_factor(
+                position.log_residual_sd, position.residual_correlation
+            )
+
+    def given(
+        self, rows: Float[Array, "stems columns"], column: int
+    ) -> tuple[Array, Array]:
+        """Mean `[stems]` and log standard deviation, given the columns before."""
+        factor, standard = self._factor, []
+
+        def mean_of(k: int) -> Array:
+            mean = self._means[:, k]
+            for i, earlier in enumerate(standard):
+                mean = mean + factor[k, i] * earlier
+            return mean
+
+        for k in range(column):
+            standard.append((rows[:, k] - mean_of(k)) / factor[k, k])
+        return mean_of(column), jnp.log(factor[column, column])
+
+
+def item_centring(
+    model: Hierarchical,
+    ability: Float[Array, "subjects groups"],
+    items: Float[Array, "stems columns"],
+    data: Responses,
+    *,
+    variance: float = 0.02,
+) -> Float[Array, "stems columns"]:
+    """How far the data, and not its prior, say where each coordinate of an item is.
+
+    w = I v / (1 + I v), I the information of the responses about the coordinate and v
+    a variance that priors of items may have. Where the data say much, the coordinate
+    itself is the one to sample; where they say little, its distance from the prior's
+    mean in standard deviations (Papaspiliopoulos, Roberts and Skoeld 2007; in between,
+    Gorinova, Moore and Hoffman 2020). Otherwise a learned standard deviation near 0
+    pinches its items together, and the sampler cannot follow.
+
+    Args:
+        model: The model.
+        ability: Rough abilities.
+        items: Rough coordinates of the items.
+        data: The responses.
+        variance: v.
+
+    Returns:
+        Weights for `SamplingFrame`. They depend on nothing that is sampled.
+    """
+
+    def log_lik(row: Array, theta: Array, column: Responses) -> Scalar:
+        item = jax.tree.map(lambda leaf: leaf[None], model.family.constrain(row))
+        return jnp.sum(cell_log_lik(model.family, item, theta[:, None], column))
+
+    wide = lambda leaf: leaf.T[:, :, None]  # noqa: E731
+    columns = Responses(
+        wide(data.values),
+        None if data.observed is None else wide(data.observed),
+        None if data.trials is None else wide(data.trials),
+    )
+    curvature = jax.vmap(jax.hessian(log_lik))(
+        items[model.stem], ability.T[model.group], columns
+    )
+    information = -jnp.diagonal(curvature, axis1=1, axis2=2)
+    information = jnp.nan_to_num(information, nan=0.0, posinf=1e9, neginf=0.0)
+    total = jax.ops.segment_sum(
+        jnp.maximum(information, 0), model.stem, model.num_stems
+    )
+    return total * variance / (1 + total * variance)
 
 
 def _turn(ability: Float[Array, "subjects groups"]) -> Array:

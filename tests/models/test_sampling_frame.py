@@ -12,9 +12,7 @@ from irtjax.models.graded import Graded
 from irtjax.models.hierarchical import Hierarchical, Position
 from irtjax.models.logistic import Binary
 from irtjax.models.priors import HalfNormal, LogNormal, Normal
-from irtjax.models.sampling_frame import SamplingFrame
-
-pytestmark = pytest.mark.slow
+from irtjax.models.sampling_frame import SamplingFrame, item_centring
 
 SUBJECTS, ITEMS = 4, 6
 
@@ -56,6 +54,7 @@ def random_coordinates(frame, seed=0) -> Position:
     return unravel(0.7 * jax.random.normal(jax.random.key(seed), flat.shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_change_of_coordinates_has_a_jacobian_of_one_and_an_inverse(name):
     frame = CASES[name]
@@ -77,6 +76,60 @@ def test_the_change_of_coordinates_has_a_jacobian_of_one_and_an_inverse(name):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_partly_centred_items_have_the_model_s_density(name):
+    model = CASES[name].model
+    shape = model.zeros().items.shape
+    weights = np.random.default_rng(1).uniform(size=shape)
+    weights[0], weights[1] = 0, 1
+    frame = SamplingFrame(model, jnp.asarray(weights))
+    coordinates = random_coordinates(frame)
+    flat, unravel = ravel_pytree(coordinates)
+    flatten = lambda tree: ravel_pytree(tree)[0]  # noqa: E731
+    values = np.random.default_rng(2).integers(0, 2, model.group.shape)
+    data = Responses(jnp.asarray([values] * model.subject_design.shape[0]))
+
+    @jax.jit
+    def all_of_it(x):
+        position = frame.position(unravel(x))
+        slopes = jax.jacobian(lambda x: flatten(frame.position(unravel(x))))(x)
+        density = frame.log_density(unravel(x), data)
+        return slopes, density, position, frame.coordinates(position)
+
+    slopes, density, position, back = all_of_it(flat)
+    wanted = model.log_density(position, data) + np.linalg.slogdet(slopes)[1]
+    assert float(density) == pytest.approx(float(wanted), rel=1e-11, abs=1e-9)
+    for one, other in zip(
+        jax.tree.leaves(back), jax.tree.leaves(coordinates), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-11)
+    # With weights of 1 it is the frame without any.
+    same = SamplingFrame(model, jnp.ones(shape)).position(coordinates)
+    for one, other in zip(same, CASES[name].position(coordinates), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_items_are_as_centred_as_the_data_know_them():
+    rng = np.random.default_rng(3)
+    model = make(Binary(slopes="positive"), 2, shared=True, subjects=30).model
+    theta = rng.normal(size=(30, 2))
+    rows = np.column_stack([np.zeros(3), [0.0, 1.0, -1.0]])
+    seen = rng.random((30, ITEMS)) < 0.7
+    seen[:, [0, 3]] = False  # Both columns of the first stem.
+    right = (rng.random(seen.shape) < 0.5) & seen
+    data = Responses(jnp.asarray(right, jnp.int8), jnp.asarray(seen))
+    found = item_centring(model, jnp.asarray(theta), jnp.asarray(rows), data)
+    eta = theta[:, np.asarray(model.group)] + rows[np.asarray(model.stem), 1]
+    chance = 1 / (1 + np.exp(-eta))
+    information = np.sum(seen * chance * (1 - chance), axis=0)
+    information = information[:3] + information[3:]
+    wanted = 0.02 * information / (1 + 0.02 * information)
+    np.testing.assert_allclose(found[:, 1], wanted, rtol=1e-9)
+    assert (found[0] == 0).all() and (found >= 0).all() and (found < 1).all()
+
+
+@pytest.mark.slow
 def test_items_meet_abilities_at_their_mean_and_in_their_unit():
     frame = make(Binary(slopes="positive"), 3)
     position = random_coordinates(frame)
@@ -100,6 +153,7 @@ def test_items_meet_abilities_at_their_mean_and_in_their_unit():
     np.testing.assert_allclose(step[1:], 0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_density_is_finite_at_zero_and_keeps_single_precision(strict_promotion):
     priors = {
         "discrimination": LogNormal(0.0, 0.5),

@@ -1,0 +1,323 @@
+"""Whether posteriors are right: calibration by simulation, and coverage.
+
+Structured models of three kinds are simulated, sampled by the no-U-turn sampler in the
+coordinates that `irtjax.fit` uses, and compared with what the data were drawn from.
+All replicates of one model go through one compiled program.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax._types import Status
+from irtjax.data.responses import Responses
+from irtjax.estimators.base import run
+from irtjax.estimators.laplace import (
+    Laplace,
+    StructuredProblem,
+    start_structured,
+)
+from irtjax.estimators.mcmc import NUTS, Chain, Keep, advance, begin
+from irtjax.models.continuous import LogitNormalScores
+from irtjax.models.hierarchical import (
+    Hierarchical,
+    Hyperpriors,
+    Position,
+    general_ability,
+)
+from irtjax.models.logistic import Binary
+from irtjax.models.sampling_frame import SamplingFrame, item_centring
+from irtjax.models.simulate_structured import simulate_position, simulate_structured
+from irtjax.structured import MAX_STEPS, frame_log_density, summary_of_laplace
+from irtjax.transforms import correlation_coordinates
+
+#: Priors under which simulated responses are neither all alike nor all certain.
+TIGHT = Hyperpriors(
+    scale=0.7, effect=0.5, component=0.5, residual=0.5, group_effect=0.5
+)
+#: The models of the paper.
+KINDS = ("LEGO-CM", "LEGO-MM", "LEGO-MB")
+
+
+def structured_model(
+    kind: str,
+    subjects: int = 8,
+    items: int = 24,
+    groups: int = 3,
+    hyperpriors: Hyperpriors = TIGHT,
+    centred: bool | None = None,
+) -> Hierarchical:
+    """One of the paper's models at any size.
+
+    LEGO-CM: scores, one ability. LEGO-MM: scores of `items / groups` stems by every
+    metric, with effects of the metrics. LEGO-MB: right or wrong, items with effects of
+    their benchmark; abilities not centred unless told otherwise, as `irtjax.fit` has
+    them where a subject answers few items.
+    """
+    several = kind != "LEGO-CM"
+    groups = groups if several else 1
+    stems = items // groups if kind == "LEGO-MM" else items
+    group, stem = np.arange(items) % groups, np.arange(items)
+    if kind == "LEGO-MM":
+        group, stem = np.divmod(np.arange(items), stems)
+    design, component = np.ones((stems, 1)), [-1]
+    if kind == "LEGO-MB":
+        design = np.column_stack([design, np.eye(groups)[group]])
+        component += [0] * groups
+    scores = LogitNormalScores(slopes="positive")
+    return Hierarchical(
+        Binary(slopes="positive") if kind == "LEGO-MB" else scores,
+        jnp.asarray(group),
+        jnp.asarray(stem),
+        jnp.asarray(design),
+        jnp.asarray(component),
+        jnp.zeros((subjects, 0)),
+        hyperpriors=hyperpriors,
+        num_groups=groups,
+        num_stems=stems,
+        num_components=int(kind == "LEGO-MB"),
+        has_group_effects=kind == "LEGO-MM",
+        has_group_scales=several,
+        centred=kind != "LEGO-MB" if centred is None else centred,
+    )
+
+
+def quantities(
+    model: Hierarchical, position: Position, general: jax.Array, data: Responses
+) -> dict[str, jax.Array]:
+    """What is compared: abilities, hyperparameters, one item, densities."""
+    theta = model.abilities(position)
+    kept = {
+        "general ability": general[:3],
+        "ability, first group": theta[:3, 0],
+        "ability, last group": theta[:3, -1],
+        "mean coordinates of items": jnp.mean(model.coordinates(position), axis=0),
+        "mean effects": jnp.mean(model.item_means(position), axis=0),
+        "log residual sd": position.log_residual_sd,
+        "residual correlations": jnp.tanh(position.residual_correlation),
+        "coordinates of an item": model.coordinates(position)[0],
+        "log likelihood": model.total_log_likelihood(position, data)[None],
+        "log prior": model.log_prior(position)[None],
+    }
+    if model.num_groups > 1:
+        own = model.own_covariance(position)
+        sd = jnp.sqrt(jnp.diagonal(own))
+        pairs = jnp.tril_indices(model.num_groups, -1)
+        kept["log scales"] = position.log_scale
+        kept["correlations"] = (own / sd[:, None] / sd)[pairs]
+    if model.has_group_effects:
+        kept["group effects"] = position.group_effects.ravel()
+    if model.num_components:
+        kept["log component sd"] = position.log_component_sd.ravel()
+    return kept
+
+
+def keep_quantities(
+    coordinates: Position, data: tuple[SamplingFrame, Responses]
+) -> dict[str, jax.Array]:
+    """`quantities` of a draw; general abilities without the part that is left open."""
+    frame, responses = data
+    model, position = frame.model, frame.position(coordinates)
+    general = general_ability(model.own_covariance(position))
+    mean = model.subject_design @ position.subject_effects
+    psi = mean + (model.abilities(position) - mean[:, None]) @ general.weights
+    kept = quantities(model, position, psi, responses)
+    return kept | {"left open": general.variance}
+
+
+class Replicate(NamedTuple):
+    """A data set and what was drawn of its posterior.
+
+    Attributes:
+        truth: Each quantity, `[...]`.
+        draws: Each quantity, `[chains, draws, ...]`.
+        num_divergent: Transitions that diverged.
+        num_leapfrog: Leapfrog steps after warm-up.
+    """
+
+    truth: dict[str, jax.Array]
+    draws: dict[str, jax.Array]
+    num_divergent: jax.Array
+    num_leapfrog: jax.Array
+
+
+def first_position(model: Hierarchical, key: jax.Array) -> Position:
+    """A start that knows nothing of the data: within 0.5 of the origin, scales of 1/3.
+
+    Also nothing of the truth: a sampler that has not forgotten its start then shows it.
+    """
+    zeros = model.zeros()
+    flat, unravel = jax.flatten_util.ravel_pytree(zeros)
+    noise = unravel(jax.random.uniform(key, flat.shape, minval=-0.5, maxval=0.5))
+    return noise._replace(
+        log_scale=noise.log_scale - 1,
+        log_component_sd=noise.log_component_sd - 1,
+        log_residual_sd=noise.log_residual_sd - 1,
+    )
+
+
+def sample_posterior(
+    model: Hierarchical, data: Responses, method: NUTS, key: jax.Array, keep: Keep
+) -> Chain:
+    """Chains of a posterior to their end, inside one program."""
+    start = start_structured(model, data)
+    frame = SamplingFrame(model, item_centring(model, *start, data))
+    start_key, chain_key, noise_key = jax.random.split(key, 3)
+    starts = jax.vmap(lambda key: frame.coordinates(first_position(model, key)))(
+        jax.random.split(start_key, method.num_chains)
+    )
+    given = (frame, data)
+    density = frame_log_density
+    chains = begin(density, starts, given, key=chain_key, method=method, keep=keep)
+    each = advance(
+        chains, density, given, method=method, num_steps=method.num_steps, keep=keep
+    ).each
+    variance = each.values.pop("left open")
+    mean = each.values["general ability"]
+    noise = jax.random.normal(noise_key, mean.shape, mean.dtype)
+    each.values["general ability"] = mean + jnp.sqrt(variance)[..., None] * noise
+    return each
+
+
+def replicate(model: Hierarchical, method: NUTS, key: jax.Array) -> Replicate:
+    """One data set with parameters from the prior, and draws of its posterior."""
+    keys = jax.random.split(key, 3)
+    drawn = simulate_position(model, keys[0])
+    data = simulate_structured(model, drawn.position, keys[1])
+    each = sample_posterior(model, data, method, keys[2], keep_quantities)
+    truth = quantities(model, drawn.position, drawn.general, data)
+    return Replicate(
+        truth,
+        each.values,
+        jnp.sum(each.statistics.divergent),
+        jnp.sum(each.statistics.num_leapfrog),
+    )
+
+
+@eqx.filter_jit
+def replicates(model: Hierarchical, method: NUTS, keys: jax.Array) -> Replicate:
+    """`replicate` for each key, one after the other.
+
+    In lockstep all replicates wait for the longest trajectory: 20 of them together took
+    1.1 times as long on a CPU as one after the other.
+    """
+    return jax.lax.map(partial(replicate, model, method), keys)
+
+
+#: What is fixed in the study of coverage: by group, s and the offsets of intercepts.
+TRUE_SCALES, TRUE_OFFSETS = (0.6, 0.4, 0.5), (-0.5, 0.0, 0.5)
+TRUE_CORRELATION = 0.3
+#: Standard deviations of log discriminations, intercepts and log dispersions.
+TRUE_SPREADS = (0.4, 0.8, 0.3)
+LEVEL = 0.9
+TAILS = np.array([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+
+
+def true_hyperparameters(model: Hierarchical) -> Position:
+    """The hyperparameters that every data set of the study of coverage has."""
+    groups, columns = model.num_groups, model.num_columns
+    own = TRUE_CORRELATION + (1 - TRUE_CORRELATION) * jnp.eye(groups)
+    offsets = jnp.zeros((groups, columns)).at[:, 1].set(jnp.asarray(TRUE_OFFSETS))
+    hyper = model.zeros()._replace(
+        log_scale=jnp.log(jnp.asarray(TRUE_SCALES)),
+        correlation=correlation_coordinates(jnp.linalg.cholesky(own)),
+        log_residual_sd=jnp.log(jnp.asarray(TRUE_SPREADS[:columns])),
+    )
+    if model.has_group_effects:
+        return hyper._replace(group_effects=offsets)
+    # Effects of benchmarks have a standard deviation of 1 here: they are as written.
+    return hyper._replace(effects=hyper.effects.at[1:].set(offsets))
+
+
+def covered_quantities(
+    model: Hierarchical, position: Position, general: jax.Array
+) -> dict[str, jax.Array]:
+    """What intervals are taken of."""
+    own = model.own_covariance(position)
+    sd = jnp.sqrt(jnp.diagonal(own))
+    pairs = jnp.tril_indices(model.num_groups, -1)
+    # The mean of the items of each group, as their prior has it.
+    first = jnp.argmax(model.group == jnp.arange(model.num_groups)[:, None], axis=1)
+    means = model.item_means(position)[model.stem[first]]
+    if model.has_group_effects:
+        means = means + position.group_effects
+    return {
+        "general ability": general,
+        "ability by group": model.abilities(position),
+        "log scales": position.log_scale,
+        "correlations": (own / sd[:, None] / sd)[pairs],
+        "mean intercepts by group": means[:, 1],
+        "mean log discriminations by group": means[:, 0],
+        "log residual sd": position.log_residual_sd,
+    }
+
+
+def keep_covered(
+    coordinates: Position, data: tuple[SamplingFrame, Responses]
+) -> dict[str, jax.Array]:
+    """`covered_quantities` of a draw, general abilities as `keep_quantities` has."""
+    frame, _ = data
+    model, position = frame.model, frame.position(coordinates)
+    general = general_ability(model.own_covariance(position))
+    psi = model.abilities(position) @ general.weights
+    kept = covered_quantities(model, position, psi)
+    return kept | {"left open": general.variance}
+
+
+class Intervals(NamedTuple):
+    """One data set, its truth, and intervals by the sampler.
+
+    Attributes:
+        values: `[subjects, items]` the responses.
+        truth: Each quantity.
+        bounds: Each quantity, lower and upper bounds `[2, ...]`.
+        num_divergent: Transitions that diverged.
+    """
+
+    values: jax.Array
+    truth: dict[str, jax.Array]
+    bounds: dict[str, jax.Array]
+    num_divergent: jax.Array
+
+
+def intervals(model: Hierarchical, method: NUTS, key: jax.Array) -> Intervals:
+    """Simulates one data set and computes its intervals of coverage `LEVEL`."""
+    keys = jax.random.split(key, 3)
+    drawn = simulate_position(model, keys[0], true_hyperparameters(model))
+    data = simulate_structured(model, drawn.position, keys[1])
+    each = sample_posterior(model, data, method, keys[2], keep_covered)
+    bounds = jax.tree.map(
+        lambda v: jnp.quantile(v.reshape(-1, *v.shape[2:]), TAILS, axis=0), each.values
+    )
+    truth = covered_quantities(model, drawn.position, drawn.general)
+    return Intervals(data.values, truth, bounds, jnp.sum(each.statistics.divergent))
+
+
+@eqx.filter_jit
+def many_intervals(model: Hierarchical, method: NUTS, keys: jax.Array) -> Intervals:
+    """`intervals` for each key, one after the other."""
+    return jax.lax.map(partial(intervals, model, method), keys)
+
+
+run_jit = eqx.filter_jit(run)
+
+
+def fast_intervals(
+    model: Hierarchical, values: jax.Array
+) -> tuple[dict[str, np.ndarray], Status]:
+    """Bounds `[2, ...]` of abilities by the fast route, and how it ended."""
+    problem = StructuredProblem.create(model, Responses(values))
+    fit = run_jit(problem, Laplace(), None, max_steps=MAX_STEPS)
+    found = summary_of_laplace(problem, fit.state)
+    reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))
+    bounds = {
+        "general ability": found.general + reach[:, None] * found.general_error,
+        "ability by group": found.ability + reach[:, None, None] * found.error,
+    }
+    return bounds, Status(int(fit.status))

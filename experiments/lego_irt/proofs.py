@@ -1,0 +1,153 @@
+"""Tables of what `posteriors` measures: calibration by simulation, and coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from experiments.lego_irt.posteriors import (
+    KINDS,
+    fast_intervals,
+    many_intervals,
+    replicates,
+    structured_model,
+)
+from irtjax._types import Status
+from irtjax.diagnostics import rank_statistics, uniformity
+from irtjax.estimators.mcmc import NUTS
+from irtjax.models.hierarchical import Hyperpriors
+
+#: Data sets that go through one call: the next ones wait for no longer than these.
+CHUNK = 10
+#: Draws of each posterior that the truth is ranked among, five steps apart: of the
+#: slowest quantities 80 of 99 are effective then.
+RANKED = NUTS(
+    num_warmup=400, num_draws=99, num_chains=1, target_acceptance=0.9, thinning=5
+)
+#: The sampler of the study of coverage.
+COVERING = NUTS(num_warmup=400, num_draws=600, num_chains=1)
+
+
+def in_chunks(function, model, method: NUTS, num: int, seed: int):
+    """`function(model, method, keys)` for `num` keys, as numpy arrays in one tree."""
+    keys = jax.random.split(jax.random.key(seed), num)
+    parts = [
+        jax.device_get(function(model, method, keys[at : at + CHUNK]))
+        for at in range(0, num, CHUNK)
+    ]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+def ranks(
+    kind: str,
+    num: int,
+    seed: int,
+    *,
+    method: NUTS = RANKED,
+    subjects: int = 8,
+    items: int = 24,
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Ranks of the truth by quantity, `[num, entries]`, and divergences `[num]`."""
+    model = structured_model(kind, subjects, items)
+    found = in_chunks(replicates, model, method, num, seed)
+    by_name = {
+        name: rank_statistics(draws[:, 0], found.truth[name])
+        for name, draws in found.draws.items()
+    }
+    return by_name, found.num_divergent
+
+
+def sbc(
+    num: int, seed: int, kinds: Sequence[str] = KINDS, method: NUTS = RANKED, **sizes
+) -> list[dict]:
+    """Simulation-based calibration of each model.
+
+    Returns:
+        For every quantity the mean of (rank + 1/2) / (draws + 1) as `value`, the
+        spread of the ranks over that of uniform ones, p-values and counts by bin.
+    """
+    rows: list[dict] = []
+    for kind in kinds:
+        by_name, divergent = ranks(kind, num, seed, method=method, **sizes)
+        mine = [
+            row
+            for name, rank in by_name.items()
+            for row in rank_rows(kind, name, rank, method.num_draws)
+        ]
+        smallest = min(min(row["chi_square_p"], row["ecdf_p"]) for row in mine)
+        print(
+            f"\n{kind}: {num} data sets, {2 * len(mine)} tests, smallest p"
+            f" {smallest:.4f}; {np.mean(divergent > 0):.0%} with a divergence,"
+            f" {divergent.mean() / method.num_transitions:.2%} of the transitions"
+        )
+        rows += mine
+    return rows
+
+
+def rank_rows(kind: str, name: str, rank: np.ndarray, num_draws: int) -> list[dict]:
+    """A row for each entry of a quantity."""
+    found = uniformity(rank, num_draws)
+    return [
+        {
+            "model": kind,
+            "quantity": f"{name} {k}" if rank.shape[1] > 1 else name,
+            "spread": float(found.spread[k]),
+            "chi_square_p": float(found.chi_square_p[k]),
+            "ecdf_p": float(found.ecdf_p[k]),
+            "counts": " ".join(map(str, found.counts[:, k])),
+            "value": float(found.mean[k]),
+        }
+        for k in range(rank.shape[1])
+    ]
+
+
+def coverage(
+    num: int,
+    seed: int,
+    kinds: Sequence[str] = KINDS[1:],
+    method: NUTS = COVERING,
+    subjects: int = 40,
+    items: int = 60,
+) -> list[dict]:
+    """Share of 90 % intervals that hold the truth, by quantity and method.
+
+    Abilities and items are drawn anew for each data set, hyperparameters are fixed; the
+    analysis has the priors of `irtjax.fit`. Standard errors are over data sets, since
+    intervals of one share its scale.
+    """
+    rows: list[dict] = []
+    for kind in kinds:
+        model = structured_model(
+            kind, subjects, items, hyperpriors=Hyperpriors(), centred=True
+        )
+        found = in_chunks(many_intervals, model, method, num, seed)
+        rows += coverage_rows(kind, "nuts", found.truth, found.bounds)
+        for trial, values in enumerate(found.values):
+            bounds, status = fast_intervals(model, values)
+            one = {"data": kind, "method": "laplace", "trial": trial}
+            converged = status == Status.CONVERGED
+            rows.append(one | {"quantity": "converged", "value": float(converged)})
+            if converged:
+                truth = {name: found.truth[name][trial, None] for name in bounds}
+                bounds = {name: ends[None] for name, ends in bounds.items()}
+                for row in coverage_rows(kind, "laplace", truth, bounds):
+                    rows.append(row | {"trial": trial})
+    return rows
+
+
+def coverage_rows(
+    kind: str, method: str, truth: dict[str, np.ndarray], bounds: dict[str, np.ndarray]
+) -> list[dict]:
+    """A row for each quantity and data set: the share of its intervals that hold."""
+    rows = []
+    for name, ends in bounds.items():
+        holds = (ends[:, 0] <= truth[name]) & (truth[name] <= ends[:, 1])
+        shares = holds.reshape(len(holds), -1).mean(axis=1)
+        rows += [
+            {"data": kind, "quantity": name, "method": method, "trial": trial,
+             "value": float(share)}
+            for trial, share in enumerate(shares)
+        ]  # fmt: skip
+    return rows
