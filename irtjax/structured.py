@@ -40,6 +40,7 @@ from irtjax.estimators.laplace import (
 from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.variational import Variational, fit_variational
 from irtjax.models.base import Model, Population
+from irtjax.models.continuous import AbstractScoreFamily
 from irtjax.models.hierarchical import (
     Hierarchical,
     Position,
@@ -65,10 +66,11 @@ NO_FAST_ROUTE = (
     "the start found no marginal likelihood: the log-likelihood is the mean over draws"
     " of that given all parameters; do not compare it, AIC or BIC with other fits"
 )
-#: Items in a group below which the fast route has been seen far from the posterior.
-FEW_ITEMS = 80
-#: The same where slopes are 1: 20 items and 40 subjects were fine.
-FEW_EQUAL_ITEMS = 20
+#: Items in a group below which the fast route has not been compared with the truth.
+FEW_ITEMS = 20
+#: The same of scores, which with fewer let an ability run to where one item's scores
+#: have no dispersion left.
+FEW_SCORES = 80
 
 
 def fit_structured(
@@ -571,7 +573,8 @@ def _warnings(model: Hierarchical, found, status: Status) -> list[str]:
         )
     subjects, groups = model.subject_design.shape[0], model.num_groups
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
-    few = FEW_EQUAL_ITEMS if model.has_general_scale else FEW_ITEMS
+    scored = isinstance(model.family, AbstractScoreFamily)
+    few = FEW_SCORES if scored else FEW_ITEMS
     if fewest < few:
         said.append(
             f"a group has {fewest} items: method='laplace' needs about {few} in"
