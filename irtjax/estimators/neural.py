@@ -26,6 +26,7 @@ from irtjax.estimators.base import (
     Start,
     report_scale,
 )
+from irtjax.estimators.cells import cell_log_lik, seen_cells, summed
 from irtjax.estimators.joint import identify
 from irtjax.estimators.networks import (
     Graph,
@@ -38,9 +39,6 @@ from irtjax.estimators.networks import (
     update_rows,
 )
 from irtjax.models.logistic import Binary
-
-#: Cells whose chances are worked out at a time.
-BLOCK = 4_000_000
 
 
 class Networks(NamedTuple):
@@ -240,14 +238,15 @@ class Neural(AbstractMethod):
         items = None
         if features is None:
             items = make_table(data.num_items, wide, optimiser, dtype, key=keys[3])
-        held = _seen(data) & self._held(data, keys[4])
+        held = seen_cells(data) & self._held(data, keys[4])
         low = jnp.full((), -jnp.inf, dtype)
         weights = Weights(
             networks, subjects.rows, None if items is None else items.rows
         )
+        tree: Any = networks
         state = NeuralState(
             networks,
-            optimiser.init(networks),
+            optimiser.init(tree),
             subjects,
             items,
             held,
@@ -297,7 +296,7 @@ class Neural(AbstractMethod):
 
     def _batches(self, data, held: Array, key: KeyArray) -> Int[Array, "batches size"]:
         """Numbers of cells, shuffled; the last batch is filled up from the first."""
-        trained = jnp.ravel(_seen(data) & ~held)
+        trained = jnp.ravel(seen_cells(data) & ~held)
         bits = jax.random.bits(key, trained.shape, jnp.uint32) >> 1
         order = jnp.argsort(jnp.where(trained, bits, jnp.uint32(2**32 - 1)))
         count = self.epoch_cells
@@ -313,7 +312,7 @@ class Neural(AbstractMethod):
         """Minus the mean log-likelihood of some cells, from the rows of each."""
         subject, item = batch // problem.data.num_items, batch % problem.data.num_items
         theta, coordinates = self._outputs(networks, rows, others)
-        return -jnp.mean(_cell_log_lik(problem, theta, coordinates, subject, item))
+        return -jnp.mean(cell_log_lik(problem, theta, coordinates, subject, item))
 
     def _outputs(self, networks: Networks, rows, others) -> tuple[Array, Array]:
         """Abilities and coordinates of rows of subjects and of items."""
@@ -330,10 +329,13 @@ class Neural(AbstractMethod):
         subject, item = batch // count, batch % count
         rows = state.subjects.rows[subject]
         table, features = state.items, self.item_features
-        others = features[item] if table is None else table.rows[item]  # type: ignore[index]
-        loss = lambda *at: self._loss(problem, *at, batch)  # noqa: E731
-        by_network, by_rows, by_others = jax.grad(loss, argnums=(0, 1, 2))(
-            state.networks, rows, others
+        if table is not None:
+            others = table.rows[item]
+        else:
+            assert features is not None
+            others = features[item]
+        by_network, by_rows, by_others = jax.grad(self._loss, argnums=(1, 2, 3))(
+            problem, state.networks, rows, others, batch
         )
         optimiser = self._optimiser
         networks, kept = _moved(optimiser, by_network, state.optimiser, state.networks)
@@ -350,7 +352,7 @@ class Neural(AbstractMethod):
         """A step of everything, through the graph without the batch's own cells."""
         data, optimiser = problem.data, self._optimiser
         assert state.items is not None
-        linked = jnp.ravel(_seen(data) & ~state.held).at[batch].set(False)
+        linked = jnp.ravel(seen_cells(data) & ~state.held).at[batch].set(False)
         linked = linked.reshape(data.values.shape)
         subject, item = batch // data.num_items, batch % data.num_items
 
@@ -389,7 +391,7 @@ class Neural(AbstractMethod):
         """
         rows, others = weights.subjects, weights.items
         if self.encoder == "graph":
-            linked = _seen(problem.data) & ~held
+            linked = seen_cells(problem.data) & ~held
             rows, others = _representations(problem.data, weights, linked)
         if self.item_features is not None:
             others = self.item_features
@@ -401,13 +403,13 @@ class Neural(AbstractMethod):
         items = None if state.items is None else state.items.rows
         weights = Weights(state.networks, state.subjects.rows, items)
         theta, coordinates = self.evaluate(problem, weights, state.held)
-        judged = jnp.where(jnp.any(state.held), state.held, _seen(data))
-        found = _summed(problem, theta, coordinates, judged)
+        judged = jnp.where(jnp.any(state.held), state.held, seen_cells(data))
+        found = summed(problem, theta, coordinates, judged)
         log_lik = jnp.sum(found.log_lik)
         if self.criterion == "f1":
             hits, calls, rights = (jnp.sum(part) for part in found[1:4])
             return 2 * hits / jnp.maximum(calls + rights, 1), log_lik
-        return log_lik / jnp.maximum(jnp.sum(found.count), 1), log_lik
+        return log_lik / jnp.maximum(jnp.sum(found.cells), 1), log_lik
 
     def progress(self, problem: Problem, state: NeuralState) -> Progress:
         """Log-likelihood held out at the best epoch; the patience that is left."""
@@ -425,7 +427,7 @@ class Neural(AbstractMethod):
         """Items, and standardised, oriented abilities, at the best epoch."""
         model = problem.model
         theta, coordinates = self.evaluate(problem, state.best, state.held)
-        log_lik = _summed(problem, theta, coordinates, _seen(problem.data)).log_lik
+        log_lik = summed(problem, theta, coordinates, seen_cells(problem.data)).log_lik
         slope = model.constrain(coordinates).discrimination
         scale = identify(problem, theta, slope)
         coordinates = model.fold(coordinates, scale.shift, scale.scale)
@@ -434,13 +436,7 @@ class Neural(AbstractMethod):
         return report_scale(problem, found), log_lik
 
 
-def _seen(data) -> Array:
-    if data.observed is not None:
-        return data.observed
-    return jnp.ones(data.values.shape, bool)
-
-
-def _moved(optimiser, gradient, kept, at):
+def _moved(optimiser, gradient: Any, kept: Any, at: Any) -> tuple[Any, Any]:
     """Values and the optimiser's state after one update."""
     move, kept = optimiser.update(gradient, kept, at)
     return optax.apply_updates(at, move), kept
@@ -456,55 +452,3 @@ def _representations(data, weights: Weights, linked: Array) -> tuple[Array, Arra
         aggregate(first, rows, others, right, wrong),
         aggregate(second, others, rows, right.T, wrong.T),
     )
-
-
-def _cell_log_lik(problem: Problem, theta, coordinates, subject, item) -> Array:
-    """Weighted log-likelihood of cells, `theta` and `coordinates` cell by cell."""
-    model, data = problem.model, problem.data
-    base, rest = jax.vmap(model.family.natural)(model.constrain(coordinates), theta)
-    values = data.values[subject, item].astype(theta.dtype)
-    if data.trials is not None:
-        base = base * data.trials[subject, item].astype(theta.dtype)
-    found = base + values * rest
-    if data.subject_weight is not None:
-        found = found * data.subject_weight[subject].astype(theta.dtype)
-    if data.item_weight is not None:
-        found = found * data.item_weight[item].astype(theta.dtype)
-    return found
-
-
-class _Sums(NamedTuple):
-    """Of each subject: log-likelihood, right calls, calls of right, rights, cells."""
-
-    log_lik: Array
-    hits: Array
-    calls: Array
-    rights: Array
-    count: Array
-
-
-def _summed(problem: Problem, theta, coordinates, judged: Array) -> _Sums:
-    """Sums over the judged cells of each subject, a block of subjects at a time."""
-    model, data = problem.model, problem.data
-    items = model.constrain(coordinates)
-    exposure = judged if data.trials is None else jnp.where(judged, data.trials, 0)
-
-    def one(row):
-        theta, values, exposure = row
-        base, logit = model.family.table(items, theta[None])
-        counts = exposure.astype(theta.dtype)
-        values = values.astype(theta.dtype) * (counts > 0)
-        terms = base[0] * counts + values * logit[0]
-        if data.item_weight is not None:
-            terms = terms * data.item_weight.astype(theta.dtype)
-        called = jnp.where(logit[0] > 0, counts, 0)
-        return _Sums(
-            jnp.sum(terms),
-            jnp.sum(jnp.where(logit[0] > 0, values, 0)),
-            jnp.sum(called),
-            jnp.sum(values),
-            jnp.sum(counts),
-        )
-
-    size = max(1, min(data.num_subjects, BLOCK // max(data.num_items, 1)))
-    return lax.map(one, (theta, data.values, exposure), batch_size=size)

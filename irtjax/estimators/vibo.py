@@ -162,7 +162,8 @@ class VIBO(AbstractMethod):
         log_sd = jnp.full_like(mean, jnp.log(FIRST_SD))
         beliefs = Beliefs(mean, log_sd, ability, expert)
         low = jnp.zeros((), dtype)
-        optimiser = self._optimiser(mean.shape[0]).init(beliefs)
+        tree: Any = beliefs
+        optimiser = self._optimiser(mean.shape[0]).init(tree)
         return VIBOState(
             beliefs, optimiser, low, low, low + jnp.inf, jnp.zeros((), jnp.int32)
         )
@@ -185,15 +186,15 @@ class VIBO(AbstractMethod):
             batch, one = batch_and_key
             loss = lambda at: -_bound(problem, at, batch, one)  # noqa: E731
             value, gradient = jax.value_and_grad(loss)(beliefs)
-            move, kept = optimiser.update(gradient, kept, beliefs)
-            moved = jax.tree.map(lambda x, m: x + m.astype(x.dtype), beliefs, move)
+            move, kept = optimiser.update(gradient, kept)
+            moved = jax.tree.map(jnp.add, beliefs, move)
             return (moved, kept), -value
 
         carry = (state.beliefs, state.optimiser)
         carry, bounds = lax.scan(body, carry, (batches, jax.random.split(draw, number)))
         elbo = jnp.mean(bounds)
         fresh = state.num_seen == 0
-        smooth = jnp.where(fresh, elbo, 0.8 * state.smooth + 0.2 * elbo)
+        smooth = jnp.where(fresh, elbo, 0.95 * state.smooth + 0.05 * elbo)
         cells = jnp.sum(_exposure(problem.data, elbo.dtype))
         gain = jnp.where(
             fresh, jnp.inf, jnp.abs(smooth - state.smooth) / jnp.maximum(cells, 1)
