@@ -175,7 +175,6 @@ def test_the_graph_is_the_attention_of_the_paper():
         pytest.param("deep", marks=pytest.mark.slow),
         pytest.param("graph", marks=pytest.mark.slow),
         pytest.param("features", marks=pytest.mark.slow),
-        pytest.param("f1", marks=pytest.mark.slow),
     ],
 )
 def test_the_variants_of_the_paper_learn(variant):
@@ -185,7 +184,6 @@ def test_the_variants_of_the_paper_learn(variant):
         "deep": {"head": "deep"},
         "graph": {"encoder": "graph", "hidden": (8,)},
         "features": {"item_features": jnp.asarray(intercept)[:, None]},
-        "f1": {"criterion": "f1"},
     }[variant]
     if variant == "deep":
         model = catalogue.one_parameter()
@@ -198,6 +196,30 @@ def test_the_variants_of_the_paper_learn(variant):
     assert np.isfinite(float(fit.log_lik))
     assert np.corrcoef(fit.parameters.theta, theta)[0, 1] > 0.9
     assert np.corrcoef(fit.parameters.items.intercept, intercept)[0, 1] > 0.8
+
+
+@pytest.mark.slow
+def test_f1_is_that_of_the_cells_held_out():
+    values, seen, _, _ = draw()
+    held = np.random.default_rng(3).random(seen.shape) < 0.2
+    method = Neural(
+        embedding_size=8,
+        batch_size=256,
+        epochs=40,
+        learning_rate=0.03,
+        criterion="f1",
+        validation=jnp.asarray(held),
+    )
+    problem = problem_of(values, seen)
+    start = start_values(problem.model, problem.data)
+    fit = _run_jit(problem, method, start, key=jax.random.key(0), max_steps=40)
+    assert irtjax.Status(int(fit.status)) is irtjax.Status.CONVERGED
+    items, theta, judged = fit.parameters.items, fit.parameters.theta, held & seen
+    called = np.asarray(items.discrimination * theta[:, None] + items.intercept) > 0
+    right = values[judged] == 1
+    hits = np.sum(called[judged] & right)
+    expected = 2 * hits / (called[judged].sum() + right.sum())
+    assert float(fit.state.best_value) == pytest.approx(expected)
 
 
 def test_amortised_inference_recovers_the_truth(table):
