@@ -30,6 +30,7 @@ from irtjax.estimators.base import (
 from irtjax.estimators.em import EM
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.neural import Neural
 from irtjax.estimators.nodes import (
     COARSE,
     KEPT,
@@ -42,6 +43,7 @@ from irtjax.estimators.nodes import (
 from irtjax.estimators.saem import SAEM
 from irtjax.estimators.start import start_values
 from irtjax.estimators.variational import Variational
+from irtjax.estimators.vibo import VIBO
 from irtjax.models.base import Model
 from irtjax.models.catalogue import (
     LENGTH_MODELS,
@@ -68,8 +70,15 @@ from irtjax.uncertainty import KINDS, check_kind
 LARGE = 2_000_000
 #: Nodes each subject may take of a lattice before common nodes are cheaper.
 LATTICE_NODES = 20
-METHODS = ("em", "saem", "mm", "gradient")
+METHODS = ("em", "saem", "mm", "gradient", "neural", "vibo")
 MAX_STEPS = {"em": 1000, "saem": 200, "mm": 5000, "gradient": 2000}
+#: What items of these methods are to be read with.
+NO_ITEM_ERRORS = {
+    "neural": "items come from networks that stopped early, without priors: they have"
+    " no standard errors, and those of abilities take the items as known",
+    "vibo": "items are means of a variational approximation: they have no standard"
+    " errors here, and those of abilities take the items as known",
+}
 
 _begin_jit = eqx.filter_jit(begin)
 _run_jit = eqx.filter_jit(run)
@@ -118,10 +127,11 @@ def fit(
             benchmark or metric beside the general one), "hierarchical" (one ability;
             items by benchmark and further levels).
         method: "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
-            by random draws), "mm" or "gradient" (joint), "laplace" (empirical Bayes,
-            items integrated out), "nuts" (the full posterior) or "vi" (the Gaussian
-            nearest to it), which are the ones for structured models; or a method
-            object with its own settings.
+            by random draws), "mm" or "gradient" (joint), "neural" (twin networks) or
+            "vibo" (amortised variational inference), both for binary models,
+            "laplace" (empirical Bayes, items integrated out), "nuts" (the full
+            posterior) or "vi" (the Gaussian nearest to it), which are the ones for
+            structured models; or a method object with its own settings.
         priors: For a model given by name: "weak", None for plain maximum likelihood,
             or a mapping of parameter names to priors. Unless there are anchors, priors
             are read in a frame that is fitted too: shifting or stretching them all
@@ -249,6 +259,14 @@ def fit(
         raise ValueError(
             f"standard_errors {standard_errors!r} is none of {', '.join(KINDS)}, none"
         )
+    said: tuple[str, ...] = ()
+    if isinstance(estimator, Neural | VIBO):
+        if anchor is not None:
+            raise ValueError(
+                f"method {options_name(method)!r} has no fixed items: use method='em'"
+            )
+        standard_errors = "none"
+        said = (NO_ITEM_ERRORS[options_name(estimator)],)
     # The method's state has the dtype of the start values.
     floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     with clock.phase("start"):
@@ -275,6 +293,11 @@ def fit(
     if isinstance(estimator, SAEM):
         steps = estimator.num_steps
         key = jax.random.key(0) if key is None else key
+    if isinstance(estimator, Neural | VIBO):
+        estimator.check(problem)
+        estimator = _with_epochs(estimator, table, max_steps)
+        steps = estimator.epochs
+        key = jax.random.key(0) if key is None else key
     with clock.phase("run"):
         if isinstance(estimator, EM | SAEM):
             result, estimator, resolved = _fit_on_nodes(
@@ -297,6 +320,7 @@ def fit(
         "item_uncertainty": item_uncertainty,
         **({} if chosen.lengths is None else {"length_offset": length_offset}),
         **({} if scores is None else scores.options),
+        **_training(estimator),
         "level": level,
         "dtype": str(floating),
         "max_steps": steps,
@@ -312,8 +336,41 @@ def fit(
         key=jax.random.key(0) if key is None else key,
         subjects=table.subjects,
         data_hash=table.data_hash(),
-        warnings=() if scores is None else scores.warnings,
+        warnings=(*(() if scores is None else scores.warnings), *said),
     )
+
+
+def _with_epochs(
+    method: Neural | VIBO, table: ResponseTable, epochs: int | None
+) -> Neural | VIBO:
+    """The method with its limit of epochs and the number of cells that make one."""
+    if epochs is not None:
+        method = dataclasses.replace(method, epochs=epochs)
+    if isinstance(method, VIBO) or method.epoch_cells is not None:
+        return method
+    held = method.validation
+    if isinstance(held, float | int):
+        count = round(table.num_observed * (1 - held))
+    else:
+        held = np.asarray(held, bool)
+        there = True if table.observed is None else table.observed
+        count = table.num_observed - int(np.sum(held & there))
+    if count < 1:
+        raise ValueError("every response is held out: choose a smaller validation")
+    return dataclasses.replace(method, epoch_cells=count)
+
+
+def _training(method: AbstractMethod) -> dict[str, Any]:
+    """What the record says of a method that is trained: its plain settings."""
+    if not isinstance(method, Neural | VIBO):
+        return {}
+    plain = (bool, int, float, str, tuple)
+    values = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if isinstance(value, plain)
+    }
 
 
 def uses_structure(model: Model | str, method: Any) -> bool:
@@ -517,6 +574,8 @@ def make_method(
         raise ValueError(f"method {method!r} has no population to estimate; use 'em'")
     if method == "saem":
         return SAEM(num_steps=max_steps or MAX_STEPS["saem"])
+    if method in ("neural", "vibo"):
+        return Neural() if method == "neural" else VIBO()
     penalty = 1.0 if penalised else 0.0
     if method == "mm":
         from irtjax.estimators.mm import MM

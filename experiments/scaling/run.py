@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 Spec = dict[str, Any]
 
 #: Kinds of cases with a worker of their own name.
-APART = ("peers", "bayes")
+APART = ("peers", "bayes", "twins")
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
     "em_complete": {
@@ -59,6 +59,7 @@ FULL: dict[str, Spec] = {
         "warmup": 1000, "draws": 1000, "chains": 4, "min_ratio": 2,
         "fast_subjects": 12, "fast_items": 41871, "fast_groups": 11, "max_seconds": 60,
     },
+    "twins": {"kind": "twins", "subjects": 12, "items": 41871, "min_ratio": 20},
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -78,6 +79,7 @@ SMALL: dict[str, Spec] = {
         "warmup": 200, "draws": 200, "chains": 2,
         "fast_subjects": 12, "fast_items": 100, "fast_groups": 2,
     },
+    "twins": {"kind": "twins", "subjects": 12, "items": 1000},
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 

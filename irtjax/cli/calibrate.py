@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,8 +31,9 @@ _Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="em or saem (marginal), mm or gradient (joint), laplace (items integrated"
-        " out), nuts (full posterior) or vi (a Gaussian near it).",
+        help="em or saem (marginal), mm or gradient (joint), neural (twin networks),"
+        " vibo (amortised variational), laplace (items integrated out), nuts (full"
+        " posterior) or vi (a Gaussian near it).",
     ),
 ]
 _Priors = Annotated[
@@ -200,6 +201,58 @@ _SaveDraws = Annotated[
         rich_help_panel=_BAYES,
     ),
 ]
+_TRAINING = "Twin networks (--method neural)"
+_Epochs = Annotated[
+    int | None,
+    typer.Option(
+        "--epochs",
+        help="neural, vibo: the most passes over the responses.",
+        min=1,
+        rich_help_panel=_TRAINING,
+    ),
+]
+_EmbeddingSize = Annotated[
+    int | None,
+    typer.Option(
+        "--embedding-size",
+        help="Numbers that stand for a subject or an item; 64.",
+        min=1,
+        rich_help_panel=_TRAINING,
+    ),
+]
+_Layers = Annotated[
+    str | None,
+    typer.Option(
+        "--layers",
+        metavar="A,B",
+        help="Widths of hidden layers after these numbers; none.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+_BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-size", help="Responses per step; 512.", min=1,
+        rich_help_panel=_TRAINING,
+    ),
+]  # fmt: skip
+_LearningRate = Annotated[
+    float | None,
+    typer.Option("--learning-rate", help="Of AdamW; 0.003.", rich_help_panel=_TRAINING),
+]
+_WeightDecay = Annotated[
+    float | None,
+    typer.Option("--weight-decay", help="Of AdamW; 1.", rich_help_panel=_TRAINING),
+]
+_Patience = Annotated[
+    int | None,
+    typer.Option(
+        "--patience",
+        help="Epochs without gain on held-out responses, then training ends; 5.",
+        min=1,
+        rich_help_panel=_TRAINING,
+    ),
+]
 _Figures = Annotated[
     bool, typer.Option("--figures/--no-figures", help="Draw the figures.")
 ]
@@ -237,6 +290,13 @@ def fit_command(
     warmup: _Warmup = 1000,
     resume: _Resume = False,
     save_draws: _SaveDraws = False,
+    epochs: _Epochs = None,
+    embedding_size: _EmbeddingSize = None,
+    layers: _Layers = None,
+    batch_size: _BatchSize = None,
+    learning_rate: _LearningRate = None,
+    weight_decay: _WeightDecay = None,
+    patience: _Patience = None,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
@@ -276,6 +336,16 @@ def fit_command(
         subject_table=subject_table,
         subject_covariates=_listed(subject_covariates),
         nuts=(chains, draws, warmup) if method == "nuts" else None,
+        training=_training(
+            method,
+            epochs=epochs,
+            embedding_size=embedding_size,
+            hidden=None if layers is None else _widths(layers),
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            patience=patience,
+        ),
         checkpoint=f"{folder}.nuts.npz" if method == "nuts" else None,
         resume=resume,
         level=level,
@@ -312,3 +382,22 @@ def fit_command(
 def _listed(names: str | None) -> tuple[str, ...]:
     """Names of an option that takes several, parted by commas."""
     return tuple(part.strip() for part in (names or "").split(",") if part.strip())
+
+
+def _training(method: str, **given: Any) -> dict[str, Any]:
+    """Settings of a method that is trained: those that were given."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    known = {"neural": set(given), "vibo": {"epochs", "learning_rate"}}
+    wrong = sorted(set(chosen) - known.get(method, set()))
+    if wrong:
+        option = "layers" if wrong[0] == "hidden" else wrong[0].replace("_", "-")
+        raise ValueError(f"--{option} does not go with --method {method}: use neural")
+    return chosen
+
+
+def _widths(layers: str) -> tuple[int, ...]:
+    """Widths of layers, parted by commas."""
+    parts = _listed(layers)
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise ValueError(f"--layers {layers!r} is no list of widths: give 32 or 64,32")
+    return tuple(map(int, parts))

@@ -42,6 +42,7 @@ class Settings:
     subject_table: Path | None = None
     subject_covariates: tuple[str, ...] = ()
     nuts: tuple[int, int, int] | None = None
+    training: dict[str, Any] = dataclasses.field(default_factory=dict)
     checkpoint: str | None = None
     resume: bool = False
     level: float = 0.95
@@ -86,6 +87,12 @@ def calibrate(
 
         count, draws, warmup = settings.nuts
         method = NUTS(num_chains=count, num_draws=draws, num_warmup=warmup)
+    if settings.training:
+        from irtjax.estimators.neural import Neural
+        from irtjax.estimators.vibo import VIBO
+
+        kind = Neural if method == "neural" else VIBO
+        method = kind(**settings.training)
     result = fit(
         table,
         settings.model,

@@ -1,0 +1,336 @@
+"""Prediction of held-out responses by every row of Table 2 of the PSN-IRT paper.
+
+    python experiments/psn_irt/table2.py --small      # simulated data, minutes
+    python experiments/psn_irt/table2.py --out DIR    # the data beside the checkout
+    python experiments/psn_irt/table2.py --rows neural --rows additive --seed 1
+
+The README beside this file says what each row is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import irtjax
+from experiments.lego_irt.methods import (
+    Fitted,
+    additive_logits,
+    area_under_curve,
+    log_loss,
+)
+from experiments.lego_irt.tables import (
+    masked,
+    observed,
+    psn_irt,
+    simulated_groups,
+    thinned,
+)
+from irtjax._types import Status
+from irtjax.estimators.base import Problem, run
+from irtjax.estimators.gradient import Gradient
+from irtjax.estimators.laplace import Laplace, StructuredProblem
+from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.neural import Neural
+from irtjax.estimators.start import start_values
+from irtjax.estimators.vibo import VIBO, predict
+from irtjax.fitting import make_model
+from irtjax.structure_layout import lay_out
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+#: Of the cells: trained on, for early stopping; the rest judges.
+TRAINED, VALIDATED = 0.6, 0.2
+#: Chances are kept this far from 0 and 1 when they are judged.
+CLIP = 1e-6
+FAMILIES = ("1pl", "2pl", "3pl", "4pl")
+GROUPS = ("additive", "mle", "vi", "neural", "principled", "mcmc")
+_run_jit = eqx.filter_jit(run)
+
+
+class Split(NamedTuple):
+    """A table with its cells in three parts, each `[subjects, items]`."""
+
+    table: irtjax.ResponseTable
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+
+
+class Effort(NamedTuple):
+    """How much work rows are given.
+
+    Attributes:
+        epochs: Of the networks at most.
+        vi_epochs: Of variational inference.
+        mle_steps: Of joint maximum likelihood.
+        mcmc_items: Items of each benchmark that MCMC is given.
+        nuts: Its settings.
+        families: Of the principled fits.
+    """
+
+    epochs: int = 50
+    vi_epochs: int = 100
+    mle_steps: int = 200
+    mcmc_items: int = 40
+    nuts: NUTS = NUTS(num_warmup=300, num_draws=300, num_chains=2)
+    families: tuple[str, ...] = ("2pl", "3pl", "4pl")
+
+
+SMALL = Effort(3, 3, 5, 5, NUTS(num_warmup=30, num_draws=39, num_chains=1), ("2pl",))
+#: A row: its name, and a function that gives chances `[subjects, items]`, what became
+#: of the fit, and the items that they are of where these are not all.
+Row = tuple[str, Callable[[], tuple[np.ndarray, str]]]
+
+
+def split(table: irtjax.ResponseTable, seed: int) -> Split:
+    """A seeded 60/20/20 split of the observed cells."""
+    there = observed(table)
+    place = np.random.default_rng(seed).random(there.shape)
+    return Split(
+        table,
+        there & (place < TRAINED),
+        there & (place >= TRAINED) & (place < TRAINED + VALIDATED),
+        there & (place >= TRAINED + VALIDATED),
+    )
+
+
+def measures(values: np.ndarray, chance: np.ndarray, cells: np.ndarray) -> dict:
+    """Accuracy and F1 at 1/2, area under the curve, and log-loss in nats."""
+    # A chance of exactly 0 or 1 that proves wrong has no finite log-loss.
+    right, p = values[cells], np.clip(chance[cells], CLIP, 1 - CLIP)
+    called = p > 0.5
+    hits = np.sum(called & (right == 1))
+    return {
+        "ACC": float(np.mean(called == (right == 1))),
+        "F1": float(2 * hits / max(called.sum() + right.sum(), 1)),
+        "AUC": area_under_curve(right, p),
+        "log-loss": log_loss(right, p),
+    }
+
+
+def chances(parameters: Any) -> np.ndarray:
+    """P of every cell at estimated items and abilities."""
+    items = jax.tree.map(np.asarray, parameters.items)
+    theta = np.asarray(parameters.theta)[:, None]
+    rise = special.expit(items.discrimination * theta + items.intercept)
+    return items.lower_asymptote + (items.upper_asymptote - items.lower_asymptote) * (
+        rise
+    )
+
+
+def pointwise(
+    parts: Split, family: str, method: Any, steps: int, **options: Any
+) -> tuple[np.ndarray, str, Any, Problem]:
+    """A fit by the driver, its chances, its end, and what it was made from."""
+    cells = parts.train
+    if isinstance(method, Neural):
+        cells = cells | parts.validation  # The method knows which ones to hold out.
+    table = masked(parts.table, cells)
+    positive = family != "1pl"
+    priors = options.get("priors", "weak")
+    model = make_model(family, table, priors, positive=positive)
+    data = table.responses(jnp.float32)
+    problem = Problem.create(model, data)
+    start = start_values(model, data, dtype=jnp.float32)
+    fit = _run_jit(problem, method, start, key=jax.random.key(0), max_steps=steps)
+    said = f"{Status(int(fit.status)).name} {int(fit.num_steps)}"
+    return chances(fit.parameters), said, fit, problem
+
+
+def neural_rows(parts: Split, effort: Effort) -> Iterator[Row]:
+    """Deep-IRT, the twins and the graph-aggregating encoder."""
+    held = jnp.asarray(parts.validation)
+    cells = int(parts.train.sum())
+
+    def one(family: str, **options: Any) -> Callable:
+        method = Neural(
+            validation=held, epoch_cells=cells, epochs=effort.epochs, **options
+        )
+        return lambda: pointwise(parts, family, method, effort.epochs)[:2]
+
+    yield "Deep-IRT", one("1pl", head="deep")
+    for family in FAMILIES:
+        yield f"twin {family}", one(family)
+    # Steps of the graph cost a pass over the data: few and large batches.
+    yield "twin 4pl, graph", one("4pl", encoder="graph", batch_size=8192)
+
+
+def vi_rows(parts: Split, effort: Effort) -> Iterator[Row]:
+    """Mean-field and amortised, at the means and averaged over the approximation."""
+    for name, amortised in (("VI", False), ("VIBO", True)):
+        method = VIBO(amortised=amortised, epochs=effort.vi_epochs)
+        found: dict[str, Any] = {}
+
+        def at_means(method=method, found=found):
+            chance, said, fit, problem = pointwise(
+                parts, "4pl", method, effort.vi_epochs
+            )
+            found["fit"] = (problem, fit.state, said)
+            return chance, said
+
+        def averaged(found=found):
+            problem, state, said = found["fit"]
+            draws = jax.jit(predict)(problem, state, key=jax.random.key(1))
+            return np.asarray(draws), said
+
+        yield f"{name} 4pl", at_means
+        yield f"{name} 4pl, averaged", averaged
+
+
+def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
+    """Items integrated out, priors learned by benchmark; one ability, then several."""
+
+    def one(family: str, grouped: bool):
+        table = masked(parts.table, parts.train)
+        model = make_model(family, table, "weak", positive=True)
+        layout = lay_out(table, model.family, grouped=grouped, dtype=jnp.float32)
+        responses = table.responses(jnp.float32)
+        problem = StructuredProblem.create(layout.model, responses)
+        order = 5 if family == "2pl" else 3
+        fit = _run_jit(problem, Laplace(order, 0.05), None, max_steps=100)
+        status = Status(int(fit.status))
+        fitted = Fitted(problem, layout, fit.state, status)
+        return fitted.predictions(num_draws=10), f"{status.name} {int(fit.num_steps)}"
+
+    for family in effort.families:
+        for name, grouped in (("hierarchical", False), ("multibenchmark", True)):
+            yield f"{name} {family}", lambda f=family, g=grouped: one(f, g)
+
+
+def mcmc_rows(parts: Split, effort: Effort, seed: int) -> Iterator[Row]:
+    """NUTS on some items of each benchmark; other cells of its chances are NaN."""
+
+    def one():
+        few = thinned(parts.table, effort.mcmc_items, seed)
+        place = {name: k for k, name in enumerate(parts.table.items.tolist())}
+        chosen = np.array([place[name] for name in few.items.tolist()])
+        table = masked(few, parts.train[:, chosen])
+        fit = irtjax.fit(
+            table, "4pl", effort.nuts, positive=True, key=jax.random.key(seed)
+        )
+        assert fit.structure is not None and fit.structure.draws is not None
+        values = fit.structure.draws.values
+        theta = np.asarray(values["ability"])[..., 0]
+        rows = np.asarray(values["coordinates"])
+        theta = theta.reshape(-1, theta.shape[-1])
+        rows = rows.reshape(-1, *rows.shape[-2:])
+        total = np.zeros((theta.shape[1], rows.shape[1]))
+        for ability, coordinates in zip(theta, rows, strict=True):
+            items = fit.model.constrain(jnp.asarray(coordinates))
+            total += chances(_Point(items, ability))
+        chance = np.full(parts.table.values.shape, np.nan)
+        chance[:, chosen] = total / len(theta)
+        return chance, f"{fit.status.name}, {len(chosen)} items"
+
+    yield "MCMC 4pl", one
+
+
+class _Point(NamedTuple):
+    items: Any
+    theta: np.ndarray
+
+
+def plan(parts: Split, effort: Effort, seed: int) -> dict[str, Iterator[Row]]:
+    """Rows by group."""
+
+    def additive():
+        return additive_logits(parts.table.values, parts.train), "closed form"
+
+    def mle(family: str):
+        method = Gradient(penalty=0.0)
+        return pointwise(parts, family, method, effort.mle_steps, priors=None)[:2]
+
+    return {
+        "additive": iter([("additive", additive)]),
+        "mle": iter([(f"MLE {f}", lambda f=f: mle(f)) for f in ("2pl", "4pl")]),
+        "vi": vi_rows(parts, effort),
+        "neural": neural_rows(parts, effort),
+        "principled": principled_rows(parts, effort),
+        "mcmc": mcmc_rows(parts, effort, seed),
+    }
+
+
+def table_two(
+    parts: Split, effort: Effort, seed: int, groups: tuple[str, ...] = GROUPS
+) -> list[dict]:
+    """All rows with their measures; MCMC's also for the best other row on its items."""
+    rows, kept = [], {}
+    for group, members in plan(parts, effort, seed).items():
+        if group not in groups:
+            continue
+        for name, predict_cells in members:
+            began = time.perf_counter()
+            chance, said = predict_cells()
+            seconds = time.perf_counter() - began
+            cells = parts.test & np.isfinite(chance)
+            found = measures(parts.table.values, chance, cells)
+            rows.append({"row": name, **found, "seconds": seconds, "end": said})
+            show(rows[-1])
+            if group != "mcmc":
+                kept[name] = chance
+                continue
+            for other, theirs in kept.items():
+                found = measures(parts.table.values, theirs, cells)
+                row = {"row": f"  {other}, same items", **found, "seconds": 0.0}
+                rows.append(row | {"end": ""})
+                show(rows[-1])
+    return rows
+
+
+def show(row: dict) -> None:
+    """Prints one row."""
+    numbers = "  ".join(f"{row[k]:.4f}" for k in ("ACC", "F1", "AUC", "log-loss"))
+    print(
+        f"{row['row']:<34}{numbers}  {row['seconds']:6.1f} s  {row['end']}", flush=True
+    )
+
+
+def main(argv: list[str] | None = None) -> list[dict]:
+    """Runs the rows and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--small", action="store_true", help="simulated data")
+    parser.add_argument("--data", type=Path, default=DATA, help="the shared data")
+    parser.add_argument("--out", type=Path, help="folder for table2.csv")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", action="append", choices=GROUPS, help="some groups")
+    options = parser.parse_args(argv)
+    if options.small:
+        table = simulated_groups(20, 15, 2, scores=False, seed=options.seed)
+    elif (options.data / "psn_irt").is_dir():
+        table = psn_irt(options.data)
+    else:
+        raise SystemExit(f"no psn_irt in {options.data}: name the folder with --data")
+    parts = split(table, options.seed)
+    print(
+        f"{table.num_subjects} x {table.num_items:,}; cells: {parts.train.sum():,} to"
+        f" train, {parts.validation.sum():,} to stop, {parts.test.sum():,} to judge"
+    )
+    print(f"{'':<34}ACC     F1      AUC     log-loss")
+    effort = SMALL if options.small else Effort()
+    rows = table_two(parts, effort, options.seed, tuple(options.rows or GROUPS))
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with open(options.out / "table2.csv", "w", newline="", encoding="utf-8") as to:
+            writer = csv.DictWriter(to, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
