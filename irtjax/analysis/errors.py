@@ -81,7 +81,8 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     """
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    found: Any = stats.kendalltau(first, second)
+    # Equal scores summed in another order are still equal.
+    found: Any = stats.kendalltau(np.round(first, 12), np.round(second, 12))
     return round(float(found.statistic), 12)
 
 

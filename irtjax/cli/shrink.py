@@ -153,19 +153,23 @@ def _numbers(text: str | None, option: str, kind: type) -> list | None:
 
 def _values(path: Path) -> dict[str, float]:
     """Values by subject of a reference ranking."""
-    from irtjax.cli.side_tables import read_table
+    import math
 
-    frame = read_table(path, "subject", "--reference")
-    if "score" not in frame.column_names:
-        raise ValueError(f"--reference {path} has no column score")
-    names = [str(name) for name in frame.column("subject").to_pylist()]
-    try:
-        values = [float(x) for x in frame.column("score").to_pylist()]
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"--reference {path}: a score is missing or is no number"
-        ) from None
-    return dict(zip(names, values, strict=True))
+    from irtjax.cli.side_tables import read_content
+
+    content = read_content("--reference", path)
+    for name in ("subject", "score"):
+        if name not in content.column_names:
+            raise ValueError(f"--reference {path} has no column {name!r}")
+    found = {}
+    rows = zip(
+        content["subject"].to_pylist(), content["score"].to_pylist(), strict=True
+    )
+    for name, value in rows:
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"--reference {path}: the score of {name!r} is {value!r}")
+        found[str(name)] = float(value)
+    return found
 
 
 def _as_options(message: str) -> str:
