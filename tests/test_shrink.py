@@ -342,6 +342,7 @@ def run(*args: object):
     return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="irtjax")
 
 
+@pytest.mark.slow
 def test_the_command_line_goes_there_and_back(tmp_path):
     data = table().save(tmp_path / "responses.json")
     place = tmp_path / "reference.csv"
