@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from irtjax._types import Status as Status
     from irtjax.adaptive.session import AdaptiveTest as AdaptiveTest
     from irtjax.adaptive.study import simulate_tests as simulate_tests
+    from irtjax.analysis.errors import SubsetErrors as SubsetErrors
+    from irtjax.analysis.shrinking import shrink as shrink
+    from irtjax.analysis.shrinking import subset_errors as subset_errors
+    from irtjax.analysis.shrunken import Shrunken as Shrunken
+    from irtjax.analysis.shrunken import load_subset as load_subset
     from irtjax.calibration import Calibration as Calibration
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
@@ -61,6 +66,8 @@ _HOMES = {
     "Gradient": "irtjax.estimators.gradient",
     "MM": "irtjax.estimators.mm",
     "SAEM": "irtjax.estimators.saem",
+    "Shrunken": "irtjax.analysis.shrunken",
+    "SubsetErrors": "irtjax.analysis.errors",
     "MODELS": "irtjax.models.catalogue",
     "Model": "irtjax.models.base",
     "Parameters": "irtjax.estimators.base",
@@ -77,6 +84,7 @@ _HOMES = {
     "item_information": "irtjax.information",
     "leave_one_out": "irtjax.posterior",
     "load": "irtjax.storage",
+    "load_subset": "irtjax.analysis.shrunken",
     "make_demo": "irtjax.demo",
     "multistart": "irtjax.estimators.multistart",
     "percentile_interval": "irtjax.resampling",
@@ -86,9 +94,11 @@ _HOMES = {
     "run": "irtjax.estimators.base",
     "save": "irtjax.storage",
     "score": "irtjax.verbs",
+    "shrink": "irtjax.analysis.shrinking",
     "simulate": "irtjax.models.simulate",
     "simulate_tests": "irtjax.adaptive.study",
     "start_values": "irtjax.estimators.start",
+    "subset_errors": "irtjax.analysis.shrinking",
     "test_information": "irtjax.information",
     "write_report": "irtjax.report",
 }

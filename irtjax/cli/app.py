@@ -14,6 +14,7 @@ from irtjax.cli.errors import Group
 from irtjax.cli.info import info_command
 from irtjax.cli.rank import rank_command
 from irtjax.cli.score import score_command
+from irtjax.cli.shrink import shrink_command
 from irtjax.cli.simulate import simulate_command
 
 app = typer.Typer(
@@ -53,6 +54,7 @@ app.command("score")(score_command)
 app.command("rank")(rank_command)
 app.command("compare")(compare_command)
 app.command("adapt")(adapt_command)
+app.command("shrink")(shrink_command)
 app.command("simulate")(simulate_command)
 app.command("info")(info_command)
 app.command("demo")(demo_command)

@@ -38,9 +38,23 @@ def score_command(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Scores subjects with the items of a fit held fixed; items match by name."""
+    """Scores subjects with the items of a fit held fixed; items match by name.
+
+    With what `irtjax shrink` wrote as --fit, scores on all items are predicted.
+    """
     opt.check_level(level)
     _check_file(out)
+    from irtjax.analysis.shrunken import is_subset
+
+    if is_subset(fit):
+        plain = scores == "eap" and measures == "both" and level is None
+        if not plain or float32 or device is not None:
+            raise ValueError(
+                "a subset predicts scores with the level it was calibrated for: leave"
+                " --scores, --measures, --level, --float32 and --device out"
+            )
+        _predict(files, reading, fit, out, quiet, json)
+        return
     with Progress(quiet) as progress:
         progress("read")
         from irtjax.cli.machine import prepare
@@ -78,6 +92,69 @@ def score_command(
         screen.show_warnings(console, [], [*table.notes, *result.notes])
         if out is not None:
             screen.show_sentences(console, [f"Written to {out}"])
+
+
+def _predict(files, reading, place: Path, out: Path | None, quiet: bool, json: bool):
+    """Full scores from answers to a subset."""
+    with Progress(quiet) as progress:
+        progress("read")
+        from irtjax.cli.machine import prepare
+
+        prepare()
+        from irtjax.analysis.shrunken import load_subset
+
+        small = load_subset(place)
+        table = reading.read(files)
+        progress("score")
+        result = small.predict(table)
+    notes = [*table.notes, *result.notes]
+    if out is not None:
+        _write(result.table, out)
+    if json:
+        from irtjax.cli.pipeline import print_json
+
+        print_json(
+            {
+                "level": result.level,
+                "out": None if out is None else str(out),
+                "num_items": small.num_items,
+                "subjects": result.table.to_pylist(),
+                "notes": notes,
+            }
+        )
+    elif not quiet:
+        _show_predicted(result, small.num_items)
+        from irtjax.cli import screen
+
+        console = screen.console()
+        screen.show_warnings(console, [], notes)
+        if out is not None:
+            screen.show_sentences(console, [f"Written to {out}"])
+
+
+def _show_predicted(result, num_items: int) -> None:
+    from irtjax.cli import screen
+    from irtjax.report.words import interval, number, percent
+
+    header = ["subject", "score", f"{percent(result.level)} interval", "subset mean"]
+    rows = [
+        [
+            row["subject"],
+            number(row["score"], 3),
+            interval(row["lower"], row["upper"], 3),
+            number(row["subset_mean"], 3),
+            f"{row['observed']:,}",
+        ]
+        for row in result.table.to_pylist()
+    ]
+    if len(rows) > 2 * screen.ENDS + 5:
+        left = len(rows) - 2 * screen.ENDS
+        gap = [f"... {left:,} more ...", *[""] * 4]
+        rows = rows[: screen.ENDS] + [gap] + rows[-screen.ENDS :]
+    title = (
+        f"{result.table.num_rows:,} subjects, predicted scores on {num_items:,} items"
+    )
+    screen.show_table(screen.console(), title, [*header, "answers"], rows)
 
 
 def _check_file(out: Path | None) -> None:

@@ -44,17 +44,8 @@ class SideTable:
             ValueError: If it cannot be read, or a name has no row or several.
         """
         import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
 
-        try:
-            content = (
-                pyarrow.parquet.read_table(path)
-                if path.suffix == ".parquet"
-                else pyarrow.csv.read_csv(path)
-            )
-        except (OSError, pyarrow.ArrowInvalid) as error:
-            raise ValueError(f"{option} {path}: cannot read it: {error}") from None
+        content = read_content(option, path)
         _check_column(option, path, content, key)
         keys = [str(name) for name in content[key].to_pylist()]
         row = {name: k for k, name in enumerate(keys)}
@@ -108,6 +99,24 @@ class SideTable:
                 raise ValueError(f"{where}: {value!r} is not a finite number")
             found.append(number)
         return np.asarray(found)
+
+
+def read_content(option: str, path: Path) -> pa.Table:
+    """Returns the rows of a CSV or Parquet file.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    import pyarrow
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    try:
+        if path.suffix == ".parquet":
+            return pyarrow.parquet.read_table(path)
+        return pyarrow.csv.read_csv(path)
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise ValueError(f"{option} {path}: cannot read it: {error}") from None
 
 
 def _check_column(option: str, path: Path, content: Any, name: str) -> None:

@@ -10,6 +10,7 @@ from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
 from irtjax.plots.latency import plot_latency
 from irtjax.plots.parameters import plot_item_parameters
+from irtjax.plots.shrink import plot_subset_errors
 from irtjax.plots.structure import (
     plot_abilities_by_group,
     plot_correlations,
@@ -28,6 +29,7 @@ __all__ = [
     "plot_latency",
     "plot_profiles",
     "plot_rank_changes",
+    "plot_subset_errors",
     "plot_test_information",
     "plot_wright_map",
     "save_figure",

@@ -1,0 +1,1 @@
+"""What items are worth: small benchmarks that stand for large ones."""

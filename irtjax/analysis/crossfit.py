@@ -1,0 +1,208 @@
+"""Subsets chosen and models fitted without the subjects they are judged on.
+
+Folds are weights of 0, so all fits share one compiled program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax._types import KeyArray
+from irtjax.analysis.subset_choice import (
+    Choice,
+    Worth,
+    choose,
+    nested_order,
+    worth,
+)
+from irtjax.analysis.subset_score import (
+    Curves,
+    Prediction,
+    Whole,
+    curves_of,
+    predict,
+)
+from irtjax.data import ResponseTable
+from irtjax.data.responses import Responses
+from irtjax.estimators.base import Problem, run
+from irtjax.estimators.em import EM
+from irtjax.estimators.nodes import REACH, choose_nodes, resolution
+from irtjax.estimators.start import start_values
+from irtjax.models.base import Model
+from irtjax.numerics import equal_nodes
+
+MAX_STEPS = 200
+#: Near enough for a choice, in standard errors of the parameters.
+TOLERANCE = 1e-2
+
+_run_jit = eqx.filter_jit(run)
+_start_jit = eqx.filter_jit(start_values)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pool:
+    """The items to choose from and the responses to them.
+
+    Attributes:
+        table: The responses.
+        responses: The same as arrays.
+        model: The model.
+        target: `[items]` what each item counts in the full score.
+        stratum: `[items]` codes from 0.
+        aim: What information is for: "score" or "ability".
+        abilities: Where information matters, or None for the population.
+    """
+
+    table: ResponseTable
+    responses: Responses
+    model: Model
+    target: np.ndarray
+    stratum: np.ndarray
+    aim: str = "score"
+    abilities: np.ndarray | None = None
+
+    def full_scores(self) -> np.ndarray:
+        """`[subjects]` scores on what each subject answered; NaN for nothing."""
+        top = self.model.family.num_categories - 1
+        right = self.table.values.astype(float) @ self.target / top
+        if self.table.observed is None:
+            return right / self.target.sum()
+        mass = self.table.observed.astype(float) @ self.target
+        return np.divide(right, mass, out=np.full_like(right, np.nan), where=mass > 0)
+
+    def success_vectors(self, held: np.ndarray) -> np.ndarray:
+        """`[items, subjects]` responses, held-out subjects 0, gaps filled.
+
+        A gap gets the item's mean plus what the subject lies above the mean.
+        """
+        top = self.model.family.num_categories - 1
+        values = self.table.values.astype(np.float32) / top
+        observed = self.table.observed
+        if observed is not None:
+            seen = observed & ~held[:, None]
+            count = np.maximum(seen.sum(0), 1)
+            item = np.where(seen, values, 0).sum(0) / count
+            gap = np.where(seen, values - item, 0).sum(1) / np.maximum(seen.sum(1), 1)
+            guess = np.clip(item + gap[:, None], 0, 1)
+            values = np.where(observed, values, guess).astype(np.float32)
+        return np.where(held[:, None], 0, values).T
+
+    def rows(self, subjects: np.ndarray, items: np.ndarray):
+        """Values and mask of some subjects on some items."""
+        values = self.table.values[np.ix_(subjects, items)]
+        observed = self.table.observed
+        return values, None if observed is None else observed[np.ix_(subjects, items)]
+
+
+class Knowledge(NamedTuple):
+    """What is known of the items from some of the subjects."""
+
+    held: np.ndarray
+    curves: Curves
+    worth: Worth
+
+
+def knowledge_of(pool: Pool, items: Any, population: Any, held: np.ndarray):
+    """Curves and worth of items that were estimated from the subjects not held out."""
+    weigh = worth(pool.model, items, population, pool.target, pool.abilities)
+    return Knowledge(held, curves_of(pool.model, items, population), weigh)
+
+
+def learn(pool: Pool, held: np.ndarray) -> Knowledge:
+    """Fits the model by EM to the subjects that are not held out.
+
+    Args:
+        pool: Items and responses.
+        held: `[subjects]` which ones to leave out.
+
+    Returns:
+        What they say of the items.
+    """
+    model = pool.model
+    dtype = jnp.zeros(()).dtype
+    weight = jnp.asarray(~held, dtype)
+    data = dataclasses.replace(pool.responses, subject_weight=weight)
+    first = _start_jit(model, data, how="proportions", dtype=dtype)
+    problem = Problem.create(model, data)
+    items, population = first.items, first.population
+    assert population is not None
+    for _ in range(3):
+        size = choose_nodes(model, items, population, data).size
+        # Multiples of 60, so that folds share a compiled program.
+        nodes = equal_nodes(-REACH, REACH, 60 * math.ceil(size / 60) + 1)
+        method = EM(jnp.asarray(nodes, dtype), TOLERANCE)
+        result = _run_jit(problem, method, first, max_steps=MAX_STEPS)
+        items, population = result.parameters.items, result.parameters.population
+        resolved = resolution(model, items, population, nodes, data)
+        if resolved.warning() is None or size >= 401:
+            break
+    return knowledge_of(pool, items, population._replace(log_weights=None), held)
+
+
+def choose_from(
+    pool: Pool,
+    known: Knowledge,
+    method: str,
+    sizes: tuple[int, ...],
+    key: KeyArray,
+) -> dict[int, Choice]:
+    """Subsets of several sizes; nested ones come from one order."""
+    shared: dict[str, Any] = {"mass": pool.target, "stratum": pool.stratum, "key": key}
+    vectors = order = None
+    if method == "clustering":
+        vectors = pool.success_vectors(known.held)
+    else:
+        order = nested_order(
+            known.worth, method, size=max(sizes), aim=pool.aim, **shared
+        )
+    return {
+        size: choose(known.worth, method, size, vectors=vectors, order=order, **shared)
+        for size in sizes
+    }
+
+
+def predict_held(
+    pool: Pool, known: Knowledge, choice: Choice, subjects: np.ndarray
+) -> Prediction:
+    """Predicts the scores of subjects on the items they answered."""
+    observed = pool.table.observed
+    answered = None if observed is None else observed[subjects]
+    whole = Whole.of(known.curves, pool.target, answered)
+    values, mask = pool.rows(subjects, choice.items)
+    found = predict(
+        pool.model,
+        known.curves.select(choice.items),
+        values,
+        mask,
+        target=pool.target[choice.items],
+        weight=choice.weight,
+        whole=whole,
+    )
+    # Scores are means over what was answered.
+    mass = np.maximum(np.broadcast_to(whole.mass, found.score.shape), 1e-300)
+    return found._replace(
+        score=found.score / mass,
+        error=found.error / mass,
+        unseen=found.unseen / mass,
+        known=found.known / mass,
+    )
+
+
+def join(parts: list[Prediction]) -> Prediction:
+    """Predictions of several groups of subjects, one after another."""
+    return Prediction(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+
+
+def folds_of(subjects: int, count: int, key: KeyArray) -> np.ndarray:
+    """`[subjects]` the fold of each, of sizes that differ by one at most."""
+    order = np.asarray(jax.random.permutation(key, subjects))
+    fold = np.empty(subjects, int)
+    fold[order] = np.arange(subjects) % count
+    return fold

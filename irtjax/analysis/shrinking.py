@@ -1,0 +1,452 @@
+"""The friendly doors to small benchmarks: `shrink` and `subset_errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from irtjax._types import KeyArray
+from irtjax.analysis.crossfit import (
+    Knowledge,
+    Pool,
+    choose_from,
+    folds_of,
+    join,
+    knowledge_of,
+    learn,
+    predict_held,
+)
+from irtjax.analysis.errors import SubsetErrors, agreement, summarise
+from irtjax.analysis.shrunken import Shrunken
+from irtjax.analysis.subset_choice import (
+    AIMS,
+    METHODS,
+    Choice,
+    expected_errors,
+)
+from irtjax.analysis.subset_score import Whole, calibrate, uncalibrated
+from irtjax.data import ResponseTable, read
+from irtjax.fitting import check_data, fit, make_model
+from irtjax.models.base import Model
+
+if TYPE_CHECKING:
+    from irtjax.calibration import Calibration
+
+AVERAGES = ("items", "benchmarks")
+#: Held-out subjects below which an interval leans on few.
+FEW_SUBJECTS = 20
+
+
+def shrink(
+    data: ResponseTable | Any,
+    size: int | None = None,
+    *,
+    standard_error: float | None = None,
+    score_error: float | None = None,
+    method: str = "information",
+    aim: str = "score",
+    abilities: Sequence[float] | np.ndarray | None = None,
+    stratify: str | None = None,
+    average: str = "items",
+    model: Model | str | Calibration = "2pl",
+    folds: int = 5,
+    level: float = 0.95,
+    key: KeyArray | None = None,
+) -> Shrunken:
+    """Chooses a subset of items that stands for all, and learns to predict from it.
+
+    - "information": one item after another, each the one that takes away most expected
+      variance of the full score, or of ability (`aim`), over the population or at
+      `abilities`; at one ability, the items of the most Fisher information.
+    - "discrimination": the largest discriminations.
+    - "clustering": the items nearest the centres of k-means clusters of success
+      vectors, weighted by their clusters (anchor points of tinyBenchmarks, Maia Polo
+      et al. 2024).
+    - "random": any items, each as likely.
+
+    The full score is predicted as what was observed plus what is expected of the rest,
+    over the posterior of ability. Held-out subjects correct its bias and say how wide
+    intervals must be: in each fold the items are chosen, and the model fitted, without
+    the subjects that are predicted.
+
+    Args:
+        data: A `ResponseTable`, or anything that `irtjax.read` takes: responses that
+            are right or wrong, or ordered.
+        size: Number of items; or give an error instead.
+        standard_error: The fewest items whose expected error of ability is at most
+            this, root mean square over the abilities that the choice weighs.
+        score_error: The fewest whose expected error of the full score is at most this,
+            by the model (a share: 0.01 is one point). Its misfit is not in it.
+        method: One of the four.
+        aim: For "information": "score" or "ability".
+        abilities: Where information matters, each as much; None for the population.
+        stratify: Facet whose values all get their share of the items ("benchmark").
+        average: "items": the full score is the mean over items; "benchmarks": the
+            mean of the benchmarks' means.
+        model: Model to fit by EM, or a calibration of the same data by one ability,
+            whose items are then used (and whose model, in the folds).
+        folds: Folds of subjects behind the intervals; 0 takes the model's own errors.
+        level: Level of the intervals.
+        key: Random key of folds, clusters and random items; a fixed one if None.
+
+    Returns:
+        The subset: items, weights, predictor, held-out errors.
+
+    Raises:
+        ValueError: In one line, for a size or an error that cannot be had, an unknown
+            method, or data and models without one ability and categories.
+
+    >>> import irtjax
+    >>> table = irtjax.make_demo().table
+    >>> small = shrink(table, 12, method="clustering", stratify="benchmark", folds=0)
+    >>> small.predict(table).table.num_rows
+    60
+    """
+    key = jax.random.key(0) if key is None else key
+    _check_choice(method, aim, level)
+    if sum(x is not None for x in (size, standard_error, score_error)) != 1:
+        raise ValueError("give one of size, standard_error and score_error")
+    pool, known, fitted, warnings = _prepare(
+        data, model, stratify, average, aim, abilities
+    )
+    fold_key, choice_key = jax.random.split(key)
+    if size is None:
+        size = _size_for(pool, known, method, standard_error, score_error, choice_key)
+    _check_size(size, pool.table.num_items)
+    choice = choose_from(pool, known, method, (size,), choice_key)[size]
+    calibrator, held_out = uncalibrated(level), {}
+    if folds:
+        fold = folds_of(pool.table.num_subjects, _check_folds(folds, pool), fold_key)
+        parts = [
+            _held_part(pool, fold == k, method, (size,), choice_key)[size]
+            for k in range(folds)
+        ]
+        order = np.concatenate([np.flatnonzero(fold == k) for k in range(folds)])
+        score = pool.full_scores()[order]
+        found = join(parts)
+        judged = calibrate(found, score, level)
+        calibrator = judged.calibrator
+        held_out = summarise(judged.score, found, score)
+        warnings = (*warnings, *_few(len(score), level, judged.enough))
+    ability, total = _expected(known, choice)
+    whole = Whole.of(known.curves, pool.target)
+    table, items = pool.table, choice.items
+    named = "benchmark" in table.item_facets
+    return Shrunken(
+        items=table.items[items],
+        weights=choice.weight,
+        benchmarks=table.benchmarks[items] if named else None,
+        target=pool.target[items],
+        num_items=table.num_items,
+        method=method,
+        model=pool.model,
+        parameters=jax.tree.map(lambda x: np.asarray(x)[items], fitted),
+        nodes=known.curves.ability,
+        log_weight=known.curves.log_weight,
+        whole_mean=whole.mean,
+        whole_variance=np.asarray(whole.variance),
+        calibrator=calibrator,
+        level=level,
+        standard_error=ability,
+        score_error=total,
+        held_out=held_out,
+        warnings=warnings,
+    )
+
+
+def subset_errors(
+    data: ResponseTable | Any,
+    sizes: Sequence[int],
+    methods: Sequence[str] = METHODS,
+    *,
+    aim: str = "score",
+    abilities: Sequence[float] | np.ndarray | None = None,
+    stratify: str | None = None,
+    average: str = "items",
+    model: Model | str = "2pl",
+    folds: int = 5,
+    level: float = 0.95,
+    reference: Mapping[str, float] | None = None,
+    key: KeyArray | None = None,
+) -> SubsetErrors:
+    """How well subsets predict the full scores of subjects nobody has seen.
+
+    Each fold of subjects is predicted by items chosen, and a model fitted, without it.
+    Its intervals are calibrated without it too: on each other fold, predicted from the
+    subjects of neither.
+
+    Args:
+        data: As for `shrink`.
+        sizes: Numbers of items.
+        methods: Ways to choose.
+        aim: As for `shrink`, and so are the following.
+        abilities: See `shrink`.
+        stratify: See `shrink`.
+        average: See `shrink`.
+        model: See `shrink`; no calibration, since it has seen all subjects.
+        folds: Number of folds, at least 3: F (F + 1) / 2 fits are made.
+        level: Level of the intervals.
+        reference: A value for (some) subjects, higher for better, whose order the
+            predicted scores should have.
+        key: Random key; a fixed one if None.
+
+    Returns:
+        Errors by method and size.
+
+    Raises:
+        ValueError: As `shrink`.
+
+    >>> import irtjax
+    >>> found = subset_errors(irtjax.make_demo().table, [20], ["random"], folds=3)
+    >>> found.rows[0]["size"], found.rows[0]["mean_absolute_error"] < 0.1
+    (20, True)
+    """
+    key = jax.random.key(0) if key is None else key
+    for method in methods:
+        _check_choice(method, aim, level)
+    if folds < 3:
+        raise ValueError(f"folds {folds}: intervals are judged by at least 3")
+    pool, warnings = _pool(data, model, stratify, average, aim, abilities)
+    count = _check_folds(folds, pool)
+    for size in sizes:
+        _check_size(size, pool.table.num_items)
+    ordered = tuple(sorted(set(sizes)))
+    fold_key, choice_key = jax.random.split(key)
+    fold = folds_of(pool.table.num_subjects, count, fold_key)
+    score = pool.full_scores()
+    others = _pairs(pool, fold, methods, ordered, choice_key)
+    found, enough = {}, True
+    for k in range(count):
+        held = np.flatnonzero(fold == k)
+        known = learn(pool, fold == k)
+        for place, method in enumerate(methods):
+            own = jax.random.fold_in(choice_key, place)
+            for size, choice in choose_from(pool, known, method, ordered, own).items():
+                prediction = predict_held(pool, known, choice, held)
+                apart = others[method, size, k]
+                judged = calibrate(
+                    join([part for part, _ in apart]),
+                    np.concatenate([score[rows] for _, rows in apart]),
+                    level,
+                )
+                part = prediction, held, judged.calibrator
+                found[method, size, k] = part
+                enough &= judged.enough
+    rows = [
+        agreement(
+            method,
+            size,
+            [found[method, size, k] for k in range(count)],
+            score,
+            pool.table.subjects,
+            reference,
+        )
+        for method in methods
+        for size in ordered
+    ]
+    smallest = pool.table.num_subjects - 2 * -(-pool.table.num_subjects // count)
+    return SubsetErrors(
+        tuple(rows),
+        level,
+        pool.table.num_subjects,
+        pool.table.num_items,
+        (*warnings, *_few(smallest, level, enough)),
+    )
+
+
+def _pairs(pool: Pool, fold, methods, sizes, key) -> dict[tuple, list]:
+    """For each method, size and fold: the other folds, predicted from neither."""
+    count = int(fold.max()) + 1
+    found: dict[tuple, list] = {
+        (method, size, k): []
+        for method in methods
+        for size in sizes
+        for k in range(count)
+    }
+    for k in range(count):
+        for m in range(k + 1, count):
+            known = learn(pool, (fold == k) | (fold == m))
+            for place, method in enumerate(methods):
+                own = jax.random.fold_in(key, place)
+                chosen = choose_from(pool, known, method, sizes, own)
+                for size, choice in chosen.items():
+                    for out, other in ((k, m), (m, k)):
+                        rows = np.flatnonzero(fold == other)
+                        part = predict_held(pool, known, choice, rows)
+                        found[method, size, out].append((part, rows))
+    return found
+
+
+def _held_part(pool: Pool, held: np.ndarray, method, sizes, key):
+    """Predictions of held-out subjects, by size."""
+    known = learn(pool, held)
+    rows = np.flatnonzero(held)
+    return {
+        size: predict_held(pool, known, choice, rows)
+        for size, choice in choose_from(pool, known, method, sizes, key).items()
+    }
+
+
+def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
+    if enough and subjects >= FEW_SUBJECTS:
+        return ()
+    return (
+        f"{subjects} held-out subjects are too few to calibrate {100 * level:.6g} %"
+        " intervals: they reach as far as the worst of them, and at least as a normal"
+        " error would",
+    )
+
+
+def _expected(known: Knowledge, choice: Choice) -> tuple[float, float]:
+    ability, score = expected_errors(known.worth, jax.numpy.asarray(choice.items))
+    return float(ability[-1]), float(score[-1])
+
+
+def _size_for(pool, known, method, standard_error, score_error, key) -> int:
+    """The fewest items with an expected error of at most the one asked for."""
+    place = 0 if standard_error is not None else 1
+    wanted = standard_error if standard_error is not None else score_error
+    name = ("standard_error", "score_error")[place]
+    count = pool.table.num_items
+    if not wanted > 0:
+        raise ValueError(f"{name} {wanted:g} is not above 0")
+
+    def error(size: int) -> float:
+        choice = choose_from(pool, known, method, (size,), key)[size]
+        return _expected(known, choice)[place]
+
+    if method != "clustering":
+        order = choose_from(pool, known, method, (count,), key)[count].items
+        errors = expected_errors(known.worth, jax.numpy.asarray(order))[place]
+        reached = np.flatnonzero(np.asarray(errors) <= wanted)
+        least = float(np.asarray(errors)[-1])
+        if reached.size:
+            return int(reached[0]) + 1
+    else:
+        least = error(count)
+        if least <= wanted:
+            # Clusters are not nested, but more of them know more, near enough.
+            low, high = 0, count
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if error(middle) <= wanted else (middle, high)
+            return high
+    raise ValueError(
+        f"{name} {wanted:g} cannot be reached: all {count} items together have"
+        f" {least:.3g}"
+    )
+
+
+def _check_choice(method: str, aim: str, level: float) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method {method!r} is not one of {', '.join(METHODS)}")
+    if aim not in AIMS:
+        raise ValueError(f"aim {aim!r} is not one of {', '.join(AIMS)}")
+    if not 0 < level < 1:
+        raise ValueError(f"level {level:g} is not between 0 and 1")
+
+
+def _check_size(size: int, count: int) -> None:
+    if not 1 <= size <= count:
+        raise ValueError(
+            f"size {size} is not between 1 and the {count} items there are"
+        )
+
+
+def _check_folds(folds: int, pool: Pool) -> int:
+    if not 2 <= folds <= pool.table.num_subjects // 2:
+        raise ValueError(
+            f"folds {folds}: {pool.table.num_subjects} subjects allow 2 to"
+            f" {pool.table.num_subjects // 2}"
+        )
+    return folds
+
+
+def _prepare(data, model, stratify, average, aim, abilities):
+    """The pool, what all subjects say of its items, their records, and warnings."""
+    from irtjax.calibration import Calibration
+
+    pool, warnings = _pool(data, model, stratify, average, aim, abilities)
+    if isinstance(model, Calibration):
+        rows = _rows_in(model, pool.table)
+        items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
+        population = model.parameters.population
+    else:
+        found = fit(pool.table, pool.model, standard_errors="none")
+        items, population = found.parameters.items, found.parameters.population
+        warnings = (*warnings, *found.warnings)
+    nobody = np.zeros(pool.table.num_subjects, bool)
+    return pool, knowledge_of(pool, items, population, nobody), items, warnings
+
+
+def _rows_in(fitted: Calibration, table: ResponseTable) -> np.ndarray:
+    place = {name: k for k, name in enumerate(fitted.items.tolist())}
+    lacking = [name for name in table.items.tolist() if name not in place]
+    if lacking:
+        raise ValueError(
+            f"item {lacking[0]} is not in the fit: shrink the data that were fitted"
+        )
+    return np.array([place[name] for name in table.items.tolist()])
+
+
+def _pool(data, model, stratify, average, aim, abilities):
+    from irtjax.calibration import Calibration
+
+    table = data if isinstance(data, ResponseTable) else read(data)
+    if table.trials is not None or table.kind == "continuous":
+        raise ValueError(
+            f"shrink needs responses that are right or wrong, or ordered, not"
+            f" {table.kind}"
+        )
+    if isinstance(model, Calibration):
+        structure = model.structure
+        if structure is not None and len(structure.groups) > 1:
+            raise ValueError(
+                "shrink needs one ability, and this fit has one for each group: fit"
+                " one of the benchmarks, or all by one ability"
+            )
+        chosen = model.model
+    else:
+        chosen = make_model(model, table, "weak")
+    if not chosen.family.num_categories or chosen.lengths is not None:
+        raise ValueError(
+            f"shrink does not know the model {chosen.name}: use one of right and wrong"
+            " or ordered responses, without lengths"
+        )
+    check_data(table, chosen, 0.5)
+    if average not in AVERAGES:
+        raise ValueError(f"average {average!r} is not one of {', '.join(AVERAGES)}")
+    stratum = np.zeros(table.num_items, int)
+    if stratify is not None:
+        stratum = _codes(table, stratify)
+    target = np.full(table.num_items, 1 / table.num_items)
+    if average == "benchmarks":
+        codes = _codes(table, "benchmark")
+        count = np.bincount(codes)
+        target = 1 / (len(count) * count[codes])
+    where = None if abilities is None else np.asarray(abilities, float).reshape(-1)
+    if where is not None and (where.size == 0 or not np.isfinite(where).all()):
+        raise ValueError("abilities must be finite numbers, one or more")
+    pool = Pool(table, table.responses(), chosen, target, stratum, aim, where)
+    unanswered = np.isnan(pool.full_scores())
+    warnings = ()
+    if unanswered.any():
+        pool_table = table.select(subjects=~unanswered)
+        pool = Pool(
+            pool_table, pool_table.responses(), chosen, target, stratum, aim, where
+        )
+        warnings = (f"{unanswered.sum():,} subjects without responses are left out",)
+    return pool, warnings
+
+
+def _codes(table: ResponseTable, facet: str) -> np.ndarray:
+    if facet not in table.item_facets:
+        known = ", ".join(sorted(table.item_facets)) or "none"
+        raise ValueError(
+            f"items have no facet {facet!r} (there: {known}): name the column when"
+            " reading, such as benchmark=..."
+        )
+    return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)

@@ -1,0 +1,309 @@
+"""Which items to keep: orders of choice, and what a subset leaves unknown.
+
+All orders but that of clusters are nested: the first n items of one are the subset of
+size n. Stratified ones go through the strata by a divisor rule, so that every prefix
+is shared out in proportion.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from irtjax._types import KeyArray
+from irtjax.analysis.clusters import anchors
+from irtjax.models.base import Model, Population
+from irtjax.numerics import equal_nodes, normal_log_weights
+
+METHODS = ("information", "discrimination", "clustering", "random")
+AIMS = ("score", "ability")
+#: Abilities at which choices weigh a population.
+NUM_ABILITIES = 61
+
+
+class Worth(NamedTuple):
+    """What items tell, at abilities that are weighed.
+
+    Attributes:
+        weight: `[abilities]`, sums to one.
+        precision: Of ability before any response.
+        information: `[abilities, items]` Fisher information.
+        slope: `[abilities, items]` slope of the item's part of the full score.
+        noise: `[abilities, items]` variance of that part given ability.
+        discrimination: `[items]`.
+    """
+
+    weight: Array
+    precision: Array
+    information: Array
+    slope: Array
+    noise: Array
+    discrimination: Array
+
+
+class Choice(NamedTuple):
+    """A subset: `[size]` positions in order of choice, and weights that sum to one."""
+
+    items: np.ndarray
+    weight: np.ndarray
+
+
+@jax.jit
+def _worth(model: Model, items: Any, target, theta, weight, precision):
+    family = model.family
+    top = family.num_categories - 1
+
+    def moments(item, ability):
+        categories = jnp.arange(family.num_categories, dtype=ability.dtype) / top
+        chance = jnp.exp(family.category_log_probs(item, ability))
+        mean = chance @ categories
+        return mean, jnp.maximum(chance @ categories**2 - mean**2, 0)
+
+    def of_item(item, ability):
+        one = jnp.ones_like(ability)
+        (_, noise), (slope, _) = jax.jvp(lambda t: moments(item, t), (ability,), (one,))
+        return slope, noise, family.information(item, ability)
+
+    over_items = jax.vmap(of_item, in_axes=(0, None))
+    slope, noise, information = lax.map(lambda t: over_items(items, t), theta)
+    return Worth(
+        weight,
+        precision,
+        information,
+        slope * target,
+        noise * target**2,
+        jnp.asarray(items.discrimination),
+    )
+
+
+def worth(
+    model: Model,
+    items: Any,
+    population: Population,
+    target: Float[Array, " items"] | np.ndarray,
+    abilities: Float[Array, " abilities"] | np.ndarray | None = None,
+) -> Worth:
+    """Information, slopes and noise of items at abilities.
+
+    Args:
+        model: A model of one ability whose responses have categories.
+        items: Item records, `[items]`.
+        population: Population of ability.
+        target: What each item counts in the full score.
+        abilities: Where information matters, equally; None for the population.
+
+    Returns:
+        What the choices need.
+    """
+    dtype = jnp.asarray(items[0]).dtype
+    sd = jnp.asarray(population.sd, dtype)
+    if abilities is None:
+        nodes = jnp.asarray(equal_nodes(-4.0, 4.0, NUM_ABILITIES), dtype)
+        theta = jnp.asarray(population.mean, dtype) + sd * nodes
+        weight = jax.nn.softmax(normal_log_weights(nodes))
+    else:
+        theta = jnp.asarray(abilities, dtype)
+        weight = jnp.full(theta.shape, 1 / theta.size, dtype)
+    items = jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
+    return _worth(model, items, jnp.asarray(target, dtype), theta, weight, 1 / sd**2)
+
+
+@partial(jax.jit, static_argnames="aim")
+def greedy_order(
+    worth: Worth, stratum: Int[Array, " items"], turns: Int[Array, " size"], aim: str
+) -> Int[Array, " size"]:
+    """Items one after another, each the one that takes away most expected variance.
+
+    With prior precision c and the information I of what was chosen, ability has
+    variance 1 / (c + I), and the full score T(theta) about T'(theta)^2 / (c + I). Item
+    j takes away I_j / ((c + I)(c + I + I_j)) of the former; both are averaged over
+    the abilities that matter (Bayesian A-optimality; Chaloner and Verdinelli 1995). At
+    one ability this is the order of the items' information. For the score, the noise
+    of the item's own response, which need no longer be predicted, is added.
+
+    Args:
+        worth: What items tell.
+        stratum: Stratum of each item.
+        turns: The stratum that each choice is from.
+        aim: "score" or "ability".
+
+    Returns:
+        Positions in order of choice.
+    """
+    if aim == "score":
+        value = worth.weight * jnp.sum(worth.slope, axis=1) ** 2
+        own = worth.weight @ worth.noise
+    else:
+        value = worth.weight
+        own = jnp.zeros(worth.information.shape[1], value.dtype)
+
+    def step(carry, turn):
+        precision, left = carry
+        after = precision[:, None] + worth.information
+        gain = (value / precision) @ (worth.information / after) + own
+        best = jnp.argmax(jnp.where(left & (stratum == turn), gain, -jnp.inf))
+        precision = precision + worth.information[:, best]
+        return (precision, left.at[best].set(False)), best
+
+    first = jnp.full_like(value, worth.precision)
+    left = jnp.ones(stratum.shape, bool)
+    return lax.scan(step, (first, left), turns)[1]
+
+
+@jax.jit
+def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Array]:
+    """Errors that the model expects of each prefix of an order.
+
+    Args:
+        worth: What items tell.
+        order: Positions in order of choice.
+
+    Returns:
+        Root mean variance of ability, and of the full score, after 1, 2, ... items.
+    """
+    spread = 1 / (worth.precision + jnp.cumsum(worth.information[:, order], axis=1))
+
+    def unseen(part):
+        total = jnp.sum(part, axis=1, keepdims=True)
+        return total - jnp.cumsum(part[:, order], axis=1)
+
+    noise = jnp.maximum(unseen(worth.noise), 0)
+    score = worth.weight @ (unseen(worth.slope) ** 2 * spread + noise)
+    return jnp.sqrt(worth.weight @ spread), jnp.sqrt(score)
+
+
+def shares(mass: np.ndarray, stratum: np.ndarray, length: int) -> np.ndarray:
+    """The stratum of each of the first choices, in proportion at every length.
+
+    Seats go by largest mass / (2 k + 1), k being the seats a stratum has (Sainte-Lague,
+    Webster), so each prefix is that rule's apportionment; no stratum gets more
+    seats than it has items.
+
+    Args:
+        mass: `[items]` what each item counts.
+        stratum: `[items]` codes from 0.
+        length: Number of choices.
+
+    Returns:
+        `[length]` codes.
+
+    >>> shares(np.full(6, 1 / 6), np.array([0, 0, 0, 0, 1, 1]), 3).tolist()
+    [0, 1, 0]
+    """
+    count = np.bincount(stratum)
+    total = np.bincount(stratum, weights=mass)
+    code = np.repeat(np.arange(len(count)), count)
+    seat = np.arange(len(code)) - np.repeat(np.cumsum(count) - count, count)
+    # Rounding must not decide between equal claims: the first stratum goes first.
+    claim = np.round(total[code] / (2 * seat + 1), 12)
+    return code[np.lexsort((code, -claim))][:length]
+
+
+def _in_turns(score: np.ndarray, stratum: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Items by falling score, each from the stratum whose turn it is."""
+    by_stratum = np.lexsort((np.arange(len(score)), -score, stratum))
+    first = np.searchsorted(stratum[by_stratum], np.arange(stratum.max() + 1))
+    earlier = np.zeros(len(turns), int)
+    for code in np.unique(turns):
+        mine = turns == code
+        earlier[mine] = np.arange(mine.sum())
+    return by_stratum[first[turns] + earlier]
+
+
+def nested_order(
+    worth: Worth,
+    method: str,
+    *,
+    mass: np.ndarray,
+    stratum: np.ndarray,
+    size: int,
+    key: KeyArray,
+    aim: str = "score",
+) -> np.ndarray:
+    """Positions in the order of "information", "discrimination" or "random".
+
+    Args:
+        worth: What items tell.
+        method: One of the three.
+        mass: `[items]` what each item counts, for the shares of strata.
+        stratum: `[items]` codes; all 0 for no strata.
+        size: Number of items.
+        key: Random key, for "random".
+        aim: For "information": "score" or "ability".
+
+    Returns:
+        `[size]` positions.
+    """
+    turns = shares(mass, stratum, size)
+    if method == "information":
+        codes = jnp.asarray(stratum)
+        return np.asarray(greedy_order(worth, codes, jnp.asarray(turns), aim))
+    if method == "discrimination":
+        return _in_turns(np.asarray(worth.discrimination, float), stratum, turns)
+    draw = jax.random.uniform(key, (len(mass),))
+    return _in_turns(np.asarray(draw, float), stratum, turns)
+
+
+def choose(
+    worth: Worth,
+    method: str,
+    size: int,
+    *,
+    mass: np.ndarray,
+    stratum: np.ndarray,
+    key: KeyArray,
+    vectors: np.ndarray | None = None,
+    aim: str = "score",
+    order: np.ndarray | None = None,
+) -> Choice:
+    """A subset of a given size with the weights of its plain weighted mean.
+
+    Each item of a stratum has an equal part of the stratum's mass; with clusters, an
+    item has the mass of its cluster.
+
+    Args:
+        worth: What items tell.
+        method: One of `METHODS`.
+        size: Number of items.
+        mass: `[items]` what each item counts in the full score, summing to one.
+        stratum: `[items]` codes from 0.
+        key: Random key.
+        vectors: `[items, subjects]` success vectors, for "clustering".
+        aim: For "information": "score" or "ability".
+        order: A nested order known already.
+
+    Returns:
+        The choice.
+    """
+    if method == "clustering":
+        assert vectors is not None
+        parts, weights = [], []
+        counts = np.bincount(shares(mass, stratum, size), minlength=stratum.max() + 1)
+        for code, count in enumerate(counts):
+            if count == 0:
+                continue
+            mine = np.flatnonzero(stratum == code)
+            own = jax.random.fold_in(key, code)
+            found, weight = anchors(vectors[mine], mass[mine], int(count), own)
+            parts.append(mine[found])
+            weights.append(weight)
+        items, weight = np.concatenate(parts), np.concatenate(weights)
+        by_weight = np.argsort(-weight, kind="stable")
+        return Choice(items[by_weight], weight[by_weight] / weight.sum())
+    if order is None:
+        order = nested_order(
+            worth, method, mass=mass, stratum=stratum, size=size, key=key, aim=aim
+        )
+    items = order[:size]
+    count = np.bincount(stratum[items], minlength=stratum.max() + 1)
+    total = np.bincount(stratum, weights=mass)
+    weight = total[stratum[items]] / count[stratum[items]]
+    if size == len(mass):
+        weight = mass[items]
+    return Choice(items, weight / weight.sum())

@@ -1,0 +1,79 @@
+"""Error and rank agreement of subsets against their size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from irtjax.plots.style import INK, PALE, PALETTE, new_figure, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from irtjax.analysis.errors import SubsetErrors
+
+
+def plot_subset_errors(errors: SubsetErrors) -> Figure:
+    """Draws the error of predicted full scores and their ranks against the size.
+
+    Bands are 95 % intervals: of the mean absolute error over subjects, of Kendall's
+    tau over the folds (none where folds are small).
+
+    Args:
+        errors: What `irtjax.subset_errors` returned.
+
+    Returns:
+        The figure; nothing is shown or saved.
+    """
+    figure, (left, right) = new_figure(10.5, 4.2, 2)
+    methods = list(dict.fromkeys(row["method"] for row in errors.rows))
+    for place, method in enumerate(methods):
+        mine = [row for row in errors.rows if row["method"] == method]
+        colour = PALETTE[place % len(PALETTE)]
+        _line(left, mine, "mean_absolute_error", 100.0, colour, method)
+        _line(right, mine, "kendall", 1.0, colour, method)
+    left.set_ylabel("Mean absolute error, points of the full score")
+    right.set_ylabel("Kendall's tau with the full ranking")
+    left.set_ylim(bottom=0)
+    right.set_ylim(top=1.005)
+    sizes = sorted({row["size"] for row in errors.rows})
+    for axes in (left, right):
+        axes.set_xlabel("Number of items")
+        if len(sizes) > 1 and sizes[-1] >= 8 * sizes[0]:
+            axes.set_xscale("log")
+            axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axes.minorticks_off()
+        axes.grid(axis="y", color=PALE, linewidth=0.7)
+    left.legend(fontsize=8, frameon=False, labelcolor=INK)
+    small = f"{errors.num_subjects:,} held-out subjects, {errors.num_items:,} items"
+    title(left, "Error", small)
+    title(right, "Ranks", "bands: 95 %")
+    return figure
+
+
+def _line(
+    axes: Axes,
+    rows: list[dict[str, Any]],
+    name: str,
+    unit: float,
+    colour: str,
+    label: str,
+) -> None:
+    size = np.array([row["size"] for row in rows])
+    value, error = (
+        np.array([np.nan if row[key] is None else row[key] for row in rows], float)
+        for key in (name, f"{name}_se")
+    )
+    half = ndtri(0.975) * np.nan_to_num(error)
+    axes.plot(size, unit * value, color=colour, lw=1.8, marker="o", ms=3, label=label)
+    axes.fill_between(
+        size,
+        unit * (value - half),
+        unit * (value + half),
+        color=colour,
+        alpha=0.15,
+        lw=0,
+    )
