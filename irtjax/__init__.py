@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from irtjax._types import Status as Status
     from irtjax.adaptive.session import AdaptiveTest as AdaptiveTest
     from irtjax.adaptive.study import simulate_tests as simulate_tests
+    from irtjax.auditing import Audit as Audit
+    from irtjax.auditing import audit as audit
     from irtjax.calibration import Calibration as Calibration
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
@@ -55,6 +57,7 @@ _HOMES = {
     "AbstractMethod": "irtjax.estimators.base",
     "AbstractResponseFamily": "irtjax.models.base",
     "AdaptiveTest": "irtjax.adaptive.session",
+    "Audit": "irtjax.auditing",
     "Calibration": "irtjax.calibration",
     "EM": "irtjax.estimators.em",
     "Fit": "irtjax.estimators.base",
@@ -70,6 +73,7 @@ _HOMES = {
     "Responses": "irtjax.data.responses",
     "Start": "irtjax.estimators.base",
     "Status": "irtjax._types",
+    "audit": "irtjax.auditing",
     "bootstrap": "irtjax.resampling",
     "compare": "irtjax.verbs",
     "fit": "irtjax.fitting",
@@ -95,6 +99,7 @@ _HOMES = {
 #: Modules reached as attributes of the package, such as `irtjax.plots`.
 _MODULES = (
     "adaptive",
+    "auditing",
     "checks",
     "data",
     "estimators",
