@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.auditing.audit import TESTED, Known, decide, examine
+from irtjax.auditing.examine import TESTED, Known, decide, examine
 
 if TYPE_CHECKING:
     import pyarrow as pa

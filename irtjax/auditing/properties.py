@@ -1,4 +1,4 @@
-"""What items and benchmarks are like: the six properties of PSN-IRT, and their ranks."""
+"""What items and benchmarks are like: the properties of PSN-IRT, and their ranks."""
 
 from __future__ import annotations
 

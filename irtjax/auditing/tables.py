@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.auditing.audit import SEEN, TESTED, Found, column_of
+from irtjax.auditing.examine import SEEN, TESTED, Found, column_of
 from irtjax.auditing.properties import PROPERTIES, benchmark_ranks
 from irtjax.auditing.tails import benjamini_hochberg
 
@@ -38,7 +38,7 @@ def item_table(
     import jax.numpy as jnp
     import pyarrow as pa
 
-    from irtjax.auditing.tetrachoric import tetrachoric_of_counts
+    from irtjax.auditing.tetrachoric import of_counts
 
     c, groups = found.classical, found.groups
     nothing = np.full(table.num_items, np.nan)
@@ -61,13 +61,15 @@ def item_table(
         "chance_of_strongest": numbers(found.properties["chance"]),
         "item_rest": numbers(c.item_rest),
         "biserial": numbers(c.biserial),
-        "tetrachoric": numbers(tetrachoric_of_counts(*counts)),
+        "tetrachoric": numbers(of_counts(*counts)),
         "alpha_without": numbers(c.alpha_without),
         "infit": numbers(found.residuals.infit),
         "outfit": numbers(found.residuals.outfit),
         "s_x2": numbers(nothing if groups is None else groups.s_x2),
         "s_x2_degrees": numbers(nothing if groups is None else groups.degrees),
-        "lower_asymptote": numbers(nothing if groups is None else groups.lower_asymptote),
+        "lower_asymptote": numbers(
+            nothing if groups is None else groups.lower_asymptote
+        ),
         "surprises": pa.array(found.residuals.surprises.astype(np.int64)),
         "surprises_expected": numbers(found.residuals.surprises_expected),
         "q3": numbers(found.partners.q3),

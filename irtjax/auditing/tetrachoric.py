@@ -47,7 +47,9 @@ def tetrachoric_of_counts(
     """
     both, first, second, count = map(jnp.asarray, (both, first, second, count))
     fixed = (first > 0) & (first < count) & (second > 0) & (second < count)
-    cells = jnp.stack([both, first - both, second - both, count - first - second + both])
+    cells = jnp.stack(
+        [both, first - both, second - both, count - first - second + both]
+    )
     empty = jnp.where(jnp.min(cells, axis=0) < 0.5, 0.5, 0.0)
     total = jnp.where(fixed, count + 4 * empty, 1.0)
     share = jnp.where(fixed, (both + empty) / total, 0.25)
@@ -81,7 +83,8 @@ def tetrachoric_of_counts(
     return jnp.where(fixed, (low + high) / 2, jnp.nan)
 
 
-_of_counts_jit = jax.jit(tetrachoric_of_counts)
+#: `tetrachoric_of_counts`, compiled.
+of_counts = jax.jit(tetrachoric_of_counts)
 
 
 def tetrachoric(table: Any) -> np.ndarray:
@@ -124,6 +127,6 @@ def tetrachoric(table: Any) -> np.ndarray:
         second = seen[:, part].T @ right
         count = seen[:, part].T @ seen
         counts = (jnp.asarray(x, float) for x in (both, first, second, count))
-        result[part] = np.asarray(_of_counts_jit(*counts))
+        result[part] = np.asarray(of_counts(*counts))
     np.fill_diagonal(result, 1.0)
     return result

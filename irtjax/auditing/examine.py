@@ -249,7 +249,7 @@ class Known:
         family = fit.model.family
         if family.num_categories != 2 or not hasattr(family, "asymptotes"):
             raise ValueError(
-                f"an audit needs a model of right and wrong answers (2pl, 3pl, 4pl, ...),"
+                "an audit needs a model of right and wrong answers (2pl, 3pl, 4pl),"
                 f" not {fit.model.name}"
             )
         if fit.structure is not None and len(fit.structure.groups) > 1:
@@ -442,7 +442,7 @@ def _warnings(table: ResponseTable, found: Found, level: float) -> list[str]:
         )
     if table.num_items < 30:
         lines.append(
-            f"with {table.num_items} items each one weighs in its own ability estimates:"
+            f"with {table.num_items} items each weighs in its own ability estimates:"
             " residual correlations are then too low, and dependence is overlooked"
         )
     return lines
