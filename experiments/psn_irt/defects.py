@@ -118,36 +118,40 @@ def flags_of(values: np.ndarray, level: float) -> dict[str, np.ndarray]:
     return {name: flagged for name, (_, flagged) in decided.items()}
 
 
-def planted_study(
-    replications: int, subjects: int, items: int, level: float = 0.05
+def planted_counts(
+    replication: int, subjects: int, items: int, level: float = 0.05
+) -> dict[str, tuple[int, int, int]]:
+    """False flags, flags, and items to be flagged, by defect, in one table."""
+    case = plant(np.random.default_rng([1, replication]), subjects, items)
+    counts = {}
+    for name, flagged in flags_of(case.values, level).items():
+        kinds = [kind for kind, names in PLANTED.items() if name in names]
+        true = np.isin(case.kinds, kinds)
+        sums = (np.sum(flagged & ~true), np.sum(flagged), np.sum(true))
+        counts[name] = tuple(int(x) for x in sums)
+    return counts
+
+
+def planted_rows(
+    tables: list[dict[str, tuple[int, int, int]]],
 ) -> list[dict[str, Any]]:
     """Share of false flags, precision and recall by defect, over replications.
 
     False discovery rate: mean over the replications of false flags over all flags, 0
     where there is no flag. Precision and recall are of all replications together.
     """
-    from irtjax.auditing import TESTED
-
-    false, total, wanted = ({name: [] for name in TESTED} for _ in range(3))
-    for k in range(replications):
-        case = plant(np.random.default_rng([1, k]), subjects, items)
-        for name, flagged in flags_of(case.values, level).items():
-            kinds = [kind for kind, names in PLANTED.items() if name in names]
-            true = np.isin(case.kinds, kinds)
-            false[name].append(int(np.sum(flagged & ~true)))
-            total[name].append(int(np.sum(flagged)))
-            wanted[name].append(int(np.sum(true)))
     rows = []
-    for name in TESTED:
-        f, n, w = (np.array(x[name], float) for x in (false, total, wanted))
+    for name in tables[0]:
+        f, n, w = np.array([table[name] for table in tables], float).T
         share = f / np.maximum(n, 1)
+        error = float("nan")
+        if len(tables) > 1:
+            error = float(share.std(ddof=1) / np.sqrt(len(tables)))
         rows.append(
             {
                 "defect": name,
                 "false_discovery_rate": float(share.mean()),
-                "error": float(share.std(ddof=1) / np.sqrt(replications))
-                if replications > 1
-                else float("nan"),
+                "error": error,
                 "precision": float(1 - f.sum() / n.sum()) if n.sum() else float("nan"),
                 "recall": float((n - f).sum() / w.sum()),
                 "flags": int(n.sum()),
@@ -156,24 +160,39 @@ def planted_study(
     return rows
 
 
+def planted_study(
+    replications: int, subjects: int, items: int, level: float = 0.05
+) -> list[dict[str, Any]]:
+    """`planted_rows` of as many tables."""
+    counts = [planted_counts(k, subjects, items, level) for k in range(replications)]
+    return planted_rows(counts)
+
+
+def permuted_flags(
+    replication: int, subjects: int, items: int, level: float = 0.05
+) -> dict[str, int]:
+    """Number of flags by defect in one permuted table."""
+    import irtjax
+    from irtjax.auditing import permuted
+
+    random = np.random.default_rng([2, replication])
+    case = plant(random, subjects, items, share=0.0)
+    table = permuted(irtjax.ResponseTable.from_arrays(case.values), random)
+    return {k: int(v.sum()) for k, v in flags_of(table.values, level).items()}
+
+
 def permuted_study(
     replications: int, subjects: int, items: int, level: float = 0.05
 ) -> list[dict[str, Any]]:
     """How often an audit of a permuted table flags anything, by defect."""
-    import irtjax
-    from irtjax.auditing import TESTED, permuted
-
-    any_flag: dict[str, list[bool]] = {name: [] for name in TESTED}
-    for k in range(replications):
-        random = np.random.default_rng([2, k])
-        case = plant(random, subjects, items, share=0.0)
-        table = irtjax.ResponseTable.from_arrays(case.values)
-        found = flags_of(permuted(table, random).values, level)
-        for name, flagged in found.items():
-            any_flag[name].append(bool(flagged.any()))
+    found = [permuted_flags(k, subjects, items, level) for k in range(replications)]
     return [
-        {"defect": name, "tables_with_a_flag": float(np.mean(hits))}
-        for name, hits in any_flag.items()
+        {
+            "defect": name,
+            "tables_with_a_flag": float(np.mean([x[name] > 0 for x in found])),
+            "flags": sum(x[name] for x in found),
+        }
+        for name in found[0]
     ]
 
 

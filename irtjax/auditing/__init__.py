@@ -1,7 +1,8 @@
 """Auditing benchmarks: which items are bad, with false discoveries under control."""
 
+from irtjax.auditing.audits import Audit, audit
 from irtjax.auditing.control import permuted
-from irtjax.auditing.examine import SEEN, TESTED, Audit, audit
+from irtjax.auditing.examine import SEEN, TESTED
 from irtjax.auditing.properties import PROPERTIES, benchmark_ranks, item_properties
 from irtjax.auditing.tails import benjamini_hochberg
 from irtjax.auditing.tetrachoric import tetrachoric, tetrachoric_of_counts
