@@ -216,8 +216,9 @@ def _warnings(table: ResponseTable, found: Found, level: float) -> list[str]:
     if not found.classical.alpha >= classic.LEAST_RELIABILITY:
         lines.append(
             f"the items have next to nothing in common (alpha"
-            f" {found.classical.alpha:.2g}): no item is called undiscriminating or"
-            f" wrongly keyed, since the others say too little about ability"
+            f" {found.classical.alpha:.2g}): no item is called undiscriminating,"
+            " wrongly keyed, misfitting or contaminated, since the others say too little about"
+            " ability"
         )
     if found.groups is None:
         lines.append(

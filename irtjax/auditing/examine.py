@@ -156,6 +156,9 @@ class Found:
         varied = np.isfinite(self.classical.item_rest)
         nothing = np.full(varied.size, np.nan)
         groups = self.groups
+        # Over an ability that the items do not measure there is no curve to judge.
+        if not self.classical.alpha >= classic.LEAST_RELIABILITY:
+            groups = None
         values = {
             "negative discrimination": self.classical.p_negative,
             "suspected wrong key": self.classical.p_wrong_key,

@@ -37,7 +37,7 @@ class GroupTests(NamedTuple):
         p_contaminated: p-value of "the lower asymptote is at most that of chance".
         right: `[items, groups]` right answers.
         expected: `[items, groups]` as many as the model expects.
-        count: `[groups]` subjects.
+        sizes: `[groups]` subjects.
         ability: `[groups]` their mean ability under the model.
     """
 
@@ -48,7 +48,7 @@ class GroupTests(NamedTuple):
     p_contaminated: np.ndarray
     right: np.ndarray
     expected: np.ndarray
-    count: np.ndarray
+    sizes: np.ndarray
     ability: np.ndarray
 
 
@@ -101,17 +101,18 @@ def _windows(chance, edges, part):
         def window(shift):
             values = np.stack([cdf(edge - shift) for edge in edges], 1)
             return np.maximum(np.diff(values, axis=1), 0)
-    else:
-        mean = chance.sum(0) - own
-        spread = np.sqrt((chance * (1 - chance)).sum(0) - own * (1 - own))
 
-        def window(shift):
-            bounds = edges.astype(float)[None, :, None] + 0.5 - shift
-            bounds[:, 0], bounds[:, -1] = -np.inf, np.inf
-            place = (bounds - mean[:, None]) / spread[:, None]
-            return np.diff(ndtr(place), axis=1)
+        return window(1), window(0)
+    mean = chance.sum(0) - own
+    spread = np.sqrt((chance * (1 - chance)).sum(0) - own * (1 - own))
 
-    return window(1), window(0)
+    def normal_window(shift):
+        bounds = edges.astype(float)[None, :, None] + 0.5 - shift
+        bounds[:, 0], bounds[:, -1] = -np.inf, np.inf
+        place = (bounds - mean[:, None]) / spread[:, None]
+        return np.diff(ndtr(place), axis=1)
+
+    return normal_window(1), normal_window(0)
 
 
 def _expected(chance, weights, windows):

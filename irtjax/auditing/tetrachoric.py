@@ -107,7 +107,7 @@ def tetrachoric(table: Any) -> np.ndarray:
     >>> from irtjax.data import ResponseTable
     >>> pair = ResponseTable.from_arrays([[1, 1], [1, 1], [0, 0], [0, 1], [1, 0]])
     >>> tetrachoric(pair).round(2).tolist()
-    [[1.0, 0.24], [0.24, 1.0]]
+    [[1.0, 0.26], [0.26, 1.0]]
     """
     if table.kind != "binary":
         raise ValueError(
