@@ -181,14 +181,14 @@ def test_windows_of_scores_are_exact_and_normal_ones_near():
 
 
 def test_joined_cells():
-    right = np.array([[0.0, 4, 6, 9]])
-    share = np.array([[0.01, 0.4, 0.5, 0.95]])
-    count = np.full(4, 10.0)
+    right = np.array([[0.0, 40, 60, 90]])
+    share = np.array([[0.01, 0.4, 0.5, 0.96]])
+    count = np.full(4, 100.0)
     statistic, cells = pooled_chi_squared(right, share, count)
-    # The first cell expects 0.1 right and joins the second; the last expects 0.5 wrong
+    # The first cell expects 1 right and joins the second; the last expects 4 wrong
     # and joins the third.
-    first = (4 - 4.1) ** 2 / (4.1 * (20 - 4.1) / 20)
-    second = (15 - 14.5) ** 2 / (14.5 * (20 - 14.5) / 20)
+    first = (40 - 41) ** 2 / (41 * (200 - 41) / 200)
+    second = (150 - 146) ** 2 / (146 * (200 - 146) / 200)
     assert cells[0] == 2
     assert statistic[0] == pytest.approx(first + second)
 

@@ -217,8 +217,8 @@ def _warnings(table: ResponseTable, found: Found, level: float) -> list[str]:
         lines.append(
             f"the items have next to nothing in common (alpha"
             f" {found.classical.alpha:.2g}): no item is called undiscriminating,"
-            " wrongly keyed, misfitting or contaminated, since the others say too little about"
-            " ability"
+            " wrongly keyed, misfitting or contaminated, since the others say too"
+            " little about ability"
         )
     if found.groups is None:
         lines.append(

@@ -20,8 +20,9 @@ MOST_GROUPS, LEAST_IN_GROUP = 16, 30
 LEAST_GROUPS = 4
 #: Items up to which the distribution of the score is exact; normal beyond.
 EXACT = 128
-#: Expected right and wrong answers of a cell of S-X2.
-LEAST_EXPECTED = 1.0
+#: Expected right and wrong answers of a cell of S-X2: the customary five, below which
+#: the tails of chi-squared are too light.
+LEAST_EXPECTED = 5.0
 #: Numbers of a block of items by groups by nodes.
 BLOCK = 3_000_000
 
