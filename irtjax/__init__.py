@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from irtjax.analysis.shrinking import subset_errors as subset_errors
     from irtjax.analysis.shrunken import Shrunken as Shrunken
     from irtjax.analysis.shrunken import load_subset as load_subset
+    from irtjax.auditing import Audit as Audit
+    from irtjax.auditing import audit as audit
     from irtjax.calibration import Calibration as Calibration
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
@@ -60,6 +62,7 @@ _HOMES = {
     "AbstractMethod": "irtjax.estimators.base",
     "AbstractResponseFamily": "irtjax.models.base",
     "AdaptiveTest": "irtjax.adaptive.session",
+    "Audit": "irtjax.auditing",
     "Calibration": "irtjax.calibration",
     "EM": "irtjax.estimators.em",
     "Fit": "irtjax.estimators.base",
@@ -77,6 +80,7 @@ _HOMES = {
     "Responses": "irtjax.data.responses",
     "Start": "irtjax.estimators.base",
     "Status": "irtjax._types",
+    "audit": "irtjax.auditing",
     "bootstrap": "irtjax.resampling",
     "compare": "irtjax.verbs",
     "fit": "irtjax.fitting",
@@ -105,6 +109,7 @@ _HOMES = {
 #: Modules reached as attributes of the package, such as `irtjax.plots`.
 _MODULES = (
     "adaptive",
+    "auditing",
     "checks",
     "data",
     "estimators",

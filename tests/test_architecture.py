@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("structure_layout", "structured", "prediction", "posterior", "fitting"),
         *("storage", "sampling"),
     ),
-    ("analysis", "adaptive", "verbs"),
+    ("analysis", "adaptive", "auditing", "verbs"),
     ("report", "plots", "demo"),
     (ROOT,),
     ("cli", "__main__"),

@@ -409,6 +409,26 @@ def measure_lengths(spec: Spec) -> list[Row]:
     return rows
 
 
+def measure_audit(spec: Spec) -> list[Row]:
+    """The audit of a table, with the 2PL that it fits; the fit's time apart."""
+    table = load(spec)
+    before = peak_bytes()
+    options = {"standard_errors": "none", "dtype": jnp.float32}
+    began = time.perf_counter()
+    calibration = irtjax.fit(table, "2pl", **options)
+    fitted = time.perf_counter()
+    report = irtjax.audit(table, calibration)
+    ended = time.perf_counter()
+    most_gb = spec.get("max_gb")
+    return [
+        row("audit, first call", ended - fitted, "s", spec.get("max_seconds")),
+        row("  the fit before it, first call", fitted - began, "s"),
+        row("peak memory in all", peak_bytes() / 2**30, "GB", most_gb),
+        row("  before", before / 2**30, "GB"),
+        row("items with a tested flag", sum(list(report.counts().values())[:7])),
+    ]
+
+
 KINDS: dict[str, Callable[[Spec], list[Row]]] = {
     "simulate": write_data,
     "em": measure_em,
@@ -417,6 +437,7 @@ KINDS: dict[str, Callable[[Spec], list[Row]]] = {
     "convergence": measure_convergence,
     "adaptive": measure_adaptive,
     "lengths": measure_lengths,
+    "audit": measure_audit,
 }
 
 

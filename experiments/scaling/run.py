@@ -54,6 +54,10 @@ FULL: dict[str, Spec] = {
         "kind": "adaptive", "subjects": 100, "items": 1000, "length": 50,
         "max_seconds": 0.5,
     },
+    "audit": {
+        "kind": "audit", "subjects": 2211, "items": 12032,
+        "max_seconds": 60, "max_gb": 4,
+    },
     "bayes": {
         "kind": "bayes", "subjects": 58, "items": 805,
         "warmup": 1000, "draws": 1000, "chains": 4, "min_ratio": 2,
@@ -74,6 +78,7 @@ SMALL: dict[str, Spec] = {
     "errors": {"kind": "errors", "subjects": 400, "items": 300, "repeats": 1},
     "lengths": {"kind": "lengths", "subjects": 60, "items": 20},
     "adaptive": {"kind": "adaptive", "subjects": 20, "items": 100, "length": 10},
+    "audit": {"kind": "audit", "subjects": 400, "items": 300},
     "bayes": {
         "kind": "bayes", "subjects": 10, "items": 20,
         "warmup": 200, "draws": 200, "chains": 2,

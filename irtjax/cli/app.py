@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from irtjax.cli.adapt import adapt_command
+from irtjax.cli.audit import audit_command
 from irtjax.cli.calibrate import fit_command
 from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
@@ -55,6 +56,7 @@ app.command("rank")(rank_command)
 app.command("compare")(compare_command)
 app.command("adapt")(adapt_command)
 app.command("shrink")(shrink_command)
+app.command("audit")(audit_command)
 app.command("simulate")(simulate_command)
 app.command("info")(info_command)
 app.command("demo")(demo_command)

@@ -6,6 +6,11 @@ notebooks and on machines without a screen.
 
 from irtjax.plots.abilities import plot_abilities
 from irtjax.plots.adaptive import plot_adaptive
+from irtjax.plots.audit import (
+    plot_difficulty_discrimination,
+    plot_flagged_items,
+    plot_item_properties,
+)
 from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
 from irtjax.plots.latency import plot_latency
@@ -24,7 +29,10 @@ __all__ = [
     "plot_abilities_by_group",
     "plot_adaptive",
     "plot_correlations",
+    "plot_difficulty_discrimination",
+    "plot_flagged_items",
     "plot_item_parameters",
+    "plot_item_properties",
     "plot_item_response_functions",
     "plot_latency",
     "plot_profiles",

@@ -1,0 +1,22 @@
+"""Auditing benchmarks: which items are bad, with false discoveries under control."""
+
+from irtjax.auditing.audits import Audit, audit
+from irtjax.auditing.control import permuted
+from irtjax.auditing.examine import SEEN, TESTED
+from irtjax.auditing.properties import PROPERTIES, benchmark_ranks, item_properties
+from irtjax.auditing.tails import benjamini_hochberg
+from irtjax.auditing.tetrachoric import tetrachoric, tetrachoric_of_counts
+
+__all__ = [
+    "PROPERTIES",
+    "SEEN",
+    "TESTED",
+    "Audit",
+    "audit",
+    "benchmark_ranks",
+    "benjamini_hochberg",
+    "item_properties",
+    "permuted",
+    "tetrachoric",
+    "tetrachoric_of_counts",
+]

@@ -1,0 +1,244 @@
+"""The statistics of every item under a fit, and the decisions about them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax.auditing import classical as classic
+from irtjax.auditing import score_groups
+from irtjax.auditing.properties import SATURATED, item_properties
+from irtjax.auditing.residuals import DEPENDENT, dependence, duplicates, item_fit
+from irtjax.auditing.tails import benjamini_hochberg
+from irtjax.data import ResponseTable
+
+if TYPE_CHECKING:
+    from irtjax.calibration import Calibration
+
+#: Defects that are decided by a test, and what each means.
+TESTED = {
+    "negative discrimination": "stronger subjects do worse",
+    "suspected wrong key": "turned round, the item would discriminate",
+    "no discrimination": f"it correlates with ability by less than {classic.MARGIN}",
+    "misfit": "its curve is not that of the model",
+    "suspected contamination": "weak subjects are right more often than guessing tells",
+    "local dependence": "it goes with another item beyond ability",
+    "duplicate": "another item has the same answers from everybody",
+}
+#: Defects that can be seen, without a test.
+SEEN = {
+    "no variation": "all right, all wrong, or never answered",
+    "saturated": f"the strongest subject is right with chance {SATURATED} or more",
+}
+#: Points of the population's distribution of ability.
+NODES = 241
+#: Standard deviations to either side that they span.
+SPAN = 5.0
+#: Subjects who answered everything, below which the groups of scores are left out.
+LEAST_COMPLETE = score_groups.LEAST_GROUPS * score_groups.LEAST_IN_GROUP
+
+
+def column_of(defect: str) -> str:
+    """Name of the column with the p-values of a defect.
+
+    >>> column_of("local dependence")
+    'p_local_dependence'
+    """
+    return "p_" + defect.replace(" ", "_")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Known:
+    """A calibration in the order of a table.
+
+    Attributes:
+        fit: The calibration.
+        items: Item records, `[items]`.
+        ability: `[subjects]` abilities.
+        error: `[subjects]` their standard errors.
+    """
+
+    fit: Calibration
+    items: Any
+    ability: np.ndarray
+    error: np.ndarray
+
+    @staticmethod
+    def of(fit: Calibration, table: ResponseTable) -> Known:
+        """Finds the items and subjects of a table in a calibration.
+
+        Raises:
+            ValueError: If the model is unsuitable or an item is not in it.
+        """
+        import jax
+
+        family = fit.model.family
+        if family.num_categories != 2 or not hasattr(family, "asymptotes"):
+            raise ValueError(
+                "an audit needs a model of right and wrong answers (2pl, 3pl, 4pl),"
+                f" not {fit.model.name}"
+            )
+        if fit.structure is not None and len(fit.structure.groups) > 1:
+            raise ValueError(
+                f"an audit needs one ability, but {fit.model.name} has one for each"
+                f" benchmark: fit 2pl, or audit each benchmark alone"
+            )
+        place = {name: row for row, name in enumerate(fit.items.tolist())}
+        rows = [place.get(name, -1) for name in table.items.tolist()]
+        if -1 in rows:
+            name = str(table.items[rows.index(-1)])
+            raise ValueError(
+                f"item {name!r} is not in the fit: audit the data that were fitted"
+            )
+        abilities = fit.ability_table
+        who = abilities.column("subject").to_pylist()
+        if not set(table.subjects.tolist()) <= set(who):
+            from irtjax.verbs import score
+
+            abilities = score(fit, table).table
+            who = abilities.column("subject").to_pylist()
+        position = {name: row for row, name in enumerate(who)}
+        order = np.array([position[name] for name in table.subjects.tolist()])
+        ability, error = (
+            np.array(abilities.column(name).to_pylist(), np.float64)[order]
+            for name in ("ability", "ability_se")
+        )
+        # A subject without a finite score stands where the population does.
+        lost = ~np.isfinite(ability)
+        ability = np.where(lost, float(fit.parameters.population.mean), ability)
+        error = np.where(np.isfinite(error), error, 0.0)
+        chosen = np.array(rows)
+        items = jax.tree.map(lambda x: np.asarray(x)[chosen], fit.parameters.items)
+        return Known(fit, items, ability, error)
+
+    @property
+    def num_parameters(self) -> int:
+        """Estimated parameters of each item."""
+        return max(int(self.fit.model.family.num_columns), 1)
+
+    def population(self) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes of the population's ability and their weights."""
+        population = self.fit.parameters.population
+        mean, sd = float(population.mean), float(population.sd)
+        standard = np.linspace(-SPAN, SPAN, NODES)
+        weights = np.exp(-0.5 * standard**2)
+        return mean + sd * standard, weights / weights.sum()
+
+    def curves(self, nodes: np.ndarray) -> np.ndarray:
+        """Chance of a right answer, `[items, nodes]`."""
+        import jax
+        import jax.numpy as jnp
+
+        from irtjax.auditing.residuals import chances
+
+        records = jax.tree.map(jnp.asarray, self.items)
+        grid = jnp.asarray(nodes, records[0].dtype)
+        return np.asarray(chances(self.fit.model.family, records, grid), float).T
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Found:
+    """Statistics of every item, before any decision."""
+
+    known: Known
+    classical: classic.Classical
+    properties: dict[str, np.ndarray]
+    residuals: Any
+    partners: Any
+    duplicates: Any
+    groups: score_groups.GroupTests | None
+    num_complete: int
+
+    def p_values(self) -> dict[str, np.ndarray]:
+        """P-values `[items]` by tested defect; NaN where an item was not tested."""
+        varied = np.isfinite(self.classical.item_rest)
+        nothing = np.full(varied.size, np.nan)
+        groups = self.groups
+        # Over an ability that the items do not measure there is no curve to judge.
+        if not self.classical.alpha >= classic.LEAST_RELIABILITY:
+            groups = None
+        values = {
+            "negative discrimination": self.classical.p_negative,
+            "suspected wrong key": self.classical.p_wrong_key,
+            "no discrimination": self.classical.p_weak,
+            "misfit": nothing if groups is None else groups.p_misfit,
+            "suspected contamination": nothing
+            if groups is None
+            else groups.p_contaminated,
+            "local dependence": self.partners.p_value,
+            "duplicate": self.duplicates.p_value,
+        }
+        return {name: np.where(varied, p, np.nan) for name, p in values.items()}
+
+
+def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
+    """Computes all statistics of all items."""
+    import jax
+    import jax.numpy as jnp
+
+    values, observed = table.values, table.observed
+    family = known.fit.model.family
+    records = jax.tree.map(jnp.asarray, known.items)
+    cells = (family, records, known.ability, values, observed)
+    slope, intercept, lower, upper = (np.asarray(x, float) for x in known.items)
+    complete = values if observed is None else values[observed.all(1)]
+    groups = None
+    if len(complete) >= LEAST_COMPLETE:
+        nodes, weights = known.population()
+        groups = score_groups.group_tests(
+            complete,
+            known.curves(nodes),
+            nodes,
+            weights,
+            (slope, intercept),
+            guess,
+            known.num_parameters,
+        )
+    return Found(
+        known,
+        classic.classical(values, observed),
+        _properties(known, slope, intercept, lower, upper),
+        item_fit(*cells),
+        dependence(*cells),
+        duplicates(*cells),
+        groups,
+        len(complete),
+    )
+
+
+def _properties(known: Known, slope, intercept, lower, upper):
+    """The six properties; of a probit model by its own curve."""
+    strongest = float(known.ability.max())
+    found = item_properties(slope, intercept, lower, upper, strongest)
+    if getattr(known.fit.model.family, "link", "logit") == "logit":
+        return found
+    from scipy.stats import norm
+
+    place = slope * strongest + intercept
+    chance = lower + (upper - lower) * norm.cdf(place)
+    leh = slope * (upper - lower) * norm.pdf(place)
+    spread = np.maximum(chance * (1 - chance), 1e-300)
+    return {**found, "chance": chance, "leh": leh, "information": leh**2 / spread}
+
+
+def decide(found: Found, level: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Adjusted p-values and decisions, each `[items]`, by tested defect."""
+    decided = {}
+    for name, p_value in found.p_values().items():
+        adjusted = benjamini_hochberg(p_value)
+        flagged = np.nan_to_num(adjusted, nan=1.0) <= level
+        if name == "local dependence":
+            flagged &= np.nan_to_num(found.partners.q3) >= DEPENDENT
+        decided[name] = (adjusted, flagged)
+    return decided
+
+
+def all_flags(found: Found, decided) -> dict[str, np.ndarray]:
+    """Decisions `[items]` by defect, tested and seen."""
+    flags = {name: flagged for name, (_, flagged) in decided.items()}
+    still = ~np.isfinite(found.classical.item_rest)
+    flags["no variation"] = still
+    flags["saturated"] = found.properties["chance"] >= SATURATED
+    return flags

@@ -1,0 +1,128 @@
+"""The tables of an audit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax.auditing.examine import SEEN, TESTED, Found, column_of
+from irtjax.auditing.properties import PROPERTIES, benchmark_ranks
+from irtjax.auditing.tails import benjamini_hochberg
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.data import ResponseTable
+
+
+def numbers(values: Any) -> pa.Array:
+    """A float column in which what is not finite is null."""
+    import pyarrow as pa
+
+    array = np.asarray(values, np.float64)
+    return pa.array(array, mask=~np.isfinite(array))
+
+
+def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
+    import pyarrow as pa
+
+    chosen = [str(names[k]) if k >= 0 else None for k in places.tolist()]
+    return pa.array(chosen, pa.string())
+
+
+def item_table(
+    table: ResponseTable, found: Found, decided, flags, level: float
+) -> pa.Table:
+    """One row per item; docs/audit.md defines the columns."""
+    import jax.numpy as jnp
+    import pyarrow as pa
+
+    from irtjax.auditing.tetrachoric import of_counts
+
+    c, groups = found.classical, found.groups
+    nothing = np.full(table.num_items, np.nan)
+    counts = (jnp.asarray(x, float) for x in c.rest_table)
+    p_zero = np.where(
+        np.isfinite(c.item_rest),
+        np.minimum(1, 2 * np.minimum(c.p_positive, c.p_negative)),
+        np.nan,
+    )
+    q_zero = benjamini_hochberg(p_zero)
+    columns: dict[str, Any] = {
+        "item": pa.array(table.items.tolist(), pa.string()),
+        "benchmark": pa.array(table.benchmarks.tolist(), pa.string()),
+        "flags": pa.array(_flag_texts(flags), pa.string()),
+        "observed": pa.array(c.observed.astype(np.int64)),
+        "accuracy": numbers(
+            np.where(c.observed > 0, c.right / np.maximum(c.observed, 1), np.nan)
+        ),
+        **{name: numbers(found.properties[name]) for name in PROPERTIES},
+        "chance_of_strongest": numbers(found.properties["chance"]),
+        "item_rest": numbers(c.item_rest),
+        "biserial": numbers(c.biserial),
+        "tetrachoric": numbers(of_counts(*counts)),
+        "alpha_without": numbers(c.alpha_without),
+        "infit": numbers(found.residuals.infit),
+        "outfit": numbers(found.residuals.outfit),
+        "s_x2": numbers(nothing if groups is None else groups.s_x2),
+        "s_x2_degrees": numbers(nothing if groups is None else groups.degrees),
+        "lower_asymptote": numbers(
+            nothing if groups is None else groups.lower_asymptote
+        ),
+        "surprises": pa.array(found.residuals.surprises.astype(np.int64)),
+        "surprises_expected": numbers(found.residuals.surprises_expected),
+        "q3": numbers(found.partners.q3),
+        "q3_partner": _names(found.partners.partner, table.items),
+        "duplicate_of": _names(found.duplicates.twin, table.items),
+        "p_zero_discrimination": numbers(p_zero),
+        "q_zero_discrimination": numbers(q_zero),
+        "discriminates": pa.array(
+            np.nan_to_num(q_zero, nan=1.0) <= level, mask=~np.isfinite(q_zero)
+        ),
+    }
+    p_values = found.p_values()
+    for defect in TESTED:
+        name = column_of(defect)
+        columns[name] = numbers(p_values[defect])
+        columns["q" + name[1:]] = numbers(decided[defect][0])
+    return pa.table(columns)
+
+
+def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
+    texts = [""] * len(next(iter(flags.values())))
+    for name in (*TESTED, *SEEN):
+        for k in np.flatnonzero(flags[name]).tolist():
+            texts[k] += f"; {name}" if texts[k] else name
+    return texts
+
+
+def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
+    """One row per benchmark, the best sum of ranks first."""
+    import pyarrow as pa
+
+    names, codes = np.unique(table.benchmarks, return_inverse=True)
+    size = len(names)
+    c = found.classical
+    count = np.bincount(codes, minlength=size)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        known = np.isfinite(values)
+        held = np.bincount(codes[known], minlength=size)
+        total = np.bincount(codes[known], values[known], size)
+        return np.where(held > 0, total / np.maximum(held, 1), np.nan)
+
+    accuracy = np.where(c.observed > 0, c.right / np.maximum(c.observed, 1), np.nan)
+    ranks = benchmark_ranks(found.properties, codes, size)
+    columns: dict[str, Any] = {
+        "benchmark": pa.array([str(name) for name in names], pa.string()),
+        "items": pa.array(count),
+        "accuracy": numbers(mean(accuracy)),
+        **{name: numbers(values) for name, values in ranks.items()},
+        "item_rest": numbers(mean(c.item_rest)),
+    }
+    for name in (*TESTED, *SEEN):
+        share = np.bincount(codes, flags[name], size) / count
+        columns["share_" + name.replace(" ", "_")] = numbers(share)
+    out = pa.table(columns)
+    return out.take(pa.array(np.argsort(ranks["rank_total"], kind="stable")))

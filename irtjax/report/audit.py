@@ -1,0 +1,80 @@
+"""What an audit says, as rows for a screen and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from irtjax.report.leaderboard import table_lines
+from irtjax.report.words import listing, markdown, number, percent
+
+if TYPE_CHECKING:
+    from irtjax.auditing import Audit
+
+
+def benchmark_quality_rows(audit: Audit) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the benchmarks: means, ranks in brackets, sum of ranks."""
+    from irtjax.auditing import PROPERTIES
+
+    header = ["benchmark", "items", "accuracy"]
+    header += ["LEH" if name == "leh" else name for name in PROPERTIES]
+    header += ["item-rest", "rank total"]
+    rows = []
+    for row in audit.benchmarks.to_pylist():
+        cells = [row["benchmark"] or "(all)", f"{row['items']:,}"]
+        cells.append(number(row["accuracy"], 3))
+        for name in PROPERTIES:
+            digits = 4 if name in ("leh", "information") else 2
+            cells.append(f"{number(row[name], digits)} ({row[f'rank_{name}']:g})")
+        cells += [number(row["item_rest"], 2), f"{row['rank_total']:g}"]
+        rows.append(cells)
+    return header, rows
+
+
+def audit_rows(
+    audit: Audit, most: int = 5, name: Callable[[str], str] = str
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the defects: how many items, and which are the surest."""
+    control = {}
+    if audit.control is not None:
+        control = {row["defect"]: row for row in audit.control.to_pylist()}
+    header = ["defect", "items"] + ["without signal"] * bool(control) + ["the surest"]
+    rows = []
+    for defect, count in audit.counts().items():
+        row = [defect, f"{count:,}"]
+        if control:
+            known = control.get(defect)
+            mean = "–" if known is None else number(known["without_signal_mean"], 1)
+            row.append(mean)
+        names = [name(item) for item in audit.flagged(defect)]
+        rows.append([*row, listing(names, most)])
+    return header, rows
+
+
+def discriminating_sentence(audit: Audit) -> str:
+    """Says for how many items zero discrimination is refuted."""
+    known = audit.items.column("discriminates").to_pylist()
+    count, total = sum(bool(x) for x in known), len(known)
+    return (
+        f"{count:,} of {total:,} items surely discriminate (false discovery rate"
+        f" {percent(audit.false_discovery_rate)}); Cronbach's alpha of all items:"
+        f" {number(audit.alpha, 3)}."
+    )
+
+
+def audit_page(audit: Audit, figures: Sequence[str] = ()) -> str:
+    """Returns the audit as Markdown; names are escaped for Markdown and HTML."""
+    header, rows = benchmark_quality_rows(audit)
+    rows = [[markdown(row[0]), *row[1:]] for row in rows]
+    lines = ["# Audit", "", discriminating_sentence(audit), "", "## Benchmarks", ""]
+    lines += table_lines(header, rows)
+    header, rows = audit_rows(audit, 10, markdown)
+    lines += ["", "## Items by defect", "", *table_lines(header, rows)]
+    rate = percent(audit.false_discovery_rate)
+    lines += ["", f"Each tested defect is decided at a false discovery rate of {rate}."]
+    if audit.warnings:
+        lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in audit.warnings)]
+    for name in figures:
+        title = name.removesuffix(".png").replace("_", " ").capitalize()
+        lines += ["", f"## {title}", "", f"![{title}]({name})"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,448 @@
+"""Audits find what was planted, hold their error rates, and say what they cannot."""
+
+import dataclasses
+import functools
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import irtjax
+from experiments.psn_irt import defects, quality
+from irtjax.auditing import (
+    PROPERTIES,
+    SEEN,
+    TESTED,
+    benjamini_hochberg,
+    item_properties,
+    permuted,
+    tetrachoric,
+    tetrachoric_of_counts,
+)
+from irtjax.auditing.classical import classical
+from irtjax.auditing.control import simulated
+from irtjax.auditing.examine import Known
+from irtjax.auditing.residuals import dependence, duplicates
+from irtjax.auditing.score_groups import (
+    _windows,
+    group_edges,
+    group_tests,
+    pooled_chi_squared,
+)
+from irtjax.auditing.tails import bennett_bound, permutation_tails, upper_tail
+from irtjax.cli.app import app
+from irtjax.plots import (
+    plot_difficulty_discrimination,
+    plot_flagged_items,
+    plot_item_properties,
+)
+from irtjax.report import audit_page
+from tests.small_fits import NASTY, small_fit, small_table
+
+
+@functools.cache
+def planted() -> tuple[irtjax.ResponseTable, np.ndarray]:
+    case = defects.plant(np.random.default_rng(5), 1500, 80)
+    benchmark = np.where(np.arange(80) % 2, "odd", "even")
+    return irtjax.ResponseTable.from_arrays(
+        case.values, benchmark=benchmark
+    ), case.kinds
+
+
+@functools.cache
+def planted_audit() -> irtjax.Audit:
+    return irtjax.audit(planted()[0], permutations=1)
+
+
+def column(report, name):
+    return np.array(report.items.column(name).to_pylist(), float)
+
+
+def test_adjusted_p_values_are_those_of_scipy():
+    p_value = np.random.default_rng(0).random(50) ** 3
+    expected = stats.false_discovery_control(p_value)
+    np.testing.assert_allclose(benjamini_hochberg(p_value), expected)
+    assert np.isnan(benjamini_hochberg(np.array([np.nan, np.nan]))).all()
+
+
+def test_tails():
+    z = np.array([-1.0, 0.5, 3.0, 6.0])
+    for skew in (-1.2, -0.01, 0.3, 2.0):
+        expected = stats.pearson3.sf(z, skew)
+        np.testing.assert_allclose(upper_tail(z, np.full(4, skew)), expected, 1e-6)
+    np.testing.assert_allclose(upper_tail(z, np.zeros(4)), stats.norm.sf(z))
+    # Of a binomial sum, centred: the bound is above the exact tail everywhere.
+    n, p = 40, 0.2
+    k = np.arange(9, 41)
+    bound = bennett_bound(k - n * p, np.full(k.size, n * p * (1 - p)))
+    assert (bound >= stats.binom.sf(k - 1, n, p)).all()
+
+
+def test_permutation_p_values_of_few_subjects_are_exact():
+    random = np.random.default_rng(1)
+    right = random.random((9, 6)) < 0.5
+    seen = random.random((9, 6)) < 0.9
+    right &= seen
+    score = random.integers(0, 4, (9, 6)).astype(float)
+    upper, lower = permutation_tails(right, seen, score)
+    for j in range(6):
+        values = score[seen[:, j], j]
+        size = int(right[:, j].sum())
+        total = score[right[:, j], j].sum()
+        if size in (0, values.size):
+            assert upper[j] == lower[j] == 1
+            continue
+        sums = np.array([sum(x) for x in combinations(values, size)])
+        assert upper[j] == pytest.approx(np.mean(sums >= total - 1e-9))
+        assert lower[j] == pytest.approx(np.mean(sums <= total + 1e-9))
+
+
+def test_permutation_p_values_of_many_subjects_hold_their_level():
+    """At 1,000 tests an error of 1.4 % at 0.25; five of them, at three shares right."""
+    random = np.random.default_rng(2)
+    score = np.exp(random.standard_normal((200, 1))) * np.ones(3000)
+    share = np.repeat([0.03, 0.5, 0.97], 1000)
+    right = random.random((200, 3000)) < share
+    tails = permutation_tails(right, np.ones_like(right), score)
+    for p_value in tails:
+        for part in range(3):
+            some = p_value[part * 1000 : (part + 1) * 1000]
+            for level in (0.01, 0.05, 0.25):
+                error = np.sqrt(level * (1 - level) / 1000)
+                assert np.mean(some <= level) < level + 5 * error
+
+
+def test_classical_statistics_are_those_of_their_definitions():
+    random = np.random.default_rng(3)
+    values = (random.random((60, 7)) < random.random((60, 1))).astype(np.int8)
+    found = classical(values, None)
+    total = values.sum(1)
+
+    def alpha(part):
+        size, spread = part.shape[1], part.var(0).sum()
+        return size / (size - 1) * (1 - spread / part.sum(1).var())
+
+    assert found.alpha == pytest.approx(alpha(values))
+    for j in range(7):
+        rest = total - values[:, j]
+        expected = np.corrcoef(values[:, j], rest)[0, 1]
+        assert found.item_rest[j] == pytest.approx(expected)
+        without = alpha(np.delete(values, j, 1))
+        assert found.alpha_without[j] == pytest.approx(without)
+    # A mask without gaps changes nothing.
+    masked = classical(values, np.ones(values.shape, bool))
+    for one, other in zip(found, masked, strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+@pytest.mark.parametrize("r", [-0.8, 0.0, 0.6, 0.95])
+def test_tetrachoric_recovers_the_correlation_behind_the_table(r):
+    h, k = 0.3, -0.9
+    both = stats.multivariate_normal.cdf([h, k], cov=[[1, r], [r, 1]])
+    counts = 1e6 * np.array([both, stats.norm.cdf(h), stats.norm.cdf(k), 1])
+    assert float(tetrachoric_of_counts(*counts)) == pytest.approx(r, abs=2e-4)
+
+
+def test_tetrachoric_pairs_are_pairwise_complete():
+    table = small_table()
+    found = tetrachoric(table)
+    assert table.observed is not None
+    i, j = 5, 8
+    both = table.observed[:, i] & table.observed[:, j]
+    alone = tetrachoric(table.select(both, [i, j]))
+    assert found[i, j] == pytest.approx(alone[0, 1]) == pytest.approx(found[j, i])
+    # Item 0 is all right: no correlation exists.
+    assert np.isnan(found[0, 1:]).all()
+
+
+def test_windows_of_scores_are_exact_and_normal_ones_near():
+    random = np.random.default_rng(4)
+    chance = random.uniform(0.1, 0.9, (6, 3))
+    edges = np.array([-1, 1, 3, 6])
+    one, zero = _windows(chance, edges, slice(0, 2))
+    mass = np.ones((1, 3))
+    for p in np.delete(chance, 0, 0):
+        mass = np.pad(mass * (1 - p), ((0, 1), (0, 0))) + np.pad(
+            mass * p, ((1, 0), (0, 0))
+        )
+    np.testing.assert_allclose(zero[0, 1], mass[2:4].sum(0), atol=1e-12)
+    np.testing.assert_allclose(one[0, 1], mass[1:3].sum(0), atol=1e-12)
+    np.testing.assert_allclose(one.sum(1), 1, atol=1e-12)
+    # As many items as are exact, and one more: the two ways agree to 0.3 %.
+    chance = random.uniform(0.2, 0.8, (128, 3))
+    edges = np.array([-1, 55, 64, 72, 128])
+    exact = _windows(chance, edges, slice(0, 1))
+    more = np.concatenate([chance, np.full((1, 3), 1e-9)])
+    near = _windows(more, edges, slice(0, 1))
+    np.testing.assert_allclose(exact[0], near[0], atol=3e-3)
+
+
+def test_joined_cells():
+    right = np.array([[0.0, 40, 60, 90]])
+    share = np.array([[0.01, 0.4, 0.5, 0.96]])
+    count = np.full(4, 100.0)
+    statistic, cells = pooled_chi_squared(right, share, count)
+    # The first cell expects 1 right and joins the second; the last expects 4 wrong
+    # and joins the third.
+    first = (40 - 41) ** 2 / (41 * (200 - 41) / 200)
+    second = (150 - 146) ** 2 / (146 * (200 - 146) / 200)
+    assert cells[0] == 2
+    assert statistic[0] == pytest.approx(first + second)
+
+
+def test_p_values_of_sound_items_are_uniform_under_the_model():
+    """400 items over 1,000 subjects at the true parameters: five binomial errors."""
+    random = np.random.default_rng(6)
+    subjects, items = 1000, 400
+    theta = random.standard_normal((subjects, 1))
+    slope, intercept = random.uniform(0.8, 2, items), random.standard_normal(items)
+    chance = 1 / (1 + np.exp(-slope * theta - intercept))
+    values = (random.random(chance.shape) < chance).astype(np.int8)
+    nodes = np.linspace(-5, 5, 241)
+    weights = np.exp(-0.5 * nodes**2)
+    curves = 1 / (1 + np.exp(-slope[:, None] * nodes - intercept[:, None]))
+    found = group_tests(
+        values,
+        curves,
+        nodes,
+        weights / weights.sum(),
+        (slope, intercept),
+        np.zeros(items),
+        0,
+    )
+    assert found is not None
+    for p_value in (found.p_misfit, found.p_contaminated):
+        for level in (0.05, 0.25, 0.5):
+            error = np.sqrt(level * (1 - level) / items)
+            assert abs(np.mean(p_value <= level) - level) < 5 * error
+    assert group_edges(np.zeros(50, int)).size - 1 == 1
+
+
+def test_planted_defects_are_found_and_sound_items_left_alone():
+    """Six defects in 80 items: each flag that should be there is, none on the sound.
+
+    Recall of leaked items is 80 % at this size (experiments/psn_irt), so one of two.
+    """
+    _, kinds = planted()
+    report = planted_audit()
+    for kind, names in (
+        ("flipped", ("negative discrimination", "suspected wrong key")),
+        ("random", ("no discrimination",)),
+        ("duplicate", ("duplicate", "local dependence")),
+    ):
+        places = {f"item {k + 1}" for k in np.flatnonzero(kinds == kind)}
+        for name in names:
+            assert places <= set(report.flagged(name)), (kind, name)
+    leaked = {f"item {k + 1}" for k in np.flatnonzero(kinds == "leaked")}
+    assert leaked & set(report.flagged("suspected contamination"))
+    sound = {f"item {k + 1}" for k in np.flatnonzero(kinds == "")}
+    false = sum(len(sound & set(report.flagged(name))) for name in TESTED)
+    assert false <= 2
+    control = {row["defect"]: row for row in report.control.to_pylist()}
+    assert set(control) == set(TESTED)
+    # Seven kinds, each with a chance of 5 % of any flag: three are 4 in 1,000.
+    assert sum(row["without_signal_any"] for row in control.values()) <= 2
+    discriminating = np.array(report.items.column("discriminates").to_pylist())
+    assert discriminating[kinds == ""].all()
+
+
+def test_tables_are_whole():
+    table, _ = planted()
+    report = planted_audit()
+    assert report.items.column("item").to_pylist() == table.items.tolist()
+    assert sorted(report.benchmarks.column("benchmark").to_pylist()) == ["even", "odd"]
+    assert set(report.counts()) == {*TESTED, *SEEN}
+    for content in (report.items, report.benchmarks, report.control):
+        for name in content.column_names:
+            values = content.column(name).to_pylist()
+            known = [x for x in values if isinstance(x, float)]
+            assert np.isfinite(known).all(), name
+    twins = report.flagged("duplicate")
+    of = dict(
+        zip(
+            report.items.column("item").to_pylist(),
+            report.items.column("duplicate_of").to_pylist(),
+            strict=True,
+        )
+    )
+    assert all(of[of[name]] == name for name in twins)
+    # Infit and outfit are about 1 for sound items.
+    assert abs(np.median(column(report, "infit")) - 1) < 0.1
+    with pytest.raises(ValueError, match="not one of"):
+        report.flagged("nonsense")
+
+
+def test_permuting_takes_every_flag_about_ability_away():
+    """Kinds of flag that permuting rules out; each comes 5 times in 100 by chance."""
+    shuffled = permuted(planted()[0], np.random.default_rng(0))
+    report = irtjax.audit(shuffled, planted_audit().fit)
+    counts = report.counts()
+    assert counts["negative discrimination"] == counts["suspected wrong key"] == 0
+    assert counts["no discrimination"] == counts["misfit"] == 0
+    assert counts["suspected contamination"] == 0
+    assert not any(report.items.column("discriminates").to_pylist())
+    assert any("next to nothing in common" in x for x in report.warnings)
+
+
+def test_permuting_keeps_masks_and_shares():
+    table = small_table()
+    new = permuted(table, np.random.default_rng(0))
+    np.testing.assert_array_equal(new.observed, table.observed)
+    np.testing.assert_allclose(new.item_accuracy(), table.item_accuracy())
+    assert (new.values[~table.observed] == 0).all()
+    assert (new.values != table.values).any()
+
+
+def test_a_table_of_the_model_has_the_gaps_of_the_data():
+    table = small_table()
+    known = Known.of(small_fit(), table)
+    drawn, scored = simulated(table, known, np.random.default_rng(0))
+    assert table.observed is not None
+    assert (drawn.values[~table.observed] == 0).all()
+    assert np.isfinite(scored.ability).all()
+
+
+def test_few_subjects_have_no_power_and_are_told_so():
+    random = np.random.default_rng(0)
+    values = random.random((12, 300)) < 1 / (1 + np.exp(-random.normal(size=(12, 1))))
+    table = irtjax.ResponseTable.from_arrays(values)
+    report = irtjax.audit(table, model="1pl")
+    assert sum(report.counts()[name] for name in TESTED) == 0
+    assert any("12 subjects have next to no power" in x for x in report.warnings)
+    assert any("left out" in x for x in report.warnings)
+
+
+def test_blocks_of_items_change_nothing():
+    table, _ = planted()
+    known = Known.of(planted_audit().fit, table)
+    import jax
+
+    records = jax.tree.map(np.asarray, known.items)
+    cells = (known.fit.model.family, records, known.ability, table.values)
+    whole = dependence(*cells, None)
+    parts = dependence(*cells, None, width=32)
+    masked = dependence(*cells, np.ones(table.values.shape, bool), width=32)
+    for other in (parts, masked):
+        np.testing.assert_array_equal(whole.partner, other.partner)
+        np.testing.assert_allclose(whole.q3, other.q3, atol=1e-5)
+    # Q3 by its definition, for the first item.
+    chance = known.curves(known.ability).T
+    residual = table.values - chance
+    partner = int(whole.partner[0])
+    r, s = residual[:, 0], residual[:, partner]
+    q3 = (r @ s) / np.sqrt((r @ r) * (s @ s))
+    assert whole.q3[0] == pytest.approx(q3, abs=1e-4)
+    pairs = duplicates(*cells, None)
+    assert (pairs.group >= 0).sum() == 4
+
+
+def test_properties_are_those_of_the_paper():
+    """LEH is the derivative of the curve, information that of eq. (4)."""
+    a, d, c, u = 1.3, -0.4, 0.2, 0.9
+    found = item_properties(*(np.array([x]) for x in (a, d, c, u)), 1.1)
+
+    def curve(theta):
+        return c + (u - c) / (1 + np.exp(-(a * theta + d)))
+
+    p = curve(1.1)
+    slope = (curve(1.1 + 1e-6) - curve(1.1 - 1e-6)) / 2e-6
+    assert found["leh"][0] == pytest.approx(slope, rel=1e-6)
+    expected = a**2 * (p - c) ** 2 * (u - p) ** 2 / ((u - c) ** 2 * p * (1 - p))
+    assert found["information"][0] == pytest.approx(expected)
+    assert found["difficulty"][0] == pytest.approx(-d / a)
+
+
+def test_published_tables_come_from_published_parameters(shared_data):
+    """Table 8: 44 means to the precision of single floats; Table 5 from the same code.
+
+    The paper's Table 5 exchanges the LEH ranks of TheoremQA and GPQA Diamond against
+    its own Table 8, which makes 4 of the 77 entries (two ranks, two sums) differ.
+    """
+    result = quality.published(shared_data / "psn_irt")
+    for name in list(PROPERTIES)[:4]:
+        assert result["gaps"][name] < 1e-7
+    assert result["gaps"]["leh"] < 1e-5
+    assert result["gaps"]["information"] < 1e-7
+    assert result["differences"] == 4
+    assert result["spearman"]["total"] >= 0.99
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, {"false_discovery_rate": 1.5}, "false_discovery_rate 1.5"),
+        ({}, {"chance": 1.0}, "chance 1"),
+        ({}, {"chance": {"none": 0.25}}, "no benchmark is called 'none'"),
+        ({}, {"permutations": -1}, "permutations -1"),
+        ({}, {"model": "2pl"}, "a fit is given"),
+        ({"values": np.full((24, 15), 0.5), "observed": None}, {}, "right and wrong"),
+        (
+            {"items": np.array([f"other{k}" for k in range(15)])},
+            {},
+            "is not in the fit",
+        ),
+    ],
+)
+def test_bad_calls_are_refused(change, options, message):
+    table = dataclasses.replace(small_table(), **change)
+    with pytest.raises(ValueError, match=message):
+        irtjax.audit(table, small_fit(), **options)
+
+
+def test_names_are_escaped_and_figures_drawn():
+    table = small_table()
+    names = [NASTY, *(f"q{k}" for k in range(14))]
+    report = irtjax.audit(table, small_fit())
+    items = report.items.set_column(0, "item", [names])
+    flags = ["misfit", *[""] * 14]
+    place = items.column_names.index("flags")
+    items = items.set_column(place, "flags", [flags])
+    page = audit_page(dataclasses.replace(report, items=items))
+    assert "<b>" not in page and "\x1b" not in page and "&lt;b&gt;" in page
+    assert plot_item_properties(report).axes
+    assert plot_difficulty_discrimination(report).axes
+    assert plot_flagged_items(planted_audit(), planted()[0], 3).axes
+
+
+def test_command_line(tmp_path):
+    table, _ = planted()
+    path = table.select(items=np.arange(30)).save(tmp_path / "table.json")
+    out = tmp_path / "out"
+    arguments = ["audit", str(path), "--out", str(out), "--json", "--chance", "0.1"]
+    result = CliRunner().invoke(app, [*arguments, "--no-figures"], prog_name="irtjax")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert len(document["items"]) == 30
+    assert {p.name for p in out.iterdir()} == {
+        "items.csv",
+        "benchmarks.csv",
+        "summary.md",
+    }
+    for bad, message in (
+        (["--chance", "x"], "not a number"),
+        (["--fdr", "2"], "--fdr 2"),
+        (["--fit", str(tmp_path / "none")], ""),
+    ):
+        result = CliRunner().invoke(app, ["audit", str(path), *bad], prog_name="irtjax")
+        assert result.exit_code == 2
+        assert result.stderr.startswith("irtjax: ") and message in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_false_discoveries_of_zero_discrimination_are_at_their_level():
+    """Share of zero items s: BH holds the rate at 5 % s; five errors of 40 tables."""
+    for row in defects.sparse_study(40, 200, 60)[:-1]:
+        assert row["false_discovery_rate"] < row["expected"] + 5 * row["error"] + 0.005
+        assert row["recall"] > 0.5
+
+
+@pytest.mark.slow
+def test_false_discoveries_of_planted_defects():
+    """Twenty tables: the rate of each defect within 7 % and four of its errors."""
+    for row in defects.planted_study(20, 1500, 80):
+        assert row["false_discovery_rate"] < 0.07 + 4 * row["error"], row
+        if row["defect"] != "misfit":
+            assert row["recall"] > 0.6, row
