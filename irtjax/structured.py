@@ -66,9 +66,10 @@ NO_FAST_ROUTE = (
     "the start found no marginal likelihood: the log-likelihood is the mean over draws"
     " of that given all parameters; do not compare it, AIC or BIC with other fits"
 )
-#: Items whose spread is so well known that they are sampled as they are: with 805 that
-#: gave four times the effective draws, with 24 a fourth.
-MANY_ITEMS = 200
+#: So many items, with so many responses each, are sampled as they are: with 805 items by
+#: 58 subjects that gave four times the effective draws, with 24 items by 8 a fourth,
+#: and with 275 by 12 a fourteenth of the transitions diverged.
+MANY_ITEMS, MANY_RESPONSES = 200, 30
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
 #: The same of scores, which with fewer let an ability run to where one item's scores
@@ -119,7 +120,8 @@ def fit_structured(
                 # No worse than nothing: the start of the fast route.
                 state = begin(problem, fast, None, max_steps=1).state
             frame = SamplingFrame(model)
-            if model.num_stems < MANY_ITEMS:
+            each = table.num_observed / max(model.num_stems, 1)
+            if model.num_stems < MANY_ITEMS or each < MANY_RESPONSES:
                 # From rough values, not from where the fast route ended.
                 rough = start_structured(model, responses)
                 frame = SamplingFrame(model, _centring_jit(model, *rough, responses))
