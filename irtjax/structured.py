@@ -66,8 +66,8 @@ NO_FAST_ROUTE = (
     "the start found no marginal likelihood: the log-likelihood is the mean over draws"
     " of that given all parameters; do not compare it, AIC or BIC with other fits"
 )
-#: So many items, with so many responses each, are sampled as they are: with 805 items by
-#: 58 subjects that gave four times the effective draws, with 24 items by 8 a fourth,
+#: So many items, with so many responses each, are sampled as they are: with 805 items
+#: by 58 subjects that gave four times the effective draws, with 24 items by 8 a fourth,
 #: and with 275 by 12 a fourteenth of the transitions diverged.
 MANY_ITEMS, MANY_RESPONSES = 200, 30
 #: Items in a group below which the fast route has not been compared with the truth.
