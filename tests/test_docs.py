@@ -142,7 +142,7 @@ RUNNABLE = [
 
 
 #: Pages whose code compiles for long; the others show what a new user tries first.
-LONG = {"bayes", "continuous"}
+LONG = {"bayes", "continuous", "estimators", "latency"}
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def direct():
     return problem, eqx.filter_jit(run)(problem, METHOD, None, max_steps=STEPS)
 
 
+@pytest.mark.slow
 def test_shared_items_are_the_model_of_columns_of_one_stem():
     family = Binary(slopes="positive")
     layout = lay_out(drawn(), family, grouped=True, shared_items="stem")

@@ -163,6 +163,7 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     assert irtjax.load(folder).structure.draws is None
 
 
+@pytest.mark.slow
 def test_a_gaussian_in_place_of_draws_says_how_near_it_is():
     method = Variational(num_steps=150)
     fit = irtjax.fit(small_table(), "2pl", method, key=jax.random.key(1))

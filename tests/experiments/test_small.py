@@ -277,6 +277,7 @@ def test_lart_comparisons_small(tmp_path):
     assert path[-1] < 0.25 * path[0]
 
 
+@pytest.mark.slow
 def test_lart_comparisons_in_miniature():
     data = compare.simulated(24, 10)
     rows = compare.validity(data, 1, 0)
