@@ -376,15 +376,17 @@ class Laplace(AbstractMethod):
         )
 
     def finish(self, problem: StructuredProblem, state: LaplaceState) -> LaplaceState:
-        """The state with the covariance to report."""
+        """The state with the covariance to report, and what it adds to items."""
         model, units = problem.model, problem.units
         factor = covariance_factor(model, state.components)
         identity = jnp.eye(model.num_groups, dtype=factor.dtype)
         precision = jax.scipy.linalg.cho_solve((factor, True), identity)
         found = self._summarise(problem, state)
-        return state._replace(
-            reported_covariance=_whole_covariance(model, units, state, found, precision)
-        )
+        whole = _whole_covariance(model, units, state, found, precision)
+        # Origin and unit of ability are errors of all items too.
+        wide = state._replace(ability_covariance=whole)
+        spread = self._summarise(problem, wide, corrected=False).spread
+        return state._replace(reported_covariance=whole, spread=spread)
 
     def result(
         self, problem: StructuredProblem, state: LaplaceState
