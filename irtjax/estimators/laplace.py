@@ -495,9 +495,7 @@ def _deviations(
     used = jnp.clip(count - 1 - held, 0, count)
     centred = ability - jnp.mean(ability, axis=0)
     square = jnp.maximum(jnp.sum(centred**2, axis=0), 1e-6)
-    if model.has_general_scale:
-        used = jnp.zeros_like(used)
-    elif not model.has_group_scales:
+    if not model.has_group_scales:
         used, square = (jnp.full_like(x, jnp.sum(x)) for x in (used, square))
     return centred, used, square
 
@@ -553,17 +551,22 @@ def _whole_covariance(
         ridge = _effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
         effects = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
         data = data - cross @ jax.scipy.linalg.cho_solve((effects, True), cross.T)
-        # Along units and origins nothing is left but rounding and the error of the
-        # quadrature, of either sign: information is not negative.
+        # What is left along origins is rounding and the error of the quadrature, of
+        # either sign: information is not negative.
         roots, vectors = jnp.linalg.eigh(data)
         data = (vectors * jnp.maximum(roots, 0)) @ vectors.T
-    centred, used, square = _deviations(model, state, precision)
-    if groups > 1 and not model.has_group_scales:
-        along = centred.T.reshape(-1, 1)
-        data = data + used[0] / square[0] ** 2 * along @ along.T
-    else:
-        along = jax.scipy.linalg.block_diag(*centred.T[:, :, None])
-        data = data + (along * used / square**2) @ along.T
+    if _num_units(model):
+        centred, used, square = _deviations(model, state, precision)
+        if groups > 1 and not model.has_group_scales:
+            along, used, square = centred.T.reshape(-1, 1), used[:1], square[:1]
+        else:
+            along = jax.scipy.linalg.block_diag(*centred.T[:, :, None])
+        # The data know no unit: what is left is a small difference of large numbers,
+        # which the error of the quadrature rules. Only the deviations, as many as are
+        # known, say how large they are.
+        unit = along / jnp.sqrt(square)
+        clear = jnp.eye(data.shape[0], dtype=data.dtype) - unit @ unit.T
+        data = clear @ data @ clear + (unit * used / square) @ unit.T
     curvature = data + prior
     if model.correlated:
         # A common shift of all abilities is taken up by intercepts and by their
