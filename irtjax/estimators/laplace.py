@@ -33,7 +33,15 @@ from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.estimators.base import AbstractMethod, Progress
-from irtjax.estimators.units import Outer, Summary, Units, arrange, summarise
+from irtjax.estimators.units import (
+    Following,
+    Outer,
+    Summary,
+    Units,
+    arrange,
+    spread_of_items,
+    summarise,
+)
 from irtjax.models.hierarchical import Hierarchical, general_variance
 from irtjax.models.priors import HalfNormal, Normal
 from irtjax.numerics import positive_definite_solve
@@ -51,6 +59,8 @@ SMALLEST_WITHIN = 0.25
 LOG_NOTHING = -3.5
 #: A log standard deviation of log discriminations or dispersions (2) that is no spread.
 LOG_TOO_WIDE = 0.69
+#: Responses of an item from which on they are many.
+MANY_SUBJECTS = 20
 #: Steps in which neither is taken for the end.
 EARLY_STEPS = 15
 
@@ -62,16 +72,23 @@ class StructuredProblem(eqx.Module):
         model: The model.
         data: The responses.
         units: The same by stem.
+        expected: Whether items are fitted to what is expected over the error of the
+            abilities, and the mean discrimination of each unit's items is held: for
+            scores, and from `MANY_SUBJECTS` responses of an item on.
     """
 
     model: Hierarchical
     data: Responses
     units: Units
+    expected: bool = eqx.field(static=True, default=True)
 
     @classmethod
     def create(cls, model: Hierarchical, data: Responses) -> StructuredProblem:
         """Arranges the data. Not for use under jit."""
-        return cls(model, data, arrange(model, data))
+        scores = any(part.name == "dispersion" for part in model.family.parameters)
+        each = float(jnp.sum(data.observed)) / max(model.num_stems, 1)
+        expected = scores or each >= MANY_SUBJECTS
+        return cls(model, data, arrange(model, data), expected)
 
 
 class Components(NamedTuple):
@@ -273,7 +290,6 @@ class Laplace(AbstractMethod):
             mode=found.items.mode,
             mean=found.items.mean,
             covariance=found.items.covariance,
-            spread=found.items.spread,
             log_marginal=found.items.log_marginal,
             objective=found.objective,
             residual=jnp.max(jnp.abs(moves)),
@@ -304,15 +320,17 @@ class Laplace(AbstractMethod):
 
         def newton(state, corrected: bool):
             found = self._summarise(problem, state, corrected)
+            held = _held_units(problem, components, found)
             gap = state.ability_mode - mean
-            gradient = flatten(found.gradient - gap @ precision)
-            root, data, log_det = _factorise(found, precision, groups)
+            gradient = flatten(found.gradient - gap @ precision) + held.gradient
+            root, data, log_det = _factorise(found, precision, groups, held.slope)
             flat = jax.scipy.linalg.cho_solve((root, True), gradient)
             # What the mode would add to the point at hand, to second order.
-            rise = 0.5 * flat @ gradient
+            rise = 0.5 * flat @ gradient + held.value
             inner = rise - 0.5 * jnp.sum((gap @ precision) * gap) - 0.5 * log_det
             step = fold(flat)
             step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
+            found = found._replace(mean=held.mean)
             return found, state.ability_mode + step, root, data, inner
 
         # What is expected of items is that at the abilities to be, not those that were:
@@ -336,6 +354,10 @@ class Laplace(AbstractMethod):
             - ability.shape[0] * jnp.sum(jnp.log(jnp.diagonal(factor)))
             + log_prior(model, components)
         )
+        if problem.expected:
+            # Items' densities are lower by what they lose over the abilities' error.
+            variance = fold(jnp.diagonal(state.ability_covariance))
+            objective = objective + 0.5 * jnp.sum(found.safe * variance)
         return Approximation(found, ability, shift, covariance, error, mean, objective)
 
     def _summarise(
@@ -352,6 +374,7 @@ class Laplace(AbstractMethod):
             order=self.order,
             num_newton=self.num_newton,
             corrected=corrected,
+            expected=problem.expected,
         )
 
     def progress(self, problem: StructuredProblem, state: LaplaceState) -> Progress:
@@ -382,10 +405,21 @@ class Laplace(AbstractMethod):
         identity = jnp.eye(model.num_groups, dtype=factor.dtype)
         precision = jax.scipy.linalg.cho_solve((factor, True), identity)
         found = self._summarise(problem, state)
-        whole = _whole_covariance(model, units, state, found, precision)
+        follow = _following(model, units, state.components, found)
+        whole = _whole_covariance(model, state, found, precision, follow)
         # Origin and unit of ability are errors of all items too.
-        wide = state._replace(ability_covariance=whole)
-        spread = self._summarise(problem, wide, corrected=False).spread
+        spread = spread_of_items(
+            model,
+            units,
+            _outer(model, state.ability_mode, state.components),
+            state.mode,
+            _blocks(state.ability_covariance, model.num_groups, units.is_aligned),
+            whole,
+            follow,
+            order=self.order,
+            num_newton=self.num_newton,
+            expected=problem.expected,
+        )
         return state._replace(reported_covariance=whole, spread=spread)
 
     def result(
@@ -500,11 +534,65 @@ def _deviations(
     return centred, used, square
 
 
-def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array, Array]:
+class _Held(NamedTuple):
+    """What holding the mean log discrimination of each unit's items adds.
+
+    Attributes:
+        value: To the log density of the abilities.
+        gradient: `[groups * subjects]` of it.
+        slope: `[groups * subjects, units]` whose products with themselves are minus its
+            second derivatives.
+        mean: `[items, columns]` the items' means once theirs is held.
+    """
+
+    value: Scalar
+    gradient: Array
+    slope: Array
+    mean: Array
+
+
+def _held_units(
+    problem: StructuredProblem, components: Components, found: Summary
+) -> _Held:
+    """The mean log discrimination of the items of a unit of ability, held at its prior.
+
+    A prior mean that is learned and items whose mean may differ from it say the same
+    thing twice, and with few items the mode of the abilities is where the two fall
+    apart: it takes no account of the volume of abilities, which grows with their unit.
+    So the items' mean x-bar is what the learned mean is of: the abilities' density is
+    conditioned on it, by the factor N(x-bar(theta) - mu; 0, v) / N(0; 0, s^2 / J).
+    """
+    model, units = problem.model, problem.units
+    flat, num = found.gradient.size, _num_units(model)
+    if not (problem.expected and num and model.learned[0]):
+        dtype = found.mean.dtype
+        zero = jnp.zeros((), dtype)
+        return _Held(zero, jnp.zeros(flat, dtype), jnp.zeros((flat, 0)), found.mean)
+    num = 1 if units.is_aligned else num
+    of = units.group[:, 0] if num > 1 else jnp.zeros_like(units.group[:, 0])
+    total = lambda x: jax.ops.segment_sum(units.weight * x, of, num)  # noqa: E731
+    count = total(jnp.ones_like(units.weight))
+    offset = total(found.mean_at[:, 0] - units.design @ components.effects[:, 0])
+    variance = total(found.covariance[:, 0, 0]) / count**2
+    by_ability = found.cross[:, 0, 0].reshape(num, -1)
+    along = jax.scipy.linalg.block_diag(*by_ability[:, :, None]) / count
+    offset, root = offset / count, jnp.sqrt(variance)
+    slope = along / root
+    spread = jnp.exp(2 * components.log_residual_sd[0]) / count
+    value = -0.5 * jnp.sum(offset**2 / variance + jnp.log(variance / spread))
+    more = total(found.mean[:, 0] - units.design @ components.effects[:, 0]) / count
+    mean = found.mean.at[:, 0].add(-more[of])
+    return _Held(value, -slope @ (offset / root), slope, mean)
+
+
+def _factorise(
+    found, precision: Array, groups: int, held: Array | None = None
+) -> tuple[Array, Array, Array]:
     """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
 
     Where that is not positive, or items take most of the prior away, as can be far from
-    the mode, the expected part of the data's.
+    the mode, the expected part of the data's. With `held` @ `held`', the part of what
+    is held of items, where it is given.
     """
     subjects = found.gradient.shape[0]
     size = groups * subjects
@@ -519,41 +607,59 @@ def _factorise(found, precision: Array, groups: int) -> tuple[Array, Array, Arra
     sound = jnp.linalg.cholesky(data + (1 - LARGEST_LOSS) * prior)
     safe = jnp.diag(jnp.maximum(found.safe.T.reshape(-1), 0))
     data = jnp.where(jnp.all(jnp.isfinite(sound)), data, safe)
+    if held is not None:
+        data = data + held @ held.T
     root = jnp.linalg.cholesky(data + prior)
     return root, data, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
 
+def _following(
+    model: Hierarchical, units: Units, components: Components, found: Summary
+) -> Following | None:
+    """How effects of items follow the abilities; None where no prior is learned."""
+    if not any(model.learned):
+        return None
+    factor = model.residual_factor(
+        components.log_residual_sd, components.residual_correlation
+    )
+    identity = jnp.eye(model.num_columns, dtype=factor.dtype)
+    omega = jax.scipy.linalg.cho_solve((factor, True), identity)
+    mask = jnp.asarray(model.learned, omega.dtype)
+    omega = omega * mask * mask[:, None]
+    size = model.num_columns * model.design.shape[1]
+    cross = jnp.einsum("ab,nbe->nae", omega, found.cross).reshape(-1, size)
+    square = units.design.T @ (units.design * units.weight[:, None])
+    known = jnp.einsum("ab,bcef,cd->adef", omega, found.square, omega)
+    block = jnp.einsum("ab,ef->aebf", omega, square) - known.transpose(0, 2, 1, 3)
+    ridge = _effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
+    root = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
+    solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
+    return Following(
+        omega, cross, solve(cross.T), solve(jnp.eye(size, dtype=root.dtype))
+    )
+
+
 def _whole_covariance(
-    model: Hierarchical, units: Units, state: LaplaceState, found, precision: Array
+    model: Hierarchical,
+    state: LaplaceState,
+    found: Summary,
+    precision: Array,
+    follow: Following | None,
 ) -> Array:
     """Covariance of abilities and effects together, the part of the abilities.
 
     The curvature of the log posterior in both, items integrated out, with that of the
     common unit, and the effects' block taken out (Schur complement).
     """
-    groups, components = model.num_groups, state.components
+    groups = model.num_groups
     root, _, _ = _factorise(found, precision, groups)
     prior = jnp.kron(precision, jnp.eye(state.ability.shape[0], dtype=precision.dtype))
     data = root @ root.T - prior
-    if any(model.learned):
-        factor = model.residual_factor(
-            components.log_residual_sd, components.residual_correlation
-        )
-        identity = jnp.eye(model.num_columns, dtype=factor.dtype)
-        omega = jax.scipy.linalg.cho_solve((factor, True), identity)
-        mask = jnp.asarray(model.learned, omega.dtype)
-        omega = omega * mask * mask[:, None]
-        size = model.num_columns * model.design.shape[1]
-        cross = jnp.einsum("ab,nbe->nae", omega, found.cross).reshape(-1, size)
-        square = units.design.T @ (units.design * units.weight[:, None])
-        known = jnp.einsum("ab,bcef,cd->adef", omega, found.square, omega)
-        block = jnp.einsum("ab,ef->aebf", omega, square) - known.transpose(0, 2, 1, 3)
-        ridge = _effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
-        effects = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
-        data = data - cross @ jax.scipy.linalg.cho_solve((effects, True), cross.T)
+    if follow is not None:
+        data = data - follow.cross @ follow.slope
         # What is left along origins is rounding and the error of the quadrature, of
         # either sign: information is not negative.
-        roots, vectors = jnp.linalg.eigh(data)
+        roots, vectors = jnp.linalg.eigh((data + data.T) / 2)
         data = (vectors * jnp.maximum(roots, 0)) @ vectors.T
     if _num_units(model):
         centred, used, square = _deviations(model, state, precision)

@@ -20,6 +20,14 @@ in weights tau and T added to the log density of item j as tau'x + x'Tx: C is th
 covariance of the abilities and delta leads from their mode to their mean. The first
 part's derivative in theta is that of -log|A| / 2, of which delta is made (Tierney and
 Kadane 1986).
+
+A derivative is too little where many subjects answer an item: what their errors add up
+to then moves the item by more than it is uncertain. Nor will it do for scores: an item
+whose dispersion is small rules the abilities, at their mode fits better still, and in
+the end its scores are the abilities (Heywood's case). There (`expected`) the first part
+of A_j, the expected -d2 log p / dtheta2, is taken whole, into the density of the item,
+by the mean of log p over the error of each ability. With a dozen subjects, whose errors
+are wide and whose items hardly differ from their prior, the derivative is the better.
 """
 
 from __future__ import annotations
@@ -153,6 +161,7 @@ class Summary(NamedTuple):
     Attributes:
         mode: `[units, columns]` posterior modes, where the next pass starts.
         mean: `[units, columns]` posterior means, over the error of the abilities too.
+        mean_at: `[units, columns]` posterior means at the abilities.
         covariance: `[units, columns, columns]` of each posterior at the abilities.
         within: `[columns, columns]` sum of the covariances over the error of the
             abilities too.
@@ -162,7 +171,6 @@ class Summary(NamedTuple):
             unit asks one group, else `[1, groups * subjects, groups * subjects]`.
         safe: Its expected, non-negative part: `[subjects, groups]` diagonal.
         bend: `[subjects, groups]` sum of the derivatives of h_j in the abilities.
-        spread: `[units, columns]` variance that the error of the abilities adds.
         cross: `[groups * subjects, columns, effects]` sums of D times the posterior
             covariance of an item's coordinates with its derivative in the abilities.
         square: `[columns, columns, effects, effects]` sums of D D' times `covariance`.
@@ -173,6 +181,7 @@ class Summary(NamedTuple):
 
     mode: Array
     mean: Array
+    mean_at: Array
     covariance: Array
     within: Array
     log_marginal: Array
@@ -180,7 +189,6 @@ class Summary(NamedTuple):
     curvature: Array
     safe: Array
     bend: Array
-    spread: Array
     cross: Array
     square: Array
     effect_gradient: Array
@@ -259,6 +267,7 @@ class _Found(NamedTuple):
 
     mode: Array
     mean: Array
+    mean_at: Array
     covariance: Array
     within: Array
     log_marginal: Array
@@ -296,7 +305,24 @@ def _posterior(
     return _Nodes(mode, rows, logs, jax.nn.softmax(logs), log_marginal)
 
 
-def _log_joint(model: Hierarchical, outer: Outer, unit: _Block):
+class _Error(NamedTuple):
+    """What a unit hears of the error of its abilities: C and delta of the module.
+
+    And whether what is expected over C stands in the density of the item.
+    """
+
+    covariance: Array
+    shift: Array
+    inside: bool
+
+    def own(self, shape: tuple[int, ...]) -> Array:
+        """Variances of the abilities of the unit's cells."""
+        return jnp.diagonal(self.covariance).reshape(shape)
+
+
+def _log_joint(
+    model: Hierarchical, outer: Outer, unit: _Block, error: _Error | None = None
+):
     """The log joint density of a unit's row, its terms, and what they are made of."""
     family, dtype = model.family, outer.ability.dtype
     theta = outer.ability.T[unit.group]
@@ -308,13 +334,27 @@ def _log_joint(model: Hierarchical, outer: Outer, unit: _Block):
     terms = lambda row, theta, shift: cell_terms(  # noqa: E731
         family, row, shift, cells, exposure, theta
     )
+    expected = terms
+    if error is not None and error.inside:
+        own = error.own(theta.shape)
+
+        def expected(row, theta, shift):
+            return _over_error(lambda t: terms(row, t, shift), theta, own)
+
     prior_mean = unit.design @ outer.effects
 
     def log_joint(row):
         prior = model.log_item_prior(row, prior_mean, outer.residual_factor)
-        return jnp.sum(terms(row, theta, shift)) + prior
+        return jnp.sum(expected(row, theta, shift)) + prior
 
-    return log_joint, terms, (theta, shift, cells, exposure)
+    return log_joint, terms, expected, (theta, shift, cells, exposure)
+
+
+def _over_error(function, theta, own):
+    """Mean of a function over normal errors of its argument, by three nodes."""
+    far = jnp.sqrt(3.0 * own)
+    sides = function(theta - far) + function(theta + far)
+    return (4 * function(theta) + sides) / 6
 
 
 def _by_ability(terms, theta, shift):
@@ -329,13 +369,6 @@ def _by_ability(terms, theta, shift):
         return first, second, third
 
     return of
-
-
-class _Error(NamedTuple):
-    """What a unit hears of the error of its abilities: C and delta of the module."""
-
-    covariance: Array
-    shift: Array
 
 
 class _Corrections(NamedTuple):
@@ -356,7 +389,8 @@ def _corrections(
     Weights change the posterior only, so their derivatives are covariances with g.
     """
     rows, share = found.rows, found.share
-    own = jnp.diagonal(error.covariance).reshape(theta.shape)
+    # Unless the second derivatives are in the density of the item already.
+    own = jnp.zeros_like(theta) if error.inside else error.own(theta.shape)
 
     def parts(shift):
         first, second, third = jax.vmap(_by_ability(terms, theta, shift))(rows)
@@ -398,16 +432,21 @@ def _unit(
     error: _Error | None,
     nodes,
     num_newton: int,
+    corrected: bool,
 ) -> _Found:
-    """Integrates one unit; over the error of the abilities where that is given."""
+    """Integrates one unit; over the error of the abilities where that is wanted."""
     family, dtype = model.family, outer.ability.dtype
-    log_joint, terms, (theta, shift, cells, exposure) = _log_joint(model, outer, unit)
+    log_joint, terms, expected, parts = _log_joint(model, outer, unit, error)
+    theta, shift, cells, exposure = parts
     found = _posterior(model, outer, unit, log_joint, nodes, num_newton)
     mode, rows, _, share, log_marginal = found
     mean = share @ rows
     gap = rows - mean
     covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
-    by_node, bends, _ = jax.vmap(_by_ability(terms, theta, shift))(rows)
+    by_node, bends, _ = jax.vmap(_by_ability(expected, theta, shift))(rows)
+    own = jnp.zeros_like(theta)
+    if error is not None and error.inside:
+        own = error.own(theta.shape)
     score = jnp.einsum("q,qwn->wn", share, by_node)
     centred = (by_node - score) * jnp.sqrt(share)[:, None, None]
     together = jnp.einsum("q,qa,qwn->awn", jnp.sqrt(share), gap, centred)
@@ -418,8 +457,8 @@ def _unit(
         jnp.zeros((columns, columns), dtype),
         jnp.zeros_like(shift),
     )
-    if error is not None:
-        more = _corrections(model, found, terms, theta, shift, error)
+    if error is not None and corrected:
+        more = _corrections(model, found, expected, theta, shift, error)
     # E[xx'] less the square of the mean, both corrected.
     over = covariance + jnp.outer(mean, mean) + more.weights
     # Of second order, so not to be believed beyond what the first knows.
@@ -430,15 +469,20 @@ def _unit(
     effect_curvature = jnp.zeros((0, model.num_columns, model.num_columns), dtype)
     if model.has_group_effects:
 
-        def by_column(one, row, cell, seen, at):
+        def by_column(one, row, cell, seen, at, own):
             parts = tuple(c[None] for c in cell)
-            return jnp.sum(
-                cell_terms(family, row, one[None], parts, seen[None], at[None])
-            )
+
+            def each(t):
+                return cell_terms(family, row, one[None], parts, seen[None], t)
+
+            if error is not None and error.inside:
+                return jnp.sum(_over_error(each, at[None], own[None]))
+            return jnp.sum(each(at[None]))
 
         each = lambda f: jax.vmap(  # noqa: E731
-            jax.vmap(f, in_axes=(0, None, 0, 0, 0)), in_axes=(None, 0, None, None, None)
-        )(shift, rows, cells, exposure, theta)
+            jax.vmap(f, in_axes=(0, None, 0, 0, 0, 0)),
+            in_axes=(None, 0, None, None, None, None),
+        )(shift, rows, cells, exposure, theta, own)
         gradient = jnp.einsum("q,qwa->wa", share, each(jax.grad(by_column)))
         gradient = gradient + more.shift
         effect_curvature = -jnp.einsum(
@@ -447,6 +491,7 @@ def _unit(
     return _Found(
         mode,
         whole,
+        mean,
         covariance,
         over * unit.weight,
         log_marginal,
@@ -514,7 +559,7 @@ def expected_responses(
     per_subject = jax.vmap(family.expected_response, in_axes=(None, 0))
 
     def one(unit: _Block):
-        log_joint, _, (theta, shift, _, _) = _log_joint(model, outer, unit)
+        log_joint, _, _, (theta, shift, _, _) = _log_joint(model, outer, unit)
         found = _posterior(model, outer, unit, log_joint, nodes, num_newton)
 
         def at(row):
@@ -537,6 +582,7 @@ def summarise(
     order: int,
     num_newton: int,
     corrected: bool = True,
+    expected: bool = False,
 ) -> Summary:
     """One pass over all items; see `Summary`.
 
@@ -551,19 +597,21 @@ def summarise(
         num_newton: Newton steps to each mode.
         corrected: Whether what is expected of items is wanted over the error of the
             abilities; the derivatives in the abilities are the same without.
+        expected: Whether items have densities that are expected over the error of the
+            abilities; see the module.
     """
     num_units, width, subjects = units.values.shape
     groups, dtype = model.num_groups, outer.ability.dtype
     nodes, blocks = _in_blocks(model, units, mode, order)
-    size = blocks.weight.shape[1]
     columns = model.num_columns
 
     def one(unit: _Block) -> _Found:
         place = unit.group[0] if width == 1 else 0
         error = None
-        if corrected:
-            error = _Error(ability_covariance[place], ability_shift.T[unit.group])
-        return _unit(model, outer, unit, error, nodes, num_newton)
+        if corrected or expected:
+            shift = ability_shift.T[unit.group]
+            error = _Error(ability_covariance[place], shift, expected)
+        return _unit(model, outer, unit, error, nodes, num_newton, corrected)
 
     rows = model.num_groups if model.has_group_effects else 0
     empty = (
@@ -598,14 +646,9 @@ def summarise(
             shared = found.by_node[:, :, 0]
             product = jnp.einsum("uqn,uqk->unk", shared, shared)
             curvature = curvature.at[group].add(-product)
-            own = ability_covariance[group]
-            along = found.together[:, :, 0]
-            spread = jnp.einsum("uan,unk,uak->ua", along, own, along)
         else:
             shared = found.by_node.reshape(-1, groups * subjects)
             curvature = curvature.at[0].add(-shared.T @ shared)
-            along = found.together.reshape(size, columns, groups * subjects)
-            spread = jnp.einsum("uan,nk,uak->ua", along, ability_covariance[0], along)
         if model.has_group_effects:
             effect = add(effect, found.effect_gradient)
             bow = add(bow, found.effect_curvature)
@@ -620,12 +663,13 @@ def summarise(
             effect,
             bow,
         )
-        kept = found.mode, found.mean, found.covariance, found.log_marginal, spread
+        at = found.mean, found.mean_at, found.covariance
+        kept = found.mode, *at, found.log_marginal
         return carry, kept
 
     carry, kept = lax.scan(body, empty, blocks)
     gradient, bend, within, curvature, safe, cross, square, effect, bow = carry
-    mode, mean, covariance, log_marginal, spread = (
+    mode, mean, mean_at, covariance, log_marginal = (
         x.reshape(-1, *x.shape[2:])[:num_units] for x in kept
     )
     diagonal = jnp.arange(curvature.shape[-1])
@@ -636,6 +680,7 @@ def summarise(
     return Summary(
         mode,
         mean,
+        mean_at,
         covariance,
         within,
         log_marginal,
@@ -643,9 +688,82 @@ def summarise(
         curvature,
         safe.T,
         bend.T,
-        spread,
         cross.reshape(-1, *cross.shape[2:]),
         square,
         effect,
         bow,
     )
+
+
+class Following(NamedTuple):
+    """How the effects of items follow the abilities, at the mode of both.
+
+    Attributes:
+        omega: `[columns, columns]` precision of items around their prior means.
+        cross: `[groups * subjects, columns * effects]` mixed second derivatives of the
+            log-likelihood.
+        slope: `[columns * effects, groups * subjects]` by which effects follow.
+        covariance: `[columns * effects] * 2` of the effects given the abilities.
+    """
+
+    omega: Array
+    cross: Array
+    slope: Array
+    covariance: Array
+
+
+def spread_of_items(
+    model: Hierarchical,
+    units: Units,
+    outer: Outer,
+    mode: Float[Array, "units columns"],
+    ability_covariance: Array,
+    whole: Array,
+    follow: Following | None,
+    *,
+    order: int,
+    num_newton: int,
+    expected: bool = False,
+) -> Float[Array, "units columns"]:
+    """Variance that the errors of abilities and effects add to each item's coordinates.
+
+    An item's mean moves with abilities by its posterior covariance with its derivative
+    in them, with the effects by that with its prior; the effects move too when
+    abilities do, so that a change of the unit of ability arrives at the items whole.
+
+    Args:
+        model: The model.
+        units: The responses by stem.
+        outer: What the items are integrated given.
+        mode: Where their modes are looked for.
+        ability_covariance: As `summarise` has it, for what is expected of scores.
+        whole: `[groups * subjects] * 2` covariance of the abilities, effects unknown.
+        follow: How effects follow abilities; None where they are given.
+        order: Nodes per coordinate.
+        num_newton: Newton steps to each mode.
+        expected: As `summarise` has it.
+    """
+    width = units.group.shape[1]
+    groups, subjects = model.num_groups, outer.ability.shape[0]
+    nodes, blocks = _in_blocks(model, units, mode, order)
+
+    def one(unit: _Block):
+        place = unit.group[0] if width == 1 else 0
+        error = None
+        if expected:
+            nothing = jnp.zeros((width, subjects), whole.dtype)
+            error = _Error(ability_covariance[place], nothing, expected)
+        found = _unit(model, outer, unit, error, nodes, num_newton, False)
+        along = jnp.zeros((model.num_columns, groups, subjects), whole.dtype)
+        along = along.at[:, unit.group].set(found.together)
+        along = along.reshape(model.num_columns, -1)
+        more = jnp.zeros(model.num_columns, whole.dtype)
+        if follow is not None:
+            by_effect = found.covariance @ follow.omega
+            by_effect = jnp.kron(by_effect, unit.design)
+            along = along + by_effect @ follow.slope
+            more = jnp.sum((by_effect @ follow.covariance) * by_effect, axis=1)
+        return jnp.sum((along @ whole) * along, axis=1) + more
+
+    found = lax.map(jax.vmap(one), blocks)
+    return found.reshape(-1, model.num_columns)[: units.values.shape[0]]
