@@ -16,6 +16,7 @@ from irtjax.auditing import (
     PROPERTIES,
     SEEN,
     TESTED,
+    benchmark_difficulty,
     benjamini_hochberg,
     item_properties,
     permuted,
@@ -353,6 +354,56 @@ def test_properties_are_those_of_the_paper():
     expected = a**2 * (p - c) ** 2 * (u - p) ** 2 / ((u - c) ** 2 * p * (1 - p))
     assert found["information"][0] == pytest.approx(expected)
     assert found["difficulty"][0] == pytest.approx(-d / a)
+
+
+def test_a_benchmark_is_as_hard_as_its_share_right():
+    """Twelve subjects, flat and reversed items: the mean of -d / a has no meaning."""
+    random = np.random.default_rng(11)
+    theta = random.standard_normal((12, 1))
+    middle = np.repeat([-0.5, 0.0, 0.5, 1.0], 40)
+    slope = np.tile([2.0, 0.0, 1.0, -1.0], 40)
+    chance = stats.norm.cdf(-middle + 0.5 * slope * theta)
+    names = np.repeat(["a", "b", "c", "d"], 40)
+    table = irtjax.ResponseTable.from_arrays(
+        random.random(chance.shape) < chance, benchmark=names
+    )
+    rows = irtjax.audit(table).benchmarks.sort_by("accuracy").to_pylist()
+    found = [row["difficulty"] for row in rows]
+    assert [row["rank_difficulty"] for row in rows] == [1, 2, 3, 4]
+    assert found == sorted(found, reverse=True) and len(set(found)) == 4
+    assert max(np.abs(found)) < 3
+
+
+def test_the_difficulty_of_like_items_is_that_of_each():
+    """b for items of one slope and difficulty; shares by adding up over the normal."""
+    theta = np.linspace(-8, 8, 4001)
+    weight = stats.norm.pdf(theta, 0.3, 1.2)
+    weight /= weight.sum()
+    for probit, curve in (
+        (False, lambda x: 1 / (1 + np.exp(-x))),
+        (True, stats.norm.cdf),
+    ):
+        middle = np.array([-2.0, -0.5, 0.0, 1.5])
+        share = curve(1.4 * (theta - middle[:, None])) @ weight
+        found = benchmark_difficulty(share, np.full(4, 1e9), 1.4, (0.3, 1.2), probit)
+        # The normal curve that stands for a logistic one is within 0.01 of it.
+        np.testing.assert_allclose(found, middle, atol=1e-6 if probit else 0.1)
+
+
+def test_missing_answers_do_not_make_a_benchmark_easy():
+    """The strong half answers the hard benchmark only, the weak half the easy one."""
+    random = np.random.default_rng(12)
+    theta = np.sort(random.standard_normal(300))[:, None]
+    middle = np.repeat([0.0, 0.6], 30)
+    chance = 1 / (1 + np.exp(-1.5 * (theta - middle)))
+    values = (random.random(chance.shape) < chance).astype(float)
+    values[150:, :25] = np.nan
+    values[:150, 35:] = np.nan
+    names = np.repeat(["easy", "hard"], 30)
+    table = irtjax.ResponseTable.from_arrays(values, benchmark=names)
+    rows = {row["benchmark"]: row for row in irtjax.audit(table).benchmarks.to_pylist()}
+    assert rows["easy"]["accuracy"] < rows["hard"]["accuracy"]
+    assert rows["easy"]["difficulty"] < rows["hard"]["difficulty"]
 
 
 def test_published_tables_come_from_published_parameters(shared_data):

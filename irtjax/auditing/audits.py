@@ -39,9 +39,9 @@ class Audit:
     Attributes:
         items: One row per item, in the order of the data; the columns are listed in
             docs/audit.md. Nulls stand where there is no number.
-        benchmarks: One row per benchmark: means of the six properties, their ranks and
-            the sum of these (the least is the best), and the share of items with each
-            defect.
+        benchmarks: One row per benchmark: its difficulty (`benchmark_difficulty`) and
+            the means of the other five properties, their ranks and the sum of these
+            (the least is the best), and the share of items with each defect.
         control: One row per tested defect: how many items have it, and how many where
             there is no signal; None unless permutations were asked for.
         groups: The groups of scores behind S-X2, for figures; None without.

@@ -29,12 +29,15 @@ class Residuals(NamedTuple):
         outfit: Mean squared standardised residual.
         surprises: Right answers where the model gave less than `UNEXPECTED`.
         surprises_expected: As many as the model expects.
+        missing_expected: Right answers that the model expects of the subjects who did
+            not answer.
     """
 
     infit: np.ndarray
     outfit: np.ndarray
     surprises: np.ndarray
     surprises_expected: np.ndarray
+    missing_expected: np.ndarray
 
 
 class Partners(NamedTuple):
@@ -94,6 +97,7 @@ def _item_fit(family, items, theta, y, seen):
         outfit / jnp.maximum(count, 1),
         jnp.sum(jnp.where(low, y, 0), 0),
         jnp.sum(jnp.where(low, chance, 0), 0),
+        jnp.sum(jnp.where(seen, 0, chance), 0),
     )
 
 
@@ -125,7 +129,7 @@ def item_fit(
     columns = [np.concatenate(x)[:size] for x in zip(*parts, strict=True)]
     count = np.full(size, values.shape[0]) if observed is None else observed.sum(0)
     infit, outfit = (np.where(count > 0, x, np.nan) for x in columns[:2])
-    return Residuals(infit, outfit, columns[2], columns[3])
+    return Residuals(infit, outfit, *columns[2:])
 
 
 @eqx.filter_jit

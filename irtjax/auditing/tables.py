@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.auditing.examine import SEEN, TESTED, Found, column_of
-from irtjax.auditing.properties import PROPERTIES, benchmark_ranks
+from irtjax.auditing.properties import PROPERTIES, benchmark_difficulty, benchmark_ranks
 from irtjax.auditing.tails import benjamini_hochberg
 
 if TYPE_CHECKING:
@@ -97,6 +97,25 @@ def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
     return texts
 
 
+def _difficulties(found: Found, mean, codes, size: int) -> np.ndarray:
+    """Difficulties `[benchmarks]` by the share right of all subjects.
+
+    Answers there are count as they are: where nothing is missing the order of
+    benchmarks is that by accuracy.
+    """
+    c, known = found.classical, found.known
+    subjects = known.ability.size
+    right = c.right + found.residuals.missing_expected
+    share = mean(np.where(c.observed > 0, right / subjects, np.nan))
+    answers = np.bincount(codes, c.observed, size)
+    varied = np.isfinite(c.item_rest)
+    slope = np.median(found.properties["discrimination"][varied]) if varied.any() else 0
+    spread = np.sqrt(known.ability.var() + np.mean(known.error**2))
+    ability = float(known.ability.mean()), float(spread)
+    probit = getattr(known.fit.model.family, "link", "logit") != "logit"
+    return benchmark_difficulty(share, answers, slope, ability, probit)
+
+
 def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
     """One row per benchmark, the best sum of ranks first."""
     import pyarrow as pa
@@ -113,7 +132,9 @@ def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
         return np.where(held > 0, total / np.maximum(held, 1), np.nan)
 
     accuracy = np.where(c.observed > 0, c.right / np.maximum(c.observed, 1), np.nan)
-    ranks = benchmark_ranks(found.properties, codes, size)
+    ranks = benchmark_ranks(
+        found.properties, codes, size, _difficulties(found, mean, codes, size)
+    )
     columns: dict[str, Any] = {
         "benchmark": pa.array([str(name) for name in names], pa.string()),
         "items": pa.array(count),
