@@ -25,7 +25,7 @@ from irtjax.auditing import (
 )
 from irtjax.auditing.classical import classical
 from irtjax.auditing.control import simulated
-from irtjax.auditing.examine import Known
+from irtjax.auditing.examine import Known, examine
 from irtjax.auditing.residuals import dependence, duplicates
 from irtjax.auditing.score_groups import (
     _windows,
@@ -316,6 +316,26 @@ def test_few_subjects_have_no_power_and_are_told_so():
     assert any("left out" in x for x in report.warnings)
 
 
+def test_duplicates_are_once_in_the_score():
+    """S-X2 of an item as where the copies were never there; of a copy, its twin's."""
+    table, kinds = planted()
+    fit = planted_audit().fit
+    copies = np.flatnonzero(kinds == "duplicate")
+    kept = np.ones(80, bool)
+    values = table.values[:, copies]
+    for k in range(copies.size):
+        kept[copies[k]] = not (values[:, k, None] == values[:, :k]).all(0).any()
+    assert kept.sum() == 78
+    rest = table.select(items=kept)
+    alone = examine(rest, Known.of(fit, rest), np.zeros(78))
+    whole = examine(table, Known.of(fit, table), np.zeros(80))
+    assert alone.groups is not None and whole.groups is not None
+    np.testing.assert_allclose(whole.groups.s_x2[kept], alone.groups.s_x2)
+    np.testing.assert_allclose(whole.groups.right[kept], alone.groups.right)
+    twin = whole.duplicates.twin[copies]
+    np.testing.assert_array_equal(whole.groups.s_x2[copies], whole.groups.s_x2[twin])
+
+
 def test_blocks_of_items_change_nothing():
     table, _ = planted()
     known = Known.of(planted_audit().fit, table)
@@ -456,6 +476,22 @@ def test_names_are_escaped_and_figures_drawn():
     assert plot_item_properties(report).axes
     assert plot_difficulty_discrimination(report).axes
     assert plot_flagged_items(planted_audit(), planted()[0], 3).axes
+
+
+def test_where_nothing_is_flagged_the_nearest_items_are_drawn():
+    report = irtjax.audit(small_table(), small_fit())
+    assert not any(report.flagged(name) for name in TESTED)
+    figure = plot_flagged_items(report, small_table(), 4)
+    p = np.stack([column(report, f"p_{name.replace(' ', '_')}") for name in TESTED])
+    order = np.argsort(np.nan_to_num(p, nan=1.0).min(0), kind="stable")[:4]
+    drawn = [axes for axes in figure.axes if axes.lines]
+    names = report.items.column("item").to_pylist()
+    assert [axes.get_title(loc="left") for axes in drawn] == [names[k] for k in order]
+    assert all("not flagged" in axes.texts[0].get_text() for axes in drawn)
+    assert "No item has a tested defect" in figure.get_suptitle()
+    # A property that the model fixes has no panel.
+    titles = {axes.get_title(loc="left") for axes in plot_item_properties(report).axes}
+    assert "Difficulty" in titles and "Guessing" not in titles
 
 
 def test_command_line(tmp_path):

@@ -29,6 +29,7 @@ from irtjax.analysis.subset_choice import (
 )
 from irtjax.analysis.subset_score import Whole, calibrate, uncalibrated
 from irtjax.data import ResponseTable, read
+from irtjax.data.matching import match_all_items
 from irtjax.fitting import check_data, fit, make_model
 from irtjax.models.base import Model
 
@@ -371,7 +372,7 @@ def _prepare(data, model, stratify, average, aim, abilities):
 
     pool, warnings = _pool(data, model, stratify, average, aim, abilities)
     if isinstance(model, Calibration):
-        rows = _rows_in(model, pool.table)
+        rows = match_all_items(pool.table, model.items, "shrink")
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     else:
@@ -380,16 +381,6 @@ def _prepare(data, model, stratify, average, aim, abilities):
         warnings = (*warnings, *found.warnings)
     nobody = np.zeros(pool.table.num_subjects, bool)
     return pool, knowledge_of(pool, items, population, nobody), items, warnings
-
-
-def _rows_in(fitted: Calibration, table: ResponseTable) -> np.ndarray:
-    place = {name: k for k, name in enumerate(fitted.items.tolist())}
-    lacking = [name for name in table.items.tolist() if name not in place]
-    if lacking:
-        raise ValueError(
-            f"item {lacking[0]} is not in the fit: shrink the data that were fitted"
-        )
-    return np.array([place[name] for name in table.items.tolist()])
 
 
 def _pool(data, model, stratify, average, aim, abilities):

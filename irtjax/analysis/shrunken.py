@@ -19,6 +19,7 @@ from irtjax.analysis.subset_score import (
 )
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import as_labels
+from irtjax.data.matching import match_items
 from irtjax.data.table_files import atomic_path
 from irtjax.models.base import Model
 from irtjax.storage.encoding import decode, encode, plain
@@ -180,20 +181,13 @@ class Shrunken:
         """Responses in the order of the subset, 0 where there are none."""
         if table.trials is not None:
             raise ValueError("counts of trials cannot be scored: use single responses")
-        place = {name: k for k, name in enumerate(table.items.tolist())}
-        column = np.array([place.get(name, -1) for name in self.items.tolist()])
-        known = column >= 0
-        if not known.any():
-            raise ValueError(
-                f"none of the {table.num_items} items of the responses is in the subset"
-                f" (there: {table.items[0]}, ...; in the subset: {self.items[0]}, ...):"
-                " items are matched by name"
-            )
+        place = match_items(table, self.items, "the subset")
+        known = place >= 0
         values = np.zeros((table.num_subjects, self.size), table.values.dtype)
-        values[:, known] = table.values[:, column[known]]
+        values[:, place[known]] = table.values[:, known]
         observed = np.zeros(values.shape, bool)
         seen = table.observed
-        observed[:, known] = True if seen is None else seen[:, column[known]]
+        observed[:, place[known]] = True if seen is None else seen[:, known]
         top = self.model.family.num_categories - 1
         wrong = (values < 0) | (values > top) | (values != np.rint(values))
         if wrong.any():

@@ -52,6 +52,15 @@ class GroupTests(NamedTuple):
     sizes: np.ndarray
     ability: np.ndarray
 
+    def of_items(self, places: np.ndarray) -> GroupTests:
+        """The tests of the items at these places, of which some may be the same."""
+        items = {
+            name: values[places]
+            for name, values in self._asdict().items()
+            if name not in ("sizes", "ability")
+        }
+        return self._replace(**items)
+
 
 def group_edges(scores: np.ndarray) -> np.ndarray:
     """Bounds of groups of scores: group g holds those above edge g, up to edge g + 1.

@@ -60,9 +60,6 @@ _Out = Annotated[
         help="Folder for items.csv, benchmarks.csv, summary.md and figures.",
     ),
 ]
-_NoFigures = Annotated[
-    bool, typer.Option("--no-figures", help="Write tables without figures.")
-]
 
 
 @opt.with_reading
@@ -76,7 +73,7 @@ def audit_command(
     permutations: _Permutations = 0,
     seed: opt.Seed = 0,
     out: _Out = None,
-    no_figures: _NoFigures = False,
+    figures: opt.Figures = True,
     float32: opt.Float32 = False,
     device: opt.Device = None,
     quiet: opt.Quiet = False,
@@ -117,7 +114,7 @@ def audit_command(
         )
         if out is not None:
             progress("write")
-            _write(out, report, table, not no_figures)
+            _write(out, report, table, figures)
     if json:
         from irtjax.cli.pipeline import print_json
 
