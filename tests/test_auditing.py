@@ -426,6 +426,18 @@ def test_missing_answers_do_not_make_a_benchmark_easy():
     assert rows["easy"]["difficulty"] < rows["hard"]["difficulty"]
 
 
+def test_an_item_that_is_all_but_certain_has_next_to_no_information():
+    """1 - P is taken whole: as a difference it is 0, and the information 1e268."""
+    for link, a, d in ((1.0, 30.0, 10.0), (-1.0, 2.0, -900.0)):
+        found = item_properties(
+            *(np.array([x]) for x in (link * a, d, 0.0, 1.0)), link * 2.0
+        )
+        assert 0 <= found["information"][0] < 1e-20
+    # a^2 P (1 - P) at a place where 1 - P = 4e-18 is still a number.
+    found = item_properties(*(np.array([x]) for x in (2.0, 0.0, 0.0, 1.0)), 20.0)
+    assert found["information"][0] == pytest.approx(4 * np.exp(-40.0), rel=1e-9)
+
+
 def test_published_tables_come_from_published_parameters(shared_data):
     """Table 8: 44 means to the precision of single floats; Table 5 from the same code.
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from irtjax.calibration import Calibration
 
+#: Share of misfitting items from which the model is to blame.
+MANY = 0.5
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Audit:
@@ -159,7 +162,7 @@ def audit(
         fit=fit,
         alpha=found.classical.alpha,
         false_discovery_rate=false_discovery_rate,
-        warnings=tuple(_warnings(table, found, false_discovery_rate)),
+        warnings=tuple(_warnings(table, found, flags, false_discovery_rate)),
     )
 
 
@@ -197,7 +200,9 @@ def _guessing(table: ResponseTable, chance: float | Mapping[str, float]) -> np.n
     return values
 
 
-def _warnings(table: ResponseTable, found: Found, level: float) -> list[str]:
+def _warnings(
+    table: ResponseTable, found: Found, flags: Mapping[str, np.ndarray], level: float
+) -> list[str]:
     """Says what could not be tested, or could hardly be found."""
     lines = []
     count = table.num_subjects
@@ -224,6 +229,14 @@ def _warnings(table: ResponseTable, found: Found, level: float) -> list[str]:
         lines.append(
             f"{found.num_complete:,} subjects answered every item, and S-X2 and the"
             f" test of contamination need {LEAST_COMPLETE}: both are left out"
+        )
+    misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])
+    if misfits.sum() > MANY * max(tested.sum(), 1):
+        lines.append(
+            f"{misfits.sum():,} of {tested.sum():,} items misfit: with"
+            f" {found.num_complete:,} subjects small departures show, and the"
+            f" {found.known.fit.model.name} model may be unlike all of these data"
+            " rather than the items bad; try another, and compare by the figure"
         )
     if table.num_items < 30:
         lines.append(

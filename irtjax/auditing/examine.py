@@ -9,7 +9,7 @@ import numpy as np
 
 from irtjax.auditing import classical as classic
 from irtjax.auditing import score_groups
-from irtjax.auditing.properties import SATURATED, item_properties
+from irtjax.auditing.properties import SATURATED, at_strongest, item_properties
 from irtjax.auditing.residuals import (
     DEPENDENT,
     Duplicates,
@@ -240,10 +240,8 @@ def _properties(known: Known, slope, intercept, lower, upper):
     from scipy.stats import norm
 
     place = slope * strongest + intercept
-    chance = lower + (upper - lower) * norm.cdf(place)
-    leh = slope * (upper - lower) * norm.pdf(place)
-    spread = np.maximum(chance * (1 - chance), 1e-300)
-    return {**found, "chance": chance, "leh": leh, "information": leh**2 / spread}
+    curve = slope * norm.pdf(place), norm.cdf(place), norm.sf(place)
+    return {**found, **at_strongest(*curve, lower, upper)}
 
 
 def decide(found: Found, level: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -56,19 +56,43 @@ def item_properties(
 
     a, d = np.asarray(discrimination, float), np.asarray(intercept, float)
     c, u = np.asarray(lower, float), np.asarray(upper, float)
-    curve = expit(a * strongest + d)
-    chance = c + (u - c) * curve
-    slope = a * (u - c) * curve * expit(-a * strongest - d)
+    right, wrong = expit(a * strongest + d), expit(-a * strongest - d)
     defined = np.abs(a) >= 1e-3
-    spread = np.maximum(chance * (1 - chance), 1e-300)
     return {
         "difficulty": np.where(defined, -d / np.where(defined, a, 1), np.nan),
         "discrimination": a,
         "guessing": c,
         "feasibility": u,
-        "leh": slope,
-        "information": slope**2 / spread,
+        **at_strongest(a * right * wrong, right, wrong, c, u),
+    }
+
+
+def at_strongest(
+    steep: np.ndarray,
+    right: np.ndarray,
+    wrong: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Chance, headroom and information from a curve between 0 and 1, each `[items]`.
+
+    Args:
+        steep: Derivative of the curve by ability.
+        right: The curve.
+        wrong: 1 less the curve, to full relative precision: of an item that is all but
+            certain the difference would be 0, and its information anything.
+        lower: Lower asymptotes.
+        upper: Upper asymptotes.
+    """
+    room = upper - lower
+    chance, leh = lower + room * right, room * steep
+    spread = chance * (1 - upper + room * wrong)
+    known = spread > 0
+    information = leh * (leh / np.where(known, spread, 1))
+    return {
         "chance": chance,
+        "leh": leh,
+        "information": np.where(known, information, 0.0),
     }
 
 

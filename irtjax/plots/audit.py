@@ -15,6 +15,7 @@ from irtjax.plots.style import (
     column,
     group_codes,
     label,
+    label_width,
     new_figure,
     style_axes,
     title,
@@ -68,7 +69,10 @@ def plot_item_properties(audit: Audit) -> Figure:
     columns = 2 if len(drawn) <= 4 else 3
     rows = max(1, -(-len(drawn) // columns))
     figure = NewFigure(
-        figsize=(3.5 * columns, rows * (1.2 + 0.25 * len(names)) + 0.4),
+        figsize=(
+            3.5 * columns + label_width(names),
+            rows * (1.2 + 0.25 * len(names)) + 0.4,
+        ),
         layout="constrained",
         facecolor="white",
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.plots.style import boxplots, item_benchmarks, new_figure, title
+from irtjax.plots.style import boxplots, item_benchmarks, label_width, new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,9 @@ def plot_item_parameters(fit: Calibration) -> Figure:
     codes, groups = item_benchmarks(fit, MOST)
     columns = parameter_columns(fit)
     height = 2.0 + 0.35 * len(groups)
-    figure, panels = new_figure(2.6 * len(columns), height, len(columns))
+    figure, panels = new_figure(
+        2.6 * len(columns) + label_width(groups), height, len(columns)
+    )
     for axes, (name, formula, values) in zip(panels, columns, strict=True):
         boxplots(axes, values, codes, groups, named=axes is panels[0])
         lost = int(np.count_nonzero(~np.isfinite(values)))

@@ -30,6 +30,8 @@ PALETTE = (
 INK, GREY, PALE = "#222222", "#8A8A8A", "#E6E6E6"
 #: Abilities and difficulties beyond this many units are drawn at the edge.
 WIDEST = 8.0
+#: Letters of a group's name beside its box.
+LABEL = 30
 
 
 def new_figure(width: float, height: float, columns: int = 1, **options: Any):
@@ -102,7 +104,7 @@ def boxplots(
     for code, box in enumerate(boxes["boxes"][::-1]):
         box.set_facecolor(PALETTE[code % len(PALETTE)])
         box.set_alpha(0.5)
-    texts = [label(name, 20) for name in names[::-1]]
+    texts = [label(name, LABEL) for name in names[::-1]]
     axes.set_yticks(range(1, len(names) + 1), texts)
     axes.tick_params(left=named, labelleft=named)
     low, high = np.percentile(values[known], [1, 99]) if known.any() else (0, 1)
@@ -110,6 +112,11 @@ def boxplots(
     room = 0.1 * (high - low) if high - low > 1e-9 else 0.1
     axes.locator_params(axis="x", nbins=5)
     axes.set_xlim(low - room, high + room)
+
+
+def label_width(names: Sequence[str]) -> float:
+    """Inches that the names of boxes take beyond those of a dozen letters."""
+    return 0.075 * max(min(max(map(len, names), default=0), LABEL) - 12, 0)
 
 
 def group_codes(names: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
