@@ -523,6 +523,8 @@ def test_command_line(tmp_path):
     for bad, message in (
         (["--chance", "x"], "not a number"),
         (["--fdr", "2"], "--fdr 2"),
+        (["--chance", "odd=0.1", "--chance", "odd=0.2"], "odd has one already"),
+        (["--fit", str(tmp_path), "--model", "3pl"], "leave one out"),
         (["--fit", str(tmp_path / "none")], ""),
     ):
         result = CliRunner().invoke(app, ["audit", str(path), *bad], prog_name="irtjax")

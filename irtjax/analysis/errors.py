@@ -178,14 +178,28 @@ def agreement(
     }
 
 
+def check_reference(reference: Mapping[str, float], names: np.ndarray) -> None:
+    """Refuses a reference of fewer than two of the subjects, or not of numbers.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    known = [name for name in names.tolist() if name in reference]
+    if len(known) < 2:
+        raise ValueError(
+            f"the reference names {len(known)} of the subjects: it needs two or more"
+        )
+    for name in known:
+        if not np.isfinite(reference[name]):
+            raise ValueError(
+                f"the reference of {name!r} is {reference[name]}: leave it out"
+            )
+
+
 def _with_reference(score, names, reference) -> float | None:
     if reference is None:
         return None
     pairs = zip(score, names.tolist(), strict=True)
     known = [(value, reference[name]) for value, name in pairs if name in reference]
-    if len(known) < 2:
-        raise ValueError(
-            f"the reference names {len(known)} of the subjects: it needs two or more"
-        )
     first, second = np.array(known, float).T
     return rank_correlation(first, second)

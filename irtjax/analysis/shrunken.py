@@ -304,17 +304,27 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         length = len(arrays["nodes"] if name in _ON_NODES else items)
         if len(values) != length or not np.isfinite(values).all():
             raise ValueError(f"its {name} are not {length} numbers")
+    level, error, score_error = (
+        float(content[name]) for name in ("level", "standard_error", "score_error")
+    )
+    if not np.isfinite([error, score_error]).all() or not 0 < level < 1:
+        raise ValueError(f"its level or its errors are not numbers: {level}, {error}")
+    count = int(content["num_items"])
+    if not 1 <= len(items) <= count or len(set(items.tolist())) < len(items):
+        raise ValueError(f"its {len(items)} items are not some of {count}, each once")
+    if names is not None and len(names) != len(items):
+        raise ValueError(f"its benchmarks are not {len(items)}")
     return Shrunken(
         items=items,
         benchmarks=None if names is None else as_labels(names),
-        num_items=int(content["num_items"]),
+        num_items=count,
         method=str(content["method"]),
         model=model,
         parameters=parameters,
         calibrator=_calibrator(content["calibrator"]),
-        level=float(content["level"]),
-        standard_error=float(content["standard_error"]),
-        score_error=float(content["score_error"]),
+        level=level,
+        standard_error=error,
+        score_error=score_error,
         held_out=dict(content["held_out"]),
         warnings=tuple(content["warnings"]),
         **arrays,
@@ -325,9 +335,12 @@ def _calibrator(content: dict[str, Any]) -> Calibrator:
     correction = tuple(float(x) for x in content["correction"])
     if len(correction) not in (0, 5):
         raise ValueError(f"its correction has {len(correction)} numbers")
-    return Calibrator(
+    found = Calibrator(
         float(content["misfit"]), float(content["multiplier"]), correction
     )
+    if not np.isfinite([found.misfit, found.multiplier, *correction]).all():
+        raise ValueError("its calibrator is not of numbers")
+    return found
 
 
 _ON_NODES = ("nodes", "log_weight", "whole_mean", "whole_variance")

@@ -212,23 +212,30 @@ def _warnings(
         tested = int(np.isfinite(found.classical.item_rest).sum())
         needed = int(np.ceil(least * tested / level))
         how = "exact" if count <= ENUMERATED else "nearly exact"
+        so = f"{max(needed, 1):,} of {tested:,} items must reach that before one is"
+        if needed > tested:
+            so = "no item can be"
         lines.append(
             f"{count} subjects have next to no power: the {how} test of one item gives"
-            f" at the least p = {least:.2g}, so {max(needed, 1):,} of {tested:,} items"
-            f" must reach that before one is flagged; an item without a flag is not"
-            f" thereby a good one"
+            f" at the least p = {least:.2g}, so {so} flagged; an item without a flag is"
+            f" not thereby a good one"
         )
     if not found.classical.alpha >= classic.LEAST_RELIABILITY:
+        alpha = found.classical.alpha
+        shown = f"{alpha:.2g}" if np.isfinite(alpha) else "undefined"
         lines.append(
-            f"the items have next to nothing in common (alpha"
-            f" {found.classical.alpha:.2g}): no item is called undiscriminating,"
-            " wrongly keyed, misfitting or contaminated, since the others say too"
-            " little about ability"
+            f"the items have next to nothing in common (alpha {shown}): no item is"
+            " called undiscriminating, wrongly keyed, misfitting or contaminated,"
+            " since the others say too little about ability"
         )
     if found.groups is None:
+        complete = f"{found.num_complete:,} subjects answered every item, and"
+        need = f"need {LEAST_COMPLETE}"
+        if found.num_complete >= LEAST_COMPLETE:
+            complete, need = "the subjects' scores are too few or too alike:", "need"
+            need += f" {score_groups.LEAST_GROUPS} groups of different scores"
         lines.append(
-            f"{found.num_complete:,} subjects answered every item, and S-X2 and the"
-            f" test of contamination need {LEAST_COMPLETE}: both are left out"
+            f"{complete} S-X2 and the test of contamination {need}: both are left out"
         )
     misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])
     if misfits.sum() > MANY * max(tested.sum(), 1):

@@ -109,7 +109,8 @@ def _difficulties(found: Found, mean, codes, size: int) -> np.ndarray:
     share = mean(np.where(c.observed > 0, right / subjects, np.nan))
     answers = np.bincount(codes, c.observed, size)
     varied = np.isfinite(c.item_rest)
-    slope = np.median(found.properties["discrimination"][varied]) if varied.any() else 0
+    slopes = found.properties["discrimination"][varied]
+    slope = float(np.median(slopes)) if slopes.size else 1.0
     spread = np.sqrt(known.ability.var() + np.mean(known.error**2))
     ability = float(known.ability.mean()), float(spread)
     probit = getattr(known.fit.model.family, "link", "logit") != "logit"

@@ -30,7 +30,12 @@ _Fit = Annotated[
     ),
 ]
 _Model = Annotated[
-    str, typer.Option("--model", help="Model to fit, where there is no --fit.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="Model to fit, where there is no --fit; 2pl.",
+        show_default=False,
+    ),
 ]
 _Rate = Annotated[
     float,
@@ -67,7 +72,7 @@ def audit_command(
     files: opt.Files,
     reading: opt.Reading,
     fit: _Fit = None,
-    model: _Model = "2pl",
+    model: _Model = None,
     fdr: _Rate = 0.05,
     chance: _Chance = None,
     permutations: _Permutations = 0,
@@ -84,6 +89,8 @@ def audit_command(
         raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
+    if fit is not None and model is not None:
+        raise ValueError("--model is what to fit, and --fit is a fit: leave one out")
     guess = _chances(chance)
     with Progress(quiet) as progress:
         progress("read")
@@ -100,7 +107,7 @@ def audit_command(
 
             given = load(fit)
         else:
-            options = {"model": model, "dtype": dtype}
+            options = {"model": model or "2pl", "dtype": dtype}
             options["progress"] = None if progress.quiet else progress
         progress("audit")
         report = audit(
@@ -142,6 +149,8 @@ def _chances(given: list[str] | None) -> float | dict[str, float]:
             )
         if not equals:
             return value
+        if name in by_name:
+            raise ValueError(f"--chance {text}: {name} has one already")
         by_name[name] = value
     return by_name or 0.0
 

@@ -109,6 +109,8 @@ def shrink_command(
         "folds": folds,
         "level": level,
     }
+    wanted = _numbers(sizes, "--sizes", int)
+    ranking = None if reference is None else _values(reference)
     errors = None
     with Progress(quiet) as progress:
         progress("read")
@@ -117,20 +119,26 @@ def shrink_command(
         prepare()
         import jax
 
+        from irtjax.analysis.errors import check_reference
+        from irtjax.analysis.requests import check_size
         from irtjax.analysis.shrinking import shrink, subset_errors
 
         table = reading.read(files)
+        for number in wanted or ():
+            check_size(number, table.num_items, "--sizes")
+        if ranking is not None:
+            check_reference(ranking, table.subjects)
         key = jax.random.key(seed)
         target = {"standard_error": se, "score_error": score_error}
         progress("shrink")
         try:
             small = shrink(table, size, method=by, key=key, **target, **options)
-            if sizes is not None:
+            if wanted is not None:
                 progress("errors")
                 errors = subset_errors(
                     table,
-                    _numbers(sizes, "--sizes", int) or [],
-                    reference=None if reference is None else _values(reference),
+                    wanted,
+                    reference=ranking,
                     key=key,
                     **options,
                 )
