@@ -87,6 +87,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def _spearman(first: np.ndarray, second: np.ndarray) -> float | None:
+    """Spearman's correlation, None where one of the two does not vary."""
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     found: Any = stats.spearmanr(first, second)
@@ -197,6 +198,7 @@ def check_reference(reference: Mapping[str, float], names: np.ndarray) -> None:
 
 
 def _with_reference(score, names, reference) -> float | None:
+    """Kendall's tau of scores and the reference of the subjects it names."""
     if reference is None:
         return None
     pairs = zip(score, names.tolist(), strict=True)

@@ -302,6 +302,7 @@ def _held_part(pool: Pool, held: np.ndarray, method, sizes, key):
 
 
 def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
+    """Warns where a level asks for more held-out subjects than there are."""
     if enough and subjects >= FEW_SUBJECTS:
         return ()
     return (
@@ -312,6 +313,7 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
 
 
 def _expected(known: Knowledge, choice: Choice) -> tuple[float, float]:
+    """Errors that the model expects: of ability, and of the full score."""
     ability, score = expected_errors(known.worth, jax.numpy.asarray(choice.items))
     return float(ability[-1]), float(score[-1])
 
@@ -326,6 +328,7 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
         raise ValueError(f"{name} {wanted:g} is not above 0")
 
     def error(size: int) -> float:
+        """Expected error of the subset of a size."""
         choice = choose_from(pool, known, method, (size,), key)[size]
         return _expected(known, choice)[place]
 
@@ -369,6 +372,7 @@ def _prepare(data, model, stratify, average, aim, abilities):
 
 
 def _pool(data, model, stratify, average, aim, abilities):
+    """The items to choose from, their responses, and warnings."""
     from irtjax.calibration import Calibration
 
     table = data if isinstance(data, ResponseTable) else read(data)
@@ -418,6 +422,7 @@ def _pool(data, model, stratify, average, aim, abilities):
 
 
 def _codes(table: ResponseTable, facet: str) -> np.ndarray:
+    """Codes `[items]` of the values of a facet."""
     if facet not in table.item_facets:
         known = ", ".join(sorted(table.item_facets)) or "none"
         raise ValueError(

@@ -227,6 +227,7 @@ class Shrunken:
         return folder
 
     def _content(self) -> dict[str, Any]:
+        """What is saved, as a document."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         record = self.parameters._asdict()
         content |= {
@@ -287,6 +288,7 @@ def load_subset(path: str | Path) -> Shrunken:
 
 
 def _from_content(content: dict[str, Any]) -> Shrunken:
+    """The subset of a document, every number of it checked."""
     model = decode(content["model"])
     record = model.family.Items
     given = content["parameters"]
@@ -332,6 +334,7 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
 
 
 def _calibrator(content: dict[str, Any]) -> Calibrator:
+    """The calibrator of a document."""
     correction = tuple(float(x) for x in content["correction"])
     if len(correction) not in (0, 5):
         raise ValueError(f"its correction has {len(correction)} numbers")

@@ -167,6 +167,7 @@ def audit(
 
 
 def _check(table: ResponseTable, level: float, permutations: int) -> None:
+    """Refuses data and levels that an audit cannot be of."""
     if table.kind != "binary":
         raise ValueError(
             f"an audit is of right and wrong answers, not of {table.kind} responses:"

@@ -64,6 +64,7 @@ def chances(family: Any, items: Any, theta: jax.Array) -> jax.Array:
 
 
 def _padded(array: np.ndarray, width: int) -> np.ndarray:
+    """Columns of zeros added up to a width."""
     missing = width - array.shape[1]
     return array if not missing else np.pad(array, ((0, 0), (0, missing)))
 
@@ -86,6 +87,7 @@ def _blocks(family, items, theta, values, observed, width):
 
 @eqx.filter_jit
 def _item_fit(family, items, theta, y, seen):
+    """Fit of a block of items, sums over subjects."""
     chance = chances(family, items, theta)
     variance = jnp.where(seen, chance * (1 - chance), 0)
     square = jnp.where(seen, (y - chance) ** 2, 0)
@@ -301,11 +303,13 @@ def duplicates(
 
 @eqx.filter_jit
 def _agreement(family, here, there, ability, seen):
+    """Chance that every subject answers both items alike, `[pairs]`."""
     p, q = chances(family, here, ability), chances(family, there, ability)
     return jnp.exp(jnp.sum(jnp.where(seen, jnp.log(p * q + (1 - p) * (1 - q)), 0), 0))
 
 
 def _varied(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
+    """Which items have right answers and wrong ones."""
     count = values.shape[0] if observed is None else observed.sum(0)
     total = values.sum(0, dtype=np.int64)
     return (total > 0) & (total < count)

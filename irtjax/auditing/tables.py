@@ -25,6 +25,7 @@ def numbers(values: Any) -> pa.Array:
 
 
 def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
+    """A column of names; null where the place is -1."""
     import pyarrow as pa
 
     chosen = [str(names[k]) if k >= 0 else None for k in places.tolist()]
@@ -90,6 +91,7 @@ def item_table(
 
 
 def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
+    """Defects of each item, as text."""
     texts = [""] * len(next(iter(flags.values())))
     for name in (*TESTED, *SEEN):
         for k in np.flatnonzero(flags[name]).tolist():
@@ -127,6 +129,7 @@ def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
     count = np.bincount(codes, minlength=size)
 
     def mean(values: np.ndarray) -> np.ndarray:
+        """Mean over the items of each benchmark that have a number."""
         known = np.isfinite(values)
         held = np.bincount(codes[known], minlength=size)
         total = np.bincount(codes[known], values[known], size)

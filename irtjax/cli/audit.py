@@ -156,6 +156,7 @@ def _chances(given: list[str] | None) -> float | dict[str, float]:
 
 
 def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> None:
+    """Writes tables, figures and summary, all or none."""
     from contextlib import ExitStack
 
     from irtjax.data.table_files import atomic_path
@@ -209,6 +210,7 @@ def _document(report: Audit, out: Path | None) -> dict[str, Any]:
 
 
 def _show(report: Audit, out: Path | None) -> None:
+    """Prints the tables, what they say in short, and warnings."""
     from irtjax.cli import screen
     from irtjax.report import (
         audit_rows,

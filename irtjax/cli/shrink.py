@@ -150,6 +150,7 @@ def shrink_command(
 
 
 def _numbers(text: str | None, option: str, kind: type) -> list | None:
+    """Numbers with commas between, or None."""
     if text is None:
         return None
     try:
@@ -198,6 +199,7 @@ def _as_options(message: str) -> str:
 
 
 def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
+    """Writes the subset and, where asked for, errors and their figure."""
     small.save(out)
     if errors is None:
         return
@@ -214,6 +216,7 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
 
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
+    """Prints the outcome, for people or as JSON."""
     warnings = list(
         dict.fromkeys([*small.warnings, *(() if errors is None else errors.warnings)])
     )
@@ -246,6 +249,7 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
 
 
 def _show(console, errors: SubsetErrors) -> None:
+    """Prints errors by method and size."""
     from irtjax.cli import screen
     from irtjax.report.words import number, percent
 
@@ -298,5 +302,6 @@ def sentences(small: Shrunken) -> list[str]:
 
 
 def _written(out: Path, errors: SubsetErrors | None) -> str:
+    """Says what was written."""
     more = "" if errors is None else ", errors.csv, shrink.png"
     return f"Written to {out}: subset.csv, subset.json{more}"

@@ -63,5 +63,6 @@ def match_all_items(table: ResponseTable, names: np.ndarray, verb: str) -> np.nd
 
 
 def _places(table: ResponseTable, names: np.ndarray) -> np.ndarray:
+    """Places of names among known ones; -1 for unknown ones."""
     place = {name: row for row, name in enumerate(names.tolist())}
     return np.array([place.get(name, -1) for name in table.items.tolist()])

@@ -35,6 +35,7 @@ GROUPS = 8
 
 
 def _benchmarks(audit: Audit, most: int) -> tuple[np.ndarray, list[str]]:
+    """Code of each item's benchmark, and names by code."""
     names = np.array(audit.items.column("benchmark").to_pylist(), np.str_)
     return group_codes(names, most)
 
