@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from irtjax.auditing.score_groups import (
 )
 from irtjax.auditing.tails import bennett_bound, permutation_tails, upper_tail
 from irtjax.cli.app import app
+from irtjax.models.base import Population
 from irtjax.plots import (
     plot_difficulty_discrimination,
     plot_flagged_items,
@@ -220,6 +222,32 @@ def test_p_values_of_sound_items_are_uniform_under_the_model():
             error = np.sqrt(level * (1 - level) / items)
             assert abs(np.mean(p_value <= level) - level) < 5 * error
     assert group_edges(np.zeros(50, int)).size - 1 == 1
+
+
+def test_groups_of_scores_follow_a_population_of_estimated_form():
+    """Two kinds of subjects, true parameters: of 20 p-values 5 % each, 6 are 3e-4."""
+    random = np.random.default_rng(13)
+    standard = np.linspace(-6, 6, 241)
+    form = np.exp(-0.5 * ((np.abs(standard) - 1.2) / 0.3) ** 2)
+    theta = random.choice(standard, 20_000, p=form / form.sum())[:, None]
+    slope, intercept = random.uniform(0.5, 1, 20), random.standard_normal(20)
+    chance = 1 / (1 + np.exp(-slope * theta - intercept))
+    values = (random.random(chance.shape) < chance).astype(np.int8)
+    misfits = []
+    for log_weights in (np.log(form + 1e-300), None):
+        population = Population(np.array(0.0), np.array(1.0), log_weights)
+        fit = SimpleNamespace(parameters=SimpleNamespace(population=population))
+        known = Known(fit, None, theta[:, 0], theta[:, 0])
+        nodes, weights = known.population()
+        assert weights.sum() == pytest.approx(1)
+        curves = 1 / (1 + np.exp(-slope[:, None] * nodes - intercept[:, None]))
+        flat = (slope, intercept), np.zeros(20), 0
+        found = group_tests(values, curves, nodes, weights, *flat)
+        assert found is not None
+        misfits.append(np.sum(found.p_misfit <= 0.05))
+    assert misfits[0] <= 5
+    # By a normal form of the same mean and spread, more than chance gives.
+    assert misfits[1] > 5
 
 
 def test_planted_defects_are_found_and_sound_items_left_alone():

@@ -20,6 +20,8 @@ from irtjax.auditing.residuals import (
 from irtjax.auditing.tails import benjamini_hochberg
 from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items
+from irtjax.estimators.nodes import REACH
+from irtjax.numerics import equal_nodes
 
 if TYPE_CHECKING:
     from irtjax.calibration import Calibration
@@ -124,8 +126,14 @@ class Known:
         """Nodes of the population's ability and their weights."""
         population = self.fit.parameters.population
         mean, sd = float(population.mean), float(population.sd)
-        standard = np.linspace(-SPAN, SPAN, NODES)
-        weights = np.exp(-0.5 * standard**2)
+        if population.log_weights is None:
+            standard = np.linspace(-SPAN, SPAN, NODES)
+            log_weights = -0.5 * standard**2
+        else:
+            # A population of estimated form: groups of scores follow that form.
+            log_weights = np.asarray(population.log_weights, np.float64)
+            standard = equal_nodes(-REACH, REACH, log_weights.size)
+        weights = np.exp(log_weights - log_weights.max())
         return mean + sd * standard, weights / weights.sum()
 
     def curves(self, nodes: np.ndarray) -> np.ndarray:

@@ -192,7 +192,7 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
     for axes in panels.ravel()[len(chosen) :]:
         axes.set_axis_off()
     grid = ability_grid(audit.fit)
-    place = {name: k for k, name in enumerate(audit.items.column("item").to_pylist())}
+    place = {name: k for k, name in enumerate(data.items.tolist())}
     curves = known.curves(grid)
     order = np.argsort(known.ability, kind="stable")
     parts = np.array_split(order, min(GROUPS, max(2, order.size // 4)))
