@@ -570,8 +570,13 @@ def test_false_discoveries_of_zero_discrimination_are_at_their_level():
 
 @pytest.mark.slow
 def test_false_discoveries_of_planted_defects():
-    """Twenty tables: the rate of each defect within 7 % and four of its errors."""
+    """Twenty tables: the rate of each defect within 7 % and four of its errors.
+
+    Of 400 leaked items 61 % were found (experiments/psn_irt): of 40, 61 % with an error
+    of 8 %, four of which leave 0.3. The other kinds are found nearly always.
+    """
     for row in defects.planted_study(20, 1500, 80):
         assert row["false_discovery_rate"] < 0.07 + 4 * row["error"], row
         if row["defect"] != "misfit":
-            assert row["recall"] > 0.6, row
+            leaked = row["defect"] == "suspected contamination"
+            assert row["recall"] > (0.3 if leaked else 0.95), row
