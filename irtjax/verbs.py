@@ -13,6 +13,7 @@ import numpy as np
 
 from irtjax import ranking, scoring
 from irtjax.data import ResponseTable, read
+from irtjax.data.matching import match_items
 from irtjax.score_tables import prepare, with_scores
 
 if TYPE_CHECKING:
@@ -398,16 +399,11 @@ def _match(
     fit: Calibration, table: ResponseTable
 ) -> tuple[ResponseTable, np.ndarray, tuple[str, ...]]:
     """The columns of known items, and where these are among the items of the fit."""
-    place = {name: row for row, name in enumerate(fit.items.tolist())}
-    rows = np.array([place.get(name, -1) for name in table.items.tolist()])
+    rows = match_items(table, fit.items, "the fit")
     known = rows >= 0
-    if not known.any():
-        raise ValueError(
-            f"none of the {table.num_items} items of the responses is in the fit"
-            f" (there: {table.items[0]}, ...; in the fit: {fit.items[0]}, ...): items"
-            " are matched by name"
-        )
-    notes = [f"{known.sum():,} of the {len(place):,} items of the fit were answered"]
+    notes = [
+        f"{known.sum():,} of the {len(fit.items):,} items of the fit were answered"
+    ]
     if not known.all():
         unknown = table.items[~known].tolist()
         shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")

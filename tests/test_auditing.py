@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from irtjax.auditing import (
     PROPERTIES,
     SEEN,
     TESTED,
+    benchmark_difficulty,
     benjamini_hochberg,
     item_properties,
     permuted,
@@ -24,7 +26,7 @@ from irtjax.auditing import (
 )
 from irtjax.auditing.classical import classical
 from irtjax.auditing.control import simulated
-from irtjax.auditing.examine import Known
+from irtjax.auditing.examine import Known, examine
 from irtjax.auditing.residuals import dependence, duplicates
 from irtjax.auditing.score_groups import (
     _windows,
@@ -34,6 +36,7 @@ from irtjax.auditing.score_groups import (
 )
 from irtjax.auditing.tails import bennett_bound, permutation_tails, upper_tail
 from irtjax.cli.app import app
+from irtjax.models.base import Population
 from irtjax.plots import (
     plot_difficulty_discrimination,
     plot_flagged_items,
@@ -221,6 +224,32 @@ def test_p_values_of_sound_items_are_uniform_under_the_model():
     assert group_edges(np.zeros(50, int)).size - 1 == 1
 
 
+def test_groups_of_scores_follow_a_population_of_estimated_form():
+    """Two kinds of subjects, true parameters: of 20 p-values 5 % each, 6 are 3e-4."""
+    random = np.random.default_rng(13)
+    standard = np.linspace(-6, 6, 241)
+    form = np.exp(-0.5 * ((np.abs(standard) - 1.2) / 0.3) ** 2)
+    theta = random.choice(standard, 20_000, p=form / form.sum())[:, None]
+    slope, intercept = random.uniform(0.5, 1, 20), random.standard_normal(20)
+    chance = 1 / (1 + np.exp(-slope * theta - intercept))
+    values = (random.random(chance.shape) < chance).astype(np.int8)
+    misfits = []
+    for log_weights in (np.log(form + 1e-300), None):
+        population = Population(np.array(0.0), np.array(1.0), log_weights)
+        fit = SimpleNamespace(parameters=SimpleNamespace(population=population))
+        known = Known(fit, None, theta[:, 0], theta[:, 0])
+        nodes, weights = known.population()
+        assert weights.sum() == pytest.approx(1)
+        curves = 1 / (1 + np.exp(-slope[:, None] * nodes - intercept[:, None]))
+        flat = (slope, intercept), np.zeros(20), 0
+        found = group_tests(values, curves, nodes, weights, *flat)
+        assert found is not None
+        misfits.append(np.sum(found.p_misfit <= 0.05))
+    assert misfits[0] <= 5
+    # By a normal form of the same mean and spread, more than chance gives.
+    assert misfits[1] > 5
+
+
 def test_planted_defects_are_found_and_sound_items_left_alone():
     """Six defects in 80 items: each flag that should be there is, none on the sound.
 
@@ -315,6 +344,26 @@ def test_few_subjects_have_no_power_and_are_told_so():
     assert any("left out" in x for x in report.warnings)
 
 
+def test_duplicates_are_once_in_the_score():
+    """S-X2 of an item as where the copies were never there; of a copy, its twin's."""
+    table, kinds = planted()
+    fit = planted_audit().fit
+    copies = np.flatnonzero(kinds == "duplicate")
+    kept = np.ones(80, bool)
+    values = table.values[:, copies]
+    for k in range(copies.size):
+        kept[copies[k]] = not (values[:, k, None] == values[:, :k]).all(0).any()
+    assert kept.sum() == 78
+    rest = table.select(items=kept)
+    alone = examine(rest, Known.of(fit, rest), np.zeros(78))
+    whole = examine(table, Known.of(fit, table), np.zeros(80))
+    assert alone.groups is not None and whole.groups is not None
+    np.testing.assert_allclose(whole.groups.s_x2[kept], alone.groups.s_x2)
+    np.testing.assert_allclose(whole.groups.right[kept], alone.groups.right)
+    twin = whole.duplicates.twin[copies]
+    np.testing.assert_array_equal(whole.groups.s_x2[copies], whole.groups.s_x2[twin])
+
+
 def test_blocks_of_items_change_nothing():
     table, _ = planted()
     known = Known.of(planted_audit().fit, table)
@@ -353,6 +402,68 @@ def test_properties_are_those_of_the_paper():
     expected = a**2 * (p - c) ** 2 * (u - p) ** 2 / ((u - c) ** 2 * p * (1 - p))
     assert found["information"][0] == pytest.approx(expected)
     assert found["difficulty"][0] == pytest.approx(-d / a)
+
+
+def test_a_benchmark_is_as_hard_as_its_share_right():
+    """Twelve subjects, flat and reversed items: the mean of -d / a has no meaning."""
+    random = np.random.default_rng(11)
+    theta = random.standard_normal((12, 1))
+    middle = np.repeat([-0.5, 0.0, 0.5, 1.0], 40)
+    slope = np.tile([2.0, 0.0, 1.0, -1.0], 40)
+    chance = stats.norm.cdf(-middle + 0.5 * slope * theta)
+    names = np.repeat(["a", "b", "c", "d"], 40)
+    table = irtjax.ResponseTable.from_arrays(
+        random.random(chance.shape) < chance, benchmark=names
+    )
+    rows = irtjax.audit(table).benchmarks.sort_by("accuracy").to_pylist()
+    found = [row["difficulty"] for row in rows]
+    assert [row["rank_difficulty"] for row in rows] == [1, 2, 3, 4]
+    assert found == sorted(found, reverse=True) and len(set(found)) == 4
+    assert max(np.abs(found)) < 3
+
+
+def test_the_difficulty_of_like_items_is_that_of_each():
+    """b for items of one slope and difficulty; shares by adding up over the normal."""
+    theta = np.linspace(-8, 8, 4001)
+    weight = stats.norm.pdf(theta, 0.3, 1.2)
+    weight /= weight.sum()
+    for probit, curve in (
+        (False, lambda x: 1 / (1 + np.exp(-x))),
+        (True, stats.norm.cdf),
+    ):
+        middle = np.array([-2.0, -0.5, 0.0, 1.5])
+        share = curve(1.4 * (theta - middle[:, None])) @ weight
+        found = benchmark_difficulty(share, np.full(4, 1e9), 1.4, (0.3, 1.2), probit)
+        # The normal curve that stands for a logistic one is within 0.01 of it.
+        np.testing.assert_allclose(found, middle, atol=1e-6 if probit else 0.1)
+
+
+def test_missing_answers_do_not_make_a_benchmark_easy():
+    """The strong half answers the hard benchmark only, the weak half the easy one."""
+    random = np.random.default_rng(12)
+    theta = np.sort(random.standard_normal(300))[:, None]
+    middle = np.repeat([0.0, 0.6], 30)
+    chance = 1 / (1 + np.exp(-1.5 * (theta - middle)))
+    values = (random.random(chance.shape) < chance).astype(float)
+    values[150:, :25] = np.nan
+    values[:150, 35:] = np.nan
+    names = np.repeat(["easy", "hard"], 30)
+    table = irtjax.ResponseTable.from_arrays(values, benchmark=names)
+    rows = {row["benchmark"]: row for row in irtjax.audit(table).benchmarks.to_pylist()}
+    assert rows["easy"]["accuracy"] < rows["hard"]["accuracy"]
+    assert rows["easy"]["difficulty"] < rows["hard"]["difficulty"]
+
+
+def test_an_item_that_is_all_but_certain_has_next_to_no_information():
+    """1 - P is taken whole: as a difference it is 0, and the information 1e268."""
+    for link, a, d in ((1.0, 30.0, 10.0), (-1.0, 2.0, -900.0)):
+        found = item_properties(
+            *(np.array([x]) for x in (link * a, d, 0.0, 1.0)), link * 2.0
+        )
+        assert 0 <= found["information"][0] < 1e-20
+    # a^2 P (1 - P) at a place where 1 - P = 4e-18 is still a number.
+    found = item_properties(*(np.array([x]) for x in (2.0, 0.0, 0.0, 1.0)), 20.0)
+    assert found["information"][0] == pytest.approx(4 * np.exp(-40.0), rel=1e-9)
 
 
 def test_published_tables_come_from_published_parameters(shared_data):
@@ -407,6 +518,22 @@ def test_names_are_escaped_and_figures_drawn():
     assert plot_flagged_items(planted_audit(), planted()[0], 3).axes
 
 
+def test_where_nothing_is_flagged_the_nearest_items_are_drawn():
+    report = irtjax.audit(small_table(), small_fit())
+    assert not any(report.flagged(name) for name in TESTED)
+    figure = plot_flagged_items(report, small_table(), 4)
+    p = np.stack([column(report, f"p_{name.replace(' ', '_')}") for name in TESTED])
+    order = np.argsort(np.nan_to_num(p, nan=1.0).min(0), kind="stable")[:4]
+    drawn = [axes for axes in figure.axes if axes.lines]
+    names = report.items.column("item").to_pylist()
+    assert [axes.get_title(loc="left") for axes in drawn] == [names[k] for k in order]
+    assert all("not flagged" in axes.texts[0].get_text() for axes in drawn)
+    assert "No item has a tested defect" in figure.get_suptitle()
+    # A property that the model fixes has no panel.
+    titles = {axes.get_title(loc="left") for axes in plot_item_properties(report).axes}
+    assert "Difficulty" in titles and "Guessing" not in titles
+
+
 def test_command_line(tmp_path):
     table, _ = planted()
     path = table.select(items=np.arange(30)).save(tmp_path / "table.json")
@@ -424,6 +551,8 @@ def test_command_line(tmp_path):
     for bad, message in (
         (["--chance", "x"], "not a number"),
         (["--fdr", "2"], "--fdr 2"),
+        (["--chance", "odd=0.1", "--chance", "odd=0.2"], "odd has one already"),
+        (["--fit", str(tmp_path), "--model", "3pl"], "leave one out"),
         (["--fit", str(tmp_path / "none")], ""),
     ):
         result = CliRunner().invoke(app, ["audit", str(path), *bad], prog_name="irtjax")
@@ -441,8 +570,13 @@ def test_false_discoveries_of_zero_discrimination_are_at_their_level():
 
 @pytest.mark.slow
 def test_false_discoveries_of_planted_defects():
-    """Twenty tables: the rate of each defect within 7 % and four of its errors."""
+    """Twenty tables: the rate of each defect within 7 % and four of its errors.
+
+    Of 400 leaked items 61 % were found (experiments/psn_irt): of 40, 61 % with an error
+    of 8 %, four of which leave 0.3. The other kinds are found nearly always.
+    """
     for row in defects.planted_study(20, 1500, 80):
         assert row["false_discovery_rate"] < 0.07 + 4 * row["error"], row
         if row["defect"] != "misfit":
-            assert row["recall"] > 0.6, row
+            leaked = row["defect"] == "suspected contamination"
+            assert row["recall"] > (0.3 if leaked else 0.95), row

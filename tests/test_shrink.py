@@ -326,16 +326,48 @@ def test_bad_requests_are_one_line():
         ({"size": 3, "stratify": "topic"}, "no facet 'topic'"),
         ({"size": 3, "average": "models"}, "average 'models'"),
         ({"size": 3, "folds": 500}, "folds 500"),
+        ({"size": 2.5}, "size 2.5 is not a whole number"),
         ({"size": 3, "abilities": [np.nan]}, "abilities must be finite"),
         ({"standard_error": 1e-6}, "standard_error 1e-06 cannot be reached"),
         ({"size": 3, "level": 2}, "level 2 is not between"),
     ]:
         with pytest.raises(ValueError, match=message):
             irtjax.shrink(table(), **more)
+    for sizes, more, message in [
+        ([], {}, "one or more"),
+        ([3, 99], {}, "sizes 99 is not between"),
+        ([3], {"reference": {"nobody": 1.0}}, "names 0 of the subjects"),
+        ([3], {"reference": dict.fromkeys(table().subjects, np.nan)}, "leave it out"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            irtjax.subset_errors(table(), sizes, **more)
+    with pytest.raises(ValueError, match="3 subjects are too few to hold any out"):
+        irtjax.shrink(table().select(subjects=np.arange(3)), 2)
     with pytest.raises(ValueError, match="right or wrong"):
-        irtjax.shrink(scores, 1)
+        irtjax.shrink(scores, 1, folds=0)
     with pytest.raises(ValueError, match="none of the 2 items"):
         small().predict(irtjax.ResponseTable.from_arrays([[1, 0]], items=["x", "y"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"level": float("nan")}, "not numbers"),
+        ({"num_items": 2}, "are not some of 2"),
+        ({"items": ["a"] * 8}, "each once"),
+        ({"benchmarks": ["x"]}, "benchmarks are not 8"),
+        (
+            {"calibrator": {"misfit": 0.0, "multiplier": np.inf, "correction": []}},
+            "calibrator",
+        ),
+    ],
+)
+def test_a_spoilt_file_is_refused(tmp_path, change, message):
+    path = small().save(tmp_path) / "subset.json"
+    content = json.loads(path.read_text()) | change
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"is not a saved subset.*{message}"):
+        irtjax.load_subset(tmp_path)
 
 
 def run(*args: object):
@@ -388,6 +420,7 @@ def test_the_command_line_refuses_in_one_line(tmp_path):
         (("shrink", data, *out, "--size", 3, "--by", "luck"), "--by 'luck'"),
         (("shrink", data, *out, "--size", 3, "--sizes", "a"), "write whole numbers"),
         (("shrink", data, *out, "--size", 3, "--at", "x"), "write numbers"),
+        (("shrink", data, *out, "--size", 3, "--sizes", "99"), "--sizes 99 is not"),
         (("shrink", data, *out, "--size", 3, "--reference", data), "goes with --sizes"),
         (("score", data, "--fit", broken, "--quiet"), "is not a saved subset"),
         (("score", data, "--fit", tmp_path / "small", "--level", 0.5), "leave"),

@@ -159,7 +159,10 @@ def show(title: str, result: dict[str, Any]) -> None:
         total = result["ranks"][k][-1]
         paper = TABLE_5[result["names"][k]][-1]
         print(f"{result['names'][k]:<18}{''.join(cells)}  {total:g} (paper {paper})")
-    shown = ", ".join(f"{k} {v:.3f}" for k, v in result["spearman"].items())
+    shown = ", ".join(
+        f"{k} {v:.3f}" if np.isfinite(v) else f"{k} none (all alike)"
+        for k, v in result["spearman"].items()
+    )
     print(f"Spearman with the paper's ranks: {shown}")
 
 

@@ -18,6 +18,7 @@ from irtjax.adaptive.labels import LabelledBank, check_score, label
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data import ResponseTable, read
+from irtjax.data.matching import match_items
 from irtjax.data.responses import Responses
 from irtjax.estimators.base import Problem, with_lengths
 from irtjax.models.base import Population
@@ -227,15 +228,8 @@ def _matched(bank: LabelledBank, responses: Any):
     if not isinstance(bank.bank, ItemBank):
         raise ValueError("responses can be replayed on an ItemBank or a calibration")
     table = responses if isinstance(responses, ResponseTable) else read(responses)
-    place = {name: row for row, name in enumerate(bank.names.tolist())}
-    columns = np.array([place.get(name, -1) for name in table.items.tolist()])
+    columns = match_items(table, bank.names, "the bank")
     known = columns >= 0
-    if not known.any():
-        raise ValueError(
-            f"none of the {table.num_items} items of the responses is in the bank"
-            f" (there: {table.items[0]}, ...; in the bank: {bank.names[0]}, ...): items"
-            " are matched by name"
-        )
     if table.trials is not None:
         raise ValueError(
             "counts of trials cannot be replayed, one response at a time: read the"
@@ -258,7 +252,9 @@ def _matched(bank: LabelledBank, responses: Any):
     values[:, columns[known]] = table.values[:, known]
     available[:, columns[known]] = seen[:, known]
     recorded: Any = jnp.asarray(values)
-    notes = [f"{known.sum():,} of the {len(place):,} items of the bank were answered"]
+    notes = [
+        f"{known.sum():,} of the {len(bank.names):,} items of the bank were answered"
+    ]
     if isinstance(bank.bank, LengthBank):
         logs = np.full(shape, np.nan)
         if table.lengths is not None:

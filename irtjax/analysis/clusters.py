@@ -42,11 +42,13 @@ def k_means(
     dtype = points.dtype
 
     def distance(centres):
+        """Squared distances from centres, `[points, centres]`."""
         cross = points @ centres.T
         inner = size[:, None] - 2 * cross + jnp.sum(centres**2, axis=1)
         return jnp.maximum(inner, 0)
 
     def seed(carry, step):
+        """Draws a centre with probability in proportion to the squared distance."""
         nearest, centres = carry
         # Squared distances of rounding's size are none.
         far = jnp.where(nearest > 1e-6 * jnp.max(size), nearest, 0) * weight
@@ -62,6 +64,7 @@ def k_means(
     (_, centres), _ = lax.scan(seed, start, jnp.arange(num_clusters))
 
     def improve(_, centres):
+        """Moves each centre to the mean of its points."""
         label = jnp.argmin(distance(centres), axis=1)
         mass = jax.ops.segment_sum(weight, label, num_clusters)
         total = jax.ops.segment_sum(points * weight[:, None], label, num_clusters)

@@ -87,6 +87,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def _spearman(first: np.ndarray, second: np.ndarray) -> float | None:
+    """Spearman's correlation, None where one of the two does not vary."""
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     found: Any = stats.spearmanr(first, second)
@@ -178,14 +179,29 @@ def agreement(
     }
 
 
-def _with_reference(score, names, reference) -> float | None:
-    if reference is None:
-        return None
-    pairs = zip(score, names.tolist(), strict=True)
-    known = [(value, reference[name]) for value, name in pairs if name in reference]
+def check_reference(reference: Mapping[str, float], names: np.ndarray) -> None:
+    """Refuses a reference of fewer than two of the subjects, or not of numbers.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    known = [name for name in names.tolist() if name in reference]
     if len(known) < 2:
         raise ValueError(
             f"the reference names {len(known)} of the subjects: it needs two or more"
         )
+    for name in known:
+        if not np.isfinite(reference[name]):
+            raise ValueError(
+                f"the reference of {name!r} is {reference[name]}: leave it out"
+            )
+
+
+def _with_reference(score, names, reference) -> float | None:
+    """Kendall's tau of scores and the reference of the subjects it names."""
+    if reference is None:
+        return None
+    pairs = zip(score, names.tolist(), strict=True)
+    known = [(value, reference[name]) for value, name in pairs if name in reference]
     first, second = np.array(known, float).T
     return rank_correlation(first, second)

@@ -19,23 +19,24 @@ from irtjax.analysis.crossfit import (
     learn,
     predict_held,
 )
-from irtjax.analysis.errors import SubsetErrors, agreement, summarise
-from irtjax.analysis.shrunken import Shrunken
-from irtjax.analysis.subset_choice import (
-    AIMS,
-    METHODS,
-    Choice,
-    expected_errors,
+from irtjax.analysis.errors import SubsetErrors, agreement, check_reference, summarise
+from irtjax.analysis.requests import (
+    check_average,
+    check_choice,
+    check_folds,
+    check_size,
 )
+from irtjax.analysis.shrunken import Shrunken
+from irtjax.analysis.subset_choice import METHODS, Choice, expected_errors
 from irtjax.analysis.subset_score import Whole, calibrate, uncalibrated
 from irtjax.data import ResponseTable, read
+from irtjax.data.matching import match_all_items
 from irtjax.fitting import check_data, fit, make_model
 from irtjax.models.base import Model
 
 if TYPE_CHECKING:
     from irtjax.calibration import Calibration
 
-AVERAGES = ("items", "benchmarks")
 #: Held-out subjects below which an interval leans on few.
 FEW_SUBJECTS = 20
 
@@ -106,20 +107,26 @@ def shrink(
     60
     """
     key = jax.random.key(0) if key is None else key
-    _check_choice(method, aim, level)
+    check_choice(method, aim, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
+    table = data if isinstance(data, ResponseTable) else read(data)
+    # What can be refused at once is refused before anything is fitted.
+    if size is not None:
+        check_size(size, table.num_items)
+    if folds:
+        check_folds(folds, table.num_subjects)
     pool, known, fitted, warnings = _prepare(
-        data, model, stratify, average, aim, abilities
+        table, model, stratify, average, aim, abilities
     )
     fold_key, choice_key = jax.random.split(key)
     if size is None:
         size = _size_for(pool, known, method, standard_error, score_error, choice_key)
-    _check_size(size, pool.table.num_items)
     choice = choose_from(pool, known, method, (size,), choice_key)[size]
     calibrator, held_out = uncalibrated(level), {}
     if folds:
-        fold = folds_of(pool.table.num_subjects, _check_folds(folds, pool), fold_key)
+        count = check_folds(folds, pool.table.num_subjects)
+        fold = folds_of(pool.table.num_subjects, count, fold_key)
         parts = [
             _held_part(pool, fold == k, method, (size,), choice_key)[size]
             for k in range(folds)
@@ -206,13 +213,17 @@ def subset_errors(
     """
     key = jax.random.key(0) if key is None else key
     for method in methods:
-        _check_choice(method, aim, level)
+        check_choice(method, aim, level)
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
     pool, warnings = _pool(data, model, stratify, average, aim, abilities)
-    count = _check_folds(folds, pool)
+    count = check_folds(folds, pool.table.num_subjects)
+    if not len(sizes) or not len(methods):
+        raise ValueError("sizes and methods: give one or more of each")
     for size in sizes:
-        _check_size(size, pool.table.num_items)
+        check_size(size, pool.table.num_items, "sizes")
+    if reference is not None:
+        check_reference(reference, pool.table.subjects)
     ordered = tuple(sorted(set(sizes)))
     fold_key, choice_key = jax.random.split(key)
     fold = folds_of(pool.table.num_subjects, count, fold_key)
@@ -291,6 +302,7 @@ def _held_part(pool: Pool, held: np.ndarray, method, sizes, key):
 
 
 def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
+    """Warns where a level asks for more held-out subjects than there are."""
     if enough and subjects >= FEW_SUBJECTS:
         return ()
     return (
@@ -301,6 +313,7 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
 
 
 def _expected(known: Knowledge, choice: Choice) -> tuple[float, float]:
+    """Errors that the model expects: of ability, and of the full score."""
     ability, score = expected_errors(known.worth, jax.numpy.asarray(choice.items))
     return float(ability[-1]), float(score[-1])
 
@@ -315,6 +328,7 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
         raise ValueError(f"{name} {wanted:g} is not above 0")
 
     def error(size: int) -> float:
+        """Expected error of the subset of a size."""
         choice = choose_from(pool, known, method, (size,), key)[size]
         return _expected(known, choice)[place]
 
@@ -340,38 +354,13 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
     )
 
 
-def _check_choice(method: str, aim: str, level: float) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method {method!r} is not one of {', '.join(METHODS)}")
-    if aim not in AIMS:
-        raise ValueError(f"aim {aim!r} is not one of {', '.join(AIMS)}")
-    if not 0 < level < 1:
-        raise ValueError(f"level {level:g} is not between 0 and 1")
-
-
-def _check_size(size: int, count: int) -> None:
-    if not 1 <= size <= count:
-        raise ValueError(
-            f"size {size} is not between 1 and the {count} items there are"
-        )
-
-
-def _check_folds(folds: int, pool: Pool) -> int:
-    if not 2 <= folds <= pool.table.num_subjects // 2:
-        raise ValueError(
-            f"folds {folds}: {pool.table.num_subjects} subjects allow 2 to"
-            f" {pool.table.num_subjects // 2}"
-        )
-    return folds
-
-
 def _prepare(data, model, stratify, average, aim, abilities):
     """The pool, what all subjects say of its items, their records, and warnings."""
     from irtjax.calibration import Calibration
 
     pool, warnings = _pool(data, model, stratify, average, aim, abilities)
     if isinstance(model, Calibration):
-        rows = _rows_in(model, pool.table)
+        rows = match_all_items(pool.table, model.items, "shrink")
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     else:
@@ -382,17 +371,8 @@ def _prepare(data, model, stratify, average, aim, abilities):
     return pool, knowledge_of(pool, items, population, nobody), items, warnings
 
 
-def _rows_in(fitted: Calibration, table: ResponseTable) -> np.ndarray:
-    place = {name: k for k, name in enumerate(fitted.items.tolist())}
-    lacking = [name for name in table.items.tolist() if name not in place]
-    if lacking:
-        raise ValueError(
-            f"item {lacking[0]} is not in the fit: shrink the data that were fitted"
-        )
-    return np.array([place[name] for name in table.items.tolist()])
-
-
 def _pool(data, model, stratify, average, aim, abilities):
+    """The items to choose from, their responses, and warnings."""
     from irtjax.calibration import Calibration
 
     table = data if isinstance(data, ResponseTable) else read(data)
@@ -417,8 +397,7 @@ def _pool(data, model, stratify, average, aim, abilities):
             " or ordered responses, without lengths"
         )
     check_data(table, chosen, 0.5)
-    if average not in AVERAGES:
-        raise ValueError(f"average {average!r} is not one of {', '.join(AVERAGES)}")
+    check_average(average)
     stratum = np.zeros(table.num_items, int)
     if stratify is not None:
         stratum = _codes(table, stratify)
@@ -443,6 +422,7 @@ def _pool(data, model, stratify, average, aim, abilities):
 
 
 def _codes(table: ResponseTable, facet: str) -> np.ndarray:
+    """Codes `[items]` of the values of a facet."""
     if facet not in table.item_facets:
         known = ", ".join(sorted(table.item_facets)) or "none"
         raise ValueError(

@@ -19,6 +19,7 @@ from irtjax.analysis.subset_score import (
 )
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import as_labels
+from irtjax.data.matching import match_items
 from irtjax.data.table_files import atomic_path
 from irtjax.models.base import Model
 from irtjax.storage.encoding import decode, encode, plain
@@ -180,20 +181,13 @@ class Shrunken:
         """Responses in the order of the subset, 0 where there are none."""
         if table.trials is not None:
             raise ValueError("counts of trials cannot be scored: use single responses")
-        place = {name: k for k, name in enumerate(table.items.tolist())}
-        column = np.array([place.get(name, -1) for name in self.items.tolist()])
-        known = column >= 0
-        if not known.any():
-            raise ValueError(
-                f"none of the {table.num_items} items of the responses is in the subset"
-                f" (there: {table.items[0]}, ...; in the subset: {self.items[0]}, ...):"
-                " items are matched by name"
-            )
+        place = match_items(table, self.items, "the subset")
+        known = place >= 0
         values = np.zeros((table.num_subjects, self.size), table.values.dtype)
-        values[:, known] = table.values[:, column[known]]
+        values[:, place[known]] = table.values[:, known]
         observed = np.zeros(values.shape, bool)
         seen = table.observed
-        observed[:, known] = True if seen is None else seen[:, column[known]]
+        observed[:, place[known]] = True if seen is None else seen[:, known]
         top = self.model.family.num_categories - 1
         wrong = (values < 0) | (values > top) | (values != np.rint(values))
         if wrong.any():
@@ -233,6 +227,7 @@ class Shrunken:
         return folder
 
     def _content(self) -> dict[str, Any]:
+        """What is saved, as a document."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         record = self.parameters._asdict()
         content |= {
@@ -293,6 +288,7 @@ def load_subset(path: str | Path) -> Shrunken:
 
 
 def _from_content(content: dict[str, Any]) -> Shrunken:
+    """The subset of a document, every number of it checked."""
     model = decode(content["model"])
     record = model.family.Items
     given = content["parameters"]
@@ -310,17 +306,27 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         length = len(arrays["nodes"] if name in _ON_NODES else items)
         if len(values) != length or not np.isfinite(values).all():
             raise ValueError(f"its {name} are not {length} numbers")
+    level, error, score_error = (
+        float(content[name]) for name in ("level", "standard_error", "score_error")
+    )
+    if not np.isfinite([error, score_error]).all() or not 0 < level < 1:
+        raise ValueError(f"its level or its errors are not numbers: {level}, {error}")
+    count = int(content["num_items"])
+    if not 1 <= len(items) <= count or len(set(items.tolist())) < len(items):
+        raise ValueError(f"its {len(items)} items are not some of {count}, each once")
+    if names is not None and len(names) != len(items):
+        raise ValueError(f"its benchmarks are not {len(items)}")
     return Shrunken(
         items=items,
         benchmarks=None if names is None else as_labels(names),
-        num_items=int(content["num_items"]),
+        num_items=count,
         method=str(content["method"]),
         model=model,
         parameters=parameters,
         calibrator=_calibrator(content["calibrator"]),
-        level=float(content["level"]),
-        standard_error=float(content["standard_error"]),
-        score_error=float(content["score_error"]),
+        level=level,
+        standard_error=error,
+        score_error=score_error,
         held_out=dict(content["held_out"]),
         warnings=tuple(content["warnings"]),
         **arrays,
@@ -328,12 +334,16 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
 
 
 def _calibrator(content: dict[str, Any]) -> Calibrator:
+    """The calibrator of a document."""
     correction = tuple(float(x) for x in content["correction"])
     if len(correction) not in (0, 5):
         raise ValueError(f"its correction has {len(correction)} numbers")
-    return Calibrator(
+    found = Calibrator(
         float(content["misfit"]), float(content["multiplier"]), correction
     )
+    if not np.isfinite([found.misfit, found.multiplier, *correction]).all():
+        raise ValueError("its calibrator is not of numbers")
+    return found
 
 
 _ON_NODES = ("nodes", "log_weight", "whole_mean", "whole_variance")

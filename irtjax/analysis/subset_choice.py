@@ -56,16 +56,19 @@ class Choice(NamedTuple):
 
 @jax.jit
 def _worth(model: Model, items: Any, target, theta, weight, precision):
+    """`worth` for abilities and weights that are given."""
     family = model.family
     top = family.num_categories - 1
 
     def moments(item, ability):
+        """Mean and variance of an item's response, between 0 and 1."""
         categories = jnp.arange(family.num_categories, dtype=ability.dtype) / top
         chance = jnp.exp(family.category_log_probs(item, ability))
         mean = chance @ categories
         return mean, jnp.maximum(chance @ categories**2 - mean**2, 0)
 
     def of_item(item, ability):
+        """Slope, noise and information of an item at an ability."""
         one = jnp.ones_like(ability)
         (_, noise), (slope, _) = jax.jvp(lambda t: moments(item, t), (ability,), (one,))
         return slope, noise, family.information(item, ability)
@@ -144,6 +147,7 @@ def greedy_order(
         own = jnp.zeros(worth.information.shape[1], value.dtype)
 
     def step(carry, turn):
+        """Takes the item that takes away most, from the stratum whose turn it is."""
         precision, left = carry
         after = precision[:, None] + worth.information
         gain = (value / precision) @ (worth.information / after) + own
@@ -170,6 +174,7 @@ def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Ar
     spread = 1 / (worth.precision + jnp.cumsum(worth.information[:, order], axis=1))
 
     def unseen(part):
+        """Sum over the items that are not in each prefix, `[abilities, size]`."""
         total = jnp.sum(part, axis=1, keepdims=True)
         return total - jnp.cumsum(part[:, order], axis=1)
 

@@ -53,11 +53,13 @@ class Curves(NamedTuple):
 
 @jax.jit
 def _tables(model: Model, items: Any, theta):
+    """Natural parameters, means and variances, `[items, nodes]`."""
     family = model.family
     top = family.num_categories - 1
     categories = jnp.arange(family.num_categories, dtype=theta.dtype) / top
 
     def of_item(item, ability):
+        """The same of one item at one ability."""
         chance = jnp.exp(family.category_log_probs(item, ability))
         mean = chance @ categories
         variance = jnp.maximum(chance @ categories**2 - mean**2, 0)
@@ -218,6 +220,7 @@ def predict(
 
 
 def _predict(model, curves, values, observed, target, weight, whole) -> Prediction:
+    """`predict` for a block of subjects."""
     if observed is None:
         observed = np.ones(values.shape, bool)
     seen = observed.astype(float)

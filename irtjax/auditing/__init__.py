@@ -3,7 +3,12 @@
 from irtjax.auditing.audits import Audit, audit
 from irtjax.auditing.control import permuted
 from irtjax.auditing.examine import SEEN, TESTED
-from irtjax.auditing.properties import PROPERTIES, benchmark_ranks, item_properties
+from irtjax.auditing.properties import (
+    PROPERTIES,
+    benchmark_difficulty,
+    benchmark_ranks,
+    item_properties,
+)
 from irtjax.auditing.tails import benjamini_hochberg
 from irtjax.auditing.tetrachoric import tetrachoric, tetrachoric_of_counts
 
@@ -13,6 +18,7 @@ __all__ = [
     "TESTED",
     "Audit",
     "audit",
+    "benchmark_difficulty",
     "benchmark_ranks",
     "benjamini_hochberg",
     "item_properties",

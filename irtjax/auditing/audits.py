@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from irtjax.calibration import Calibration
 
+#: Share of misfitting items from which the model is to blame.
+MANY = 0.5
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Audit:
@@ -39,9 +42,9 @@ class Audit:
     Attributes:
         items: One row per item, in the order of the data; the columns are listed in
             docs/audit.md. Nulls stand where there is no number.
-        benchmarks: One row per benchmark: means of the six properties, their ranks and
-            the sum of these (the least is the best), and the share of items with each
-            defect.
+        benchmarks: One row per benchmark: its difficulty (`benchmark_difficulty`) and
+            the means of the other five properties, their ranks and the sum of these
+            (the least is the best), and the share of items with each defect.
         control: One row per tested defect: how many items have it, and how many where
             there is no signal; None unless permutations were asked for.
         groups: The groups of scores behind S-X2, for figures; None without.
@@ -159,11 +162,12 @@ def audit(
         fit=fit,
         alpha=found.classical.alpha,
         false_discovery_rate=false_discovery_rate,
-        warnings=tuple(_warnings(table, found, false_discovery_rate)),
+        warnings=tuple(_warnings(table, found, flags, false_discovery_rate)),
     )
 
 
 def _check(table: ResponseTable, level: float, permutations: int) -> None:
+    """Refuses data and levels that an audit cannot be of."""
     if table.kind != "binary":
         raise ValueError(
             f"an audit is of right and wrong answers, not of {table.kind} responses:"
@@ -197,7 +201,9 @@ def _guessing(table: ResponseTable, chance: float | Mapping[str, float]) -> np.n
     return values
 
 
-def _warnings(table: ResponseTable, found: Found, level: float) -> list[str]:
+def _warnings(
+    table: ResponseTable, found: Found, flags: Mapping[str, np.ndarray], level: float
+) -> list[str]:
     """Says what could not be tested, or could hardly be found."""
     lines = []
     count = table.num_subjects
@@ -207,23 +213,38 @@ def _warnings(table: ResponseTable, found: Found, level: float) -> list[str]:
         tested = int(np.isfinite(found.classical.item_rest).sum())
         needed = int(np.ceil(least * tested / level))
         how = "exact" if count <= ENUMERATED else "nearly exact"
+        so = f"{max(needed, 1):,} of {tested:,} items must reach that before one is"
+        if needed > tested:
+            so = "no item can be"
         lines.append(
             f"{count} subjects have next to no power: the {how} test of one item gives"
-            f" at the least p = {least:.2g}, so {max(needed, 1):,} of {tested:,} items"
-            f" must reach that before one is flagged; an item without a flag is not"
-            f" thereby a good one"
+            f" at the least p = {least:.2g}, so {so} flagged; an item without a flag is"
+            f" not thereby a good one"
         )
     if not found.classical.alpha >= classic.LEAST_RELIABILITY:
+        alpha = found.classical.alpha
+        shown = f"{alpha:.2g}" if np.isfinite(alpha) else "undefined"
         lines.append(
-            f"the items have next to nothing in common (alpha"
-            f" {found.classical.alpha:.2g}): no item is called undiscriminating,"
-            " wrongly keyed, misfitting or contaminated, since the others say too"
-            " little about ability"
+            f"the items have next to nothing in common (alpha {shown}): no item is"
+            " called undiscriminating, wrongly keyed, misfitting or contaminated,"
+            " since the others say too little about ability"
         )
     if found.groups is None:
+        complete = f"{found.num_complete:,} subjects answered every item, and"
+        need = f"need {LEAST_COMPLETE}"
+        if found.num_complete >= LEAST_COMPLETE:
+            complete, need = "the subjects' scores are too few or too alike:", "need"
+            need += f" {score_groups.LEAST_GROUPS} groups of different scores"
         lines.append(
-            f"{found.num_complete:,} subjects answered every item, and S-X2 and the"
-            f" test of contamination need {LEAST_COMPLETE}: both are left out"
+            f"{complete} S-X2 and the test of contamination {need}: both are left out"
+        )
+    misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])
+    if misfits.sum() > MANY * max(tested.sum(), 1):
+        lines.append(
+            f"{misfits.sum():,} of {tested.sum():,} items misfit: with"
+            f" {found.num_complete:,} subjects small departures show, and the"
+            f" {found.known.fit.model.name} model may be unlike all of these data"
+            " rather than the items bad; try another, and compare by the figure"
         )
     if table.num_items < 30:
         lines.append(

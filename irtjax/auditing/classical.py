@@ -174,6 +174,7 @@ def _alphas(own, with_rest, pairs, count) -> tuple[float, np.ndarray]:
     size = own.size
 
     def alpha(items, covariance, variance):
+        """Alpha of a number of items from a mean covariance and a mean variance."""
         bottom = variance + (items - 1) * covariance
         fine = (bottom > 1e-15) & (items >= 2)
         return np.where(fine, items * covariance / np.where(fine, bottom, 1), np.nan)

@@ -9,10 +9,19 @@ import numpy as np
 
 from irtjax.auditing import classical as classic
 from irtjax.auditing import score_groups
-from irtjax.auditing.properties import SATURATED, item_properties
-from irtjax.auditing.residuals import DEPENDENT, dependence, duplicates, item_fit
+from irtjax.auditing.properties import SATURATED, at_strongest, item_properties
+from irtjax.auditing.residuals import (
+    DEPENDENT,
+    Duplicates,
+    dependence,
+    duplicates,
+    item_fit,
+)
 from irtjax.auditing.tails import benjamini_hochberg
 from irtjax.data import ResponseTable
+from irtjax.data.matching import match_all_items
+from irtjax.estimators.nodes import REACH
+from irtjax.numerics import equal_nodes
 
 if TYPE_CHECKING:
     from irtjax.calibration import Calibration
@@ -36,6 +45,8 @@ SEEN = {
 NODES = 241
 #: Standard deviations to either side that they span.
 SPAN = 5.0
+#: Chance below which full agreement of two items is none.
+CERTAIN = 0.01
 #: Subjects who answered everything, below which the groups of scores are left out.
 LEAST_COMPLETE = score_groups.LEAST_GROUPS * score_groups.LEAST_IN_GROUP
 
@@ -85,13 +96,7 @@ class Known:
                 f"an audit needs one ability, but {fit.model.name} has one for each"
                 f" benchmark: fit 2pl, or audit each benchmark alone"
             )
-        place = {name: row for row, name in enumerate(fit.items.tolist())}
-        rows = [place.get(name, -1) for name in table.items.tolist()]
-        if -1 in rows:
-            name = str(table.items[rows.index(-1)])
-            raise ValueError(
-                f"item {name!r} is not in the fit: audit the data that were fitted"
-            )
+        rows = match_all_items(table, fit.items, "audit")
         abilities = fit.ability_table
         who = abilities.column("subject").to_pylist()
         if not set(table.subjects.tolist()) <= set(who):
@@ -109,8 +114,7 @@ class Known:
         lost = ~np.isfinite(ability)
         ability = np.where(lost, float(fit.parameters.population.mean), ability)
         error = np.where(np.isfinite(error), error, 0.0)
-        chosen = np.array(rows)
-        items = jax.tree.map(lambda x: np.asarray(x)[chosen], fit.parameters.items)
+        items = jax.tree.map(lambda x: np.asarray(x)[rows], fit.parameters.items)
         return Known(fit, items, ability, error)
 
     @property
@@ -122,8 +126,14 @@ class Known:
         """Nodes of the population's ability and their weights."""
         population = self.fit.parameters.population
         mean, sd = float(population.mean), float(population.sd)
-        standard = np.linspace(-SPAN, SPAN, NODES)
-        weights = np.exp(-0.5 * standard**2)
+        if population.log_weights is None:
+            standard = np.linspace(-SPAN, SPAN, NODES)
+            log_weights = -0.5 * standard**2
+        else:
+            # A population of estimated form: groups of scores follow that form.
+            log_weights = np.asarray(population.log_weights, np.float64)
+            standard = equal_nodes(-REACH, REACH, log_weights.size)
+        weights = np.exp(log_weights - log_weights.max())
         return mean + sd * standard, weights / weights.sum()
 
     def curves(self, nodes: np.ndarray) -> np.ndarray:
@@ -184,28 +194,49 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     cells = (family, records, known.ability, values, observed)
     slope, intercept, lower, upper = (np.asarray(x, float) for x in known.items)
     complete = values if observed is None else values[observed.all(1)]
+    twins = duplicates(*cells)
     groups = None
     if len(complete) >= LEAST_COMPLETE:
         nodes, weights = known.population()
+        # An item that is twice in the score is not what its tests take for granted:
+        # one of each group of duplicates is tested, and speaks for the others.
+        kept, place = _without_copies(twins)
         groups = score_groups.group_tests(
-            complete,
-            known.curves(nodes),
+            complete[:, kept],
+            known.curves(nodes)[kept],
             nodes,
             weights,
-            (slope, intercept),
-            guess,
+            (slope[kept], intercept[kept]),
+            guess[kept],
             known.num_parameters,
         )
+        if groups is not None:
+            groups = groups.of_items(place)
     return Found(
         known,
         classic.classical(values, observed),
         _properties(known, slope, intercept, lower, upper),
         item_fit(*cells),
         dependence(*cells),
-        duplicates(*cells),
+        twins,
         groups,
         len(complete),
     )
+
+
+def _without_copies(twins: Duplicates) -> tuple[np.ndarray, np.ndarray]:
+    """Places of items less surplus duplicates, and where each item is among them.
+
+    Items that agree by chance, as easy ones do, are no duplicates.
+    """
+    size = twins.group.size
+    sure = (twins.group >= 0) & (np.nan_to_num(twins.p_value, nan=1.0) <= CERTAIN)
+    code = np.where(sure, size + twins.group, np.arange(size))
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return first[order], rank[place.reshape(-1)]
 
 
 def _properties(known: Known, slope, intercept, lower, upper):
@@ -217,10 +248,8 @@ def _properties(known: Known, slope, intercept, lower, upper):
     from scipy.stats import norm
 
     place = slope * strongest + intercept
-    chance = lower + (upper - lower) * norm.cdf(place)
-    leh = slope * (upper - lower) * norm.pdf(place)
-    spread = np.maximum(chance * (1 - chance), 1e-300)
-    return {**found, "chance": chance, "leh": leh, "information": leh**2 / spread}
+    curve = slope * norm.pdf(place), norm.cdf(place), norm.sf(place)
+    return {**found, **at_strongest(*curve, lower, upper)}
 
 
 def decide(found: Found, level: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:

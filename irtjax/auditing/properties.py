@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from scipy.special import ndtri
 
 #: The properties in the order of the paper's Table 5, and whether more is better.
 PROPERTIES = {
@@ -17,6 +18,10 @@ PROPERTIES = {
 }
 #: Chance of a right answer of the strongest subject from which an item is saturated.
 SATURATED = 0.95
+#: Standard deviation of the normal curve that is nearest to the logistic one.
+LOGISTIC = 1.702
+#: Slope of an item that correlates by 0.2 with ability, below which one counts as flat.
+FLAT = 0.35
 
 
 def item_properties(
@@ -51,24 +56,93 @@ def item_properties(
 
     a, d = np.asarray(discrimination, float), np.asarray(intercept, float)
     c, u = np.asarray(lower, float), np.asarray(upper, float)
-    curve = expit(a * strongest + d)
-    chance = c + (u - c) * curve
-    slope = a * (u - c) * curve * expit(-a * strongest - d)
+    right, wrong = expit(a * strongest + d), expit(-a * strongest - d)
     defined = np.abs(a) >= 1e-3
-    spread = np.maximum(chance * (1 - chance), 1e-300)
     return {
         "difficulty": np.where(defined, -d / np.where(defined, a, 1), np.nan),
         "discrimination": a,
         "guessing": c,
         "feasibility": u,
-        "leh": slope,
-        "information": slope**2 / spread,
-        "chance": chance,
+        **at_strongest(a * right * wrong, right, wrong, c, u),
     }
 
 
+def at_strongest(
+    steep: np.ndarray,
+    right: np.ndarray,
+    wrong: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Chance, headroom and information from a curve between 0 and 1, each `[items]`.
+
+    Args:
+        steep: Derivative of the curve by ability.
+        right: The curve.
+        wrong: 1 less the curve, to full relative precision: of an item that is all but
+            certain the difference would be 0, and its information anything.
+        lower: Lower asymptotes.
+        upper: Upper asymptotes.
+    """
+    room = upper - lower
+    chance, leh = lower + room * right, room * steep
+    spread = chance * (1 - upper + room * wrong)
+    known = spread > 0
+    information = leh * (leh / np.where(known, spread, 1))
+    return {
+        "chance": chance,
+        "leh": leh,
+        "information": np.where(known, information, 0.0),
+    }
+
+
+def benchmark_difficulty(
+    share: np.ndarray,
+    answers: np.ndarray,
+    slope: float,
+    ability: tuple[float, float],
+    probit: bool = False,
+) -> np.ndarray:
+    """Difficulty of the one item that would be right as often as a benchmark's items.
+
+    A mean of -d / a over items has no finite variance where slopes may be 0: a few flat
+    or negative items rule it. The share right is bounded, and an item without
+    discrimination only adds its own share to it. With abilities of mean m and standard
+    deviation s, an item of slope a and difficulty b is right with probability
+    Phi((m - b) / sqrt((k / a)^2 + s^2)), k = 1.702 for logistic curves (Lord and Novick
+    1968, 16.9; the logistic one within 0.01), so
+
+        b = m - sqrt((k / a)^2 + s^2) Phi^-1(share).
+
+    The slope is the same for all benchmarks, and b falls as the share rises: the order
+    by difficulty is that by share right.
+
+    Args:
+        share: `[benchmarks]` share right of the same subjects.
+        answers: `[benchmarks]` answers behind it: a share is taken to lie within half
+            an answer of 0 and of 1.
+        slope: Slope of a typical item; taken as at least `FLAT`.
+        ability: Mean and standard deviation of the subjects' abilities.
+        probit: Whether curves are normal instead of logistic.
+
+    Returns:
+        `[benchmarks]`; NaN where the share is.
+
+    >>> found = benchmark_difficulty(np.array([0.5, 0.8, 1.0]), 100, 2.0, (0.0, 1.0))
+    >>> found.round(2).tolist()
+    [0.0, -1.1, -3.38]
+    """
+    half = 0.5 / np.maximum(answers, 1)
+    width = (1.0 if probit else LOGISTIC) / max(float(slope), FLAT)
+    mean, spread = ability
+    return mean - np.hypot(width, spread) * ndtri(np.clip(share, half, 1 - half))
+
+
 def benchmark_ranks(
-    properties: Mapping[str, np.ndarray], codes: np.ndarray, num_groups: int
+    properties: Mapping[str, np.ndarray],
+    codes: np.ndarray,
+    num_groups: int,
+    difficulty: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Means of the properties by benchmark, their ranks, and the sums of these.
 
@@ -80,6 +154,9 @@ def benchmark_ranks(
         properties: `[items]` by name, NaN where an item has none.
         codes: `[items]` number of each item's benchmark.
         num_groups: How many there are.
+        difficulty: `[benchmarks]` difficulties in place of the mean of the items',
+            which the paper takes and flat items spoil where slopes are
+            estimated without a tight prior (see `benchmark_difficulty`).
 
     Returns:
         `[benchmarks]` by name: the means under the names of the properties, the ranks
@@ -99,6 +176,8 @@ def benchmark_ranks(
         count = np.bincount(codes[known], minlength=num_groups)
         sums = np.bincount(codes[known], values[known], num_groups)
         mean = np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+        if name == "difficulty" and difficulty is not None:
+            mean = difficulty
         worst = -np.inf if more else np.inf
         ordered = np.where(np.isfinite(mean), mean, worst)
         rank = rankdata(-ordered if more else ordered)

@@ -29,12 +29,15 @@ class Residuals(NamedTuple):
         outfit: Mean squared standardised residual.
         surprises: Right answers where the model gave less than `UNEXPECTED`.
         surprises_expected: As many as the model expects.
+        missing_expected: Right answers that the model expects of the subjects who did
+            not answer.
     """
 
     infit: np.ndarray
     outfit: np.ndarray
     surprises: np.ndarray
     surprises_expected: np.ndarray
+    missing_expected: np.ndarray
 
 
 class Partners(NamedTuple):
@@ -61,6 +64,7 @@ def chances(family: Any, items: Any, theta: jax.Array) -> jax.Array:
 
 
 def _padded(array: np.ndarray, width: int) -> np.ndarray:
+    """Columns of zeros added up to a width."""
     missing = width - array.shape[1]
     return array if not missing else np.pad(array, ((0, 0), (0, missing)))
 
@@ -83,6 +87,7 @@ def _blocks(family, items, theta, values, observed, width):
 
 @eqx.filter_jit
 def _item_fit(family, items, theta, y, seen):
+    """Fit of a block of items, sums over subjects."""
     chance = chances(family, items, theta)
     variance = jnp.where(seen, chance * (1 - chance), 0)
     square = jnp.where(seen, (y - chance) ** 2, 0)
@@ -94,6 +99,7 @@ def _item_fit(family, items, theta, y, seen):
         outfit / jnp.maximum(count, 1),
         jnp.sum(jnp.where(low, y, 0), 0),
         jnp.sum(jnp.where(low, chance, 0), 0),
+        jnp.sum(jnp.where(seen, 0, chance), 0),
     )
 
 
@@ -125,7 +131,7 @@ def item_fit(
     columns = [np.concatenate(x)[:size] for x in zip(*parts, strict=True)]
     count = np.full(size, values.shape[0]) if observed is None else observed.sum(0)
     infit, outfit = (np.where(count > 0, x, np.nan) for x in columns[:2])
-    return Residuals(infit, outfit, columns[2], columns[3])
+    return Residuals(infit, outfit, *columns[2:])
 
 
 @eqx.filter_jit
@@ -297,11 +303,13 @@ def duplicates(
 
 @eqx.filter_jit
 def _agreement(family, here, there, ability, seen):
+    """Chance that every subject answers both items alike, `[pairs]`."""
     p, q = chances(family, here, ability), chances(family, there, ability)
     return jnp.exp(jnp.sum(jnp.where(seen, jnp.log(p * q + (1 - p) * (1 - q)), 0), 0))
 
 
 def _varied(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
+    """Which items have right answers and wrong ones."""
     count = values.shape[0] if observed is None else observed.sum(0)
     total = values.sum(0, dtype=np.int64)
     return (total > 0) & (total < count)

@@ -52,6 +52,15 @@ class GroupTests(NamedTuple):
     sizes: np.ndarray
     ability: np.ndarray
 
+    def of_items(self, places: np.ndarray) -> GroupTests:
+        """The tests of the items at these places, of which some may be the same."""
+        items = {
+            name: values[places]
+            for name, values in self._asdict().items()
+            if name not in ("sizes", "ability")
+        }
+        return self._replace(**items)
+
 
 def group_edges(scores: np.ndarray) -> np.ndarray:
     """Bounds of groups of scores: group g holds those above edge g, up to edge g + 1.
@@ -96,10 +105,12 @@ def _windows(chance, edges, part):
         below = np.cumsum(mass, -1)
 
         def cdf(score):
+            """Chance that the other items' score is at most this, `[items, nodes]`."""
             inside = np.clip(score, 0, size - 1)
             return np.where(score < 0, 0.0, below[..., inside])
 
         def window(shift):
+            """Chance of each group where the item itself adds `shift`."""
             values = np.stack([cdf(edge - shift) for edge in edges], 1)
             return np.maximum(np.diff(values, axis=1), 0)
 
@@ -108,6 +119,7 @@ def _windows(chance, edges, part):
     spread = np.sqrt((chance * (1 - chance)).sum(0) - own * (1 - own))
 
     def normal_window(shift):
+        """`window` by a normal distribution of the other items' score."""
         bounds = edges.astype(float)[None, :, None] + 0.5 - shift
         bounds[:, 0], bounds[:, -1] = -np.inf, np.inf
         place = (bounds - mean[:, None]) / spread[:, None]
@@ -244,6 +256,7 @@ def pooled_chi_squared(right, share, count) -> tuple[np.ndarray, np.ndarray]:
     cell = np.zeros((3, size))
 
     def term(cell):
+        """Pearson's term of each item's cell; 0 for an empty one."""
         observed, expected, n = cell
         spread = expected * (n - expected) / np.maximum(n, 1)
         fine = spread > 0

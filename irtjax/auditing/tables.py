@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.auditing.examine import SEEN, TESTED, Found, column_of
-from irtjax.auditing.properties import PROPERTIES, benchmark_ranks
+from irtjax.auditing.properties import PROPERTIES, benchmark_difficulty, benchmark_ranks
 from irtjax.auditing.tails import benjamini_hochberg
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def numbers(values: Any) -> pa.Array:
 
 
 def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
+    """A column of names; null where the place is -1."""
     import pyarrow as pa
 
     chosen = [str(names[k]) if k >= 0 else None for k in places.tolist()]
@@ -90,11 +91,32 @@ def item_table(
 
 
 def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
+    """Defects of each item, as text."""
     texts = [""] * len(next(iter(flags.values())))
     for name in (*TESTED, *SEEN):
         for k in np.flatnonzero(flags[name]).tolist():
             texts[k] += f"; {name}" if texts[k] else name
     return texts
+
+
+def _difficulties(found: Found, mean, codes, size: int) -> np.ndarray:
+    """Difficulties `[benchmarks]` by the share right of all subjects.
+
+    Answers there are count as they are: where nothing is missing the order of
+    benchmarks is that by accuracy.
+    """
+    c, known = found.classical, found.known
+    subjects = known.ability.size
+    right = c.right + found.residuals.missing_expected
+    share = mean(np.where(c.observed > 0, right / subjects, np.nan))
+    answers = np.bincount(codes, c.observed, size)
+    varied = np.isfinite(c.item_rest)
+    slopes = found.properties["discrimination"][varied]
+    slope = float(np.median(slopes)) if slopes.size else 1.0
+    spread = np.sqrt(known.ability.var() + np.mean(known.error**2))
+    ability = float(known.ability.mean()), float(spread)
+    probit = getattr(known.fit.model.family, "link", "logit") != "logit"
+    return benchmark_difficulty(share, answers, slope, ability, probit)
 
 
 def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
@@ -107,13 +129,16 @@ def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
     count = np.bincount(codes, minlength=size)
 
     def mean(values: np.ndarray) -> np.ndarray:
+        """Mean over the items of each benchmark that have a number."""
         known = np.isfinite(values)
         held = np.bincount(codes[known], minlength=size)
         total = np.bincount(codes[known], values[known], size)
         return np.where(held > 0, total / np.maximum(held, 1), np.nan)
 
     accuracy = np.where(c.observed > 0, c.right / np.maximum(c.observed, 1), np.nan)
-    ranks = benchmark_ranks(found.properties, codes, size)
+    ranks = benchmark_ranks(
+        found.properties, codes, size, _difficulties(found, mean, codes, size)
+    )
     columns: dict[str, Any] = {
         "benchmark": pa.array([str(name) for name in names], pa.string()),
         "items": pa.array(count),

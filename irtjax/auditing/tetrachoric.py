@@ -60,9 +60,11 @@ def tetrachoric_of_counts(
     weights = jnp.asarray(weights / 2, h.dtype)
 
     def above(r):
+        """Chance of both above their thresholds at a correlation."""
         end = jnp.arcsin(r)
 
         def at(total, node):
+            """Adds a node of the integral over the angle."""
             point, weight = node
             angle = end * point
             square = h**2 + k**2 - 2 * h * k * jnp.sin(angle)
@@ -73,6 +75,7 @@ def tetrachoric_of_counts(
         return ndtr(h) * ndtr(k) + end * area / (2 * jnp.pi)
 
     def halve(_, bracket):
+        """Keeps the half of the bracket with the root."""
         low, high = bracket
         middle = (low + high) / 2
         more = above(middle) < share

@@ -30,7 +30,12 @@ _Fit = Annotated[
     ),
 ]
 _Model = Annotated[
-    str, typer.Option("--model", help="Model to fit, where there is no --fit.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="Model to fit, where there is no --fit; 2pl.",
+        show_default=False,
+    ),
 ]
 _Rate = Annotated[
     float,
@@ -60,9 +65,6 @@ _Out = Annotated[
         help="Folder for items.csv, benchmarks.csv, summary.md and figures.",
     ),
 ]
-_NoFigures = Annotated[
-    bool, typer.Option("--no-figures", help="Write tables without figures.")
-]
 
 
 @opt.with_reading
@@ -70,13 +72,13 @@ def audit_command(
     files: opt.Files,
     reading: opt.Reading,
     fit: _Fit = None,
-    model: _Model = "2pl",
+    model: _Model = None,
     fdr: _Rate = 0.05,
     chance: _Chance = None,
     permutations: _Permutations = 0,
     seed: opt.Seed = 0,
     out: _Out = None,
-    no_figures: _NoFigures = False,
+    figures: opt.Figures = True,
     float32: opt.Float32 = False,
     device: opt.Device = None,
     quiet: opt.Quiet = False,
@@ -87,6 +89,8 @@ def audit_command(
         raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
+    if fit is not None and model is not None:
+        raise ValueError("--model is what to fit, and --fit is a fit: leave one out")
     guess = _chances(chance)
     with Progress(quiet) as progress:
         progress("read")
@@ -103,7 +107,7 @@ def audit_command(
 
             given = load(fit)
         else:
-            options = {"model": model, "dtype": dtype}
+            options = {"model": model or "2pl", "dtype": dtype}
             options["progress"] = None if progress.quiet else progress
         progress("audit")
         report = audit(
@@ -117,7 +121,7 @@ def audit_command(
         )
         if out is not None:
             progress("write")
-            _write(out, report, table, not no_figures)
+            _write(out, report, table, figures)
     if json:
         from irtjax.cli.pipeline import print_json
 
@@ -145,11 +149,14 @@ def _chances(given: list[str] | None) -> float | dict[str, float]:
             )
         if not equals:
             return value
+        if name in by_name:
+            raise ValueError(f"--chance {text}: {name} has one already")
         by_name[name] = value
     return by_name or 0.0
 
 
 def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> None:
+    """Writes tables, figures and summary, all or none."""
     from contextlib import ExitStack
 
     from irtjax.data.table_files import atomic_path
@@ -203,6 +210,7 @@ def _document(report: Audit, out: Path | None) -> dict[str, Any]:
 
 
 def _show(report: Audit, out: Path | None) -> None:
+    """Prints the tables, what they say in short, and warnings."""
     from irtjax.cli import screen
     from irtjax.report import (
         audit_rows,

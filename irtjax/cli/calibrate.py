@@ -253,9 +253,6 @@ _Patience = Annotated[
         rich_help_panel=_TRAINING,
     ),
 ]
-_Figures = Annotated[
-    bool, typer.Option("--figures/--no-figures", help="Draw the figures.")
-]
 
 
 @opt.with_reading
@@ -300,7 +297,7 @@ def fit_command(
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
-    figures: _Figures = True,
+    figures: opt.Figures = True,
     float32: opt.Float32 = False,
     device: opt.Device = None,
     quiet: opt.Quiet = False,

@@ -35,6 +35,9 @@ FitFolder = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show neither progress nor tables.")
 ]
+Figures = Annotated[
+    bool, typer.Option("--figures/--no-figures", help="Draw the figures.")
+]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document on standard output.")
 ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ENDS = 15
 #: Least width of a column of names, and columns of words beside the first.
 NAME_WIDTH = 20
-WORDS = ("flags",)
+WORDS = ("flags", "the surest")
 #: What a ranking can do without on a narrow screen, least needed first.
 SPARE = ("answers", "accuracy", "error", "flags", "P(best)", "ability")
 #: Columns of a terminal that is none (a pipe, a file).

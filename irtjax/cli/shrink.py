@@ -109,6 +109,8 @@ def shrink_command(
         "folds": folds,
         "level": level,
     }
+    wanted = _numbers(sizes, "--sizes", int)
+    ranking = None if reference is None else _values(reference)
     errors = None
     with Progress(quiet) as progress:
         progress("read")
@@ -117,20 +119,26 @@ def shrink_command(
         prepare()
         import jax
 
+        from irtjax.analysis.errors import check_reference
+        from irtjax.analysis.requests import check_size
         from irtjax.analysis.shrinking import shrink, subset_errors
 
         table = reading.read(files)
+        for number in wanted or ():
+            check_size(number, table.num_items, "--sizes")
+        if ranking is not None:
+            check_reference(ranking, table.subjects)
         key = jax.random.key(seed)
         target = {"standard_error": se, "score_error": score_error}
         progress("shrink")
         try:
             small = shrink(table, size, method=by, key=key, **target, **options)
-            if sizes is not None:
+            if wanted is not None:
                 progress("errors")
                 errors = subset_errors(
                     table,
-                    _numbers(sizes, "--sizes", int) or [],
-                    reference=None if reference is None else _values(reference),
+                    wanted,
+                    reference=ranking,
                     key=key,
                     **options,
                 )
@@ -142,6 +150,7 @@ def shrink_command(
 
 
 def _numbers(text: str | None, option: str, kind: type) -> list | None:
+    """Numbers with commas between, or None."""
     if text is None:
         return None
     try:
@@ -190,6 +199,7 @@ def _as_options(message: str) -> str:
 
 
 def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
+    """Writes the subset and, where asked for, errors and their figure."""
     small.save(out)
     if errors is None:
         return
@@ -206,6 +216,7 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
 
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
+    """Prints the outcome, for people or as JSON."""
     warnings = list(
         dict.fromkeys([*small.warnings, *(() if errors is None else errors.warnings)])
     )
@@ -238,6 +249,7 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
 
 
 def _show(console, errors: SubsetErrors) -> None:
+    """Prints errors by method and size."""
     from irtjax.cli import screen
     from irtjax.report.words import number, percent
 
@@ -290,5 +302,6 @@ def sentences(small: Shrunken) -> list[str]:
 
 
 def _written(out: Path, errors: SubsetErrors | None) -> str:
+    """Says what was written."""
     more = "" if errors is None else ", errors.csv, shrink.png"
     return f"Written to {out}: subset.csv, subset.json{more}"

@@ -11,14 +11,18 @@ from irtjax.plots.style import (
     PALE,
     PALETTE,
     WIDEST,
+    boxplots,
     column,
+    group_codes,
     label,
+    label_width,
     new_figure,
     style_axes,
     title,
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from irtjax.auditing import Audit
@@ -31,23 +35,17 @@ GROUPS = 8
 
 
 def _benchmarks(audit: Audit, most: int) -> tuple[np.ndarray, list[str]]:
+    """Code of each item's benchmark, and names by code."""
     names = np.array(audit.items.column("benchmark").to_pylist(), np.str_)
-    names, codes, sizes = np.unique(names, return_inverse=True, return_counts=True)
-    if len(names) <= most:
-        return codes, [str(name) for name in names]
-    kept = np.sort(np.argsort(-sizes, kind="stable")[: most - 1])
-    place = np.full(len(names), most - 1)
-    place[kept] = np.arange(most - 1)
-    return place[codes], [
-        *(str(name) for name in names[kept]),
-        f"{len(names) - most + 1} others",
-    ]
+    return group_codes(names, most)
 
 
 def plot_item_properties(audit: Audit) -> Figure:
-    """Draws boxplots of the six item properties, one box per benchmark.
+    """Draws boxplots of the item properties, one box per benchmark.
 
-    Boxes span the quartiles, whiskers 1.5 times as much; axes span 98 % of the items.
+    A property that the model gives the same value everywhere, such as the guessing of a
+    2PL, has no panel. Boxes span the quartiles, whiskers 1.5 times as much; axes span
+    98 % of the items, and difficulties beyond 8 are drawn there.
 
     Args:
         audit: An audit.
@@ -60,37 +58,32 @@ def plot_item_properties(audit: Audit) -> Figure:
     from irtjax.auditing import PROPERTIES
 
     codes, names = _benchmarks(audit, MOST)
-    figure = NewFigure(
-        figsize=(10.5, 3.0 + 0.5 * len(names)), layout="constrained", facecolor="white"
-    )
-    panels = figure.subplots(2, 3)
     titles = {"leh": "LEH", "information": "Information at the strongest"}
-    for axes, name in zip(panels.ravel(), PROPERTIES, strict=True):
-        style_axes(axes)
+    drawn = []
+    for name in PROPERTIES:
         values = column(audit.items, name)
-        known = np.isfinite(values)
-        parts = [values[known & (codes == code)] for code in range(len(names))]
-        boxes = axes.boxplot(
-            parts[::-1],
-            orientation="horizontal",
-            widths=0.6,
-            patch_artist=True,
-            flierprops={"marker": ".", "markersize": 2, "markeredgecolor": GREY},
-            medianprops={"color": "black"},
-        )
-        for code, box in enumerate(boxes["boxes"][::-1]):
-            box.set_facecolor(PALETTE[code % len(PALETTE)])
-            box.set_alpha(0.5)
-        texts = [label(name, 20) for name in names[::-1]]
-        axes.set_yticks(range(1, len(names) + 1), texts)
-        if axes not in panels[:, 0]:
-            axes.tick_params(labelleft=False)
-        low, high = np.percentile(values[known], [1, 99]) if known.any() else (0, 1)
-        # A property that the model holds fixed is a line.
-        room = 0.1 * (high - low) if high - low > 1e-9 else 0.1
-        axes.locator_params(axis="x", nbins=5)
-        axes.set_xlim(low - room, high + room)
-        title(axes, titles.get(name, name.capitalize()))
+        if name == "difficulty":
+            values = np.clip(values, -WIDEST, WIDEST)
+        known = values[np.isfinite(values)]
+        if known.size and (np.ptp(known) > 1e-9 or name == "difficulty"):
+            drawn.append((titles.get(name, name.capitalize()), values))
+    columns = 2 if len(drawn) <= 4 else 3
+    rows = max(1, -(-len(drawn) // columns))
+    figure = NewFigure(
+        figsize=(
+            3.5 * columns + label_width(names),
+            rows * (1.2 + 0.25 * len(names)) + 0.4,
+        ),
+        layout="constrained",
+        facecolor="white",
+    )
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes in panels.ravel()[len(drawn) :]:
+        axes.set_axis_off()
+    for axes, (text, values) in zip(panels.ravel(), drawn, strict=False):
+        style_axes(axes)
+        boxplots(axes, values, codes, names, named=axes in panels[:, 0])
+        title(axes, text)
     return figure
 
 
@@ -114,15 +107,19 @@ def plot_difficulty_discrimination(audit: Audit) -> Figure:
     known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     if known.size > POINTS:
         known = np.sort(np.random.default_rng(0).choice(known, POINTS, replace=False))
+    # Small benchmarks together are grey, and lie below the others.
+    together = len(set(audit.items.column("benchmark").to_pylist())) > len(names)
     for code, name in enumerate(names):
         here = known[codes[known] == code]
+        others = together and code == len(names) - 1
         axes.scatter(
             x[here],
             y[here],
-            s=7,
-            alpha=0.5,
+            s=9,
+            alpha=0.6,
             lw=0,
-            color=PALETTE[code % len(PALETTE)],
+            color=GREY if others else PALETTE[code % len(PALETTE)],
+            zorder=1.5 if others else 2,
             label=label(name or "items", 24),
         )
     rings = known[bad[known]]
@@ -147,14 +144,19 @@ def plot_difficulty_discrimination(audit: Audit) -> Figure:
         loc="outside lower center",
         ncols=3,
     )
-    title(axes, "Difficulty and discrimination", f"{bad.sum():,} items with a defect")
+    title(
+        axes,
+        "Difficulty and discrimination",
+        f"{bad.sum():,} items with a tested defect",
+    )
     return figure
 
 
 def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) -> Figure:
     """Draws the curves of flagged items beside the shares that were really right.
 
-    Items are taken from the defects in turn, the surest of each first. Points are
+    Items are taken from the defects in turn, the surest of each first; where none is
+    flagged, those nearest to a flag are drawn, and the figure says so. Points are
     groups of subjects of neighbouring ability, with bars of one standard error on
     either side.
 
@@ -172,42 +174,55 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
     from irtjax.plots.curves import ability_grid
 
     chosen = _surest(audit, num_items)
+    heading = ""
+    if not chosen:
+        chosen = _nearest(audit, num_items)
+        heading = "No item has a tested defect"
+        heading += ". Nearest to a flag:" if chosen else ", and none could be tested"
     known = Known.of(audit.fit, data)
-    rows = max(1, -(-len(chosen) // 3))
+    rows = -(-len(chosen) // 3)
     figure = NewFigure(
         figsize=(10.5, 0.6 + 2.5 * rows), layout="constrained", facecolor="white"
     )
-    panels = figure.subplots(rows, 3, squeeze=False).ravel()
+    if heading:
+        figure.suptitle(heading, fontsize=11, x=0.01, ha="left")
+    if not chosen:
+        return figure
+    panels = figure.subplots(rows, 3, squeeze=False)
+    for axes in panels.ravel()[len(chosen) :]:
+        axes.set_axis_off()
     grid = ability_grid(audit.fit)
+    place = {name: k for k, name in enumerate(data.items.tolist())}
     curves = known.curves(grid)
     order = np.argsort(known.ability, kind="stable")
     parts = np.array_split(order, min(GROUPS, max(2, order.size // 4)))
-    place = {name: k for k, name in enumerate(audit.items.column("item").to_pylist())}
-    for axes in panels:
+    for axes, (name, below) in zip(panels.ravel(), chosen, strict=False):
         style_axes(axes)
-    for axes, (name, defect) in zip(panels, chosen, strict=False):
         item = place[name]
         axes.plot(grid, curves[item], color=PALETTE[0], lw=1.6)
-        for part in parts:
-            seen = np.ones(part.size, bool)
-            if data.observed is not None:
-                seen = data.observed[part, item]
-            if not seen.any():
-                continue
-            answers = data.values[part, item][seen]
-            share = answers.mean()
-            middle = known.ability[part][seen].mean()
-            error = np.sqrt(max(share * (1 - share), 0.01) / seen.sum())
-            axes.errorbar(middle, share, error, fmt="o", ms=3.5, color=PALETTE[1], lw=1)
+        _observed_shares(axes, data, known.ability, item, parts)
         axes.set_ylim(-0.05, 1.05)
         axes.set_xlim(grid[0], grid[-1])
         axes.grid(color=PALE, linewidth=0.7)
-        title(axes, label(name, 30), defect)
-    for axes in panels[len(chosen) :]:
-        axes.set_axis_off()
-    if not chosen:
-        title(panels[0], "No item has a tested defect")
+        title(axes, label(name, 30), below)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("Share right")
+    for axes in panels.ravel()[: len(chosen)][-3:]:
+        axes.set_xlabel("Ability")
     return figure
+
+
+def _observed_shares(axes: Axes, data: ResponseTable, ability, item: int, parts):
+    """A point for each group of subjects of whom some answered the item."""
+    for part in parts:
+        if data.observed is not None:
+            part = part[data.observed[part, item]]
+        if not part.size:
+            continue
+        share = data.values[part, item].mean()
+        error = np.sqrt(max(share * (1 - share), 0.01) / part.size)
+        middle = ability[part].mean()
+        axes.errorbar(middle, share, error, fmt="o", ms=3.5, color=PALETTE[1], lw=1)
 
 
 def _surest(audit: Audit, num_items: int) -> list[tuple[str, str]]:
@@ -221,3 +236,20 @@ def _surest(audit: Audit, num_items: int) -> list[tuple[str, str]]:
             if turn < len(queue) and len(chosen) < num_items:
                 chosen.setdefault(queue[turn], defect)
     return list(chosen.items())
+
+
+def _nearest(audit: Audit, num_items: int) -> list[tuple[str, str]]:
+    """Names of the items with the smallest p-values, and of what."""
+    from irtjax.auditing import TESTED
+    from irtjax.auditing.examine import column_of
+
+    names = audit.items.column("item").to_pylist()
+    p = np.stack([column(audit.items, column_of(defect)) for defect in TESTED])
+    p = np.where(np.isfinite(p), p, np.inf)
+    least, defect = p.min(0), np.array(list(TESTED))[p.argmin(0)]
+    order = np.argsort(least, kind="stable")[:num_items]
+    return [
+        (names[k], f"{defect[k]}, p = {least[k]:.2g}: not flagged")
+        for k in order.tolist()
+        if least[k] < 1
+    ]

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.plots.style import (
-    GREY,
-    PALETTE,
-    item_benchmarks,
-    label,
-    new_figure,
-    title,
-)
+from irtjax.plots.style import boxplots, item_benchmarks, label_width, new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,29 +64,11 @@ def plot_item_parameters(fit: Calibration) -> Figure:
     codes, groups = item_benchmarks(fit, MOST)
     columns = parameter_columns(fit)
     height = 2.0 + 0.35 * len(groups)
-    figure, panels = new_figure(2.6 * len(columns), height, len(columns))
+    figure, panels = new_figure(
+        2.6 * len(columns) + label_width(groups), height, len(columns)
+    )
     for axes, (name, formula, values) in zip(panels, columns, strict=True):
-        known = np.isfinite(values)
-        parts = [values[known & (codes == code)] for code in range(len(groups))]
-        boxes = axes.boxplot(
-            parts[::-1],
-            orientation="horizontal",
-            widths=0.6,
-            patch_artist=True,
-            flierprops={"marker": ".", "markersize": 2.5, "markeredgecolor": GREY},
-            medianprops={"color": "black"},
-        )
-        for code, box in enumerate(boxes["boxes"][::-1]):
-            box.set_facecolor(PALETTE[code % len(PALETTE)])
-            box.set_alpha(0.5)
-        labels = [label(group, 20) for group in groups[::-1]]
-        axes.set_yticks(range(1, len(groups) + 1), labels)
-        if axes is not panels[0]:
-            axes.tick_params(labelleft=False)
-        lost = int(np.count_nonzero(~known))
+        boxplots(axes, values, codes, groups, named=axes is panels[0])
+        lost = int(np.count_nonzero(~np.isfinite(values)))
         title(axes, name, f"{formula}; {lost:,} without" if lost else formula)
-        # Runaway quotients are few and would squeeze the boxes.
-        low, high = np.nanpercentile(values, [1, 99]) if known.any() else (0, 1)
-        room = 0.1 * (high - low) + 1e-3
-        axes.set_xlim(low - room, high + room)
     return figure

@@ -62,6 +62,7 @@ def _line(
     colour: str,
     label: str,
 ) -> None:
+    """Draws a quantity against the size with its band."""
     size = np.array([row["size"] for row in rows])
     value, error = (
         np.array([np.nan if row[key] is None else row[key] for row in rows], float)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ PALETTE = (
 INK, GREY, PALE = "#222222", "#8A8A8A", "#E6E6E6"
 #: Abilities and difficulties beyond this many units are drawn at the edge.
 WIDEST = 8.0
+#: Letters of a group's name beside its box.
+LABEL = 30
 
 
 def new_figure(width: float, height: float, columns: int = 1, **options: Any):
@@ -67,6 +70,72 @@ def title(axes: Axes, text: str, below: str = "") -> None:
             color="#555555",
             annotation_clip=False,
         )
+
+
+def boxplots(
+    axes: Axes,
+    values: np.ndarray,
+    codes: np.ndarray,
+    names: Sequence[str],
+    named: bool = True,
+) -> None:
+    """Draws a box of each group of values, the first on top.
+
+    Boxes span the quartiles, whiskers 1.5 times as much; the axis spans 98 % of the
+    values, since runaway ones are few and would squeeze the boxes.
+
+    Args:
+        axes: Where.
+        values: `[items]`; what is not finite is left out.
+        codes: `[items]` number of each value's group.
+        names: Names of the groups.
+        named: Whether the names are written.
+    """
+    known = np.isfinite(values)
+    parts = [values[known & (codes == code)] for code in range(len(names))]
+    boxes = axes.boxplot(
+        parts[::-1],
+        orientation="horizontal",
+        widths=0.6,
+        patch_artist=True,
+        flierprops={"marker": ".", "markersize": 2.5, "markeredgecolor": GREY},
+        medianprops={"color": "black"},
+    )
+    for code, box in enumerate(boxes["boxes"][::-1]):
+        box.set_facecolor(PALETTE[code % len(PALETTE)])
+        box.set_alpha(0.5)
+    texts = [label(name, LABEL) for name in names[::-1]]
+    axes.set_yticks(range(1, len(names) + 1), texts)
+    axes.tick_params(left=named, labelleft=named)
+    low, high = np.percentile(values[known], [1, 99]) if known.any() else (0, 1)
+    # Values that are all the same are drawn as a line.
+    room = 0.1 * (high - low) if high - low > 1e-9 else 0.1
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlim(low - room, high + room)
+
+
+def label_width(names: Sequence[str]) -> float:
+    """Inches that the names of boxes take beyond those of a dozen letters."""
+    return 0.075 * max(min(max(map(len, names), default=0), LABEL) - 12, 0)
+
+
+def group_codes(names: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
+    """Returns the code of each name's group, and the groups' names by code.
+
+    Beyond `most` groups the smallest ones share the last, "3 others".
+
+    >>> codes, groups = group_codes(np.array(["a", "b", "c", "a"]), 2)
+    >>> codes.tolist(), groups
+    ([0, 1, 1, 0], ['a', '2 others'])
+    """
+    groups, codes, sizes = np.unique(names, return_inverse=True, return_counts=True)
+    if len(groups) <= most:
+        return codes, [str(name) for name in groups]
+    kept = np.sort(np.argsort(-sizes, kind="stable")[: most - 1])
+    place = np.full(len(groups), most - 1)
+    place[kept] = np.arange(most - 1)
+    others = f"{len(groups) - most + 1} others"
+    return place[codes], [*(str(name) for name in groups[kept]), others]
 
 
 def label(name: str, limit: int = 44) -> str:
@@ -114,21 +183,10 @@ def percent(level: float) -> str:
 
 
 def item_benchmarks(fit: Calibration, most: int) -> tuple[np.ndarray, list[str]]:
-    """Returns the code of each item's benchmark and the names by code.
-
-    Beyond `most` benchmarks the smallest ones share the name "other".
-    """
+    """Returns the code of each item's benchmark and the names by code."""
     if fit.benchmarks is None:
         return np.zeros(len(fit.items), int), [""]
-    names, codes, sizes = np.unique(
-        np.asarray(fit.benchmarks), return_inverse=True, return_counts=True
-    )
-    if len(names) <= most:
-        return codes, names.tolist()
-    kept = np.sort(np.argsort(-sizes, kind="stable")[: most - 1])
-    place = np.full(len(names), most - 1)
-    place[kept] = np.arange(most - 1)
-    return place[codes], [*names[kept].tolist(), f"{len(names) - most + 1} others"]
+    return group_codes(np.asarray(fit.benchmarks), most)
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 160) -> Path:

@@ -69,7 +69,12 @@ def audit_page(audit: Audit, figures: Sequence[str] = ()) -> str:
     lines = ["# Audit", "", discriminating_sentence(audit), "", "## Benchmarks", ""]
     lines += table_lines(header, rows)
     header, rows = audit_rows(audit, 10, markdown)
-    lines += ["", "## Items by defect", "", *table_lines(header, rows)]
+    lines += [
+        "",
+        "## Items by defect",
+        "",
+        *table_lines(header, rows, (0, len(header) - 1)),
+    ]
     rate = percent(audit.false_discovery_rate)
     lines += ["", f"Each tested defect is decided at a false discovery rate of {rate}."]
     if audit.warnings:

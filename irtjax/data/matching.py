@@ -1,0 +1,68 @@
+"""Items of a table among the items that somebody knows, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from irtjax.data.table import ResponseTable
+
+
+def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarray:
+    """Places of a table's items among known ones, by name.
+
+    Args:
+        table: Responses.
+        names: `[known]` names, each once.
+        whole: What knows them, such as "the fit", for the message.
+
+    Returns:
+        `[items]` places; -1 for an item that is not known.
+
+    Raises:
+        ValueError: If no item is known.
+
+    >>> from irtjax.data import ResponseTable
+    >>> table = ResponseTable.from_arrays([[1, 0, 1]], items=["a", "b", "c"])
+    >>> match_items(table, np.array(["c", "a"]), "the fit").tolist()
+    [1, -1, 0]
+    """
+    places = _places(table, names)
+    if not (places >= 0).any():
+        raise ValueError(
+            f"none of the {table.num_items} items of the responses is in {whole}"
+            f" (there: {table.items[0]}, ...; in {whole}: {names[0]}, ...): items are"
+            " matched by name"
+        )
+    return places
+
+
+def match_all_items(table: ResponseTable, names: np.ndarray, verb: str) -> np.ndarray:
+    """The same for what was fitted, where every item must be known.
+
+    Args:
+        table: Responses.
+        names: `[known]` names of a fit's items.
+        verb: What is to be done with the data that were fitted, for the message.
+
+    Returns:
+        `[items]` places.
+
+    Raises:
+        ValueError: If an item is not known.
+    """
+    places = _places(table, names)
+    if (places < 0).any():
+        name = str(table.items[np.argmin(places)])
+        raise ValueError(
+            f"item {name!r} is not in the fit: {verb} the data that were fitted"
+        )
+    return places
+
+
+def _places(table: ResponseTable, names: np.ndarray) -> np.ndarray:
+    """Places of names among known ones; -1 for unknown ones."""
+    place = {name: row for row, name in enumerate(names.tolist())}
+    return np.array([place.get(name, -1) for name in table.items.tolist()])
