@@ -429,7 +429,7 @@ def test_many_subjects_and_few_items():
         slopes.append(float(fit.state.components.effects[0, 0]))
     # Intervals of one data set share an origin and a unit: errors are over data sets.
     assert abs(np.mean(shares) - 0.9) < 3 * max(np.std(shares) / 8**0.5, 0.01)
-    # Thirty slopes with a spread of 0.4 have a mean with an error of 0.07 by themselves.
+    # Thirty slopes with a spread of 0.4 have a mean with an error of 0.07 alone.
     assert abs(np.mean(slopes) - 0.2) < 3 * 0.08 / 8**0.5
 
 
