@@ -17,6 +17,7 @@ from irtjax.numerics import (
     positive_definite_solve,
     put_block,
     scan_subject_blocks,
+    small_symmetric_eigen,
     symmetric_eigen_2x2,
     take_block,
 )
@@ -154,3 +155,14 @@ def test_two_by_two_eigenvectors_rebuild_the_matrix(entries):
 def test_a_value_after_another_is_unchanged():
     value = jnp.arange(3.0)
     np.testing.assert_array_equal(after(value, jnp.array([jnp.nan])), value)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_small_eigenvectors_agree_with_lapack(size):
+    root = np.random.default_rng(size).normal(size=(20, size, size))
+    matrix = jnp.asarray(root + root.transpose(0, 2, 1))
+    values, vectors = jax.vmap(small_symmetric_eigen)(matrix)
+    wanted = np.linalg.eigvalsh(matrix)
+    np.testing.assert_allclose(np.sort(values), wanted, rtol=1e-10, atol=1e-12)
+    rebuilt = jnp.einsum("nij,nj,nkj->nik", vectors, values, vectors)
+    np.testing.assert_allclose(rebuilt, matrix, atol=1e-12)

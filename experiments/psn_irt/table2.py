@@ -50,6 +50,7 @@ from irtjax.estimators.neural import Neural
 from irtjax.estimators.start import start_values
 from irtjax.estimators.vibo import VIBO, predict
 from irtjax.fitting import make_model
+from irtjax.models.priors import LogitNormal
 from irtjax.structure_layout import lay_out
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -78,6 +79,8 @@ class Effort(NamedTuple):
         epochs: Of the networks at most.
         vi_epochs: Of variational inference.
         mle_steps: Of joint maximum likelihood.
+        learned_items: Items of each benchmark, at most, that abilities and priors are
+            learned from by principled fits with asymptotes.
         mcmc_items: Items of each benchmark that MCMC is given.
         nuts: Its settings.
         families: Of the principled fits.
@@ -86,12 +89,21 @@ class Effort(NamedTuple):
     epochs: int = 50
     vi_epochs: int = 100
     mle_steps: int = 200
-    mcmc_items: int = 40
+    learned_items: int = 100
+    mcmc_items: int = 5
     nuts: NUTS = NUTS(num_warmup=300, num_draws=300, num_chains=2)
     families: tuple[str, ...] = ("2pl", "3pl", "4pl")
 
 
-SMALL = Effort(3, 3, 5, 5, NUTS(num_warmup=30, num_draws=39, num_chains=1), ("2pl",))
+SMALL = Effort(
+    3, 3, 5, 10, 5, NUTS(num_warmup=30, num_draws=39, num_chains=1), ("2pl", "3pl")
+)
+#: Of logits of asymptotes in principled fits, where they are not learned: a dozen
+#: answers to an item hardly tell a low wide distribution from a narrow higher one.
+ASYMPTOTES = {
+    "lower_asymptote": LogitNormal(-3.0, 1.0),
+    "upper_asymptote": LogitNormal(3.0, 1.0),
+}
 #: A row: its name, and a function that gives chances `[subjects, items]`, what became
 #: of the fit, and the items that they are of where these are not all.
 Row = tuple[str, Callable[[], tuple[np.ndarray, str]]]
@@ -193,19 +205,46 @@ def vi_rows(parts: Split, effort: Effort) -> Iterator[Row]:
 
 
 def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
-    """Items integrated out, priors learned by benchmark; one ability, then several."""
+    """Items integrated out, priors learned by benchmark; one ability, then several.
+
+    Asymptotes have given priors. With them, abilities and the other priors are learned
+    from some items of each benchmark, and all items are then integrated given these.
+    """
+    whole = masked(parts.table, parts.train)
+
+    def problem_of(table: irtjax.ResponseTable, family: str, grouped: bool):
+        model = make_model(family, table, "weak", positive=True)
+        named = {p.name for p in model.family.parameters} & set(ASYMPTOTES)
+        layout = lay_out(
+            table,
+            model.family,
+            grouped=grouped,
+            priors={name: ASYMPTOTES[name] for name in sorted(named)},
+            dtype=jnp.float32,
+        )
+        responses = table.responses(jnp.float32)
+        return StructuredProblem.create(layout.model, responses), layout
 
     def one(family: str, grouped: bool):
-        table = masked(parts.table, parts.train)
-        model = make_model(family, table, "weak", positive=True)
-        layout = lay_out(table, model.family, grouped=grouped, dtype=jnp.float32)
-        responses = table.responses(jnp.float32)
-        problem = StructuredProblem.create(layout.model, responses)
-        order = 5 if family == "2pl" else 3
-        fit = _run_jit(problem, Laplace(order, 0.05), None, max_steps=100)
-        status = Status(int(fit.status))
-        fitted = Fitted(problem, layout, fit.state, status)
-        return fitted.predictions(num_draws=10), f"{status.name} {int(fit.num_steps)}"
+        few = whole
+        if family != "2pl":
+            few = thinned(whole, effort.learned_items, 0)
+        problem, layout = problem_of(few, family, grouped)
+        method = Laplace(5 if family == "2pl" else 4, 0.05)
+        fit = _run_jit(problem, method, None, max_steps=300)
+        status, state = Status(int(fit.status)), fit.state
+        if few is not whole:
+            problem, layout = problem_of(whole, family, grouped)
+            known = state
+            # Modes of all items to start from; the rest is as learned.
+            state = jax.jit(method.init)(problem, known.components, None)._replace(
+                ability=known.ability, ability_covariance=known.ability_covariance
+            )
+        fitted = Fitted(problem, layout, state, status)
+        said = f"{status.name} {int(fit.num_steps)}"
+        if few is not whole:
+            said += f", learned from {few.num_items:,} items"
+        return fitted.predictions(num_draws=10), said
 
     for family in effort.families:
         for name, grouped in (("hierarchical", False), ("multibenchmark", True)):

@@ -698,7 +698,7 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
         total = total + _log_half_normal(components.log_scale, own.scale)
     if model.correlated:
         total = total + lkj_log_density(
-            components.residual_correlation, model.num_columns, own.concentration
+            components.residual_correlation, model.num_correlated, own.concentration
         )
     total = total + _log_half_normal(components.log_general_sd, own.general)
     if any(model.learned):
@@ -824,21 +824,22 @@ def _within(found, weight: Array) -> Array:
 def _improve_residual(model: Hierarchical, old: Components, scatter: Array):
     """Omega that suits a scatter matrix of as many items as there are."""
     count, own = float(model.num_stems), model.hyperpriors
+    mask = jnp.asarray(model.learned)
     if not model.correlated:
         log_sd = half_normal_mode(jnp.diagonal(scatter), count, own.residual)
-        mask = jnp.asarray(model.learned)
         return old._replace(
             log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd)
         )
 
     def loss(point):
-        log_sd, correlation = point
+        # Columns that are not learned keep what they have.
+        log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
         factor = model.residual_factor(log_sd, correlation)
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), scatter))
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
         prior = lkj_log_density(
-            correlation, model.num_columns, own.concentration
-        ) + _log_half_normal(log_sd, own.residual)
+            correlation, model.num_correlated, own.concentration
+        ) + _log_half_normal(log_sd, own.residual, mask)
         return ((count * log_det + fit) / 2 - prior) / count
 
     best = _descend(loss, (old.log_residual_sd, old.residual_correlation))

@@ -44,7 +44,11 @@ from jaxtyping import Array, Float, Int, Num
 from irtjax.data.responses import Responses
 from irtjax.models.base import AbstractResponseFamily
 from irtjax.models.hierarchical import Hierarchical
-from irtjax.numerics import inverse_cholesky, positive_definite_solve
+from irtjax.numerics import (
+    inverse_cholesky,
+    positive_definite_solve,
+    small_symmetric_eigen,
+)
 
 #: Floats of a block's largest array, about what a processor keeps close by.
 BLOCK_FLOATS = 2**19
@@ -52,6 +56,16 @@ BLOCK_FLOATS = 2**19
 LONGEST_STEP = 2.0
 #: Standard deviations that the error of the abilities may move an item's mean by.
 FARTHEST = 2.0
+#: Least curvature of an item's posterior, in units of its prior's. Only asymptotes bend
+#: the likelihood the other way; nodes are then no farther out than the prior's, times
+#: the root of one over this.
+LEAST_CURVATURE = 0.25
+#: Times that nodes are placed anew, by mean and covariance in place of mode and
+#: curvature, where likelihoods are not log-concave; and the share of the old spread
+#: that is added to the new one, should a single node have all the weight.
+NUM_REFINEMENTS, SMALLEST_REFINED = 1, 0.02
+#: Standard deviation that stands for a prior that is given.
+GIVEN_SD = 2.0
 
 
 class Units(NamedTuple):
@@ -195,17 +209,44 @@ class Summary(NamedTuple):
     effect_curvature: Array
 
 
-def hermite_nodes(order: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def hermite_nodes(
+    order: int | tuple[int, ...], size: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Product Gauss-Hermite nodes `[nodes, size]` and log weights for exp(-|z|^2).
+
+    Args:
+        order: Nodes per coordinate, for all or each.
+        size: Number of coordinates.
 
     >>> nodes, log_weights = hermite_nodes(3, 2)
     >>> nodes.shape, round(float(np.exp(log_weights).sum()), 6)  # pi
     ((9, 2), 3.141593)
     """
-    points, weights = np.polynomial.hermite.hermgauss(order)
-    grid = np.stack(np.meshgrid(*[points] * size, indexing="ij"), -1)
-    logs = np.stack(np.meshgrid(*[np.log(weights)] * size, indexing="ij"), -1)
+    orders = (order,) * size if isinstance(order, int) else order
+    rules = [np.polynomial.hermite.hermgauss(each) for each in orders]
+    grid = np.stack(np.meshgrid(*[x for x, _ in rules], indexing="ij"), -1)
+    logs = np.stack(np.meshgrid(*[np.log(w) for _, w in rules], indexing="ij"), -1)
     return grid.reshape(-1, size), logs.sum(-1).reshape(-1)
+
+
+def orders_of(model: Hierarchical, order: int) -> tuple[int, ...]:
+    """Nodes of each coordinate: half as many of shares, which stay near their prior.
+
+    >>> from irtjax.structure_layout import lay_out
+    >>> from irtjax.data.table import ResponseTable
+    >>> from irtjax.models.logistic import Binary
+    >>> table = ResponseTable.from_arrays([[1, 0], [0, 1]])
+    >>> family = Binary(asymptotes=2, slopes="positive")
+    >>> orders_of(lay_out(table, family, grouped=False).model, 5)
+    (5, 5, 3, 3)
+    """
+    return tuple(
+        max((order + 1) // 2, min(order, 2))
+        if parameter.bijection.kind == "unit"
+        else order
+        for parameter in model.family.parameters
+        for _ in range(parameter.columns)
+    )
 
 
 def cell_terms(family: AbstractResponseFamily, row, shift, cells, exposure, theta):
@@ -295,14 +336,33 @@ def _posterior(
 ) -> _Nodes:
     """Quadrature nodes around the mode of a log joint density, and their shares."""
     mode = _find_mode(log_joint, unit.mode, num_newton)
-    root = _root_of_inverse(-jax.hessian(log_joint)(mode))
+    centre = mode
+    root = _root_of_inverse(_at_least(model, outer, -jax.hessian(log_joint)(mode)))
     points, log_weights = nodes
-    rows = mode + math.sqrt(2.0) * points @ root.T
+    log_weights = log_weights + jnp.sum(points**2, axis=1)
+
+    def at(centre, root):
+        rows = centre + math.sqrt(2.0) * points @ root.T
+        return rows, jax.vmap(log_joint)(rows) + log_weights
+
+    for _ in range(NUM_REFINEMENTS if _has_shares(model) else 0):
+        rows, logs = at(centre, root)
+        share = jax.nn.softmax(logs)
+        centre = share @ rows
+        gap = rows - centre
+        covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
+        lower = inverse_cholesky(covariance + SMALLEST_REFINED * root @ root.T)
+        root = _root_of_inverse(_at_least(model, outer, lower.T @ lower))
+    rows, logs = at(centre, root)
     size = points.shape[1]
     log_det = jnp.sum(jnp.log(jnp.diagonal(root))) + 0.5 * size * math.log(2.0)
-    logs = jax.vmap(log_joint)(rows) + log_weights + jnp.sum(points**2, axis=1)
     log_marginal = jax.nn.logsumexp(logs) + log_det
     return _Nodes(mode, rows, logs, jax.nn.softmax(logs), log_marginal)
+
+
+def _has_shares(model: Hierarchical) -> bool:
+    """Whether a chance is mixed of others: then likelihoods are not log-concave."""
+    return any(p.bijection.kind == "unit" for p in model.family.parameters)
 
 
 class _Error(NamedTuple):
@@ -505,6 +565,24 @@ def _unit(
     )
 
 
+def _at_least(model: Hierarchical, outer: Outer, curvature: Array) -> Array:
+    """The curvature, no less than a share of the prior's in any direction.
+
+    With asymptotes a mode can be next to flat, or bent upwards: nodes placed by that
+    curvature are anywhere, and in single precision beyond what a chance can be.
+    """
+    if not _has_shares(model):
+        return curvature
+    scale = jnp.where(jnp.asarray(model.learned), 1.0, GIVEN_SD)
+    factor = outer.residual_factor * scale[:, None]
+    identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
+    back = jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
+    values, vectors = small_symmetric_eigen(factor.T @ curvature @ factor)
+    lacking = vectors.T @ back
+    size = jnp.maximum(LEAST_CURVATURE - values, 0)
+    return curvature + lacking.T @ (size[:, None] * lacking)
+
+
 def _root_of_inverse(curvature: Array) -> Array:
     """A root of the inverse; of that of the diagonal where it is not positive."""
     upper = inverse_cholesky(curvature).T
@@ -521,7 +599,7 @@ def block_size(units: Units, num_nodes: int) -> int:
 
 def _in_blocks(model: Hierarchical, units: Units, mode: Array, order: int):
     """Quadrature nodes, and the units in blocks, the last one filled up."""
-    points = hermite_nodes(order, model.num_columns)
+    points = hermite_nodes(orders_of(model, order), model.num_columns)
     nodes = tuple(jnp.asarray(x, mode.dtype) for x in points)
     size = block_size(units, len(points[1]))
     fill = -units.values.shape[0] % size

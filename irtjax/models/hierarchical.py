@@ -165,7 +165,18 @@ class Hierarchical(eqx.Module):
         They decide where ability has its origin: without them it is where
         discriminations and intercepts do not correlate, be that far from every subject.
         """
-        return all(self.learned) and self.num_columns > 1
+        return self.num_correlated > 1
+
+    @property
+    def num_correlated(self) -> int:
+        """How many columns, the first ones, have learned correlations.
+
+        Those before the first prior that is given, if all after it are given too: with
+        asymptotes given, discrimination and intercept correlate all the same.
+        """
+        learned = self.learned
+        leading = sum(learned)
+        return leading if all(learned[:leading]) else 0
 
     @property
     def has_general_scale(self) -> bool:
@@ -187,7 +198,7 @@ class Hierarchical(eqx.Module):
             zeros(learned * self.design.shape[1], columns),
             zeros(learned * self.num_components, columns),
             zeros(learned * columns),
-            zeros(self.correlated * columns * (columns - 1) // 2),
+            zeros(self.num_correlated * (self.num_correlated - 1) // 2),
             zeros(covariates),
             zeros(int(self.has_general_scale)),
         )
@@ -266,7 +277,7 @@ class Hierarchical(eqx.Module):
             )
         if self.correlated:
             total = total + lkj_log_density(
-                position.residual_correlation, self.num_columns, own.concentration
+                position.residual_correlation, self.num_correlated, own.concentration
             )
         for log_sd, scale in (
             (position.log_scale, own.scale),
@@ -315,7 +326,9 @@ class Hierarchical(eqx.Module):
             return jnp.eye(size, dtype=correlation.dtype)
         factor = jnp.eye(size, dtype=log_sd.dtype)
         if self.correlated:
-            factor = correlation_cholesky(correlation, size)
+            several = self.num_correlated
+            block = correlation_cholesky(correlation, several)
+            factor = factor.at[:several, :several].set(block)
         return jnp.exp(log_sd)[:, None] * factor
 
     def log_item_prior(

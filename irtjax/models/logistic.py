@@ -119,7 +119,9 @@ class Binary(AbstractResponseFamily):
             jnp.log(jnp.maximum(lower, tiny)) + log_down,
             jnp.log(jnp.maximum(upper, tiny)) + log_up,
         )
-        log_wrong = jnp.log1p(-lower) + log_down
+        # An asymptote that rounds to 1 must not make missing responses impossible.
+        below = 1 - jnp.finfo(predictor.dtype).epsneg
+        log_wrong = jnp.log1p(-jnp.minimum(lower, below)) + log_down
         if self.asymptotes == 2:
             above = jnp.log(jnp.maximum(1 - upper, tiny))
             log_wrong = jnp.logaddexp(log_wrong, above + log_up)

@@ -98,7 +98,7 @@ def simulate_position(
         subject_effects=own.subject_effect * normal("subject_effects"),
     )
     if model.correlated:
-        pairs = lkj("residual_correlation", model.num_columns)
+        pairs = lkj("residual_correlation", model.num_correlated)
         hyper = hyper._replace(residual_correlation=pairs)
     hyper = hyper if given is None else given
     return _below(model, hyper, keys["general"], normal("ability"), normal("items"))

@@ -20,17 +20,22 @@ from irtjax.estimators.laplace import (
     start_structured,
 )
 from irtjax.estimators.units import (
+    LEAST_CURVATURE,
     Following,
     Outer,
+    _at_least,
     arrange,
     expected_responses,
     hermite_nodes,
+    orders_of,
     spread_of_items,
     summarise,
 )
 from irtjax.models.continuous import LogitNormalScores
 from irtjax.models.hierarchical import Hierarchical, general_ability
 from irtjax.models.logistic import Binary
+from irtjax.models.priors import LogitNormal
+from irtjax.prediction import predict_responses
 
 RNG = np.random.default_rng(8)
 
@@ -533,3 +538,134 @@ def test_start_values_are_finite_without_variation():
     ability, mode = start_structured(model, data)
     parts = [ability, mode, *start_components(model, mode)]
     assert all(bool(jnp.isfinite(part).all()) for part in parts)
+
+
+def with_asymptotes(subjects, items, given) -> Hierarchical:
+    """Items with both asymptotes, whose priors are given or learned."""
+    priors = {
+        "lower_asymptote": LogitNormal(-2.0, 1.0),
+        "upper_asymptote": LogitNormal(3.0, 1.0),
+    }
+    return Hierarchical(
+        Binary(slopes="positive", asymptotes=2),
+        jnp.zeros(items, int),
+        jnp.arange(items),
+        jnp.ones((items, 1)),
+        jnp.asarray([-1]),
+        jnp.zeros((subjects, 0)),
+        priors if given else {},
+        num_stems=items,
+    )
+
+
+def four_parameters(subjects, items, seed):
+    """Responses, and their chances."""
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(subjects, 1))
+    slope, shift = np.exp(0.4 * rng.normal(size=items)), 1.5 * rng.normal(size=items)
+    low, room = 1 / (1 + np.exp(-rng.normal([[-1.2], [3.0]], 0.7, (2, items))))
+    chance = low + (1 - low) * room / (1 + np.exp(-2 * slope * theta - shift))
+    return rng.random(chance.shape) < chance, chance
+
+
+def test_curvature_has_a_least_share_of_the_prior_only_where_it_lacks():
+    model = with_asymptotes(6, 2, given=False)
+    root = np.tril(RNG.normal(size=(4, 4)), -1) + np.diag([0.5, 2.0, 1.0, 0.8])
+    outer = Outer(
+        jnp.zeros((6, 1)), jnp.zeros((1, 4)), jnp.asarray(root), jnp.zeros((0, 4))
+    )
+    prior = np.linalg.inv(root @ root.T)
+    np.testing.assert_allclose(_at_least(model, outer, prior), prior, rtol=1e-8)
+    turn = np.linalg.qr(RNG.normal(size=(4, 4)))[0]
+    back = np.linalg.inv(root)
+    for worst in (1e-6, -3.0):
+        sizes = np.array([5.0, 1.0, 0.4, worst])
+        bent = back.T @ (turn * sizes) @ turn.T @ back
+        found = root.T @ np.asarray(_at_least(model, outer, jnp.asarray(bent))) @ root
+        wanted = np.sort(np.maximum(sizes, LEAST_CURVATURE))
+        np.testing.assert_allclose(np.linalg.eigvalsh(found), wanted, rtol=1e-8)
+
+
+def test_asymptotes_that_round_to_an_end_leave_numbers_in_single_precision():
+    family = Binary(slopes="positive", asymptotes=2)
+    rows = jnp.asarray([[0, 0, 40, 3], [0, 0, -60, 40], [3, 30, 40, 40]], jnp.float32)
+    base, rest = jax.vmap(lambda x: family.natural(family.constrain(x), 1.5))(rows)
+    assert rows.dtype == base.dtype == jnp.float32
+    # Of a missing response 0 times the base, of a right one the sum.
+    assert np.isfinite(0 * base).all() and np.isfinite(base + rest).all()
+
+
+def by_nodes_of_the_prior(right, theta, mean, sd):
+    """Log marginal and variances of an item with asymptotes, by 20 nodes of each."""
+    points, weights = np.polynomial.hermite_e.hermegauss(20)
+    rows = [m + s * points for m, s in zip(mean, sd, strict=True)]
+    log_a, d, low, high = np.meshgrid(*rows, indexing="ij", sparse=True)
+    low, high = (1 / (1 + np.exp(-x)) for x in (low, high))
+    total = 0.0
+    for answer, ability in zip(right, theta, strict=True):
+        rise = 1 / (1 + np.exp(-np.exp(log_a) * ability - d))
+        chance = np.where(high > low, low + (high - low) * rise, 0.5)
+        total = total + np.log(chance if answer else 1 - chance)
+    share = np.exp(total) * (high > low)
+    for axis in range(4):
+        size = np.where(np.arange(4) == axis, 20, 1)
+        share = share * (weights / weights.sum()).reshape(size)
+    whole = share.sum()
+    found = []
+    for axis, row in enumerate(rows[:2]):
+        own = share.sum(axis=tuple(np.delete(np.arange(4), axis))) / whole
+        found.append(own @ row**2 - (own @ row) ** 2)
+    return np.log(whole), np.array(found)
+
+
+@pytest.mark.slow
+def test_items_with_asymptotes_are_integrated_better_when_nodes_are_placed_anew(
+    monkeypatch,
+):
+    model = with_asymptotes(12, 30, given=True)
+    assert orders_of(model, 4) == (4, 4, 2, 2) and model.num_correlated == 2
+    values, _ = four_parameters(12, 30, 4)
+    units = arrange(model, Responses(jnp.asarray(values, jnp.int8)))
+    theta, mean, sd = np.linspace(-2, 2, 12), [0.5, 0.3, -2.0, 3.0], [0.6, 1.5, 1, 1]
+    outer = Outer(
+        jnp.asarray(theta)[:, None],
+        jnp.asarray([[0.5, 0.3, 0.0, 0.0]]),
+        jnp.diag(jnp.asarray([0.6, 1.5, 1.0, 1.0])),
+        jnp.zeros((0, 4)),
+    )
+    exact = [by_nodes_of_the_prior(y, theta, mean, sd) for y in values.T]
+    log_marginal = np.array([x[0] for x in exact])
+    variance = np.mean([x[1] for x in exact], axis=0)
+    mode = jnp.tile(jnp.asarray(mean), (len(units.weight), 1))
+    none = (jnp.zeros((1, 12, 12)), jnp.zeros((12, 1)))
+
+    def errors(times):
+        monkeypatch.setattr("irtjax.estimators.units.NUM_REFINEMENTS", times)
+        options = {"order": 4, "num_newton": 9, "corrected": False}
+        found = summarise(model, units, outer, mode, *none, **options)
+        own = np.diagonal(found.covariance[units.unit], axis1=1, axis2=2)[:, :2]
+        gap = np.asarray(found.log_marginal[units.unit]) - log_marginal
+        return np.append(np.abs(own.mean(axis=0) / variance - 1), np.std(gap))
+
+    once, never = errors(1), errors(0)
+    assert (once < never).all()
+    assert (once < 0.05).all()
+
+
+@pytest.mark.slow
+def test_asymptotes_of_a_dozen_subjects_end_and_predict():
+    values, chance = four_parameters(12, 300, 5)
+    seen = np.random.default_rng(6).random(chance.shape) < 0.75
+    data = Responses(jnp.asarray(values & seen, jnp.int8), jnp.asarray(seen))
+    loss = []
+    for model, order in (
+        (benchmarks(12, 300, 1), 5),
+        (with_asymptotes(12, 300, given=True), 4),
+    ):
+        problem = StructuredProblem.create(model, data)
+        fit = run_jit(problem, Laplace(order, 0.05), None, max_steps=300)
+        assert Status(int(fit.status)) is Status.CONVERGED
+        expected = np.asarray(predict_responses(problem, fit.state, order=4))
+        log_loss = chance * np.log(expected) + (1 - chance) * np.log1p(-expected)
+        loss.append(-log_loss[~seen].mean())
+    assert loss[1] < loss[0]
