@@ -40,7 +40,6 @@ from irtjax.estimators.laplace import (
 from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.variational import Variational, fit_variational
 from irtjax.models.base import Model, Population
-from irtjax.models.continuous import AbstractScoreFamily
 from irtjax.models.hierarchical import (
     Hierarchical,
     Position,
@@ -72,9 +71,6 @@ NO_FAST_ROUTE = (
 MANY_ITEMS, MANY_RESPONSES = 200, 30
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
-#: The same of scores, which with fewer let an ability run to where one item's scores
-#: have no dispersion left.
-FEW_SCORES = 80
 
 
 def fit_structured(
@@ -580,18 +576,10 @@ def _warnings(model: Hierarchical, found, status: Status) -> list[str]:
         )
     subjects, groups = model.subject_design.shape[0], model.num_groups
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
-    scored = isinstance(model.family, AbstractScoreFamily)
-    few = FEW_SCORES if scored else FEW_ITEMS
-    if fewest < few:
+    if fewest < FEW_ITEMS:
         said.append(
-            f"a group has {fewest} items: method='laplace' needs about {few} in"
+            f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in"
             " each group to be near the posterior; use method='nuts'"
-        )
-    if scored:
-        said.append(
-            "with scores method='laplace' knows the unit of ability too well: errors"
-            " of discriminations and of the most extreme abilities can be a third to a"
-            " half too small; method='nuts' has them right"
         )
     if groups > 1 and subjects < 5 * groups:
         said.append(

@@ -6,12 +6,15 @@ step finds its mode, and the curvature A there is its precision (Laplace's
 approximation). Means, effects and covariances of items and abilities are then raised
 to the mode of their expected log density, EM's way, with their priors: empirical Bayes.
 
-What is expected is expected over the error of the abilities, to the order that makes
-the end a mode of Laplace's marginal likelihood: the mean of the abilities is off their
-mode by half of A^-1 times the slope of -log|A| (Tierney and Kadane 1986), and what
-items are expected to be follows (`units`). EM with modes in place of means ends
-elsewhere: deviations of abilities times c and discriminations over c are as likely as
-before, so the mode's unit is too small, and with few responses it shrinks to nothing.
+What is expected is expected over the error of the abilities: the mean of the abilities
+is off their mode by half of A^-1 times the slope of -log|A| (Tierney and Kadane 1986),
+and what items are expected to be follows (`units`). EM with modes in place of means
+ends elsewhere: deviations of abilities times c and discriminations over c are as likely
+as before, so the mode's unit is too small, and with few responses it shrinks to
+nothing. With a dozen subjects derivatives suffice, and the end is a mode of Laplace's
+marginal likelihood. With many, or with scores, items are fitted to what is expected,
+and their mean log discrimination in each unit of ability is held (`_held_units`): the
+end is then that of a variational bound with items integrated out.
 
 The abilities' covariance is held whole, over subjects and groups: errors of abilities
 and of their differences count what all subjects share.
@@ -86,7 +89,10 @@ class StructuredProblem(eqx.Module):
     def create(cls, model: Hierarchical, data: Responses) -> StructuredProblem:
         """Arranges the data. Not for use under jit."""
         scores = any(part.name == "dispersion" for part in model.family.parameters)
-        each = float(jnp.sum(data.observed)) / max(model.num_stems, 1)
+        seen = data.values.size
+        if data.observed is not None:
+            seen = float(jnp.sum(data.observed))
+        each = seen / max(model.num_stems, 1)
         expected = scores or each >= MANY_SUBJECTS
         return cls(model, data, arrange(model, data), expected)
 
