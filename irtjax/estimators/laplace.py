@@ -77,7 +77,7 @@ class StructuredProblem(eqx.Module):
         units: The same by stem.
         expected: Whether items are fitted to what is expected over the error of the
             abilities, and the mean discrimination of each unit's items is held: for
-            scores, and from `MANY_SUBJECTS` responses of an item on.
+            scores, and from `MANY_SUBJECTS` responses of an item with a slope on.
     """
 
     model: Hierarchical
@@ -93,7 +93,8 @@ class StructuredProblem(eqx.Module):
         if data.observed is not None:
             seen = float(jnp.sum(data.observed))
         each = seen / max(model.num_stems, 1)
-        expected = scores or each >= MANY_SUBJECTS
+        # Without slopes nothing runs away, and derivatives are nearer to the truth.
+        expected = scores or (each >= MANY_SUBJECTS and model.family.has_slope)
         return cls(model, data, arrange(model, data), expected)
 
 
