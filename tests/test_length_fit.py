@@ -58,6 +58,7 @@ def fitted():
     return irtjax.fit(table(), "lart")
 
 
+@pytest.mark.slow
 def test_columns_warnings_and_the_correlation():
     fit = fitted()
     assert fit.status == irtjax.Status.CONVERGED

@@ -98,6 +98,7 @@ def test_shared_items_are_fitted_as_without_the_door():
     )
 
 
+@pytest.mark.slow
 def test_shared_items_are_saved_loaded_and_score_newcomers(tmp_path):
     fit = shared()
     again = irtjax.load(irtjax.save(fit, tmp_path / "fit"))

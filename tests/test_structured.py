@@ -141,6 +141,7 @@ def small_table(items=12):
     )
 
 
+@pytest.mark.slow
 def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     method = NUTS(num_warmup=60, num_draws=40, num_chains=2)
     table = small_table()

@@ -116,6 +116,7 @@ def test_the_estimate_is_a_stationary_point_of_the_double_integral(missing):
     np.testing.assert_allclose(ours, np.diag(inverse), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_its_objective_is_that_of_finite_differences():
     # At the start values, far from the optimum, where every derivative is large.
     data, model = drawn()[0], latency_response()

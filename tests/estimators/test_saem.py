@@ -148,6 +148,7 @@ def test_accuracy_and_lengths_together(sampler, gain):
     np.testing.assert_allclose(slope, wanted, atol=0.05)
 
 
+@pytest.mark.slow
 def test_a_run_that_drifts_is_not_called_converged():
     # Gains too small to leave the start: iterates lie on their average, far from the
     # optimum. What is reported is EM's judgement of the average, to rounding.
@@ -190,6 +191,7 @@ def test_a_run_in_parts_is_the_unbroken_run():
     assert shapes(part) == shapes(whole)
 
 
+@pytest.mark.slow
 def test_chains_by_vmap_are_single_runs():
     simulated = case("2pl")
     problem = Problem.create(simulated.model, simulated.data)
@@ -256,6 +258,7 @@ def test_what_cannot_be_done_is_refused(options, key, words):
         method.init(problem, start_values(two_parameter(), data), key)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_a_file(tmp_path):
     simulated = case("2pl")
     problem = Problem.create(simulated.model, simulated.data)

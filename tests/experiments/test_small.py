@@ -161,6 +161,7 @@ def test_scaling_em_and_errors(missing):
     assert value_of(errors, "  standard_errors") > 10 * without > 0
 
 
+@pytest.mark.slow
 def test_scaling_mm():
     result = measure.measure({"kind": "mm", "subjects": 80, "items": 30, "repeats": 1})
     assert value_of(result, "converged") == 1

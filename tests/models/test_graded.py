@@ -61,6 +61,7 @@ def test_one_category_is_refused():
             make(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [graded, partial_credit])
 def test_em_recovers_simulated_items(make):
     model = make(4, None)

@@ -204,6 +204,7 @@ def complete_fit():
     return problem, nodes, fit
 
 
+@pytest.mark.slow
 def test_the_logit_normal_is_one_factor_analysis():
     # z = a theta + d + sigma e has covariance a a' + diag(sigma^2): the marginal
     # likelihood is a Gaussian's, and so are its maximum and its errors.
