@@ -63,7 +63,7 @@ LOG_NOTHING = -3.5
 #: A log standard deviation of log discriminations or dispersions (2) that is no spread.
 LOG_TOO_WIDE = 0.69
 #: Responses of an item from which on they are many.
-MANY_SUBJECTS = 20
+MANY_PER_ITEM = 20
 #: Steps in which neither is taken for the end.
 EARLY_STEPS = 15
 
@@ -77,7 +77,7 @@ class StructuredProblem(eqx.Module):
         units: The same by stem.
         expected: Whether items are fitted to what is expected over the error of the
             abilities, and the mean discrimination of each unit's items is held: for
-            scores, and from `MANY_SUBJECTS` responses of an item with a slope on.
+            scores, and from `MANY_PER_ITEM` responses of an item with a slope on.
     """
 
     model: Hierarchical
@@ -94,7 +94,7 @@ class StructuredProblem(eqx.Module):
             seen = float(jnp.sum(data.observed))
         each = seen / max(model.num_stems, 1)
         # Without slopes nothing runs away, and derivatives are nearer to the truth.
-        expected = scores or (each >= MANY_SUBJECTS and model.family.has_slope)
+        expected = scores or (each >= MANY_PER_ITEM and model.family.has_slope)
         return cls(model, data, arrange(model, data), expected)
 
 
