@@ -14,20 +14,26 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.estimators.laplace import LaplaceState, StructuredProblem
+from irtjax.estimators.laplace import LaplaceState, StructuredProblem, blocks_of
 from irtjax.estimators.units import Outer, expected_responses
 
 
 @eqx.filter_jit
-def _expected(problem, outer: Outer, mode, root, standard, order: int):
+def _expected(problem, outer: Outer, state, root, standard, order: int):
     """Means by unit, averaged over abilities; see `predict_responses`."""
     model, units = problem.model, problem.units
     subjects, groups = outer.ability.shape
+    mean_of = lambda outer, at, error: expected_responses(  # noqa: E731
+        model, units, outer, state.mode, order=order, ability_covariance=error, at=at
+    )
 
     def add(total, z):
-        gap = (root @ z).reshape(groups, subjects).T
-        moved = outer._replace(ability=outer.ability + gap)
-        return total + expected_responses(model, units, moved, mode, order=order), None
+        at = outer.ability + (root @ z).reshape(groups, subjects).T
+        if problem.expected:
+            # Items were fitted over the error of the abilities: they do not follow.
+            error = blocks_of(state.ability_covariance, groups, units.is_aligned)
+            return total + mean_of(outer, at, error), None
+        return total + mean_of(outer._replace(ability=at), at, None), None
 
     empty = jnp.zeros(units.values.shape, outer.ability.dtype)
     return lax.scan(add, empty, standard)[0] / standard.shape[0]
@@ -44,8 +50,10 @@ def predict_responses(
     """Mean of every response given all that were observed.
 
     E[y_ij | Y, theta] = int E[y | theta_i, x] p(x | y_j, theta) dx, for the posterior p
-    of the coordinates x of item j; by adaptive quadrature (Naylor and Smith 1982,
-    Applications of a Method for the Efficient Computation of Posterior Distributions).
+    of the coordinates x of item j, or for that over the error of theta where the fit
+    has such (`StructuredProblem.expected`); by adaptive quadrature (Naylor and Smith
+    1982, Applications of a Method for the Efficient Computation of Posterior
+    Distributions).
     For scores this is the mean of the score, not the score of the mean logit. Abilities
     are as estimated, or averaged over draws of Laplace's approximation, which matters
     where subjects answer few items of a group.
@@ -86,7 +94,9 @@ def predict_responses(
         state.ability,
         components.effects,
         model.residual_factor(
-            components.log_residual_sd, components.residual_correlation
+            components.log_residual_sd,
+            components.residual_correlation,
+            components.tilt,
         ),
         components.group_effects,
     )
@@ -97,7 +107,7 @@ def predict_responses(
         values, vectors = jnp.linalg.eigh(state.ability_covariance)
         root = vectors * jnp.sqrt(jnp.maximum(values, 0))
         standard = jax.random.normal(key, (num_draws, size), dtype)
-    means = _expected(problem, outer, state.mode, root, standard, order)
+    means = _expected(problem, outer, state, root, standard, order)
     column = np.asarray(model.group) if units.is_aligned else 0
     unit = np.asarray(units.unit)[np.asarray(model.stem)]
     return means[unit, column].T

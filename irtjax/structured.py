@@ -292,6 +292,7 @@ def position_of(
             log_component_sd=sd,
             log_residual_sd=jnp.maximum(components.log_residual_sd, -3.0),
             residual_correlation=components.residual_correlation,
+            tilt=components.tilt / model.hyperpriors.tilt,
         )
         scale = model.effect_sd(position)
         position = position._replace(effects=components.effects / scale)

@@ -29,8 +29,10 @@ def by_grid(problem, state, item: int, shift=0.0) -> np.ndarray:
     model, components = problem.model, state.components
     prior = np.asarray(model.design @ components.effects)[item]
     root = model.residual_factor(
-        components.log_residual_sd, components.residual_correlation
-    )
+        components.log_residual_sd,
+        components.residual_correlation,
+        components.tilt,
+    )[model.factor_row[item]]
     covariance = np.asarray(root @ root.T)
     axis = np.linspace(-9, 9, 361)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)

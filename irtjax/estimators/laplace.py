@@ -42,6 +42,7 @@ from irtjax.estimators.units import (
     Summary,
     Units,
     arrange,
+    factor_row,
     spread_of_items,
     summarise,
 )
@@ -111,6 +112,8 @@ class Components(NamedTuple):
         group_effects: `[groups, columns]`; no rows without.
         subject_effects: `[covariates]`.
         log_general_sd: `[1]` log tau, for families without slopes; else empty.
+        tilt: `[groups]` slopes k of intercepts on log discriminations, of sum 0, where
+            groups have such; else empty.
     """
 
     log_scale: Array
@@ -122,6 +125,7 @@ class Components(NamedTuple):
     group_effects: Array
     subject_effects: Array
     log_general_sd: Array
+    tilt: Array
 
 
 class LaplaceState(NamedTuple):
@@ -237,7 +241,7 @@ class Laplace(AbstractMethod):
             units,
             _outer(model, ability, components),
             mode,
-            _blocks(covariance, groups, units.is_aligned),
+            blocks_of(covariance, groups, units.is_aligned),
             jnp.zeros_like(ability),
             order=2,
             num_newton=25,
@@ -376,7 +380,7 @@ class Laplace(AbstractMethod):
             units,
             _outer(model, state.ability_mode, state.components),
             state.mode,
-            _blocks(state.ability_covariance, model.num_groups, units.is_aligned),
+            blocks_of(state.ability_covariance, model.num_groups, units.is_aligned),
             state.ability - state.ability_mode,
             order=self.order,
             num_newton=self.num_newton,
@@ -420,7 +424,7 @@ class Laplace(AbstractMethod):
             units,
             _outer(model, state.ability_mode, state.components),
             state.mode,
-            _blocks(state.ability_covariance, model.num_groups, units.is_aligned),
+            blocks_of(state.ability_covariance, model.num_groups, units.is_aligned),
             whole,
             follow,
             order=self.order,
@@ -480,21 +484,34 @@ def start_components(model: Hierarchical, mode: Array) -> Components:
         zeros.group_effects,
         zeros.subject_effects,
         zeros.log_general_sd,
+        zeros.tilt,
     )
+
+
+def _factors(model: Hierarchical, components: Components) -> Array:
+    """Of Omega, one for all items or one for those of each group."""
+    return model.residual_factor(
+        components.log_residual_sd, components.residual_correlation, components.tilt
+    )
+
+
+def _inverses(factors: Array) -> Array:
+    """Of Omega, of its factors."""
+    identity = jnp.eye(factors.shape[-1], dtype=factors.dtype)
+    invert = lambda factor: jax.scipy.linalg.cho_solve((factor, True), identity)  # noqa: E731
+    return jax.vmap(invert)(factors)
 
 
 def _outer(model: Hierarchical, ability: Array, components: Components) -> Outer:
     return Outer(
         ability,
         components.effects,
-        model.residual_factor(
-            components.log_residual_sd, components.residual_correlation
-        ),
+        _factors(model, components),
         components.group_effects,
     )
 
 
-def _blocks(covariance: Array, groups: int, aligned: bool) -> Array:
+def blocks_of(covariance: Array, groups: int, aligned: bool) -> Array:
     """The covariance as `units.summarise` wants it: whole, or group by group."""
     if aligned:
         return covariance[None]
@@ -626,24 +643,32 @@ def _following(
     """How effects of items follow the abilities; None where no prior is learned."""
     if not any(model.learned):
         return None
-    factor = model.residual_factor(
-        components.log_residual_sd, components.residual_correlation
-    )
-    identity = jnp.eye(model.num_columns, dtype=factor.dtype)
-    omega = jax.scipy.linalg.cho_solve((factor, True), identity)
+    omega = _inverses(_factors(model, components))
     mask = jnp.asarray(model.learned, omega.dtype)
     omega = omega * mask * mask[:, None]
-    size = model.num_columns * model.design.shape[1]
-    cross = jnp.einsum("ab,nbe->nae", omega, found.cross).reshape(-1, size)
-    square = units.design.T @ (units.design * units.weight[:, None])
-    known = jnp.einsum("ab,bcef,cd->adef", omega, found.square, omega)
-    block = jnp.einsum("ab,ef->aebf", omega, square) - known.transpose(0, 2, 1, 3)
+    size, rows = model.num_columns * model.design.shape[1], len(omega)
+    cross = found.cross.reshape(rows, -1, *found.cross.shape[1:])
+    cross = jnp.einsum("rab,rnbe->rnae", omega, cross).reshape(-1, size)
+    square = _squares(units, rows)
+    known = jnp.einsum("rab,rbcef,rcd->adef", omega, found.square, omega)
+    block = jnp.einsum("rab,ref->aebf", omega, square) - known.transpose(0, 2, 1, 3)
     ridge = _effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
     root = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
     solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
     return Following(
         omega, cross, solve(cross.T), solve(jnp.eye(size, dtype=root.dtype))
     )
+
+
+def _squares(units: Units, rows: int) -> Array:
+    """D'D over all units, or over those of each group: `[rows, effects, effects]`."""
+    row = factor_row(units.group, rows)
+
+    def of(k):
+        weight = jnp.where(row == k, units.weight, 0)
+        return units.design.T @ (units.design * weight[:, None])
+
+    return lax.map(of, jnp.arange(rows))
 
 
 def _whole_covariance(
@@ -682,12 +707,13 @@ def _whole_covariance(
         data = clear @ data @ clear + (unit * used / square) @ unit.T
     curvature = data + prior
     if model.correlated:
-        # A common shift of all abilities is taken up by intercepts and by their
-        # correlation with discriminations, which is estimated: only the prior knows it.
-        moved = jnp.sum(curvature, axis=1)
-        held = jnp.sum(prior, axis=1)
-        curvature = curvature - jnp.outer(moved, moved) / jnp.sum(moved)
-        curvature = curvature + jnp.outer(held, held) / jnp.sum(held)
+        # A shift of all abilities is taken up by intercepts and by their regression on
+        # discriminations, which is estimated: only the prior knows it.
+        shifts = jnp.eye(groups if model.has_tilts else 1, dtype=prior.dtype)
+        shifts = jnp.repeat(shifts, prior.shape[0] // len(shifts), axis=0)
+        moved, held = curvature @ shifts, prior @ shifts
+        own = lambda x: x @ jnp.linalg.solve(shifts.T @ x, x.T)  # noqa: E731
+        curvature = curvature - own(moved) + own(held)
     root = jnp.linalg.cholesky(curvature)
     identity = jnp.eye(curvature.shape[0], dtype=curvature.dtype)
     covariance = jax.scipy.linalg.cho_solve((root, True), identity)
@@ -720,6 +746,7 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
     for part, sd in (
         (components.group_effects, own.group_effect),
         (components.subject_effects, own.subject_effect),
+        (components.tilt, own.tilt),
     ):
         total = total + jnp.sum(Normal(0.0, sd).log_density(part))
     return total
@@ -786,22 +813,25 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     """Regression of item coordinates on the design, and its variance components."""
     design, own, weight = units.design, model.hyperpriors, units.weight
     weighted = design * weight[:, None]
-    square, product = design.T @ weighted, weighted.T @ found.mean
-    factor = model.residual_factor(old.log_residual_sd, old.residual_correlation)
-    columns, mask = model.num_columns, jnp.asarray(model.learned)
-    omega = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(columns))
+    omega = _inverses(_factors(model, old))
+    columns, mask, rows = model.num_columns, jnp.asarray(model.learned), len(omega)
+    row, square = factor_row(units.group, rows), _squares(units, rows)
+    pulled = jnp.einsum("ua,uab->ub", found.mean, omega[row])
     prior = _effect_sd(model, old.log_component_sd)
     # All columns at once, column by column in the vector.
-    precision = jnp.kron(omega, square) + jnp.diag(prior.T.reshape(-1) ** -2.0)
-    root = jnp.linalg.cholesky(precision)
-    right = (product @ omega).T.reshape(-1)
+    precision = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
+    root = jnp.linalg.cholesky(precision + jnp.diag(prior.T.reshape(-1) ** -2.0))
+    right = (weighted.T @ pulled).T.reshape(-1)
     effects = jax.scipy.linalg.cho_solve((root, True), right).reshape(columns, -1).T
     inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(right.shape[0]))
-    inverse = inverse.reshape(columns, square.shape[0], columns, -1)
+    inverse = inverse.reshape(columns, square.shape[1], columns, -1)
     gap = found.mean - design @ effects
-    scatter = (gap * weight[:, None]).T @ gap + _within(found, weight)
-    scatter = scatter + jnp.einsum("ef,afbe->ab", square, inverse)
-    new = _improve_residual(model, old, scatter)
+    scatter = _by_row(jnp.einsum("u,ua,ub->uab", weight, gap, gap), row, rows)
+    plain = _by_row(found.covariance * weight[:, None, None], row, rows)
+    scatter = scatter + jax.vmap(_within)(plain, found.within)
+    scatter = scatter + jnp.einsum("ref,afbe->rab", square, inverse)
+    tilted, scatter = _improve_tilts(model, old, scatter)
+    new = _improve_residual(model, tilted, scatter)
     own_variance = jnp.einsum("aeae->ea", inverse)
     component = old.log_component_sd
     if model.num_components:
@@ -813,15 +843,49 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     return new._replace(effects=jnp.where(mask, effects, 0), log_component_sd=component)
 
 
-def _within(found, weight: Array) -> Array:
-    """Sum of the items' covariances over the error of the abilities, kept positive.
+def _by_row(parts: Array, row: Array, rows: int) -> Array:
+    """Sums of the units' parts over all of them, or over those of each group."""
+    if rows == 1:
+        return jnp.sum(parts, axis=0, keepdims=True)
+    return jax.ops.segment_sum(parts, row, rows)
 
-    The correction is of second order; where it would take nearly all away, as can be
-    far from the mode, it is held.
+
+def _improve_tilts(
+    model: Hierarchical, old: Components, scatter: Array
+) -> tuple[Components, Array]:
+    """The groups' slopes of intercepts on log discriminations, given Omega0.
+
+    With P its inverse and S_m the groups' scatter, the expected log density is
+    k b - k^2 w / 2 with b = u'P S e and w = u'P u e'S e + 1 / sd^2 in each group, e for
+    the log discrimination and u for all intercepts, and the sum of k is 0.
+
+    Returns:
+        The new components, and what is left of the scatter `[columns, columns]`.
     """
-    plain = jnp.einsum("u,uab->ab", weight, found.covariance)
+    if not model.has_tilts:
+        return old, scatter[0]
+    columns = jnp.asarray(model.family.intercept_columns)
+    factor = model.common_factor(old.log_residual_sd, old.residual_correlation)
+    common = _inverses(factor[None])[0]
+    onto = jnp.zeros(model.num_columns, common.dtype).at[columns].set(1.0)
+    product = onto @ common @ scatter[:, :, 0].T
+    weight = onto @ common @ onto * scatter[:, 0, 0] + model.hyperpriors.tilt**-2.0
+    held = jnp.sum(product / weight) / jnp.sum(1 / weight)
+    tilt = (product - held) / weight
+    turn = jnp.eye(model.num_columns, dtype=common.dtype)
+    turn = turn - tilt[:, None, None] * onto[:, None] * turn[0]
+    rest = jnp.einsum("rab,rbc,rdc->ad", turn, scatter, turn)
+    return old._replace(tilt=tilt), rest
+
+
+def _within(plain: Array, within: Array) -> Array:
+    """Sum of items' covariances over the error of the abilities, kept positive.
+
+    The correction is of second order; where it would take nearly all away from the sum
+    without it, as can be far from the mode, it is held.
+    """
     root = jnp.linalg.cholesky(plain)
-    half = jax.scipy.linalg.solve_triangular(root, found.within, lower=True)
+    half = jax.scipy.linalg.solve_triangular(root, within, lower=True)
     ratio = jax.scipy.linalg.solve_triangular(root, half.T, lower=True)
     values, vectors = jnp.linalg.eigh((ratio + ratio.T) / 2)
     whole = root @ (vectors * jnp.sqrt(jnp.maximum(values, SMALLEST_WITHIN)))
@@ -841,7 +905,7 @@ def _improve_residual(model: Hierarchical, old: Components, scatter: Array):
     def loss(point):
         # Columns that are not learned keep what they have.
         log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
-        factor = model.residual_factor(log_sd, correlation)
+        factor = model.common_factor(log_sd, correlation)
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), scatter))
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
         prior = lkj_log_density(
@@ -1004,4 +1068,11 @@ def _precisions(model: Hierarchical, components: Components) -> Components:
         like(components.group_effects, by_item / model.num_groups**0.5),
         like(components.subject_effects, subjects**0.5),
         like(components.log_general_sd, (2.0 * subjects) ** 0.5),
+        like(
+            components.tilt,
+            jnp.exp(components.log_residual_sd[0] - components.log_residual_sd[1])
+            * (stems / model.num_groups) ** 0.5
+            if model.has_tilts
+            else 1.0,
+        ),
     )

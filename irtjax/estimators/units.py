@@ -159,14 +159,24 @@ class Outer(NamedTuple):
     Attributes:
         ability: `[subjects, groups]`.
         effects: `[effects, columns]` beta, in natural units.
-        residual_factor: `[columns, columns]` Cholesky factor of Omega.
+        residual_factor: `[rows, columns, columns]` Cholesky factors of Omega, one for
+            all units or one for the units of each group.
         group_effects: `[groups, columns]`; no rows without them.
     """
 
     ability: Float[Array, "subjects groups"]
     effects: Float[Array, "effects columns"]
-    residual_factor: Float[Array, "columns columns"]
-    group_effects: Float[Array, "rows columns"]
+    residual_factor: Float[Array, "rows columns columns"]
+    group_effects: Float[Array, "some columns"]
+
+    def factor(self, unit: _Block) -> Float[Array, "columns columns"]:
+        """The factor of one unit."""
+        return self.residual_factor[factor_row(unit.group, len(self.residual_factor))]
+
+
+def factor_row(group: Int[Array, "*units width"], rows: int) -> Int[Array, "*units"]:
+    """Row of what there is one of for all units, or one for those of each group."""
+    return group[..., 0] if rows > 1 else jnp.zeros_like(group[..., 0])
 
 
 class Summary(NamedTuple):
@@ -177,8 +187,8 @@ class Summary(NamedTuple):
         mean: `[units, columns]` posterior means, over the error of the abilities too.
         mean_at: `[units, columns]` posterior means at the abilities.
         covariance: `[units, columns, columns]` of each posterior at the abilities.
-        within: `[columns, columns]` sum of the covariances over the error of the
-            abilities too.
+        within: `[rows, columns, columns]` sums of the covariances over the error of the
+            abilities too, by `factor_row`.
         log_marginal: `[units]` log m_j.
         gradient: `[subjects, groups]` of their sum in the abilities.
         curvature: Minus its second derivatives, `[groups, subjects, subjects]` where a
@@ -187,7 +197,8 @@ class Summary(NamedTuple):
         bend: `[subjects, groups]` sum of the derivatives of h_j in the abilities.
         cross: `[groups * subjects, columns, effects]` sums of D times the posterior
             covariance of an item's coordinates with its derivative in the abilities.
-        square: `[columns, columns, effects, effects]` sums of D D' times `covariance`.
+        square: `[rows, columns, columns, effects, effects]` sums of D D' times
+            `covariance`, by `factor_row`.
         effect_gradient: `[groups, columns]` of the groups' effects, over the error of
             the abilities too; no rows without.
         effect_curvature: `[groups, columns, columns]`, expected; likewise.
@@ -337,7 +348,8 @@ def _posterior(
     """Quadrature nodes around the mode of a log joint density, and their shares."""
     mode = _find_mode(log_joint, unit.mode, num_newton)
     centre = mode
-    root = _root_of_inverse(_at_least(model, outer, -jax.hessian(log_joint)(mode)))
+    least = lambda bend: _at_least(model, outer.factor(unit), bend)  # noqa: E731
+    root = _root_of_inverse(least(-jax.hessian(log_joint)(mode)))
     points, log_weights = nodes
     log_weights = log_weights + jnp.sum(points**2, axis=1)
 
@@ -352,7 +364,7 @@ def _posterior(
         gap = rows - centre
         covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
         lower = inverse_cholesky(covariance + SMALLEST_REFINED * root @ root.T)
-        root = _root_of_inverse(_at_least(model, outer, lower.T @ lower))
+        root = _root_of_inverse(least(lower.T @ lower))
     rows, logs = at(centre, root)
     size = points.shape[1]
     log_det = jnp.sum(jnp.log(jnp.diagonal(root))) + 0.5 * size * math.log(2.0)
@@ -404,7 +416,7 @@ def _log_joint(
     prior_mean = unit.design @ outer.effects
 
     def log_joint(row):
-        prior = model.log_item_prior(row, prior_mean, outer.residual_factor)
+        prior = model.log_item_prior(row, prior_mean, outer.factor(unit))
         return jnp.sum(expected(row, theta, shift)) + prior
 
     return log_joint, terms, expected, (theta, shift, cells, exposure)
@@ -565,7 +577,7 @@ def _unit(
     )
 
 
-def _at_least(model: Hierarchical, outer: Outer, curvature: Array) -> Array:
+def _at_least(model: Hierarchical, factor: Array, curvature: Array) -> Array:
     """The curvature, no less than a share of the prior's in any direction.
 
     With asymptotes a mode can be next to flat, or bent upwards: nodes placed by that
@@ -574,7 +586,7 @@ def _at_least(model: Hierarchical, outer: Outer, curvature: Array) -> Array:
     if not _has_shares(model):
         return curvature
     scale = jnp.where(jnp.asarray(model.learned), 1.0, GIVEN_SD)
-    factor = outer.residual_factor * scale[:, None]
+    factor = factor * scale[:, None]
     identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
     back = jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
     values, vectors = small_symmetric_eigen(factor.T @ curvature @ factor)
@@ -621,6 +633,8 @@ def expected_responses(
     *,
     order: int,
     num_newton: int = 3,
+    ability_covariance: Array | None = None,
+    at: Float[Array, "subjects groups"] | None = None,
 ) -> Float[Array, "units width subjects"]:
     """Mean of each response, observed or not, over the posterior of its item.
 
@@ -631,13 +645,23 @@ def expected_responses(
         mode: Modes of the items.
         order: Nodes per coordinate.
         num_newton: Newton steps to the modes.
+        ability_covariance: As `summarise` has it: items then have densities that are
+            expected over the error of the abilities.
+        at: Abilities that respond, where not those that items are integrated given.
     """
+    ability = outer.ability if at is None else at
     nodes, blocks = _in_blocks(model, units, mode, order)
     family = model.family
     per_subject = jax.vmap(family.expected_response, in_axes=(None, 0))
 
     def one(unit: _Block):
-        log_joint, _, _, (theta, shift, _, _) = _log_joint(model, outer, unit)
+        error = None
+        if ability_covariance is not None:
+            place = unit.group[0] if unit.group.shape[0] == 1 else 0
+            nothing = jnp.zeros(unit.values.shape, ability.dtype)
+            error = _Error(ability_covariance[place], nothing, True)
+        log_joint, _, _, (_, shift, _, _) = _log_joint(model, outer, unit, error)
+        theta = ability.T[unit.group]
         found = _posterior(model, outer, unit, log_joint, nodes, num_newton)
 
         def at(row):
@@ -692,14 +716,15 @@ def summarise(
         return _unit(model, outer, unit, error, nodes, num_newton, corrected)
 
     rows = model.num_groups if model.has_group_effects else 0
+    num_rows = len(outer.residual_factor)
     empty = (
         jnp.zeros((groups, subjects), dtype),
         jnp.zeros((groups, subjects), dtype),
-        jnp.zeros((columns, columns), dtype),
+        jnp.zeros((num_rows, columns, columns), dtype),
         jnp.zeros_like(ability_covariance),
         jnp.zeros((groups, subjects), dtype),
         jnp.zeros((groups, subjects, columns, units.design.shape[1]), dtype),
-        jnp.zeros((columns, columns, *[units.design.shape[1]] * 2), dtype),
+        jnp.zeros((num_rows, columns, columns, *[units.design.shape[1]] * 2), dtype),
         jnp.zeros((rows, columns), dtype),
         jnp.zeros((rows, columns, columns), dtype),
     )
@@ -714,8 +739,9 @@ def summarise(
         )
         gradient, bend, within, curvature, safe, cross, square, effect, bow = carry
         weighted = block.design * block.weight[:, None]
+        row = jax.nn.one_hot(factor_row(block.group, num_rows), num_rows, dtype=dtype)
         square = square + jnp.einsum(
-            "uab,ue,uf->abef", found.covariance, weighted, block.design
+            "ur,uab,ue,uf->rabef", row, found.covariance, weighted, block.design
         )
         ties = jnp.einsum("uawn,ue->uwnae", found.together, weighted)
         cross = cross.at[group].add(ties.reshape(-1, *ties.shape[2:]))
@@ -733,7 +759,7 @@ def summarise(
         carry = (
             add(gradient, found.score),
             add(bend, found.bend),
-            within + jnp.sum(found.within, axis=0),
+            within + jnp.einsum("ur,uab->rab", row, found.within),
             curvature,
             add(safe, -found.curve),
             cross,
@@ -777,7 +803,7 @@ class Following(NamedTuple):
     """How the effects of items follow the abilities, at the mode of both.
 
     Attributes:
-        omega: `[columns, columns]` precision of items around their prior means.
+        omega: `[rows, columns, columns]` precisions of items around their prior means.
         cross: `[groups * subjects, columns * effects]` mixed second derivatives of the
             log-likelihood.
         slope: `[columns * effects, groups * subjects]` by which effects follow.
@@ -837,7 +863,8 @@ def spread_of_items(
         along = along.reshape(model.num_columns, -1)
         more = jnp.zeros(model.num_columns, whole.dtype)
         if follow is not None:
-            by_effect = found.covariance @ follow.omega
+            row = factor_row(unit.group, len(follow.omega))
+            by_effect = found.covariance @ follow.omega[row]
             by_effect = jnp.kron(by_effect, unit.design)
             along = along + by_effect @ follow.slope
             more = jnp.sum((by_effect @ follow.covariance) * by_effect, axis=1)

@@ -9,7 +9,14 @@ Any response family, by three additions to a plain model:
 Groups are metrics (LEGO-MM) or benchmarks (LEGO-MB); with one group theta = psi
 (LEGO-CM). Rows of the design D are dummies of benchmark and domain, whose effects have
 standard deviations of their own (two and three levels: AIMS 2.3.5), and covariates
-(LLTM); z are covariates of subjects (latent regression). Where all slopes are 1 (Rasch)
+(LLTM). Where groups have items of their own, the regression of intercepts on log
+discriminations is each group's own too: in a benchmark that is hard for all, steeper
+items have lower intercepts, and a slope common to all groups would move its abilities
+away from 0 instead. With Omega0 what groups agree in, and e the coordinates' residuals,
+
+    (e_log a, e_d - k_m e_log a, ...) ~ N(0, Omega0),   sum_m k_m = 0.
+
+z are covariates of subjects (latent regression). Where all slopes are 1 (Rasch)
 items state the unit of ability themselves: then psi_i ~ N(0, tau^2), tau learned.
 
 psi and zeta are summed out: abilities of a subject are N(z'gamma, tau^2 1 1' + Sigma),
@@ -54,6 +61,7 @@ class Position(NamedTuple):
             correlations.
         subject_effects: `[covariates]` gamma.
         log_general_sd: `[1]` log tau, for families without slopes; else empty.
+        tilt: `[groups]` standard normals that make k; empty where there is none.
     """
 
     ability: Array
@@ -67,6 +75,7 @@ class Position(NamedTuple):
     residual_correlation: Array
     subject_effects: Array
     log_general_sd: Array
+    tilt: Array
 
 
 class Hyperpriors(eqx.Module):
@@ -83,6 +92,7 @@ class Hyperpriors(eqx.Module):
         subject_effect: Normal, of the effects of subjects' covariates.
         general: Half-normal, of the standard deviation tau of general ability, for
             families without slopes.
+        tilt: Normal, of the groups' own slopes k of intercepts on log discriminations.
     """
 
     concentration: float = eqx.field(static=True, default=2.0)
@@ -93,6 +103,7 @@ class Hyperpriors(eqx.Module):
     group_effect: float = 3.0
     subject_effect: float = 2.0
     general: float = 5.0
+    tilt: float = 2.0
 
 
 class Hierarchical(eqx.Module):
@@ -179,6 +190,19 @@ class Hierarchical(eqx.Module):
         return leading if all(learned[:leading]) else 0
 
     @property
+    def has_tilts(self) -> bool:
+        """Whether intercepts hang on discriminations in each group's own way."""
+        if not self.has_group_scales or self.has_group_effects:
+            return False
+        return max(self.family.intercept_columns) < self.num_correlated
+
+    @property
+    def factor_row(self) -> Int[Array, " stems"]:
+        """Which of `residual_factor` is each stem's."""
+        rows = jnp.zeros(self.num_stems, int)
+        return rows.at[self.stem].set(self.group) if self.has_tilts else rows
+
+    @property
     def has_general_scale(self) -> bool:
         """Whether the unit of ability is the items': its spread is then learned."""
         return not self.family.has_slope
@@ -201,6 +225,7 @@ class Hierarchical(eqx.Module):
             zeros(self.num_correlated * (self.num_correlated - 1) // 2),
             zeros(covariates),
             zeros(int(self.has_general_scale)),
+            zeros(groups * self.has_tilts),
         )
 
     def covariance_factor(self, position: Position) -> Float[Array, "groups groups"]:
@@ -291,6 +316,7 @@ class Hierarchical(eqx.Module):
             (position.group_effects, own.group_effect),
             (position.subject_effects, own.subject_effect),
             (position.effects, 1.0),
+            (position.tilt, 1.0),
         ):
             total = total + jnp.sum(Normal(0.0, sd).log_density(part))
         return total + self._log_items(position)
@@ -312,15 +338,49 @@ class Hierarchical(eqx.Module):
         if any(self.learned):
             means = self.item_means(position)
         factor = self.residual_factor(
-            position.log_residual_sd, position.residual_correlation
+            position.log_residual_sd,
+            position.residual_correlation,
+            self.tilts(position),
         )
+        if len(factor) > 1:
+            density = jax.vmap(self.log_item_prior)
+            return jnp.sum(density(position.items, means, factor[self.factor_row]))
         density = jax.vmap(self.log_item_prior, in_axes=(0, 0, None))
-        return jnp.sum(density(position.items, means, factor))
+        return jnp.sum(density(position.items, means, factor[0]))
+
+    def tilts(self, position: Position) -> Float[Array, " tilts"]:
+        """k, one for each group; of their mean the common correlation tells."""
+        if not self.has_tilts:
+            return position.tilt
+        return self.hyperpriors.tilt * (position.tilt - jnp.mean(position.tilt))
 
     def residual_factor(
+        self,
+        log_sd: Float[Array, " sds"],
+        correlation: Float[Array, " pairs"],
+        tilts: Float[Array, " tilts"],
+    ) -> Float[Array, "rows columns columns"]:
+        """The Cholesky factors of Omega, one for all groups or one for each.
+
+        Args:
+            log_sd: Log standard deviations of Omega0.
+            correlation: Coordinates of its correlations.
+            tilts: k; empty where groups have none.
+
+        Returns:
+            The factors (see `factor_row`): of the identity where nothing is learned.
+        """
+        common = self.common_factor(log_sd, correlation)
+        if not self.has_tilts:
+            return common[None]
+        columns = jnp.asarray(self.family.intercept_columns)
+        added = jnp.zeros_like(common).at[columns].set(common[0])
+        return common + tilts[:, None, None] * added
+
+    def common_factor(
         self, log_sd: Float[Array, " sds"], correlation: Float[Array, " pairs"]
     ) -> Float[Array, "columns columns"]:
-        """The Cholesky factor of Omega; of the identity where nothing is learned."""
+        """The Cholesky factor of Omega0; see `residual_factor`."""
         size = self.num_columns
         if not any(self.learned):
             return jnp.eye(size, dtype=correlation.dtype)
@@ -342,7 +402,7 @@ class Hierarchical(eqx.Module):
         Args:
             row: Coordinates.
             mean: D_j beta.
-            factor: See `residual_factor`.
+            factor: The item's of `residual_factor`.
         """
         total = self.fixed_log_prior(row)
         if any(self.learned):

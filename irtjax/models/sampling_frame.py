@@ -174,8 +174,10 @@ class _ItemPrior:
         if any(model.learned):
             self._means = model.item_means(position)
             self._factor = model.residual_factor(
-                position.log_residual_sd, position.residual_correlation
-            )
+                position.log_residual_sd,
+                position.residual_correlation,
+                model.tilts(position),
+            )[model.factor_row]
 
     def given(
         self, rows: Float[Array, "stems columns"], column: int
@@ -186,12 +188,12 @@ class _ItemPrior:
         def mean_of(k: int) -> Array:
             mean = self._means[:, k]
             for i, earlier in enumerate(standard):
-                mean = mean + factor[k, i] * earlier
+                mean = mean + factor[:, k, i] * earlier
             return mean
 
         for k in range(column):
-            standard.append((rows[:, k] - mean_of(k)) / factor[k, k])
-        return mean_of(column), jnp.log(factor[column, column])
+            standard.append((rows[:, k] - mean_of(k)) / factor[:, k, k])
+        return mean_of(column), jnp.log(factor[:, column, column])
 
 
 def item_centring(

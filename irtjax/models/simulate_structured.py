@@ -96,6 +96,7 @@ def simulate_position(
         log_component_sd=log_size("log_component_sd", own.component),
         log_residual_sd=log_size("log_residual_sd", own.residual),
         subject_effects=own.subject_effect * normal("subject_effects"),
+        tilt=normal("tilt"),
     )
     if model.correlated:
         pairs = lkj("residual_correlation", model.num_correlated)
@@ -106,8 +107,10 @@ def simulate_position(
 
 def _below(model: Hierarchical, hyper: Position, key, own, residual) -> DrawnPosition:
     """Abilities and items of drawn hyperparameters, from standard normal numbers."""
-    factor = model.residual_factor(hyper.log_residual_sd, hyper.residual_correlation)
-    items = model.item_means(hyper) + residual @ factor.T
+    factor = model.residual_factor(
+        hyper.log_residual_sd, hyper.residual_correlation, model.tilts(hyper)
+    )[model.factor_row]
+    items = model.item_means(hyper) + jnp.einsum("jab,jb->ja", factor, residual)
     mean = model.subject_design @ hyper.subject_effects
     general = mean + jax.random.normal(key, mean.shape, mean.dtype)
     ability = general[:, None]

@@ -26,6 +26,7 @@ from irtjax.estimators.units import (
     _at_least,
     arrange,
     expected_responses,
+    factor_row,
     hermite_nodes,
     orders_of,
     spread_of_items,
@@ -86,7 +87,9 @@ def random_outer(model: Hierarchical) -> Outer:
     return Outer(
         jnp.asarray(RNG.normal(size=(model.subject_design.shape[0], model.num_groups))),
         jnp.asarray(0.4 * RNG.normal(size=(model.design.shape[1], 2))),
-        jnp.asarray([[0.6, 0.0], [0.5, 1.1]]),
+        jnp.asarray([[[0.6, 0.0], [0.5, 1.1]], [[0.6, 0.0], [-0.2, 1.1]]])[
+            : model.num_groups if model.has_tilts else 1
+        ],
         jnp.asarray(0.4 * RNG.normal(size=(rows, 2))),
     )
 
@@ -119,11 +122,13 @@ def test_integrals_are_those_of_a_fine_grid(kind):
         model, data = metrics(5, 2, 2), random_data(5, 4)
     units, outer = arrange(model, data), random_outer(model)
     found = passed(model, units, outer)
-    omega = np.asarray(outer.residual_factor @ outer.residual_factor.T)
+    factors = np.asarray(outer.residual_factor)
+    rows = np.asarray(model.factor_row)
     log_a, d = np.linspace(-5, 5, 401)[:, None], np.linspace(-9, 9, 361)
     for stem in range(model.num_stems):
         mean = np.asarray(model.design[stem] @ outer.effects)
         point = np.stack(np.broadcast_arrays(log_a, d), -1)
+        omega = factors[rows[stem]] @ factors[rows[stem]].T
         density = stats.multivariate_normal.logpdf(point, mean, omega)
         for column in np.flatnonzero(np.asarray(model.stem) == stem):
             group, shift = int(model.group[column]), np.zeros(2)
@@ -229,9 +234,9 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
     # Second differences over 0.04 err by fourth derivatives, some 1e-3 of them.
     np.testing.assert_allclose(found.mean, mean, atol=2e-3)
     whole_mean = np.asarray(found.mean)
-    within = np.einsum(
-        "u,uab->ab", units.weight, square - whole_mean[:, :, None] * whole_mean[:, None]
-    )
+    left = square - whole_mean[:, :, None] * whole_mean[:, None]
+    row = np.eye(len(found.within))[factor_row(units.group, len(found.within))]
+    within = np.einsum("u,ur,uab->rab", units.weight, row, left)
     np.testing.assert_allclose(found.within, within, atol=0.02)
     # The slope of -tr(C A) / 2 in the abilities, and that of delta' gradient.
     for i in range(6):
@@ -276,7 +281,7 @@ def test_scores_are_expected_over_the_error_of_the_abilities():
     root = np.array([[0.4, 0, 0], [0.2, 0.9, 0], [0.1, -0.1, 0.5]])
     values = jnp.asarray(theta + 0.3 + 0.7 * RNG.normal(size=(6, 1)))
     units = arrange(model, Responses(values))
-    outer = Outer(*(jnp.asarray(x) for x in (theta, effects, root)), jnp.zeros((0, 3)))
+    outer = Outer(*map(jnp.asarray, (theta, effects, root[None])), jnp.zeros((0, 3)))
     half = 0.4 * RNG.normal(size=(6, 6))
     found = summarise(
         model,
@@ -314,8 +319,8 @@ def test_errors_of_items_are_those_of_moving_everything_they_hang_on():
     """Means of items by differences in abilities and effects, times their errors."""
     model, data = benchmarks(3, 6, 2), random_data(3, 6)
     units, outer = arrange(model, data), random_outer(model)
-    identity = jnp.eye(2)
-    omega = jax.scipy.linalg.cho_solve((outer.residual_factor, True), identity)
+    roots = np.asarray(outer.residual_factor)
+    omega = jnp.asarray(np.linalg.inv(roots @ roots.transpose(0, 2, 1)))
     size = outer.effects.size
     parts = [0.3 * RNG.normal(size=shape) for shape in ((6, 6), (size, 6), (size,) * 2)]
     whole, slope, rest = parts[0] @ parts[0].T, parts[1], parts[2] @ parts[2].T
@@ -514,7 +519,7 @@ def test_it_recovers_what_was_simulated():
     outer = Outer(
         state.ability,
         state.components.effects,
-        model.residual_factor(*state.components[4:6]),
+        model.residual_factor(*state.components[4:6], state.components.tilt),
         state.components.group_effects,
     )
     expected = expected_responses(model, problem.units, outer, state.mode, order=3)
@@ -571,17 +576,14 @@ def four_parameters(subjects, items, seed):
 def test_curvature_has_a_least_share_of_the_prior_only_where_it_lacks():
     model = with_asymptotes(6, 2, given=False)
     root = np.tril(RNG.normal(size=(4, 4)), -1) + np.diag([0.5, 2.0, 1.0, 0.8])
-    outer = Outer(
-        jnp.zeros((6, 1)), jnp.zeros((1, 4)), jnp.asarray(root), jnp.zeros((0, 4))
-    )
-    prior = np.linalg.inv(root @ root.T)
-    np.testing.assert_allclose(_at_least(model, outer, prior), prior, rtol=1e-8)
+    factor, prior = jnp.asarray(root), np.linalg.inv(root @ root.T)
+    np.testing.assert_allclose(_at_least(model, factor, prior), prior, rtol=1e-8)
     turn = np.linalg.qr(RNG.normal(size=(4, 4)))[0]
     back = np.linalg.inv(root)
     for worst in (1e-6, -3.0):
         sizes = np.array([5.0, 1.0, 0.4, worst])
         bent = back.T @ (turn * sizes) @ turn.T @ back
-        found = root.T @ np.asarray(_at_least(model, outer, jnp.asarray(bent))) @ root
+        found = root.T @ np.asarray(_at_least(model, factor, jnp.asarray(bent))) @ root
         wanted = np.sort(np.maximum(sizes, LEAST_CURVATURE))
         np.testing.assert_allclose(np.linalg.eigvalsh(found), wanted, rtol=1e-8)
 

@@ -83,6 +83,7 @@ def test_benchmarks_levels_and_covariates(centred):
         num_groups=GROUPS,
         num_stems=ITEMS,
         num_components=2,
+        has_group_scales=True,
         centred=centred,
     )
 
@@ -105,7 +106,10 @@ def test_benchmarks_levels_and_covariates(centred):
         benchmark, area = tau[0] * z[1:4], tau[1] * z[4:8]
         mean = 5 * z[0] + benchmark[group] + area[domain] + 5 * design[:, 8:] * z[8]
         tied = numpyro.sample("tied", dist.LKJCholesky(2, 2.0))
+        tilt = 2 * numpyro.sample("tilt", dist.Normal().expand([GROUPS]))
         root = residual[:, None] * tied
+        slope = root[1, 0] + (tilt - tilt.mean())[group] * root[0, 0]
+        root = jnp.broadcast_to(root, (ITEMS, 2, 2)).at[:, 1, 0].set(slope)
         x = numpyro.sample("items", dist.MultivariateNormal(mean, scale_tril=root))
         eta = jnp.exp(x[:, 0]) * theta[:, group] + x[:, 1]
         with numpyro.handlers.mask(mask=data.observed):
@@ -120,6 +124,7 @@ def test_benchmarks_levels_and_covariates(centred):
         "residual": p.log_residual_sd,
         "tied": p.residual_correlation,
         "effects": p.effects,
+        "tilt": p.tilt,
         "items": p.items,
     }
     same_density(model, data, written, names)

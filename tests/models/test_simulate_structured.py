@@ -59,7 +59,7 @@ def test_abilities_and_items_are_normal_given_them(drawn):
     whole = jax.jit(jax.vmap(model.covariance_factor))(position)
     z = jnp.linalg.solve(whole[:, None], position.ability[..., None])[..., 0]
     means = jax.vmap(model.item_means)(position)
-    factor = jax.vmap(model.residual_factor)(
+    factor = jax.vmap(model.common_factor)(
         position.log_residual_sd, position.residual_correlation
     )
     gap = (position.items - means)[..., None]
