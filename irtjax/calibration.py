@@ -518,15 +518,14 @@ def make_item_table(table, problem, estimates, coordinates, covariance, found, f
             # The mean threshold stands for the item; each one follows further on.
             columns[name] = _numbers(value.mean(axis=1))
             columns[f"{name}_se"] = _numbers(None, len(value))
-            for k in range(value.shape[1]):
-                vectors[f"{name}_{k + 1}"] = _numbers(value[:, k])
-                part = None if error is None else error[:, k]
-                vectors[f"{name}_{k + 1}_se"] = _numbers(part, len(value))
+            vectors |= _columns_of(name, value, error)
     columns["accuracy"] = _numbers(_mean(found))
     columns["observed"] = pa.array(found.observed)
     columns["flags"] = pa.array(flags)
     for name in items._fields:
-        if name not in columns:
+        if values[name].ndim > 1 and name not in columns:
+            vectors |= _columns_of(name, values[name], errors.get(name))
+        elif name not in columns:
             # A parameter that an item does not use has no value.
             used = np.broadcast_to(problem.model.family.in_use(items, name), len(flags))
             columns[name] = _numbers(np.where(used, values[name], np.nan))
@@ -535,6 +534,16 @@ def make_item_table(table, problem, estimates, coordinates, covariance, found, f
                 error = np.where(used, error, np.nan)
             columns[f"{name}_se"] = _numbers(error, len(flags))
     return pa.table({**columns, **vectors})
+
+
+def _columns_of(name: str, value: np.ndarray, error: np.ndarray | None) -> dict:
+    """A column for each number of a parameter that is several, and for its error."""
+    found: dict[str, Any] = {}
+    for k in range(value.shape[1]):
+        found[f"{name}_{k + 1}"] = _numbers(value[:, k])
+        part = None if error is None else error[:, k]
+        found[f"{name}_{k + 1}_se"] = _numbers(part, len(value))
+    return found
 
 
 def make_ability_table(table, ability, error, shared, found, flags, level, key, speeds):

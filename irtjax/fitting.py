@@ -517,14 +517,12 @@ def make_model(
     if model in SCORE_MODELS:
         return _score_model(model, table, priors, positive, ends)
     if model in ORDERED_MODELS:
-        if positive:
-            raise ValueError(f"a {model} model has no option to keep slopes positive")
         categories = int(table.values.max()) + 1 if table.values.size else 0
         if table.kind not in ("binary", "ordinal"):
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
-        return ORDERED_MODELS[model](max(categories, 2), priors)
+        return ORDERED_MODELS[model](max(categories, 2), priors, positive=positive)
     if model in LENGTH_MODELS:
         return LENGTH_MODELS[model](priors, positive=positive)
     if model not in MODELS:

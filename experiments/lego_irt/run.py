@@ -31,7 +31,7 @@ from experiments.lego_irt.drawing import draw
 from irtjax.estimators.mcmc import NUTS
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-SHARES = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 BENCHMARK_SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 ITEM_COUNTS = (5, 10, 20, 35, 50, 100, 200, 400)
 #: Metrics of REALSumm that are predicted, the first one also from all metrics.
@@ -64,7 +64,7 @@ def small_plan(seed: int, out: Path | None) -> Plan:
     one = scores.select(items=np.arange(15))
     answers = tables.simulated_groups(30, 20, 3, scores=False, seed=seed)
     kinds = {"scores": (scores, "multimetric"), "answers": (answers, "multibenchmark")}
-    ratings = {"ratings": tables.simulated_counts(20, 12, 4, seed)}
+    ratings = {"ratings": tables.simulated_ratings(20, 10, seed)}
     quick = NUTS(num_warmup=100, num_draws=39, num_chains=1)
     return {
         "prediction": partial(
@@ -110,12 +110,7 @@ def real_plan(
     psn = tables.psn_irt(folder)
     psn = psn if items is None else tables.thinned(psn, items, seed)
     kinds = {"realsumm": (every, "multimetric"), "psn_irt": (psn, "multibenchmark")}
-    dimensions = ("coherence", "consistency", "fluency", "relevance")
-    ratings = {
-        f"{dimension} {raters}s": tables.summ_eval(folder, raters, dimension)
-        for dimension in dimensions
-        for raters in ("expert", "turker")
-    }
+    ratings = {f"{who}s": tables.summ_eval(folder, who) for who in ("expert", "turker")}
     scores = {"alpaca_eval": alpaca, **single}
     return {
         "prediction": partial(

@@ -140,18 +140,22 @@ def counts(table: irtjax.ResponseTable, out: Path | None) -> list[dict]:
 
 
 def ratings(tables: dict[str, irtjax.ResponseTable], out: Path | None) -> list[dict]:
-    """Abilities from ratings 0 to 4, a column for each rater and article.
+    """Abilities by dimension from ordered ratings, raters as a facet.
 
-    A rating is taken as so many of four steps climbed, and raters shift them
-    (benchmarks of the table). A graded model of each column has more thresholds than a
-    dozen systems can tell.
+    The graded model, a column for each dimension, rater and article: raters shift
+    discriminations, intercepts and the distances of categories.
     """
     rows: list[dict] = []
     for name, table in tables.items():
-        fit = irtjax.fit(table, "hierarchical", method="laplace")
+        fit = irtjax.fit(table, "multibenchmark", family="graded", levels=["rater"])
         leaderboard(name, fit, out, rows)
+        describe(name, fit)
         assert fit.structure is not None
-        names, effects = fit.structure.effects
-        for rater, effect in zip(names[1:], effects[1:, -1], strict=True):
-            print(f"  {rater}: easier by {effect:.2f}")
+        for effect, values in zip(*fit.structure.effects, strict=True):
+            if effect.startswith("rater: "):
+                print(f"  {effect}: easier by {values[1]:.2f}")
+        if out is not None:
+            figure = plots.plot_abilities_by_group(fit)
+            path = out / "abilities" / f"{name.replace(' ', '_')}_dimensions.png"
+            plots.save_figure(figure, path)
     return rows

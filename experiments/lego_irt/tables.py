@@ -138,20 +138,28 @@ def live_code_bench(folder: Path) -> irtjax.ResponseTable:
     )
 
 
-def summ_eval(folder: Path, rater_type: str, dimension: str) -> irtjax.ResponseTable:
-    """Ratings of 12 systems as 0 to 4 of 4: a column for every article and rater."""
+def summ_eval(folder: Path, rater_type: str) -> irtjax.ResponseTable:
+    """Ratings 0 to 4 of 12 systems: a column for every dimension, rater and article."""
     import pandas as pd
 
     frame = pd.read_parquet(folder / "summeval" / "ratings_long.parquet")
-    frame = frame[(frame.rater_type == rater_type) & (frame.dimension == dimension)]
-    wide = frame.pivot(index="system", columns=["rater", "item"], values="score")
-    return irtjax.ResponseTable.from_arrays(
-        wide.to_numpy(int) - 1,
-        trials=np.full(wide.shape, 4),
-        subjects=wide.index,
-        items=[f"{rater}/{item}" for rater, item in wide.columns],
-        benchmark=[rater for rater, _ in wide.columns],
+    frame = frame[frame.rater_type == rater_type]
+    keys = ["dimension", "rater", "item"]
+    wide = frame.pivot(index="system", columns=keys, values="score")
+    return _rated(wide.to_numpy(int) - 1, wide.index, list(wide.columns))
+
+
+def _rated(values, subjects, columns) -> irtjax.ResponseTable:
+    """Ratings by columns of (dimension, rater, article), with raters as a facet."""
+    table = irtjax.ResponseTable.from_arrays(
+        values,
+        subjects=subjects,
+        items=["/".join(map(str, column)) for column in columns],
+        benchmark=[str(dimension) for dimension, _, _ in columns],
     )
+    raters = np.asarray([str(rater) for _, rater, _ in columns])
+    facets = {**table.item_facets, "rater": raters}
+    return dataclasses.replace(table, item_facets=facets)
 
 
 def simulated_groups(
@@ -198,3 +206,18 @@ def simulated_counts(
         trials=np.full(counts.shape, trials),
         benchmark=[f"rater {k % 2}" for k in range(items)],
     )
+
+
+def simulated_ratings(
+    subjects: int, articles: int, seed: int = 0
+) -> irtjax.ResponseTable:
+    """Ratings 0 to 2 in two dimensions by two raters, of whom one is severe."""
+    rng = np.random.default_rng(seed)
+    keys = [(d, r, k) for d in range(2) for r in range(2) for k in range(articles)]
+    dimension, rater, _ = np.array(keys).T
+    own = 0.5 * rng.normal(size=(subjects, 2))
+    theta = rng.normal(size=(subjects, 1)) + own
+    eta = 1.5 * theta[:, dimension] + rng.normal(size=len(keys)) + 1.5 * rater
+    values = np.digitize(eta + rng.logistic(size=eta.shape), [-0.5, 1.5])
+    columns = [(f"dimension {d}", f"rater {r}", k) for d, r, k in keys]
+    return _rated(values, [f"system {k}" for k in range(subjects)], columns)

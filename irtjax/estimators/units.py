@@ -241,7 +241,9 @@ def hermite_nodes(
 
 
 def orders_of(model: Hierarchical, order: int) -> tuple[int, ...]:
-    """Nodes of each coordinate: half as many of shares, which stay near their prior.
+    """Nodes of each coordinate: few of those that stay near their prior.
+
+    Half as many of shares, and two of each number of several but the first.
 
     >>> from irtjax.structure_layout import lay_out
     >>> from irtjax.data.table import ResponseTable
@@ -251,13 +253,13 @@ def orders_of(model: Hierarchical, order: int) -> tuple[int, ...]:
     >>> orders_of(lay_out(table, family, grouped=False).model, 5)
     (5, 5, 3, 3)
     """
-    return tuple(
-        max((order + 1) // 2, min(order, 2))
-        if parameter.bijection.kind == "unit"
-        else order
-        for parameter in model.family.parameters
-        for _ in range(parameter.columns)
-    )
+    two, found = min(order, 2), []
+    for parameter in model.family.parameters:
+        few = two if parameter.name == "spacing" else order
+        if parameter.bijection.kind == "unit":
+            few = max((order + 1) // 2, two)
+        found += [few, *[two] * (parameter.columns - 1)]
+    return tuple(found)
 
 
 def cell_terms(family: AbstractResponseFamily, row, shift, cells, exposure, theta):

@@ -11,7 +11,7 @@ from irtjax.models.continuous import (
     BetaScores,
     LogitNormalScores,
 )
-from irtjax.models.graded import Graded, PartialCredit
+from irtjax.models.graded import Graded, PartialCredit, SpacedGraded
 from irtjax.models.inflated import InflatedBetaScores
 from irtjax.models.latency import Lengths
 from irtjax.models.logistic import Binary
@@ -32,7 +32,7 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     """Weak priors by parameter name, wide enough to leave informative data alone.
 
     Intercepts are Normal(0, 3) and signed slopes Normal(1, 1), positive and common
-    slopes log-normal(0, 1), guessing Beta(2, 8) (mean 0.2) and feasibility
+    slopes and distances log-normal(0, 1), guessing Beta(2, 8) (mean 0.2), feasibility
     Beta(10, 1.5) (mean 0.87). They keep an item that everyone solves finite.
 
     Logits of scores are of the order of 10 where answers of right or wrong are of 1, so
@@ -51,6 +51,7 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
         "lower_asymptote": Beta(2.0, 8.0),
         "upper_asymptote": Beta(10.0, 1.5),
         family.intercept_name: Normal(0.0, 3.0),
+        "spacing": LogNormal(0.0, 1.0),
     }
     named = {p.name for p in family.parameters} | {"discrimination"}
     return {name: prior for name, prior in chosen.items() if name in named}
@@ -169,30 +170,42 @@ def latency_response(priors: Priors = "weak", *, positive: bool = False) -> Mode
     return dataclasses.replace(model, lengths=lengths)
 
 
-def graded(num_categories: int, priors: Priors = "weak") -> Model:
+def graded(
+    num_categories: int, priors: Priors = "weak", *, positive: bool = False
+) -> Model:
     """Graded response model for ordered responses 0 ... num_categories - 1.
 
     Args:
         num_categories: Number of categories, at least 2.
         priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Whether to keep every discrimination above 0; items then have a mean
+            intercept and distances (`SpacedGraded`), of two categories none.
 
     Raises:
         ValueError: If there are fewer than 2 categories.
     """
-    return _model("graded", Graded(_checked(num_categories)), priors)
+    count = _checked(num_categories)
+    if not positive:
+        return _model("graded", Graded(count), priors)
+    family = SpacedGraded(count) if count > 2 else Binary(slopes="positive")
+    return _model("graded", family, priors)
 
 
-def partial_credit(num_categories: int, priors: Priors = "weak") -> Model:
+def partial_credit(
+    num_categories: int, priors: Priors = "weak", *, positive: bool = False
+) -> Model:
     """Generalised partial credit model for responses 0 ... num_categories - 1.
 
     Args:
         num_categories: Number of categories, at least 2.
         priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Whether to keep every discrimination above 0.
 
     Raises:
         ValueError: If there are fewer than 2 categories.
     """
-    return _model("partial_credit", PartialCredit(_checked(num_categories)), priors)
+    family = PartialCredit(_checked(num_categories), _slopes(positive))
+    return _model("partial_credit", family, priors)
 
 
 def continuous(priors: Priors = "weak", *, positive: bool = False) -> Model:

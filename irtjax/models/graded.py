@@ -15,7 +15,12 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.base import AbstractResponseFamily
-from irtjax.transforms import Parameter
+from irtjax.transforms import IDENTITY, POSITIVE, Parameter
+
+#: Distance that two neighbouring intercepts have at least at the start.
+LEAST_START = 0.05
+#: Discrimination that an item has at least at the start, where it must be positive.
+LEAST_SLOPE = 0.2
 
 
 class GradedItems(NamedTuple):
@@ -40,6 +45,21 @@ def _shares(means: tuple[Array, ...]) -> Float[Array, "items categories"]:
     all_shares = jnp.concatenate([1 - jnp.sum(upper, -1, keepdims=True), upper], -1)
     kept = jnp.maximum(all_shares, 0.005)
     return kept / jnp.sum(kept, -1, keepdims=True)
+
+
+def _graded_terms(predictor: Array, steps: Array) -> tuple[Array, ...]:
+    """Log P(0), log P(k) - log P(0), of a theta + d_h and of d_{h+1} - d_h."""
+    above, below = -jax.nn.softplus(-predictor), -jax.nn.softplus(predictor)
+    between = above[:-1] + below[1:] + jnp.log(-jnp.expm1(steps))
+    log_probs = jnp.append(between, above[-1])
+    return below[0], *(log_prob - below[0] for log_prob in log_probs)
+
+
+def _cumulative_logits(means: tuple[Array, ...], slope: Array) -> Array:
+    """Intercepts `[items, C - 1]` that give the observed cumulative shares."""
+    cumulative = jnp.cumsum(_shares(means)[:, :0:-1], axis=-1)[:, ::-1]
+    spread = jnp.sqrt(1 + (slope / 1.702) ** 2)[:, None]
+    return 1.702 * ndtri(cumulative) * spread
 
 
 class Graded(AbstractResponseFamily):
@@ -81,16 +101,74 @@ class Graded(AbstractResponseFamily):
         a difference of intercepts, which theta does not enter.
         """
         predictor = item.discrimination * theta + item.intercept
-        above, below = -jax.nn.softplus(-predictor), -jax.nn.softplus(predictor)
-        gaps = jnp.log(-jnp.expm1(item.intercept[1:] - item.intercept[:-1]))
-        log_probs = jnp.append(above[:-1] + below[1:] + gaps, above[-1])
-        return below[0], *(log_prob - below[0] for log_prob in log_probs)
+        return _graded_terms(predictor, jnp.diff(item.intercept))
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed cumulative shares."""
-        cumulative = jnp.cumsum(_shares(means)[:, :0:-1], axis=-1)[:, ::-1]
-        spread = jnp.sqrt(1 + (slope / 1.702) ** 2)[:, None]
-        return GradedItems(slope, 1.702 * ndtri(cumulative) * spread)
+        return GradedItems(slope, _cumulative_logits(means, slope))
+
+
+class SpacedItems(NamedTuple):
+    """Item parameters of the graded family that keeps its intercepts in order.
+
+    Attributes:
+        discrimination: a, `[items]`.
+        intercept: d, the mean of d_1 ... d_{C-1}, `[items]`.
+        spacing: d_h - d_{h+1}, all positive, `[items, C - 2]`.
+    """
+
+    discrimination: Float[Array, "*items"]
+    intercept: Float[Array, "*items"]
+    spacing: Float[Array, "*items spacings"]
+
+
+class SpacedGraded(AbstractResponseFamily):
+    """Graded response by a mean intercept and positive distances of its neighbours.
+
+    The model of `Graded` (Samejima 1969) with a > 0 and with intercepts in order
+    whatever the coordinates: those may be normal around a learned mean. Where all items
+    have the same distances it is the rating-scale form (Muraki 1990).
+
+    Attributes:
+        categories: C, the number of categories, at least 3.
+
+    >>> item = SpacedItems(jnp.array(1.0), jnp.array(0.0), jnp.array([2.0]))
+    >>> round(float(SpacedGraded(3).expected_response(item, jnp.array(0.0))), 6)
+    1.0
+    """
+
+    Items: ClassVar[type] = SpacedItems
+    simulated: ClassVar[dict[str, tuple[float, float]]] = {"spacing": (0.5, 2.0)}
+    categories: int = eqx.field(static=True)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination, mean intercept and C - 2 distances."""
+        spacing = Parameter("spacing", POSITIVE, size=self.categories - 2)
+        return Parameter("discrimination", POSITIVE), Parameter("intercept"), spacing
+
+    @property
+    def num_categories(self) -> int:
+        """The number of categories."""
+        return self.categories
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """Indicators of the categories 1 ... C - 1."""
+        return _indicators(values, self.categories)
+
+    def natural(self, item: SpacedItems, theta: Array) -> tuple[Array, ...]:
+        """Log P(0) and log P(k) - log P(0), as `Graded` has them."""
+        below = jnp.append(0, jnp.cumsum(item.spacing))
+        predictor = item.discrimination * theta + item.intercept
+        predictor = predictor + jnp.mean(below) - below
+        return _graded_terms(predictor, -item.spacing)
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> SpacedItems:
+        """Distances and mean of intercepts that give the observed cumulative shares."""
+        slope = jnp.maximum(slope, LEAST_SLOPE)
+        intercept = _cumulative_logits(means, slope)
+        spacing = jnp.maximum(-jnp.diff(intercept, axis=-1), LEAST_START)
+        return SpacedItems(slope, jnp.mean(intercept, axis=-1), spacing)
 
 
 class PartialCredit(AbstractResponseFamily):
@@ -100,6 +178,7 @@ class PartialCredit(AbstractResponseFamily):
 
     Attributes:
         categories: C, the number of categories.
+        slopes: "free", or "positive" to keep discriminations above 0.
 
     >>> item = GradedItems(jnp.array(1.0), jnp.array([1.0, -1.0]))
     >>> round(float(PartialCredit(3).expected_response(item, jnp.array(0.0))), 6)
@@ -108,12 +187,15 @@ class PartialCredit(AbstractResponseFamily):
 
     Items: ClassVar[type] = GradedItems
     categories: int = eqx.field(static=True)
+    slopes: str = eqx.field(static=True, default="free")
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination and C - 1 intercepts."""
         size = self.categories - 1
-        return Parameter("discrimination"), Parameter("intercept", size=size)
+        bijection = POSITIVE if self.slopes == "positive" else IDENTITY
+        slope = Parameter("discrimination", bijection)
+        return slope, Parameter("intercept", size=size)
 
     @property
     def num_categories(self) -> int:
@@ -131,4 +213,6 @@ class PartialCredit(AbstractResponseFamily):
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed shares to a subject of mean ability."""
+        if self.slopes == "positive":
+            slope = jnp.maximum(slope, LEAST_SLOPE)
         return GradedItems(slope, jnp.diff(jnp.log(_shares(means)), axis=-1))

@@ -54,7 +54,7 @@ def simulate_items(
     Of each other parameter: lower asymptotes are U(0.05, 0.3), upper asymptotes lie
     U(0.85, 1) of the way from the lower asymptote to 1, and the intercepts of ordered
     families lie evenly within +-1.5 of d, easiest first. Dispersions and cuts of scores
-    are uniform over the family's `simulated`. Parameters that a family does not
+    and distances of intercepts are uniform over the family's `simulated`. Parameters that a family does not
     estimate have its constants.
 
     Args:
@@ -83,12 +83,13 @@ def simulate_items(
         part = jax.random.fold_in(key, index)
         if parameter.name in ranges:
             low, high = ranges[parameter.name]
-            value = jax.random.uniform(part, (num_items,), dtype, low, high)
+            shape = (num_items, parameter.size) if parameter.size else (num_items,)
+            value = jax.random.uniform(part, shape, dtype, low, high)
         else:
             value = intercept_sd * jax.random.normal(part, (num_items,), dtype)
-        if parameter.size:
-            offsets = jnp.linspace(1.5, -1.5, parameter.size, dtype=value.dtype)
-            value = value[:, None] + (offsets if parameter.size > 1 else 0)
+            if parameter.size:
+                offsets = jnp.linspace(1.5, -1.5, parameter.size, dtype=value.dtype)
+                value = value[:, None] + (offsets if parameter.size > 1 else 0)
         fields[parameter.name] = value
     return model.family.complete(fields)
 

@@ -21,7 +21,7 @@ from irtjax.models.continuous import (
     BetaScores,
     LogitNormalScores,
 )
-from irtjax.models.graded import Graded, PartialCredit
+from irtjax.models.graded import Graded, PartialCredit, SpacedGraded
 from irtjax.models.inflated import InflatedBetaScores
 from irtjax.models.latency import LengthItems, LengthParameters, Lengths
 from irtjax.models.logistic import Binary
@@ -46,6 +46,7 @@ _CLASSES: dict[str, type] = {
         Binary,
         Graded,
         PartialCredit,
+        SpacedGraded,
         Normal,
         LogNormal,
         Beta,

@@ -13,7 +13,9 @@ FAMILIES["2pl positive"] = MODELS["2pl"](positive=True)
 FAMILIES["4pl positive"] = MODELS["4pl"](positive=True)
 FAMILIES["graded 4"] = graded(4)
 FAMILIES["graded 2"] = graded(2)
+FAMILIES["graded 4 positive"] = graded(4, positive=True)
 FAMILIES["partial credit 3"] = partial_credit(3)
+FAMILIES["partial credit 3 positive"] = partial_credit(3, positive=True)
 THETA = jnp.linspace(-4, 4, 9)
 
 

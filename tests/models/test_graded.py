@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy.special import expit
 
@@ -11,7 +12,13 @@ from irtjax.estimators.base import Problem, run
 from irtjax.estimators.em import EM
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import graded, partial_credit, two_parameter
-from irtjax.models.graded import Graded, GradedItems, PartialCredit
+from irtjax.models.graded import (
+    Graded,
+    GradedItems,
+    PartialCredit,
+    SpacedGraded,
+    SpacedItems,
+)
 from irtjax.models.logistic import LogisticItems
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
@@ -23,6 +30,18 @@ def test_graded_is_a_difference_of_logistic_curves(theta):
     above = np.concatenate([[1.0], expit(slope * theta + intercepts), [0.0]])
     got = np.exp(Graded(4).category_log_probs(item, jnp.array(theta)))
     np.testing.assert_allclose(got, above[:-1] - above[1:], rtol=1e-12)
+
+
+@pytest.mark.parametrize("theta", [-2.0, 0.0, 1.3])
+def test_spaced_intercepts_are_ordered_logistic_as_numpyro_writes_it(theta):
+    slope, spacing = 1.4, np.array([0.4, 1.7, 0.2])
+    item = SpacedItems(*map(jnp.asarray, (slope, -0.3, spacing)))
+    # Cuts c with P(y <= k) = sigmoid(c_k - a theta), neighbours `spacing` apart.
+    cuts = np.concatenate([[0.0], np.cumsum(spacing)])
+    cuts = cuts - cuts.mean() + 0.3
+    wanted = dist.OrderedLogistic(slope * theta, cuts).log_prob(np.arange(5))
+    got = SpacedGraded(5).category_log_probs(item, jnp.array(theta))
+    np.testing.assert_allclose(got, wanted, rtol=1e-9)
 
 
 @pytest.mark.parametrize("theta", [-2.0, 0.0, 1.3])
