@@ -54,8 +54,8 @@ def simulate_items(
     Of each other parameter: lower asymptotes are U(0.05, 0.3), upper asymptotes lie
     U(0.85, 1) of the way from the lower asymptote to 1, and the intercepts of ordered
     families lie evenly within +-1.5 of d, easiest first. Dispersions and cuts of scores
-    and distances of intercepts are uniform over the family's `simulated`. Parameters that a family does not
-    estimate have its constants.
+    and distances of intercepts are uniform over the family's `simulated`. Parameters
+    that a family does not estimate have its constants.
 
     Args:
         model: The model.

@@ -632,7 +632,7 @@ def test_items_with_asymptotes_are_integrated_better_when_nodes_are_placed_anew(
     outer = Outer(
         jnp.asarray(theta)[:, None],
         jnp.asarray([[0.5, 0.3, 0.0, 0.0]]),
-        jnp.diag(jnp.asarray([0.6, 1.5, 1.0, 1.0])),
+        jnp.diag(jnp.asarray([0.6, 1.5, 1.0, 1.0]))[None],
         jnp.zeros((0, 4)),
     )
     exact = [by_nodes_of_the_prior(y, theta, mean, sd) for y in values.T]
