@@ -39,7 +39,7 @@ from irtjax.transforms import correlation_coordinates
 
 #: Priors under which simulated responses are neither all alike nor all certain.
 TIGHT = Hyperpriors(
-    scale=0.7, effect=0.5, component=0.5, residual=0.5, group_effect=0.5
+    scale=0.7, effect=0.5, component=0.5, residual=0.5, group_effect=0.5, tilt=0.5
 )
 #: The models of the paper.
 KINDS = ("LEGO-CM", "LEGO-MM", "LEGO-MB")
@@ -115,6 +115,8 @@ def quantities(
         kept["group effects"] = position.group_effects.ravel()
     if model.num_components:
         kept["log component sd"] = position.log_component_sd.ravel()
+    if model.has_tilts:
+        kept["tilts"] = model.tilts(position)
     return kept
 
 
