@@ -443,6 +443,26 @@ def test_many_subjects_and_few_items():
     assert abs(np.mean(slopes) - 0.2) < 3 * 0.08 / 8**0.5
 
 
+@pytest.mark.slow
+def test_a_group_that_is_hard_for_all_keeps_its_subjects_at_0():
+    """Scores whose intercepts are -2 a in the second group, and about 0 in the first."""
+    model = dataclasses.replace(
+        benchmarks(25, 120, 2), family=LogitNormalScores(slopes="positive")
+    )
+    group, rng = np.asarray(model.group), np.random.default_rng(0)
+    theta = rng.normal(size=(25, 1)) + 0.5 * rng.normal(size=(25, 2))
+    slope = np.exp(0.6 * rng.normal(size=120))
+    d = -slope * 2.0 * group + 0.5 * rng.normal(size=120)
+    scores = slope * theta[:, group] + d + 0.5 * rng.normal(size=(25, 120))
+    problem = StructuredProblem.create(model, Responses(jnp.asarray(scores)))
+    fit = run_jit(problem, Laplace(order=3), None, max_steps=200)
+    assert Status(int(fit.status)) is Status.CONVERGED
+    off = np.mean(np.asarray(fit.state.ability) - theta, axis=0)
+    # The mean of 25 subjects has a standard deviation of 0.22 around 0. A slope common
+    # to both groups moved the second by -1.35.
+    assert np.abs(off).max() < 2 * 0.22
+
+
 def test_equal_items_are_done_once():
     model, data = benchmarks(3, 40, 1), random_data(3, 40)
     units, outer = arrange(model, data), random_outer(model)

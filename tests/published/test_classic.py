@@ -123,11 +123,16 @@ def test_verbal_aggression_two_parameter(shared_data, reference):
     np.testing.assert_allclose(items.intercept, expected["d"], atol=3e-3)
 
 
-def test_science_graded_response(shared_data, reference):
+@pytest.mark.parametrize("positive", [False, True])
+def test_science_graded_response(shared_data, reference, positive):
     expected = reference["Science"]["grm"]
-    fit = fitted(graded(4, None), read(shared_data, "science") - 1)
+    model = graded(4, None, positive=positive)
+    fit = fitted(model, read(shared_data, "science") - 1)
     assert int(fit.status) == Status.CONVERGED
     assert float(fit.log_lik) == pytest.approx(expected["logLik"], abs=2e-3)
-    items = fit.parameters.items
+    items, intercept = fit.parameters.items, np.asarray(expected["d"])
     np.testing.assert_allclose(items.discrimination, expected["a"], atol=3e-3)
-    np.testing.assert_allclose(items.intercept, expected["d"], atol=3e-3)
+    if positive:
+        np.testing.assert_allclose(items.spacing, -np.diff(intercept), atol=5e-3)
+        intercept = intercept.mean(axis=1)
+    np.testing.assert_allclose(items.intercept, intercept, atol=3e-3)
