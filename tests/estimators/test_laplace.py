@@ -445,7 +445,7 @@ def test_many_subjects_and_few_items():
 
 @pytest.mark.slow
 def test_a_group_that_is_hard_for_all_keeps_its_subjects_at_0():
-    """Scores whose intercepts are -2 a in the second group, and about 0 in the first."""
+    """Scores whose intercepts are -2 a in the second group, about 0 in the first."""
     model = dataclasses.replace(
         benchmarks(25, 120, 2), family=LogitNormalScores(slopes="positive")
     )
