@@ -14,8 +14,10 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.estimators.laplace import LaplaceState, StructuredProblem, blocks_of
-from irtjax.estimators.units import Outer, expected_responses
+from irtjax.estimators.laplace import blocks_of
+from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
+from irtjax.estimators.unit_posterior import Outer
+from irtjax.estimators.units import expected_responses
 
 
 @eqx.filter_jit

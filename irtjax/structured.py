@@ -29,15 +29,14 @@ from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.diagnostics import pareto_k, verdict
 from irtjax.estimators.base import Parameters, Problem, begin, loop_of, run
-from irtjax.estimators.laplace import (
-    Laplace,
+from irtjax.estimators.components import log_prior, own_covariance
+from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.mcmc import NUTS, Draws
+from irtjax.estimators.structured_state import (
     LaplaceState,
     StructuredProblem,
-    log_prior,
-    own_covariance,
     start_structured,
 )
-from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.variational import Variational, fit_variational
 from irtjax.models.base import Model, Population
 from irtjax.models.hierarchical import (

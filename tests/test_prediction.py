@@ -9,7 +9,8 @@ from scipy import stats
 from scipy.special import expit, log_expit
 
 import irtjax
-from irtjax.estimators.laplace import Laplace, StructuredProblem
+from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.structured_state import StructuredProblem
 from irtjax.models.logistic import Binary
 from irtjax.prediction import predict_responses
 from irtjax.structure_layout import lay_out

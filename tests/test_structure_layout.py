@@ -10,7 +10,8 @@ import pytest
 
 import irtjax
 from irtjax.estimators.base import run
-from irtjax.estimators.laplace import Laplace, StructuredProblem
+from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.structured_state import StructuredProblem
 from irtjax.models.logistic import Binary
 from irtjax.prediction import predict_responses
 from irtjax.structure_layout import lay_out, level_labels

@@ -14,7 +14,8 @@ from scipy import special, stats
 import irtjax
 from irtjax._types import Status
 from irtjax.estimators.base import run
-from irtjax.estimators.laplace import Laplace, LaplaceState, StructuredProblem
+from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.fitting import make_model
 from irtjax.prediction import predict_responses
 from irtjax.score_tables import prepare, with_scores

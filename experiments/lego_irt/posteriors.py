@@ -18,12 +18,9 @@ import numpy as np
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.base import run
-from irtjax.estimators.laplace import (
-    Laplace,
-    StructuredProblem,
-    start_structured,
-)
+from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS, Chain, Keep, advance, begin
+from irtjax.estimators.structured_state import StructuredProblem, start_structured
 from irtjax.models.continuous import LogitNormalScores
 from irtjax.models.hierarchical import (
     Hierarchical,

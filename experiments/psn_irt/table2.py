@@ -44,10 +44,11 @@ from experiments.lego_irt.tables import (
 from irtjax._types import Status
 from irtjax.estimators.base import Problem, run
 from irtjax.estimators.gradient import Gradient
-from irtjax.estimators.laplace import Laplace, StructuredProblem
+from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.neural import Neural
 from irtjax.estimators.start import start_values
+from irtjax.estimators.structured_state import StructuredProblem
 from irtjax.estimators.vibo import VIBO, predict
 from irtjax.fitting import make_model
 from irtjax.models.priors import LogitNormal

@@ -28,8 +28,9 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.diagnostics import diagnose
 from irtjax.estimators.base import run
-from irtjax.estimators.laplace import Laplace, StructuredProblem
+from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.structured_state import StructuredProblem
 from irtjax.models.continuous import LogitNormalScores
 from irtjax.models.hierarchical import Hierarchical
 from irtjax.models.logistic import Binary

@@ -12,23 +12,25 @@ from scipy import stats
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.base import run
-from irtjax.estimators.laplace import (
-    Laplace,
+from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.maximisation import half_normal_mode
+from irtjax.estimators.structured_state import (
     StructuredProblem,
-    half_normal_mode,
     start_components,
     start_structured,
 )
-from irtjax.estimators.units import (
+from irtjax.estimators.unit_posterior import (
     LEAST_CURVATURE,
-    Following,
     Outer,
     _at_least,
-    arrange,
-    expected_responses,
     factor_row,
     hermite_nodes,
     orders_of,
+)
+from irtjax.estimators.units import (
+    Following,
+    arrange,
+    expected_responses,
     spread_of_items,
     summarise,
 )

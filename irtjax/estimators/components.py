@@ -1,0 +1,144 @@
+"""Effects and variances of structured models: what they imply, and their prior."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from irtjax._types import Scalar
+from irtjax.estimators.structured_state import (
+    Components,
+)
+from irtjax.estimators.unit_posterior import factor_row
+from irtjax.estimators.units import Units
+from irtjax.models.hierarchical import Hierarchical, general_variance
+from irtjax.models.priors import HalfNormal, Normal
+from irtjax.transforms import correlation_cholesky, lkj_log_density
+
+
+def factors(model: Hierarchical, components: Components) -> Array:
+    """Of Omega, one for all items or one for those of each group."""
+    return model.residual_factor(
+        components.log_residual_sd, components.residual_correlation, components.tilt
+    )
+
+
+def inverses(factors: Array) -> Array:
+    """Of Omega, of its factors."""
+    identity = jnp.eye(factors.shape[-1], dtype=factors.dtype)
+    invert = lambda factor: jax.scipy.linalg.cho_solve((factor, True), identity)  # noqa: E731
+    return jax.vmap(invert)(factors)
+
+
+def covariance_factor(model: Hierarchical, components: Components) -> Array:
+    """The Cholesky factor of tau^2 1 1' + Sigma; tau with one group."""
+    variance = general_variance(components.log_general_sd)
+    if model.num_groups == 1:
+        one = jnp.ones((1, 1), components.log_residual_sd.dtype)
+        return one * variance**0.5
+    own = own_covariance(model, components.log_scale, components.correlation)
+    return jnp.linalg.cholesky(own + variance)
+
+
+def own_covariance(model: Hierarchical, log_scale: Array, correlation: Array) -> Array:
+    """Sigma of its coordinates."""
+    factor = correlation_cholesky(correlation, model.num_groups)
+    factor = jnp.exp(log_scale)[:, None] * factor
+    return factor @ factor.T
+
+
+def num_units(model: Hierarchical) -> int:
+    """How many units of ability items can take up: every group's, one, or none."""
+    if not model.family.has_slope:
+        return 0
+    if model.has_group_scales:
+        return model.num_groups
+    return int(model.learned[0] or model.has_group_effects)
+
+
+def squares(units: Units, rows: int) -> Array:
+    """D'D over all units, or over those of each group: `[rows, effects, effects]`."""
+    row = factor_row(units.group, rows)
+
+    def of(k):
+        weight = jnp.where(row == k, units.weight, 0)
+        return units.design.T @ (units.design * weight[:, None])
+
+    return lax.map(of, jnp.arange(rows))
+
+
+def log_prior(model: Hierarchical, components: Components) -> Scalar:
+    """Log density of effects and variances, in their coordinates."""
+    own = model.hyperpriors
+    total = jnp.zeros((), components.effects.dtype)
+    if model.num_groups > 1:
+        total = total + lkj_log_density(
+            components.correlation, model.num_groups, own.concentration
+        )
+        total = total + log_half_normal(components.log_scale, own.scale)
+    if model.correlated:
+        total = total + lkj_log_density(
+            components.residual_correlation, model.num_correlated, own.concentration
+        )
+    total = total + log_half_normal(components.log_general_sd, own.general)
+    if any(model.learned):
+        mask = jnp.asarray(model.learned)
+        total = total + log_half_normal(components.log_residual_sd, own.residual, mask)
+        total = total + log_half_normal(
+            components.log_component_sd, own.component, mask
+        )
+        scale = effect_sd(model, components.log_component_sd)
+        density = Normal(0.0, scale).log_density(components.effects)
+        total = total + jnp.sum(jnp.where(mask, density, 0))
+    for part, sd in (
+        (components.group_effects, own.group_effect),
+        (components.subject_effects, own.subject_effect),
+        (components.tilt, own.tilt),
+    ):
+        total = total + jnp.sum(Normal(0.0, sd).log_density(part))
+    return total
+
+
+def log_half_normal(log_sd: Array, scale: float, mask: Array | bool = True) -> Array:
+    """Log density of logarithms of half-normals, those outside the mask left out."""
+    density = HalfNormal(scale).log_density(jnp.exp(log_sd)) + log_sd
+    return jnp.sum(jnp.where(mask, density, 0))
+
+
+def effect_sd(model: Hierarchical, log_component_sd: Array) -> Array:
+    """`[effects, columns]` prior standard deviations of the effects."""
+    sd = jnp.exp(log_component_sd)
+    fixed = jnp.full((1, model.num_columns), model.hyperpriors.effect, sd.dtype)
+    return jnp.concatenate([sd, fixed])[model.component]
+
+
+def precisions(model: Hierarchical, components: Components) -> Components:
+    """One over the standard errors of effects and variances, of complete data."""
+    subjects, stems = model.subject_design.shape[0], model.num_stems
+    like = lambda part, value: jnp.broadcast_to(value, part.shape).astype(part.dtype)  # noqa: E731
+    by_item = jnp.exp(-components.log_residual_sd) * stems**0.5
+    levels = jnp.ones(model.num_components, int)
+    if model.num_components:
+        index = jnp.where(model.component < 0, model.num_components, model.component)
+        levels = jnp.bincount(index, length=model.num_components + 1)[:-1]
+    return Components(
+        like(components.log_scale, (2.0 * subjects) ** 0.5),
+        like(components.correlation, subjects**0.5),
+        # As many stems as the average level has.
+        like(components.effects, by_item / max(model.design.shape[1] - 1, 1) ** 0.5),
+        like(components.log_component_sd, (2.0 * levels[:, None]) ** 0.5),
+        like(components.log_residual_sd, (2.0 * stems) ** 0.5),
+        like(components.residual_correlation, stems**0.5),
+        like(components.group_effects, by_item / model.num_groups**0.5),
+        like(components.subject_effects, subjects**0.5),
+        like(components.log_general_sd, (2.0 * subjects) ** 0.5),
+        like(
+            components.tilt,
+            jnp.exp(components.log_residual_sd[0] - components.log_residual_sd[1])
+            * (stems / model.num_groups) ** 0.5
+            if model.has_tilts
+            else 1.0,
+        ),
+    )

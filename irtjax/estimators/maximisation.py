@@ -1,0 +1,312 @@
+"""Effects and variances raised to the mode of their expected log density.
+
+The M-step of the fast route (`laplace`): regressions for effects, closed forms for
+standard deviations alone, some steps of L-BFGS where correlations are learned.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from irtjax.estimators.components import (
+    covariance_factor,
+    effect_sd,
+    factors,
+    inverses,
+    log_half_normal,
+    num_units,
+    own_covariance,
+    squares,
+)
+from irtjax.estimators.structured_state import (
+    Approximation,
+    Components,
+)
+from irtjax.estimators.unit_posterior import factor_row
+from irtjax.estimators.units import Units
+from irtjax.models.hierarchical import Hierarchical, general_variance
+from irtjax.numerics import positive_definite_solve
+from irtjax.transforms import lkj_log_density
+
+#: Share of the items' covariances that must be left once abilities have errors.
+SMALLEST_WITHIN = 0.25
+
+
+def maximise(
+    model: Hierarchical, units: Units, old: Components, at: Approximation
+) -> tuple[Components, Array]:
+    """Effects and variances that suit the expectations best, and the abilities' mode.
+
+    The unit of abilities is maximised too and folded into the items (parameter
+    expansion: Liu, Rubin and Wu 1998), for speed.
+    """
+    found, ability, shift = at.items, at.ability_mode, at.shift
+    groups, count = model.num_groups, ability.shape[0]
+    blocks = at.covariance.reshape(groups, count, groups, count)
+    gap = ability + shift - at.prior_mean
+    # Of first order in the shift, as all that is expected here.
+    scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
+    pull = _pull_of_priors(model, units, old)
+    new, log_unit = _improve_covariance(model, old, scatter, count, pull)
+    unit = jnp.exp(log_unit)
+    ability = ability / unit
+    slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
+    if units.is_aligned and model.has_group_effects:
+        moved = new.group_effects + log_unit[:, None] * slope
+        new = new._replace(group_effects=moved)
+    elif model.learned[0] and num_units(model):
+        moved = log_unit[units.group[:, 0]][:, None] * slope
+        found = found._replace(mean=found.mean + moved)
+    if any(model.learned):
+        new = _improve_items(model, units, new, found)
+    if model.has_group_effects:
+        new = _improve_group_effects(model, new, found)
+    if model.subject_design.shape[1]:
+        new = _improve_subject_effects(model, new, ability + shift / unit)
+    return new, ability
+
+
+def half_normal_mode(total: Array, count: Array | float, scale: float) -> Array:
+    """Log sd at the mode of sd given a sum of squares of N(0, sd^2).
+
+    Maximises -n log s - S / (2 s^2) - s^2 / (2 h^2) + log s, whose root in s^2 is
+    2 S / (n - 1 + sqrt((n - 1)^2 + 4 S / h^2)).
+    """
+    less = count - 1
+    square = 2 * total / (less + jnp.sqrt(less**2 + 4 * total / scale**2))
+    return 0.5 * jnp.log(jnp.maximum(square, 1e-8))
+
+
+def _improve_items(model: Hierarchical, units: Units, old: Components, found):
+    """Regression of item coordinates on the design, and its variance components."""
+    design, own, weight = units.design, model.hyperpriors, units.weight
+    weighted = design * weight[:, None]
+    omega = inverses(factors(model, old))
+    columns, mask, rows = model.num_columns, jnp.asarray(model.learned), len(omega)
+    row, square = factor_row(units.group, rows), squares(units, rows)
+    pulled = jnp.einsum("ua,uab->ub", found.mean, omega[row])
+    prior = effect_sd(model, old.log_component_sd)
+    # All columns at once, column by column in the vector.
+    precision = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
+    root = jnp.linalg.cholesky(precision + jnp.diag(prior.T.reshape(-1) ** -2.0))
+    right = (weighted.T @ pulled).T.reshape(-1)
+    effects = jax.scipy.linalg.cho_solve((root, True), right).reshape(columns, -1).T
+    inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(right.shape[0]))
+    inverse = inverse.reshape(columns, square.shape[1], columns, -1)
+    gap = found.mean - design @ effects
+    scatter = _by_row(jnp.einsum("u,ua,ub->uab", weight, gap, gap), row, rows)
+    plain = _by_row(found.covariance * weight[:, None, None], row, rows)
+    scatter = scatter + jax.vmap(_within)(plain, found.within)
+    scatter = scatter + jnp.einsum("ref,afbe->rab", square, inverse)
+    tilted, scatter = _improve_tilts(model, old, scatter)
+    new = _improve_residual(model, tilted, scatter)
+    own_variance = jnp.einsum("aeae->ea", inverse)
+    component = old.log_component_sd
+    if model.num_components:
+        index = jnp.where(model.component < 0, model.num_components, model.component)
+        count = jnp.bincount(index, length=model.num_components + 1)[:-1, None]
+        second = effects**2 + own_variance
+        total = jax.ops.segment_sum(second, index, model.num_components + 1)[:-1]
+        component = half_normal_mode(total, count, own.component)
+    return new._replace(effects=jnp.where(mask, effects, 0), log_component_sd=component)
+
+
+def _by_row(parts: Array, row: Array, rows: int) -> Array:
+    """Sums of the units' parts over all of them, or over those of each group."""
+    if rows == 1:
+        return jnp.sum(parts, axis=0, keepdims=True)
+    return jax.ops.segment_sum(parts, row, rows)
+
+
+def _improve_tilts(
+    model: Hierarchical, old: Components, scatter: Array
+) -> tuple[Components, Array]:
+    """The groups' slopes of intercepts on log discriminations, given Omega0.
+
+    With P its inverse and S_m the groups' scatter, the expected log density is
+    k b - k^2 w / 2 with b = u'P S e and w = u'P u e'S e + 1 / sd^2 in each group, e for
+    the log discrimination and u for all intercepts, and the sum of k is 0.
+
+    Returns:
+        The new components, and what is left of the scatter `[columns, columns]`.
+    """
+    if not model.has_tilts:
+        return old, scatter[0]
+    columns = jnp.asarray(model.family.intercept_columns)
+    factor = model.common_factor(old.log_residual_sd, old.residual_correlation)
+    common = inverses(factor[None])[0]
+    onto = jnp.zeros(model.num_columns, common.dtype).at[columns].set(1.0)
+    product = onto @ common @ scatter[:, :, 0].T
+    weight = onto @ common @ onto * scatter[:, 0, 0] + model.hyperpriors.tilt**-2.0
+    held = jnp.sum(product / weight) / jnp.sum(1 / weight)
+    tilt = (product - held) / weight
+    turn = jnp.eye(model.num_columns, dtype=common.dtype)
+    turn = turn - tilt[:, None, None] * onto[:, None] * turn[0]
+    rest = jnp.einsum("rab,rbc,rdc->ad", turn, scatter, turn)
+    return old._replace(tilt=tilt), rest
+
+
+def _within(plain: Array, within: Array) -> Array:
+    """Sum of items' covariances over the error of the abilities, kept positive.
+
+    The correction is of second order; where it would take nearly all away from the sum
+    without it, as can be far from the mode, it is held.
+    """
+    root = jnp.linalg.cholesky(plain)
+    half = jax.scipy.linalg.solve_triangular(root, within, lower=True)
+    ratio = jax.scipy.linalg.solve_triangular(root, half.T, lower=True)
+    values, vectors = jnp.linalg.eigh((ratio + ratio.T) / 2)
+    whole = root @ (vectors * jnp.sqrt(jnp.maximum(values, SMALLEST_WITHIN)))
+    return whole @ whole.T
+
+
+def _improve_residual(model: Hierarchical, old: Components, scatter: Array):
+    """Omega that suits a scatter matrix of as many items as there are."""
+    count, own = float(model.num_stems), model.hyperpriors
+    mask = jnp.asarray(model.learned)
+    if not model.correlated:
+        log_sd = half_normal_mode(jnp.diagonal(scatter), count, own.residual)
+        return old._replace(
+            log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd)
+        )
+
+    def loss(point):
+        # Columns that are not learned keep what they have.
+        log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
+        factor = model.common_factor(log_sd, correlation)
+        fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), scatter))
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+        prior = lkj_log_density(
+            correlation, model.num_correlated, own.concentration
+        ) + log_half_normal(log_sd, own.residual, mask)
+        return ((count * log_det + fit) / 2 - prior) / count
+
+    best = _descend(loss, (old.log_residual_sd, old.residual_correlation))
+    return old._replace(log_residual_sd=best[0], residual_correlation=best[1])
+
+
+def _descend(loss, first, num_steps: int = 25):
+    """A lower point of a loss, by some steps of L-BFGS; the first if they fail."""
+    solver = optax.lbfgs()
+    value_and_grad = optax.value_and_grad_from_state(loss)
+
+    def body(_, carry):
+        point, state = carry
+        value, gradient = value_and_grad(point, state=state)
+        moves, state = solver.update(
+            gradient, state, point, value=value, grad=gradient, value_fn=loss
+        )
+        return optax.apply_updates(point, moves), state
+
+    best, _ = lax.fori_loop(0, num_steps, body, (first, solver.init(first)))
+    finite = jnp.all(jnp.isfinite(ravel_pytree(best)[0]))
+    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), best, first)
+
+
+def _improve_group_effects(model: Hierarchical, old: Components, found) -> Components:
+    """A Newton step of the groups' effects; their learned mean goes to the items."""
+    prior = model.hyperpriors.group_effect**-2.0
+    identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
+    curvature = found.effect_curvature + prior * identity
+    gradient = found.effect_gradient - prior * old.group_effects
+    # Far from the mode the curvature may point down; ascent is wanted all the same.
+    step, _ = positive_definite_solve(curvature, gradient)
+    effects = old.group_effects + jnp.clip(step, -0.5, 0.5)
+    mean = jnp.where(jnp.asarray(model.learned), jnp.mean(effects, axis=0), 0)
+    return old._replace(
+        group_effects=effects - mean, effects=old.effects.at[0].add(mean)
+    )
+
+
+def _pull_of_priors(
+    model: Hierarchical, units: Units, old: Components
+) -> tuple[Array, Array]:
+    """What the priors of effects take for the groups' log units, to second order.
+
+    A unit is folded into effects of items, whose priors do not let it go for nothing:
+    minus their slope `[groups]` and curvature `[groups, groups]` in the log units.
+    """
+    groups, own = model.num_groups, model.hyperpriors
+    dtype = old.effects.dtype
+    if units.is_aligned and model.has_group_effects:
+        precision = own.group_effect**-2.0
+        curvature = precision * jnp.eye(groups, dtype=dtype)
+        return precision * old.group_effects[:, 0], curvature
+    if not (model.learned[0] and num_units(model)):
+        return jnp.zeros(groups, dtype), jnp.zeros((groups, groups), dtype)
+    weighted = units.design * units.weight[:, None]
+    square = weighted.T @ units.design
+    ridge = 1e-9 * jnp.trace(square) * jnp.eye(square.shape[0], dtype=dtype)
+    # Effects that add 1 to all items of a group and to no others.
+    member = jax.nn.one_hot(units.group[:, 0], groups, dtype=dtype)
+    to_groups = jnp.linalg.solve(square + ridge, weighted.T @ member)
+    prior = effect_sd(model, old.log_component_sd)[:, 0] ** -2.0
+    curvature = to_groups.T @ (to_groups * prior[:, None])
+    return to_groups.T @ (prior * old.effects[:, 0]), curvature
+
+
+def _improve_covariance(
+    model: Hierarchical,
+    old: Components,
+    scatter: Array,
+    count: int,
+    pull: tuple[Array, Array],
+) -> tuple[Components, Array]:
+    """Scales and correlations of the groups' own abilities, and their log units.
+
+    Some steps of L-BFGS from the old values; closed where there is one scale only.
+    """
+    groups, hyper = model.num_groups, model.hyperpriors
+    whole = jnp.zeros(groups, scatter.dtype)
+    if groups == 1 and model.has_general_scale:
+        best = half_normal_mode(scatter[0], count, hyper.general)
+        return old._replace(log_general_sd=best), whole
+
+    def loss(point):
+        log_scale, correlation, log_unit, log_general = point
+        log_unit = log_unit + whole if num_units(model) else whole
+        unit = jnp.exp(log_unit)
+        pulled = pull[0] @ log_unit + log_unit @ pull[1] @ log_unit / 2
+        if groups == 1:
+            return jnp.sum(count * log_unit + scatter / unit**2 / 2) + pulled
+        own = own_covariance(model, log_scale, correlation)
+        factor = jnp.linalg.cholesky(own + general_variance(log_general))
+        inner = scatter / unit / unit[:, None]
+        fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) + log_unit)
+        prior = lkj_log_density(correlation, groups, hyper.concentration)
+        prior = prior + log_half_normal(log_scale, hyper.scale)
+        prior = prior + log_half_normal(log_general, hyper.general)
+        return (count * log_det + fit) / 2 - prior + pulled
+
+    first = (
+        old.log_scale,
+        old.correlation,
+        whole[: num_units(model)],
+        old.log_general_sd,
+    )
+    log_scale, correlation, log_unit, log_general = _descend(loss, first)
+    new = old._replace(
+        log_scale=log_scale, correlation=correlation, log_general_sd=log_general
+    )
+    return new, log_unit + whole if num_units(model) else whole
+
+
+def _improve_subject_effects(
+    model: Hierarchical, old: Components, ability: Array
+) -> Components:
+    """Generalised least squares of abilities on the subjects' covariates."""
+    factor = covariance_factor(model, old)
+    ones = jnp.ones(model.num_groups, ability.dtype)
+    weights = jax.scipy.linalg.cho_solve((factor, True), ones)
+    design = model.subject_design
+    ridge = model.hyperpriors.subject_effect**-2.0
+    identity = jnp.eye(design.shape[1], dtype=design.dtype)
+    precision = design.T @ design * jnp.sum(weights) + ridge * identity
+    effects = jnp.linalg.solve(precision, design.T @ (ability @ weights))
+    return old._replace(subject_effects=effects)
