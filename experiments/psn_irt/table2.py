@@ -3,6 +3,7 @@
     python experiments/psn_irt/table2.py --small      # simulated data, minutes
     python experiments/psn_irt/table2.py --out DIR    # the data beside the checkout
     python experiments/psn_irt/table2.py --rows neural --rows additive --seed 1
+    python experiments/psn_irt/table2.py --rows ablation --embeddings TEXTS.npy
 
 The README beside this file says what each row is.
 """
@@ -60,7 +61,7 @@ TRAINED, VALIDATED = 0.6, 0.2
 #: Chances are kept this far from 0 and 1 when they are judged.
 CLIP = 1e-6
 FAMILIES = ("1pl", "2pl", "3pl", "4pl")
-GROUPS = ("additive", "mle", "vi", "neural", "principled", "mcmc")
+GROUPS = ("additive", "mle", "vi", "neural", "ablation", "principled", "mcmc")
 _run_jit = eqx.filter_jit(run)
 
 
@@ -165,22 +166,53 @@ def pointwise(
     return chances(fit.parameters), said, fit, problem
 
 
+def trained(parts: Split, effort: Effort, family: str, **options: Any) -> Callable:
+    """A row by a network."""
+    method = Neural(
+        validation=jnp.asarray(parts.validation),
+        epoch_cells=int(parts.train.sum()),
+        epochs=effort.epochs,
+        **options,
+    )
+    return lambda: pointwise(parts, family, method, effort.epochs)[:2]
+
+
 def neural_rows(parts: Split, effort: Effort) -> Iterator[Row]:
-    """Deep-IRT, the twins and the graph-aggregating encoder."""
-    held = jnp.asarray(parts.validation)
-    cells = int(parts.train.sum())
-
-    def one(family: str, **options: Any) -> Callable:
-        method = Neural(
-            validation=held, epoch_cells=cells, epochs=effort.epochs, **options
-        )
-        return lambda: pointwise(parts, family, method, effort.epochs)[:2]
-
-    yield "Deep-IRT", one("1pl", head="deep")
+    """Deep-IRT and the twins."""
+    yield "Deep-IRT", trained(parts, effort, "1pl", head="deep")
     for family in FAMILIES:
-        yield f"twin {family}", one(family)
+        yield f"twin {family}", trained(parts, effort, family)
+
+
+def ablation_rows(
+    parts: Split, effort: Effort, embeddings: np.ndarray | None
+) -> Iterator[Row]:
+    """Table 3: the graph-aggregating encoder, and features in place of identifiers.
+
+    Features are the benchmark of an item, and embeddings `[items, features]` of its
+    text where they are given.
+    """
     # Steps of the graph cost a pass over the data: few and large batches.
-    yield "twin 4pl, graph", one("4pl", encoder="graph", batch_size=8192)
+    graph = {"encoder": "graph", "batch_size": 8192}
+    yield "twin 4pl, graph", trained(parts, effort, "4pl", **graph)
+    names = np.asarray(parts.table.benchmarks)
+    kinds = {"benchmark": (names[:, None] == np.unique(names)).astype(np.float32)}
+    if embeddings is not None:
+        kinds["embeddings"] = np.asarray(embeddings, np.float32)
+    for kind, features in kinds.items():
+        made = trained(parts, effort, "4pl", item_features=jnp.asarray(features))
+        yield f"twin 4pl, items by {kind}", made
+
+
+def read_embeddings(path: Path, items: int) -> np.ndarray:
+    """A `.npy` file of numbers `[items, features]`, in the order of the table."""
+    found = np.load(path, allow_pickle=False)
+    if found.ndim != 2 or len(found) != items or not np.isfinite(found).all():
+        raise SystemExit(
+            f"{path}: embeddings have shape {found.shape}; give finite numbers, one row"
+            f" for each of the {items:,} items"
+        )
+    return found
 
 
 def vi_rows(parts: Split, effort: Effort) -> Iterator[Row]:
@@ -285,7 +317,9 @@ class _Point(NamedTuple):
     theta: np.ndarray
 
 
-def plan(parts: Split, effort: Effort, seed: int) -> dict[str, Iterator[Row]]:
+def plan(
+    parts: Split, effort: Effort, seed: int, embeddings: np.ndarray | None = None
+) -> dict[str, Iterator[Row]]:
     """Rows by group."""
 
     def additive():
@@ -300,17 +334,22 @@ def plan(parts: Split, effort: Effort, seed: int) -> dict[str, Iterator[Row]]:
         "mle": iter([(f"MLE {f}", lambda f=f: mle(f)) for f in ("2pl", "4pl")]),
         "vi": vi_rows(parts, effort),
         "neural": neural_rows(parts, effort),
+        "ablation": ablation_rows(parts, effort, embeddings),
         "principled": principled_rows(parts, effort),
         "mcmc": mcmc_rows(parts, effort, seed),
     }
 
 
 def table_two(
-    parts: Split, effort: Effort, seed: int, groups: tuple[str, ...] = GROUPS
+    parts: Split,
+    effort: Effort,
+    seed: int,
+    groups: tuple[str, ...] = GROUPS,
+    embeddings: np.ndarray | None = None,
 ) -> list[dict]:
     """All rows with their measures; MCMC's also for the best other row on its items."""
     rows, kept = [], {}
-    for group, members in plan(parts, effort, seed).items():
+    for group, members in plan(parts, effort, seed, embeddings).items():
         if group not in groups:
             continue
         for name, predict_cells in members:
@@ -348,6 +387,9 @@ def main(argv: list[str] | None = None) -> list[dict]:
     parser.add_argument("--out", type=Path, help="folder for table2.csv")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", action="append", choices=GROUPS, help="some groups")
+    parser.add_argument(
+        "--embeddings", type=Path, help=".npy of the items' texts, a row for each"
+    )
     options = parser.parse_args(argv)
     if options.small:
         table = simulated_groups(20, 15, 2, scores=False, seed=options.seed)
@@ -362,7 +404,11 @@ def main(argv: list[str] | None = None) -> list[dict]:
     )
     print(f"{'':<34}ACC     F1      AUC     log-loss")
     effort = SMALL if options.small else Effort()
-    rows = table_two(parts, effort, options.seed, tuple(options.rows or GROUPS))
+    embeddings = None
+    if options.embeddings is not None:
+        embeddings = read_embeddings(options.embeddings, table.num_items)
+    chosen = tuple(options.rows or GROUPS)
+    rows = table_two(parts, effort, options.seed, chosen, embeddings)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         with open(options.out / "table2.csv", "w", newline="", encoding="utf-8") as to:
