@@ -73,7 +73,12 @@ def _read_option(name: str, help: str, **more: Any) -> Any:
 Subject = Annotated[
     str | None, _read_option("--subject", "Column of subject (model) names.")
 ]
-Item = Annotated[str | None, _read_option("--item", "Column of item names.")]
+Item = Annotated[
+    str | None,
+    _read_option(
+        "--item", "Column of item names; several, with commas, make an item together."
+    ),
+]
 Response = Annotated[str | None, _read_option("--response", "Column of scores.")]
 Metric = Annotated[
     str | None, _read_option("--metric", "Metric to read, where there are several.")
@@ -206,6 +211,8 @@ def with_reading(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(**given: Any) -> None:
         chosen = {name: given.pop(name) for name in _READING}
+        if chosen["item"] is not None and "," in chosen["item"]:
+            chosen["item"] = tuple(n.strip() for n in chosen["item"].split(","))
         command(**given, reading=Reading(**chosen))
 
     wrapped.__dict__["__signature__"] = inspect.Signature(parameters)

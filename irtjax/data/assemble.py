@@ -68,7 +68,14 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         lengths=lengths,
         notes=notes,
     )
-    return table
+    # What an item is made of can be a level of it, such as the rater of a rating.
+    parts = {
+        name: np.asarray([values[label] for label in item.labels.tolist()])
+        for name, values in records.item_parts.items()
+        if name != "benchmark" and values.keys() >= set(item.labels.tolist())
+    }
+    facets = {**parts, **table.item_facets}
+    return dataclasses.replace(table, item_facets=facets)
 
 
 def _dense(

@@ -77,6 +77,14 @@ def _read_long(frame: Frame, layout: Layout, options: ReadOptions) -> Records:
         )
     benchmark = labels(layout.benchmark)
     item = _qualify(item, benchmark, layout.inspect)
+    item_parts = {}
+    if len(layout.item) > 1:
+        present, first = np.unique(item.codes, return_index=True)
+        names = item.labels[present].tolist()
+        for column, made in zip(layout.item, columns, strict=True):
+            assert made is not None
+            values = made.labels[made.codes[first]].tolist()
+            item_parts[column] = dict(zip(names, values, strict=True))
     trial = None
     if layout.trial is not None:
         trial = _trial_numbers(table.column(layout.trial), layout.trial, source)
@@ -110,6 +118,7 @@ def _read_long(frame: Frame, layout: Layout, options: ReadOptions) -> Records:
                 notes=notes,
                 metric_notes=metric_notes,
                 source=source,
+                item_parts=item_parts,
             )
         )
     return concatenate(parts)

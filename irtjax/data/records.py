@@ -63,6 +63,8 @@ class Records:
         notes: plain-language notes.
         metric_notes: notes that matter only if a metric is chosen.
         source: short name for messages.
+        item_parts: where several columns make an item, by column its value for every
+            item name.
     """
 
     subject: Coded
@@ -78,6 +80,7 @@ class Records:
     notes: list[str] = dataclasses.field(default_factory=list)
     metric_notes: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     source: str = ""
+    item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -148,7 +151,16 @@ def concatenate(parts: Sequence[Records]) -> Records:
         metric_notes=_join_notes([part.metric_notes for part in parts]),
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
+        item_parts=_join_parts(parts),
     )
+
+
+def _join_parts(records: Sequence[Records]) -> dict[str, dict[str, str]]:
+    out: dict[str, dict[str, str]] = {}
+    for each in records:
+        for name, values in each.item_parts.items():
+            out.setdefault(name, {}).update(values)
+    return out
 
 
 def _join_notes(parts: Sequence[dict[str, list[str]]]) -> dict[str, list[str]]:

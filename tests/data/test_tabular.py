@@ -155,6 +155,17 @@ def test_item_of_several_columns(tmp_path):
     table = read(path, item=["item", "rater"])
     assert table.items.tolist() == ["q/r1", "q/r2"]
     assert table.values.tolist() == [[1, 0]]
+    assert table.item_facets["rater"].tolist() == ["r1", "r2"]
+    assert table.item_facets["item"].tolist() == ["q", "q"]
+
+
+def test_parts_of_items_follow_them_over_files(tmp_path):
+    first = write(tmp_path, "model,item,rater,score\nm,q,r2,1\n")
+    second = tmp_path / "other.csv"
+    second.write_text("model,item,rater,score\nn,p,r1,0\nn,q,r2,1\n")
+    table = read([first, second], item=["item", "rater"])
+    parts = zip(table.item_facets["item"], table.item_facets["rater"], strict=True)
+    assert table.items.tolist() == [f"{item}/{rater}" for item, rater in parts]
 
 
 def test_equal_item_names_in_two_benchmarks_stay_apart(tmp_path):
