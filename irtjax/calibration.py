@@ -478,9 +478,7 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
 
         return {name: of(slopes[name][0], slopes[name][1]) for name in slopes}
 
-    return jax.vmap(error)(
-        coordinates, covariance.items, covariance.items_scale, items
-    )
+    return jax.vmap(error)(coordinates, covariance.items, covariance.items_scale, items)
 
 
 _difficulty_jit = jax.jit(difficulty)

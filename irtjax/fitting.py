@@ -700,6 +700,9 @@ def _fit_on_nodes(
 ) -> tuple[Fit, EM | SAEM, Resolution]:
     """A fit on nodes fit for the data, refined where the first prove too wide."""
     model, data = problem.model, problem.data
+    if isinstance(method, EM):
+        # It draws nothing: with a key or without, it is one program.
+        key = None
     dtype = first.items[0].dtype
     if isinstance(method, EM) and method.population == "histogram":
         # Hundreds of weights move slowly and matter little: no acceleration, and a

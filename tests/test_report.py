@@ -1,5 +1,6 @@
 """The leaderboard and the sentences: true to the tables, safe with any name."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -70,9 +71,7 @@ def test_sentences_say_who_leads_and_what_is_flagged():
 
 
 def test_a_fit_that_did_not_converge_says_so():
-    from tests.small_fits import small_table
-
-    fit = irtjax.fit(small_table(), "2pl", max_steps=1, standard_errors="none")
+    fit = dataclasses.replace(small_fit(), status=irtjax.Status.MAX_STEPS)
     assert summarise(fit, rank(fit))[0].startswith("NOT CONVERGED")
 
 
