@@ -97,7 +97,7 @@ def _keep_compiled_code(config: pytest.Config) -> None:
 
 #: Memory mappings of a process from which compiled programs are dropped. Each program
 #: on a CPU takes a dozen or so, and Linux kills a process that asks for 65,530.
-MANY_MAPPINGS = 45_000
+MANY_MAPPINGS = 35_000
 #: Seconds of tests between looks at the mappings: a look takes up to 25 ms, and
 #: nothing compiles more than some hundred programs in that time.
 BETWEEN_LOOKS = 5.0
