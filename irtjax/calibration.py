@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -398,6 +399,7 @@ def _diverges_without_priors(model: Model) -> bool:
     return binary and not model.priors
 
 
+@eqx.filter_jit
 def _log_prior(problem: Problem, coordinates, population: Population):
     model = problem.model
     frame = jnp.zeros(2, coordinates.dtype)
@@ -441,12 +443,13 @@ def _abilities(
     )
 
 
+@eqx.filter_jit
 def _item_errors(problem, coordinates, covariance: Covariance, items):
     """Standard errors of the natural parameters and of the difficulty.
 
     Delta method: the Jacobian of (natural parameters, difficulty) with respect to the
     coordinates, and for a common slope to the population's log sd, where
-    d a / d log sd = a.
+    d a / d log sd = a. As one program: it is compiled once, not operation by operation.
     """
     model = problem.model
     common = is_rescaled(problem)
@@ -461,7 +464,7 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
         parts["difficulty"] = difficulty(item)
         return parts
 
-    def variance(row, block, cross, reported):
+    def error(row, block, cross, reported):
         zero = jnp.zeros((), row.dtype)
         slopes = jax.jacfwd(natural, argnums=(0, 1))(row, zero, reported)
         corner = covariance.scale[1, 1] if common else jnp.zeros((), row.dtype)
@@ -470,14 +473,15 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
         def of(by_row, by_scale):
             linear = by_row @ block
             own = jnp.sum(linear * by_row, axis=-1)
-            return own + 2 * (by_row @ border) * by_scale + by_scale**2 * corner
+            variance = own + 2 * (by_row @ border) * by_scale + by_scale**2 * corner
+            return jnp.sqrt(jnp.maximum(variance, 0))
 
         return {name: of(slopes[name][0], slopes[name][1]) for name in slopes}
 
-    variances = jax.vmap(variance)(
-        coordinates, covariance.items, covariance.items_scale, items
-    )
-    return {k: np.sqrt(np.maximum(np.asarray(v), 0)) for k, v in variances.items()}
+    return jax.vmap(error)(coordinates, covariance.items, covariance.items_scale, items)
+
+
+_difficulty_jit = jax.jit(difficulty)
 
 
 def make_item_table(table, problem, estimates, coordinates, covariance, found, flags):
@@ -488,8 +492,9 @@ def make_item_table(table, problem, estimates, coordinates, covariance, found, f
     errors = {}
     if covariance is not None:
         errors = _item_errors(problem, coordinates, covariance, items)
+        errors = {name: np.asarray(error) for name, error in errors.items()}
     values = {name: np.asarray(getattr(items, name)) for name in items._fields}
-    values["difficulty"] = np.asarray(difficulty(items))
+    values["difficulty"] = np.asarray(_difficulty_jit(items))
     if "difficulty" in errors:
         defined = np.isfinite(values["difficulty"])
         errors["difficulty"] = np.where(defined, errors["difficulty"], np.nan)

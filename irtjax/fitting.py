@@ -698,6 +698,9 @@ def _fit_on_nodes(
 ) -> tuple[Fit, EM | SAEM, Resolution]:
     """A fit on nodes fit for the data, refined where the first prove too wide."""
     model, data = problem.model, problem.data
+    if isinstance(method, EM):
+        # It draws nothing: with a key or without, it is one program.
+        key = None
     dtype = first.items[0].dtype
     if isinstance(method, EM) and method.population == "histogram":
         # Hundreds of weights move slowly and matter little: no acceleration, and a
@@ -769,11 +772,8 @@ def _fit_lattice(problem, method: EM, first: Start, key, max_steps, clock):
 def _drive(problem, method, first: Start, key, max_steps: int, clock) -> Fit:
     """Runs a method to its end, in one call or, to report progress, in chunks."""
     loop = _begin_jit(problem, method, first, key=key, max_steps=max_steps)
-    if clock.progress is None:
-        return _run_jit(
-            problem, method, first, key=key, max_steps=max_steps, resume=loop
-        )
-    chunk, done = 1, 0
+    # Unwatched, all steps are one chunk: of the same program, compiled once.
+    chunk, done = max_steps if clock.progress is None else 1, 0
     while True:
         began = time.perf_counter()
         done += chunk

@@ -7,6 +7,7 @@ for the four-parameter closed form, which the general form here reproduces).
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -50,6 +51,11 @@ def item_information(
     >>> float(item_information(two_parameter(), one, jnp.array([0.0]))[0, 0])
     1.0
     """
+    return _item_information(model, items, theta)
+
+
+@eqx.filter_jit
+def _item_information(model: Model, items: Items, theta: Array) -> Array:
     over_items = jax.vmap(model.family.information, in_axes=(0, None))
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
 

@@ -145,7 +145,9 @@ def fit_structured(
         else:
             summary = summary_of_draws(model, values, options["level"])
             # The mode may also lie where a standard deviation is 0 and has no density.
-            likely = float(found.objective - log_prior(model, found.state.components))
+            likely = float(
+                found.objective - _log_prior_jit(model, found.state.components)
+            )
             if not np.isfinite([likely, float(found.residual)]).all():
                 found = _without_fast_route(model, found, state, values)
                 said = [*said, NO_FAST_ROUTE]
@@ -170,7 +172,9 @@ def _without_fast_route(
     model: Hierarchical, found, state: LaplaceState, values: Mapping[str, Any]
 ):
     """The fit with a log-likelihood of the draws, where the fast route has none."""
-    objective = jnp.mean(values["log_likelihood"]) + log_prior(model, state.components)
+    objective = jnp.mean(values["log_likelihood"]) + _log_prior_jit(
+        model, state.components
+    )
     # How near the fast route came to rest says nothing of the draws.
     return eqx.tree_at(
         lambda fit: (fit.objective, fit.residual, fit.state),
@@ -184,7 +188,7 @@ def _vary(first: Position, data, method: Variational, key: KeyArray):
     fit_key, draw_key = jax.random.split(key)
     found = _vary_jit(frame_log_density, first, data, key=fit_key, method=method)
     positions = found.sample(VI_DRAWS, key=draw_key)
-    values = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))(positions, data)
+    values = _kept_jit(positions, data)
     status, said = Status(int(found.status)), []
     if status != Status.CONVERGED:
         said.append(
@@ -303,6 +307,11 @@ def position_of(
     return position._replace(ability=ability)
 
 
+_kept_jit = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))
+_log_prior_jit = eqx.filter_jit(log_prior)
+_own_covariance_jit = eqx.filter_jit(own_covariance)
+
+
 class Summary(NamedTuple):
     """Means and errors of one fit, by whatever method.
 
@@ -342,7 +351,7 @@ def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summa
     own = np.zeros((1, 1))
     if groups > 1:
         own = np.asarray(
-            own_covariance(model, components.log_scale, components.correlation)
+            _own_covariance_jit(model, components.log_scale, components.correlation)
         )
     variance = float(general_variance(components.log_general_sd))
     general = general_ability(jnp.asarray(own, state.ability.dtype), variance)
@@ -508,7 +517,7 @@ def _describe(
         {},
     )
     log_likelihood = float(found.objective) - float(
-        log_prior(model, found.state.components)
+        _log_prior_jit(model, found.state.components)
     )
     log_likelihood += score_tables.log_base_total(plain, items, responses)
     count = sum(part.size for part in jax.tree.leaves(found.state.components))

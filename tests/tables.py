@@ -96,6 +96,15 @@ def _is_quick(model: Model) -> bool:
     return model.name in ("2pl", "4pl", "graded")
 
 
+#: Pairs of the slow run only: another model stands for each in the default one.
+#: (EM of "probit2pl" and "lart", the gradient of "2pl", bounded EM of "2pl positive".)
+LIKE_OTHERS = (
+    ("probit1pl", "em"),
+    ("2pl positive", "gradient"),
+    ("4pl", "gradient"),
+)
+
+
 #: Every method of the package, as a user would set it up.
 METHODS: dict[str, Entry] = {
     "em": Entry(marginal_method, lambda model: True, False),
@@ -104,7 +113,10 @@ METHODS: dict[str, Entry] = {
 }
 
 PAIRS = [
-    pytest.param((model, method), marks=[pytest.mark.slow] * (model in TWINS))
+    pytest.param(
+        (model, method),
+        marks=[pytest.mark.slow] * (model in TWINS or (model, method) in LIKE_OTHERS),
+    )
     for method, entry in METHODS.items()
     for model in MODELS
     if entry.fits(MODELS[model]())

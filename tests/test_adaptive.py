@@ -57,8 +57,15 @@ def scores_by_length(bank, tests, method):
     )
 
 
-@pytest.mark.parametrize("score", ["eap", "map"])
-@pytest.mark.parametrize("name", FAMILIES)
+#: The second rule for every other family by default: it is one code for all of them.
+RULES = [
+    pytest.param(name, rule, marks=[pytest.mark.slow] * (place > k % 2))
+    for k, name in enumerate(FAMILIES)
+    for place, rule in enumerate(("eap", "map"))
+]
+
+
+@pytest.mark.parametrize(("name", "score"), RULES)
 def test_scores_after_each_item_are_those_of_scoring(name, score):
     tests = run_of(name, score)
     want = scores_by_length(bank_of(name), tests, score)

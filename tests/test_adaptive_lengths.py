@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.adaptive import Answer, Design, ItemBank, LengthBank, run_tests
+from irtjax.adaptive import Answer, Design, ItemBank, LengthBank
 from irtjax.adaptive.lengths import LengthMemory
+from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data.responses import Responses
 from irtjax.estimators.base import Problem, with_lengths
 from irtjax.models.base import Population
@@ -34,7 +35,7 @@ def bank() -> LengthBank:
 @pytest.mark.parametrize("rule", ["eap", pytest.param("map", marks=pytest.mark.slow)])
 def test_a_test_scores_as_irtjax_scores(rule):
     theta = jnp.array([-1.5, -0.5, 0.0, 0.7, 1.4, 2.0])
-    tests = run_tests(
+    tests = run_tests_jit(
         bank(), Design.create(12, score=rule), key=jax.random.key(1), theta=theta
     )
     answers = tests.observations
@@ -57,7 +58,7 @@ def test_a_test_scores_as_irtjax_scores(rule):
     )
     # Without the lengths the answers alone say something else, and less.
     plain = ItemBank.create(bank().model, bank().items, UNIT)
-    alone = run_tests(
+    alone = run_tests_jit(
         plain,
         Design.create(12, score=rule),
         key=jax.random.key(1),
@@ -82,7 +83,9 @@ def test_lengths_of_a_test_follow_one_speed():
         other = bank().draw(jnp.array(8), jnp.asarray(theta), second, memory)
         return jnp.stack([one.log_length, other.log_length])
 
-    drawn = np.asarray(jax.vmap(two)(jax.random.split(jax.random.key(2), count)))
+    drawn = np.asarray(
+        jax.jit(jax.vmap(two))(jax.random.split(jax.random.key(2), count))
+    )
     pick = np.array([3, 8])
     spread = np.asarray(phi)[pick]
     wanted = np.outer(spread, spread) * (1 - float(rho) ** 2)

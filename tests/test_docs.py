@@ -74,7 +74,7 @@ def run_python(block: Block, page: Path, state: dict) -> str:
 def run_shell(block: Block, shown: bool) -> str:
     out = ""
     for arguments in commands_of(block.code):
-        # Without progress, a fit is the very program that Python blocks compile.
+        # Nobody watches.
         arguments = arguments if shown else [*arguments, "--quiet"]
         result = CliRunner().invoke(app, arguments, prog_name="irtjax")
         refused = result.exit_code == 2 and result.stderr.startswith("irtjax: ")

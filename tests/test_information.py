@@ -60,7 +60,7 @@ def test_information_is_minus_the_expected_second_derivative(name):
         return -jnp.sum(jnp.exp(log_probs(theta)) * second)
 
     over_items = jax.vmap(negative_expectation, in_axes=(0, None))
-    expected = jax.vmap(over_items, in_axes=(None, 0))(items, THETA)
+    expected = jax.jit(jax.vmap(over_items, in_axes=(None, 0)))(items, THETA)
     got = information.item_information(model, items, THETA)
     np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-12)
 

@@ -1,5 +1,6 @@
 """The leaderboard and the sentences: true to the tables, safe with any name."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -70,9 +71,7 @@ def test_sentences_say_who_leads_and_what_is_flagged():
 
 
 def test_a_fit_that_did_not_converge_says_so():
-    from tests.small_fits import small_table
-
-    fit = irtjax.fit(small_table(), "2pl", max_steps=1, standard_errors="none")
+    fit = dataclasses.replace(small_fit(), status=irtjax.Status.MAX_STEPS)
     assert summarise(fit, rank(fit))[0].startswith("NOT CONVERGED")
 
 
@@ -81,7 +80,8 @@ def test_two_subjects_far_apart_are_two_groups():
     for k in range(6):
         values[k, : 6 * k + 4] = 1
     names = [f"m{k}" for k in range(6)]
-    fit = irtjax.fit(irtjax.ResponseTable.from_arrays(values, subjects=names), "rasch")
+    table = irtjax.ResponseTable.from_arrays(values, subjects=names)
+    fit = irtjax.fit(table, "rasch", standard_errors="none")
     ranked = rank(fit)
     assert ranked.table.column("subject").to_pylist() == names[::-1]
     assert len(ranked.groups) > 1 and ranked.num_pairs == 15

@@ -124,8 +124,15 @@ def test_eap_is_the_mean_on_a_fine_grid(name, kind):
     np.testing.assert_allclose(got.log_marginal, total, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["map", "ml"])
-@pytest.mark.parametrize(("name", "kind"), CASES)
+#: The first method by default for every other case, the second for the rest.
+MODES = [
+    pytest.param(*case, method, marks=[pytest.mark.slow] * ((k + place) % 2))
+    for k, case in enumerate(CASES)
+    for place, method in enumerate(("map", "ml"))
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "method"), MODES)
 def test_modes_are_global_maxima(name, kind, method):
     model = ALL[name]
     items, data = make_data(model, kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logit, ndtri
@@ -130,6 +131,12 @@ def start_values(
     if how not in STARTS:
         raise ValueError(f"start {how!r} is none of {', '.join(STARTS)}")
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+    return _start_values(model, data, how, dtype, truncation)
+
+
+@eqx.filter_jit
+def _start_values(model: Model, data: Responses, how: str, dtype, truncation) -> Start:
+    """`start_values` as one program: its many small operations cost more singly."""
     if how == "low_rank":
         return low_rank_start(model, data, dtype=dtype, truncation=truncation)
     weight = data.subject_weight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -181,6 +182,7 @@ def _block_size(model: Model, num_subjects: int, num_items: int, itemsize: int) 
     return -(-num_subjects // num_blocks)
 
 
+@eqx.filter_jit
 def _draw(
     model: Model, items: Items, theta: Array, key: KeyArray, trials: int
 ) -> Array:

@@ -106,9 +106,10 @@ def test_every_family_reaches_a_stationary_point(name):
         prior += jnp.sum(-0.5 * ability**2 - 0.5 * np.log(2 * np.pi))
         return dense_log_lik(model, data, coordinates, theta) + prior
 
-    np.testing.assert_allclose(objective(*best), fit.objective, rtol=1e-10)
-    gradients = jax.grad(objective, argnums=(0, 1, 2, 3))(*best)
-    information = joint_information(model, data, best.coordinates, best.theta)
+    with_slopes = jax.jit(jax.value_and_grad(objective, argnums=(0, 1, 2, 3)))
+    value, gradients = with_slopes(*best)
+    np.testing.assert_allclose(value, fit.objective, rtol=1e-10)
+    information = jax.jit(joint_information)(model, data, best.coordinates, best.theta)
     # In standard errors; the curvature in use was renewed up to 10 steps ago, and
     # priors only add to it: a factor of 2 covers both.
     by_items = gradients[0] / jnp.sqrt(information.coordinates)
@@ -161,11 +162,12 @@ def test_blocked_derivatives_equal_dense_autodiff(name, monkeypatch):
     )
     start = start_values(model, data)
     coordinates, theta = model.unconstrain(start.items), start.theta
-    seen = joint_derivatives(model, data, coordinates, theta)
+    seen = jax.jit(joint_derivatives)(model, data, coordinates, theta)
     total = jnp.sum(seen.log_lik * data.subject_weight)
     dense = lambda c, t: dense_log_lik(model, data, c, t)  # noqa: E731
-    np.testing.assert_allclose(total, dense(coordinates, theta), rtol=1e-12)
-    expected = jax.grad(dense, argnums=(0, 1))(coordinates, theta)
+    with_slopes = jax.jit(jax.value_and_grad(dense, argnums=(0, 1)))
+    value, expected = with_slopes(coordinates, theta)
+    np.testing.assert_allclose(total, value, rtol=1e-12)
     np.testing.assert_allclose(seen.coordinates, expected[0], rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(seen.theta, expected[1], rtol=1e-9, atol=1e-10)
 

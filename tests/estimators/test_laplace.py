@@ -105,9 +105,13 @@ def passed(model, units, outer, order=15, error=None):
     # Sure abilities, so that items are expected what they are at them.
     known = jnp.zeros(shape) if error is None else error[0]
     shift = jnp.zeros_like(outer.ability) if error is None else error[1]
-    return summarise(
+    return summarise_jit(
         model, units, outer, mode, known, shift, order=order, num_newton=20
     )
+
+
+#: One program for all calls of a shape.
+summarise_jit = eqx.filter_jit(summarise)
 
 
 def test_hermite_nodes_integrate_polynomials():
@@ -154,9 +158,10 @@ def test_derivatives_are_those_of_differences(kind):
     else:
         model, data = metrics(3, 4, 2), random_data(3, 8)
     units, outer = arrange(model, data), random_outer(model)
-    total = jax.jit(
-        lambda outer: jnp.sum(passed(model, units, outer).log_marginal * units.weight)
-    )
+
+    def total(outer):
+        return jnp.sum(passed(model, units, outer).log_marginal * units.weight)
+
     found, step = passed(model, units, outer), 1e-3
     flat = outer.ability.T.reshape(-1)
 
@@ -210,16 +215,13 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
     blocks = np.stack([whole[:3, :3], whole[3:, 3:]])
     error = (blocks if not units.is_aligned else whole[None], shift)
     error = jax.tree.map(jnp.asarray, error)
-    found = jax.jit(lambda o: passed(model, units, o, 9, error))(outer)
+    found = passed(model, units, outer, 9, error)
     flat, step = outer.ability.T.reshape(-1), 0.02
-    at = jax.jit(
-        lambda move: passed(
-            model,
-            units,
-            outer._replace(ability=(flat + move).reshape(2, 3).T),
-            9,
-        )
-    )
+
+    def at(move):
+        ability = (flat + move).reshape(2, 3).T
+        return passed(model, units, outer._replace(ability=ability), 9)
+
     plain = at(jnp.zeros(6))
     values, vectors = np.linalg.eigh(whole)
     second = lambda x: x.covariance + jnp.einsum("ua,ub->uab", x.mean, x.mean)  # noqa: E731
@@ -327,7 +329,7 @@ def test_errors_of_items_are_those_of_moving_everything_they_hang_on():
     parts = [0.3 * RNG.normal(size=shape) for shape in ((6, 6), (size, 6), (size,) * 2)]
     whole, slope, rest = parts[0] @ parts[0].T, parts[1], parts[2] @ parts[2].T
     follow = Following(omega, *(jnp.asarray(x) for x in (slope.T, slope, rest)))
-    found = spread_of_items(
+    found = eqx.filter_jit(spread_of_items)(
         model,
         units,
         outer,

@@ -158,10 +158,11 @@ def test_an_item_update_raises_every_item_and_leaves_fixed_columns(name):
     coordinates = _perturbed(name, 0.9 if name != "graded" else 0.4)
     free = jnp.asarray(np.random.default_rng(1).random(coordinates.shape) < 0.7)
     counts = _counts(model, coordinates, simulated.data)
-    before = expected_value(model, coordinates, nodes, counts, FRAME)
+    value = jax.jit(expected_value)
+    before = value(model, coordinates, nodes, counts, FRAME)
     improve = jax.jit(improve_items, static_argnums=6)
     update = improve(model, coordinates, free, nodes, counts, FRAME, 2)
-    after = expected_value(model, update.coordinates, nodes, counts, FRAME)
+    after = value(model, update.coordinates, nodes, counts, FRAME)
     assert (np.asarray(after - before) >= -1e-11 * np.abs(before)).all()
     assert float(jnp.sum(after - before)) > 1.0
     fixed = ~np.asarray(free)

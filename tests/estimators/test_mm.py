@@ -230,13 +230,14 @@ def test_blocks_of_subjects_do_not_matter(monkeypatch):
     start = start_values(two_parameter(PRIORS), data)
     problem = Problem.create(two_parameter(PRIORS), data)
     method = MM(tolerance=1e-8)
-    compiled = lambda: eqx.filter_jit(lambda p, m, s: run(p, m, s, max_steps=100))  # noqa: E731
+    # The same steps. At the optimum rounding decides how many there are.
+    compiled = lambda: eqx.filter_jit(lambda p, m, s: run(p, m, s, max_steps=10))  # noqa: E731
     whole = compiled()(problem, method, start)
     # Three blocks of at least 256 rows, the last one overlapping the one before.
     monkeypatch.setattr("irtjax.numerics.BLOCK_BYTES", 1000)
     blocks = compiled()(problem, method, start)
     np.testing.assert_allclose(
-        blocks.parameters.theta, whole.parameters.theta, atol=1e-7
+        blocks.parameters.theta, whole.parameters.theta, rtol=0, atol=1e-11
     )
     np.testing.assert_allclose(blocks.objective, whole.objective, rtol=1e-12)
 

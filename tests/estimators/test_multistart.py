@@ -8,11 +8,12 @@ import pytest
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem, run
+from irtjax.estimators.base import Problem
 from irtjax.estimators.mm import MM
 from irtjax.estimators.multistart import multistart, random_starts
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import two_parameter
+from tests.tables import run_jit
 
 # Compilation takes minutes; test_grid.py covers the method by default.
 
@@ -48,7 +49,7 @@ def test_all_starts_of_a_well_posed_problem_agree(problem):
     assert float(jnp.max(found.item_spread)) < 1e-5
     assert float(jnp.max(found.ability_spread)) < 1e-5
     start = start_values(problem.model, problem.data)
-    alone = run(problem, method, start)
+    alone = run_jit(problem, method, start)
     np.testing.assert_allclose(
         found.best.parameters.theta, alone.parameters.theta, atol=1e-5
     )
@@ -64,7 +65,7 @@ def test_a_start_at_a_saddle_point_is_told_apart(problem):
         items=centre.items._replace(discrimination=0 * centre.items.discrimination),
     )
     starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), flat, centre)
-    found = multistart(problem, MM(penalty=0.0), starts)
+    found = eqx.filter_jit(multistart)(problem, MM(penalty=0.0), starts)
     assert int(found.best_index) == 1
     assert list(np.asarray(found.agrees)) == [False, True]
     share = np.asarray(problem.data.values, float).mean(0)

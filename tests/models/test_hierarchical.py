@@ -1,5 +1,6 @@
 """Structured models: the same density as models written in numpyro's own words."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,12 @@ def binary_data(items=ITEMS) -> Responses:
 
 
 def random_position(model, seed):
-    keys = jax.random.split(jax.random.key(seed), len(Position._fields))
+    return _random_position(model, jax.random.key(seed))
+
+
+@eqx.filter_jit
+def _random_position(model, key):
+    keys = jax.random.split(key, len(Position._fields))
     return jax.tree.map(
         lambda zero, key: 0.7 * jax.random.normal(key, zero.shape, zero.dtype),
         model.zeros(),
@@ -41,13 +47,16 @@ def random_position(model, seed):
 
 def same_density(model, data, written, names, seeds=(1, 2)):
     """Asserts that two log densities are equal, constants and all."""
-    ours, theirs = [], []
-    for seed in seeds:
-        position = random_position(model, seed)
-        ours.append(float(model.log_density(position, data)))
+
+    @jax.jit
+    def both(position):
         values = {name: part for name, part in names(position).items()}
-        theirs.append(-float(potential_energy(written, (), {}, values)))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        energy = potential_energy(written, (), {}, values)
+        return model.log_density(position, data), -energy
+
+    for seed in seeds:
+        ours, theirs = both(random_position(model, seed))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def test_cholesky_factors_of_correlations():
@@ -57,10 +66,15 @@ def test_cholesky_factors_of_correlations():
     np.testing.assert_allclose(correlation_coordinates(factor), coordinates, rtol=1e-9)
     transform = dist.transforms.CorrCholeskyTransform()
     np.testing.assert_allclose(factor, transform(coordinates), atol=1e-12)
-    for concentration in (1.0, 2.5):
+
+    @jax.jit
+    def both(concentration):
         wanted = dist.LKJCholesky(4, concentration).log_prob(factor)
         wanted += transform.log_abs_det_jacobian(coordinates, factor)
-        found = lkj_log_density(coordinates, 4, concentration)
+        return lkj_log_density(coordinates, 4, concentration), wanted
+
+    for concentration in (1.0, 2.5):
+        found, wanted = both(concentration)
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
@@ -306,8 +320,12 @@ def test_normal_scores_by_moments_are_those_of_cells(groups, missing):
         seen = 1.0 if data.observed is None else data.observed
         return jnp.sum(cell * seen) + model.log_prior(position)
 
-    ours = jax.value_and_grad(model.log_density)(position, data)
-    theirs = jax.value_and_grad(by_cell)(position)
+    @jax.jit
+    def both(position):
+        own = lambda position: model.log_density(position, data)  # noqa: E731
+        return [jax.value_and_grad(f)(position) for f in (own, by_cell)]
+
+    ours, theirs = both(position)
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
 

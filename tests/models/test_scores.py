@@ -89,7 +89,7 @@ def test_moments_are_those_of_random_scores(name):
     model, theta, size = MODELS[name], jnp.asarray(0.4), 40_000
     family, item = model.family, jax.tree.map(lambda x: x[2], items_of(model))
     one = jax.tree.map(lambda x: x[None], item)
-    z = family.sample(jax.random.key(3), one, jnp.full(size, theta))
+    z = jax.jit(family.sample)(jax.random.key(3), one, jnp.full(size, theta))
     y = np.asarray(family.to_scores(z, one))[:, 0]
     assert y.min() >= 0 and y.max() <= 1
     error = y.std() / np.sqrt(size)
@@ -105,12 +105,20 @@ def test_moments_are_those_of_random_scores(name):
     by_row, up = slopes(row, theta)
     step = 1e-5
     bend = (slopes(row, theta + step)[1] - slopes(row, theta - step)[1]) / (2 * step)
-    information, skew = family.information_and_skew(item, theta)
-    by_coordinate, by_theta = family.coordinate_information(row, theta)
+
+    @jax.jit
+    def stated(item, row):
+        return (
+            family.information_and_skew(item, theta),
+            family.coordinate_information(row, theta),
+            family.information(item, theta),
+        )
+
+    (information, skew), (by_coordinate, by_theta), alone = stated(item, row)
     for sample, expected in (
         (up, 0.0),
         (up**2, information),
-        (up**2, family.information(item, theta)),
+        (up**2, alone),
         (up**2, by_theta),
         (-bend, information),
         (up**3 + up * bend, skew),
@@ -150,7 +158,9 @@ def test_statistics_vanish_at_zero_and_tables_are_finite_far_out(name):
         part = jax.tree.map(lambda x, d=dtype: x.astype(d), items)
         theta = jnp.asarray([-300.0, -6.0, 0.0, 6.0, 300.0], dtype)
         tables = jax.jit(family.table)(part, theta)
-        slopes = jax.jacfwd(lambda t, i=part: family.table(i, t[None]))(theta[0])
+        slopes = jax.jit(jax.jacfwd(lambda t, i=part: family.table(i, t[None])))(
+            theta[0]
+        )
         for table in (*tables, *slopes):
             assert table.dtype == dtype and bool(jnp.isfinite(table).all())
         over = jax.vmap(family.information_and_skew, in_axes=(0, None))
