@@ -84,14 +84,28 @@ def held_units(
     return _Held(value, -slope @ (offset / root), slope, mean)
 
 
+def centred(array: Array, groups: int) -> Array:
+    """What is left of `[groups * subjects]`, or of a matrix, once means are 0."""
+    for axis in range(array.ndim):
+        parts = jnp.moveaxis(array, axis, 0).reshape(groups, -1, *array.shape[1:])
+        parts = parts - jnp.mean(parts, axis=1, keepdims=True)
+        array = jnp.moveaxis(parts.reshape(array.shape), 0, axis)
+    return array
+
+
 def factorise(
-    found, precision: Array, groups: int, held: Array | None = None
+    found,
+    precision: Array,
+    groups: int,
+    held: Array | None = None,
+    at_mean: bool = False,
 ) -> tuple[Array, Array, Array]:
     """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
 
     Where that is not positive, or items take most of the prior away, as can be far from
     the mode, the expected part of the data's. With `held` @ `held`', the part of what
-    is held of items, where it is given.
+    is held of items, where it is given. With `at_mean` given that the mean of each
+    group's abilities is known: it has then a curvature of 1, to be left out again.
     """
     subjects = found.gradient.shape[0]
     size = groups * subjects
@@ -108,7 +122,12 @@ def factorise(
     data = jnp.where(jnp.all(jnp.isfinite(sound)), data, safe)
     if held is not None:
         data = data + held @ held.T
-    root = jnp.linalg.cholesky(data + prior)
+    whole = data + prior
+    if at_mean:
+        identity = jnp.eye(size, dtype=whole.dtype)
+        data = centred(data, groups)
+        whole = centred(whole, groups) + identity - centred(identity, groups)
+    root = jnp.linalg.cholesky(whole)
     return root, data, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
 

@@ -52,7 +52,9 @@ def maximise(
     # Of first order in the shift, as all that is expected here.
     scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
     pull = _pull_of_priors(model, units, old)
-    new, log_unit = _improve_covariance(model, old, scatter, count, pull)
+    # Given the mean, the deviations from it are one subject's fewer.
+    known = count - model.has_tilts
+    new, log_unit = _improve_covariance(model, old, scatter, known, pull)
     unit = jnp.exp(log_unit)
     ability = ability / unit
     slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
