@@ -462,9 +462,9 @@ def test_a_group_that_is_hard_for_all_keeps_its_subjects_at_0():
     fit = run_jit(problem, Laplace(order=3), None, max_steps=200)
     assert Status(int(fit.status)) is Status.CONVERGED
     off = np.mean(np.asarray(fit.state.ability) - theta, axis=0)
-    # The mean of 25 subjects has a standard deviation of 0.22 around 0. A slope common
-    # to both groups moved the second by -1.35.
-    assert np.abs(off).max() < 2 * 0.22
+    # The mean of 25 subjects has a standard deviation of 0.22 around 0; those of this
+    # seed are within 0.06. A slope common to both groups moved the second by -1.35.
+    assert np.abs(off).max() < 0.22
 
 
 def test_equal_items_are_done_once():
