@@ -1,6 +1,7 @@
 """The fast route: integrals against grids, derivatives by differences, recovery."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ from scipy import stats
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
+from irtjax.estimators.ability_errors import centred, factorise
 from irtjax.estimators.base import run
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.maximisation import half_normal_mode
@@ -465,6 +467,32 @@ def test_a_group_that_is_hard_for_all_keeps_its_subjects_at_0():
     # The mean of 25 subjects has a standard deviation of 0.22 around 0; those of this
     # seed are within 0.06. A slope common to both groups moved the second by -1.35.
     assert np.abs(off).max() < 0.22
+
+
+def test_abilities_given_their_mean_are_the_conditional_normal():
+    """Covariance and step of two groups of three, by conditioning on their sums."""
+    root = RNG.normal(size=(2, 3, 3))
+    curvature = root @ root.transpose(0, 2, 1) + np.eye(3)
+    precision = np.array([[1.0, -0.3], [-0.3, 0.8]])
+    ones = jnp.ones((3, 2))
+    found = SimpleNamespace(gradient=ones, curvature=jnp.asarray(curvature), safe=ones)
+    factor, data, log_det = factorise(found, jnp.asarray(precision), 2, None, True)
+    whole = np.zeros((6, 6))
+    whole[:3, :3], whole[3:, 3:] = curvature
+    whole = whole + np.kron(precision, np.eye(3))
+    sums, inverse = np.kron(np.eye(2), np.ones((3, 1))), np.linalg.inv(whole)
+    pull = inverse @ sums
+    wanted = inverse - pull @ np.linalg.inv(sums.T @ pull) @ pull.T
+    identity = jnp.eye(6)
+    solved = jax.scipy.linalg.cho_solve((factor, True), identity)
+    np.testing.assert_allclose(centred(solved, 2), wanted, atol=1e-12)
+    gradient = RNG.normal(size=6)
+    step = jax.scipy.linalg.cho_solve((factor, True), centred(jnp.asarray(gradient), 2))
+    np.testing.assert_allclose(step, wanted @ gradient, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(data) @ sums, 0, atol=1e-12)
+    # The determinant over the directions that are left.
+    left = np.linalg.svd(sums, full_matrices=True)[0][:, 2:]
+    assert float(log_det) == pytest.approx(np.linalg.slogdet(left.T @ whole @ left)[1])
 
 
 def test_equal_items_are_done_once():
