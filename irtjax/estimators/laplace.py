@@ -68,6 +68,8 @@ LARGEST = 6000
 LOG_NOTHING = -3.5
 #: A log standard deviation of log discriminations or dispersions (2) that is no spread.
 LOG_TOO_WIDE = 0.69
+#: Fall of the log marginal likelihood that a proposal of the acceleration may bring.
+LARGEST_FALL = 0.5
 #: Steps in which neither is taken for the end.
 EARLY_STEPS = 15
 
@@ -158,8 +160,8 @@ class Laplace(AbstractMethod):
         weight, _ = ravel_pytree(scale)
         moves = (image - point) * weight
         # The map climbs but need not end at the very top of the approximation, so a
-        # plain step is always kept, and a proposal if it does not fall.
-        kept = state.is_plain | (found.objective >= state.reached)
+        # plain step is always kept, and a proposal if it falls by next to nothing.
+        kept = state.is_plain | (found.objective >= state.reached - LARGEST_FALL)
         choose = lambda a, b: jax.tree.map(  # noqa: E731
             lambda x, y: jnp.where(kept, x, y), a, b
         )
