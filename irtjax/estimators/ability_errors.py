@@ -84,12 +84,19 @@ def held_units(
     return _Held(value, -slope @ (offset / root), slope, mean)
 
 
-def centred(array: Array, groups: int) -> Array:
-    """What is left of `[groups * subjects]`, or of a matrix, once means are 0."""
+def centred(array: Array, parts: int) -> Array:
+    """What is left of `[groups * subjects]`, or of a matrix, once means are 0.
+
+    Args:
+        array: By group and subject, along every axis.
+        parts: Number of means, each of so many groups; with 0 all is left.
+    """
+    if not parts:
+        return array
     for axis in range(array.ndim):
-        parts = jnp.moveaxis(array, axis, 0).reshape(groups, -1, *array.shape[1:])
-        parts = parts - jnp.mean(parts, axis=1, keepdims=True)
-        array = jnp.moveaxis(parts.reshape(array.shape), 0, axis)
+        split = jnp.moveaxis(array, axis, 0).reshape(parts, -1, *array.shape[1:])
+        split = split - jnp.mean(split, axis=1, keepdims=True)
+        array = jnp.moveaxis(split.reshape(array.shape), 0, axis)
     return array
 
 
@@ -98,14 +105,14 @@ def factorise(
     precision: Array,
     groups: int,
     held: Array | None = None,
-    at_mean: bool = False,
+    num_shifts: int = 0,
 ) -> tuple[Array, Array, Array]:
     """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
 
     Where that is not positive, or items take most of the prior away, as can be far from
     the mode, the expected part of the data's. With `held` @ `held`', the part of what
-    is held of items, where it is given. With `at_mean` given that the mean of each
-    group's abilities is known: it has then a curvature of 1, to be left out again.
+    is held of items, where it is given. With `num_shifts` given that so many means of
+    abilities are known (`centred`): these have then a curvature of 1, to be left out.
     """
     subjects = found.gradient.shape[0]
     size = groups * subjects
@@ -123,10 +130,10 @@ def factorise(
     if held is not None:
         data = data + held @ held.T
     whole = data + prior
-    if at_mean:
+    if num_shifts:
         identity = jnp.eye(size, dtype=whole.dtype)
-        data = centred(data, groups)
-        whole = centred(whole, groups) + identity - centred(identity, groups)
+        data = centred(data, num_shifts)
+        whole = centred(whole, num_shifts) + identity - centred(identity, num_shifts)
     root = jnp.linalg.cholesky(whole)
     return root, data, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
@@ -212,7 +219,7 @@ def whole_covariance(
     if model.correlated:
         # A shift of all abilities is taken up by intercepts and by their regression on
         # discriminations, which is estimated: only the prior knows it.
-        shifts = jnp.eye(groups if model.has_tilts else 1, dtype=prior.dtype)
+        shifts = jnp.eye(model.num_shifts, dtype=prior.dtype)
         shifts = jnp.repeat(shifts, prior.shape[0] // len(shifts), axis=0)
         moved, held = curvature @ shifts, prior @ shifts
         own = lambda x: x @ jnp.linalg.solve(shifts.T @ x, x.T)  # noqa: E731

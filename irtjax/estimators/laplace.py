@@ -17,9 +17,10 @@ and their mean log discrimination in each unit of ability is held (`held_units`)
 end is then that of a variational bound with items integrated out.
 
 The abilities' covariance is held whole, over subjects and groups: errors of abilities
-and of their differences count what all subjects share. Where groups have slopes of
-intercepts on discriminations of their own, a shift of all abilities of a group is known
-from their prior alone: they are found given that their mean is 0 (`centred`), and what
+and of their differences count what all subjects share. Where the regression of
+intercepts on discriminations is learned, a shift of all abilities is known from their
+prior alone, and so is that of a group with a regression of its own. EM would creep
+along such a ridge: abilities are found given that their mean is 0 (`centred`), and what
 the prior leaves open is added to what is reported.
 """
 
@@ -207,16 +208,16 @@ class Laplace(AbstractMethod):
         identity = jnp.eye(groups, dtype=shift.dtype)
         precision = jax.scipy.linalg.cho_solve((factor, True), identity)
         flatten, fold = lambda x: x.T.reshape(-1), lambda x: x.reshape(groups, -1).T
-        at_mean = (lambda x: centred(x, groups)) if model.has_tilts else lambda x: x
+        shifts = model.num_shifts
 
         def newton(state, corrected: bool):
             found = self._summarise(problem, state, corrected)
             held = held_units(problem, components, found)
             gap = state.ability_mode - mean
             gradient = flatten(found.gradient - gap @ precision) + held.gradient
-            gradient = at_mean(gradient)
+            gradient = centred(gradient, shifts)
             root, data, log_det = factorise(
-                found, precision, groups, held.slope, model.has_tilts
+                found, precision, groups, held.slope, shifts
             )
             flat = jax.scipy.linalg.cho_solve((root, True), gradient)
             # What the mode would add to the point at hand, to second order.
@@ -233,19 +234,20 @@ class Laplace(AbstractMethod):
         state = state._replace(ability_mode=ability, ability=ability + shift)
         found, ability, root, data, inner = newton(state, corrected=True)
         solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
-        covariance = at_mean(solve(jnp.eye(root.shape[0], dtype=root.dtype)))
+        covariance = solve(jnp.eye(root.shape[0], dtype=root.dtype))
+        covariance = centred(covariance, shifts)
         # Half-way, like the shift below: items follow abilities and these follow items,
         # which with free units of many groups goes to and fro.
         covariance = (covariance + state.ability_covariance) / 2
         error = fold(jnp.sqrt(jnp.diagonal(covariance)))
         # The derivative of -log|A| / 2: that of h has the part of the old shift in it.
-        bend = at_mean(flatten(found.bend) + data @ flatten(shift))
+        bend = centred(flatten(found.bend) + data @ flatten(shift), shifts)
         new = jnp.clip(fold(solve(bend)), -error, error)
         shift = (shift + new) / 2
         objective = (
             units.weight @ found.log_marginal
             + inner
-            - (ability.shape[0] - model.has_tilts) * jnp.sum(jnp.log(jnp.diag(factor)))
+            - (ability.shape[0] - shifts / groups) * jnp.sum(jnp.log(jnp.diag(factor)))
             + log_prior(model, components)
         )
         if problem.expected:

@@ -52,8 +52,8 @@ def maximise(
     # Of first order in the shift, as all that is expected here.
     scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
     pull = _pull_of_priors(model, units, old)
-    # Given the mean, the deviations from it are one subject's fewer.
-    known = count - model.has_tilts
+    # Given their mean, the deviations from it are one subject's fewer.
+    known = count - model.num_shifts / groups
     new, log_unit = _improve_covariance(model, old, scatter, known, pull)
     unit = jnp.exp(log_unit)
     ability = ability / unit
@@ -256,7 +256,7 @@ def _improve_covariance(
     model: Hierarchical,
     old: Components,
     scatter: Array,
-    count: int,
+    count: float,
     pull: tuple[Array, Array],
 ) -> tuple[Components, Array]:
     """Scales and correlations of the groups' own abilities, and their log units.

@@ -197,6 +197,14 @@ class Hierarchical(eqx.Module):
         return max(self.family.intercept_columns) < self.num_correlated
 
     @property
+    def num_shifts(self) -> int:
+        """Shifts of abilities that only their prior knows: of each group, of all, or 0.
+
+        Intercepts and their regression on discriminations, both learned, take them up.
+        """
+        return self.num_groups if self.has_tilts else int(self.correlated)
+
+    @property
     def factor_row(self) -> Int[Array, " stems"]:
         """Which of `residual_factor` is each stem's."""
         rows = jnp.zeros(self.num_stems, int)

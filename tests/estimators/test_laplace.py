@@ -476,7 +476,7 @@ def test_abilities_given_their_mean_are_the_conditional_normal():
     precision = np.array([[1.0, -0.3], [-0.3, 0.8]])
     ones = jnp.ones((3, 2))
     found = SimpleNamespace(gradient=ones, curvature=jnp.asarray(curvature), safe=ones)
-    factor, data, log_det = factorise(found, jnp.asarray(precision), 2, None, True)
+    factor, data, log_det = factorise(found, jnp.asarray(precision), 2, None, 2)
     whole = np.zeros((6, 6))
     whole[:3, :3], whole[3:, 3:] = curvature
     whole = whole + np.kron(precision, np.eye(3))
