@@ -694,7 +694,7 @@ def test_items_with_asymptotes_are_integrated_better_when_nodes_are_placed_anew(
     none = (jnp.zeros((1, 12, 12)), jnp.zeros((12, 1)))
 
     def errors(times):
-        monkeypatch.setattr("irtjax.estimators.units.NUM_REFINEMENTS", times)
+        monkeypatch.setattr("irtjax.estimators.unit_posterior.NUM_REFINEMENTS", times)
         options = {"order": 4, "num_newton": 9, "corrected": False}
         found = summarise(model, units, outer, mode, *none, **options)
         own = np.diagonal(found.covariance[units.unit], axis1=1, axis2=2)[:, :2]
