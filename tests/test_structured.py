@@ -14,6 +14,7 @@ from scipy import optimize
 from typer.testing import CliRunner
 
 import irtjax
+from experiments.lego_irt.tables import simulated_ratings
 from irtjax.cli.app import app
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace import Laplace
@@ -96,6 +97,27 @@ def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
     assert "ability_bench 2_se" in scored.column_names
     with pytest.raises(ValueError, match="models with one ability: use map"):
         irtjax.score(again, drawn()[0], method="wle")
+
+
+@pytest.mark.slow
+def test_ordered_ratings_with_raters_as_a_level(tmp_path):
+    table = simulated_ratings(30, 12, seed=1)
+    fit = irtjax.fit(table, "multibenchmark", family="graded", levels=["rater"])
+    assert fit.status == irtjax.Status.CONVERGED
+    effects = dict(zip(*fit.structure.effects, strict=True))
+    easier = effects["rater: rater 1"][1] - effects["rater: rater 0"][1]
+    # Severities 1.5 apart, each over 24 items whose intercepts have an sd of 1.
+    assert abs(easier - 1.5) < 3 * (2 / 24) ** 0.5
+    spacing = fit.parameters.items.spacing
+    # Categories are cut 2 apart at equal slopes of 1.5.
+    assert np.exp(np.log(spacing).mean()) == pytest.approx(2.0, rel=0.15)
+    again = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    np.testing.assert_array_equal(again.parameters.items.spacing, spacing)
+    scored = irtjax.score(again, table).table["ability"].to_numpy()
+    names = fit.ability_table["subject"].to_pylist()
+    kept = dict(zip(names, fit.ability_table["ability"].to_pylist(), strict=True))
+    mine = [kept[name] for name in table.subjects.tolist()]
+    assert np.corrcoef(scored, mine)[0, 1] > 0.99
 
 
 def test_scores_by_group_are_the_joint_mode():
