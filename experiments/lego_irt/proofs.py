@@ -66,7 +66,8 @@ def sbc(
 
     Returns:
         For every quantity the mean of (rank + 1/2) / (draws + 1) as `value`, the
-        spread of the ranks over that of uniform ones, p-values and counts by bin.
+        spread of the ranks over that of uniform ones, the share of 90 % intervals that
+        hold, p-values and counts by bin.
     """
     rows: list[dict] = []
     for kind in kinds:
@@ -82,8 +83,18 @@ def sbc(
             f" {smallest:.4f}; {np.mean(divergent > 0):.0%} with a divergence,"
             f" {divergent.mean() / method.num_transitions:.2%} of the transitions"
         )
+        for name, rank in by_name.items():
+            shares = covered(rank, method.num_draws).mean(axis=1)
+            error = shares.std(ddof=1) / num**0.5
+            print(f"  90 % intervals of {name}: {shares.mean():.3f} ± {error:.3f}")
         rows += mine
     return rows
+
+
+def covered(rank: np.ndarray, num_draws: int) -> np.ndarray:
+    """Whether the interval of 90 % of the draws holds the truth, by its rank."""
+    tail = 0.05 * (num_draws + 1)
+    return (rank >= tail) & (rank < num_draws + 1 - tail)
 
 
 def rank_rows(kind: str, name: str, rank: np.ndarray, num_draws: int) -> list[dict]:
@@ -94,6 +105,7 @@ def rank_rows(kind: str, name: str, rank: np.ndarray, num_draws: int) -> list[di
             "model": kind,
             "quantity": f"{name} {k}" if rank.shape[1] > 1 else name,
             "spread": float(found.spread[k]),
+            "covered": float(covered(rank[:, k], num_draws).mean()),
             "chi_square_p": float(found.chi_square_p[k]),
             "ecdf_p": float(found.ecdf_p[k]),
             "counts": " ".join(map(str, found.counts[:, k])),

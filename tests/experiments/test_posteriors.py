@@ -68,5 +68,9 @@ def test_rank_histograms_are_drawn(tmp_path):
     rows += proofs.rank_rows("LEGO-MB", "y", rank[:, :1], 99)
     assert [row["quantity"] for row in rows] == ["x 0", "x 1", "y"]
     assert sum(map(int, rows[0]["counts"].split())) == 200
+    # Ranks of a right posterior: nine tenths of them, with an error of 0.02.
+    assert abs(rows[0]["covered"] - 0.9) < 0.07
+    held = proofs.covered(np.array([4, 5, 94, 95]), 99)
+    assert held.tolist() == [False, True, True, False]
     drawing.draw("sbc", run.summary(rows), rows, tmp_path / "sbc.png")
     assert (tmp_path / "sbc.png").stat().st_size > 5000
