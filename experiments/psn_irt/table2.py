@@ -74,6 +74,14 @@ class Split(NamedTuple):
     test: np.ndarray
 
 
+#: Of logits of asymptotes in principled fits, where they are not learned: a dozen
+#: answers to an item hardly tell a low wide distribution from a narrow higher one.
+ASYMPTOTES = {
+    "lower_asymptote": LogitNormal(-3.0, 1.0),
+    "upper_asymptote": LogitNormal(3.0, 1.0),
+}
+
+
 class Effort(NamedTuple):
     """How much work rows are given.
 
@@ -86,6 +94,7 @@ class Effort(NamedTuple):
         mcmc_items: Items of each benchmark that MCMC is given.
         nuts: Its settings.
         families: Of the principled fits.
+        asymptotes: Priors of asymptotes in them; those not named are learned.
     """
 
     epochs: int = 50
@@ -95,17 +104,12 @@ class Effort(NamedTuple):
     mcmc_items: int = 5
     nuts: NUTS = NUTS(num_warmup=300, num_draws=300, num_chains=2)
     families: tuple[str, ...] = ("2pl", "3pl", "4pl")
+    asymptotes: dict[str, LogitNormal] = ASYMPTOTES
 
 
 SMALL = Effort(
     3, 3, 5, 10, 5, NUTS(num_warmup=30, num_draws=39, num_chains=1), ("2pl", "3pl")
 )
-#: Of logits of asymptotes in principled fits, where they are not learned: a dozen
-#: answers to an item hardly tell a low wide distribution from a narrow higher one.
-ASYMPTOTES = {
-    "lower_asymptote": LogitNormal(-3.0, 1.0),
-    "upper_asymptote": LogitNormal(3.0, 1.0),
-}
 #: A row: its name, and a function that gives chances `[subjects, items]`, what became
 #: of the fit, and the items that they are of where these are not all.
 Row = tuple[str, Callable[[], tuple[np.ndarray, str]]]
@@ -247,12 +251,12 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
 
     def problem_of(table: irtjax.ResponseTable, family: str, grouped: bool):
         model = make_model(family, table, "weak", positive=True)
-        named = {p.name for p in model.family.parameters} & set(ASYMPTOTES)
+        named = {p.name for p in model.family.parameters} & set(effort.asymptotes)
         layout = lay_out(
             table,
             model.family,
             grouped=grouped,
-            priors={name: ASYMPTOTES[name] for name in sorted(named)},
+            priors={name: effort.asymptotes[name] for name in sorted(named)},
             dtype=jnp.float32,
         )
         responses = table.responses(jnp.float32)
@@ -390,6 +394,9 @@ def main(argv: list[str] | None = None) -> list[dict]:
     parser.add_argument(
         "--embeddings", type=Path, help=".npy of the items' texts, a row for each"
     )
+    parser.add_argument(
+        "--learn-asymptotes", action="store_true", help="in principled fits"
+    )
     options = parser.parse_args(argv)
     if options.small:
         table = simulated_groups(20, 15, 2, scores=False, seed=options.seed)
@@ -404,6 +411,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
     )
     print(f"{'':<34}ACC     F1      AUC     log-loss")
     effort = SMALL if options.small else Effort()
+    if options.learn_asymptotes:
+        effort = effort._replace(asymptotes={})
     embeddings = None
     if options.embeddings is not None:
         embeddings = read_embeddings(options.embeddings, table.num_items)
