@@ -110,7 +110,7 @@ class Calibration:
         log_likelihood: In nats, without priors.
         log_prior: Log prior density at the estimates.
         num_parameters: Estimated item and population parameters (and abilities, for
-            joint methods).
+            joint methods); effects of levels as far as they are free of their prior.
         num_observed: Observed responses.
         aic: -2 log-likelihood + 2 parameters.
         bic: -2 log-likelihood + parameters * log(subjects).

@@ -29,7 +29,7 @@ from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.diagnostics import pareto_k, verdict
 from irtjax.estimators.base import Parameters, Problem, begin, loop_of, run
-from irtjax.estimators.components import log_prior, own_covariance
+from irtjax.estimators.components import log_prior, num_effective, own_covariance
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.structured_state import (
@@ -68,6 +68,8 @@ NO_FAST_ROUTE = (
 #: by 58 subjects that gave four times the effective draws, with 24 items by 8 a fourth,
 #: and with 275 by 12 a fourteenth of the transitions diverged.
 MANY_ITEMS, MANY_RESPONSES = 200, 30
+#: Bounds of the variance of items around their means that centring counts on.
+LIKELY_VARIANCES = (0.002, 0.02)
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
 
@@ -117,9 +119,12 @@ def fit_structured(
             frame = SamplingFrame(model)
             each = table.num_observed / max(model.num_stems, 1)
             if model.num_stems < MANY_ITEMS or each < MANY_RESPONSES:
-                # From rough values, not from where the fast route ended.
+                # Information from rough values, not from where the fast route ended.
                 rough = start_structured(model, responses)
-                frame = SamplingFrame(model, _centring_jit(model, *rough, responses))
+                weights = _centring_jit(
+                    model, *rough, responses, variance=_prior_variance(model, state)
+                )
+                frame = SamplingFrame(model, weights)
             first = frame.coordinates(position_of(model, problem, state))
             data = (frame, responses)
             if isinstance(method, NUTS):
@@ -168,6 +173,18 @@ def fit_structured(
         )
 
 
+def _prior_variance(model: Hierarchical, state: LaplaceState) -> jax.Array:
+    """Variance `[columns]` of items around their means, given the columns before.
+
+    The fast route says whether it is small; that it is nothing is not to be believed.
+    """
+    components = state.components
+    factor = model.common_factor(
+        components.log_residual_sd, components.residual_correlation
+    )
+    return jnp.clip(jnp.diagonal(factor) ** 2, *LIKELY_VARIANCES)
+
+
 def _without_fast_route(
     model: Hierarchical, found, state: LaplaceState, values: Mapping[str, Any]
 ):
@@ -207,6 +224,7 @@ def _vary(first: Position, data, method: Variational, key: KeyArray):
 
 _vary_jit = eqx.filter_jit(fit_variational)
 _centring_jit = eqx.filter_jit(item_centring)
+_count_jit = eqx.filter_jit(num_effective)
 _begin_jit = eqx.filter_jit(begin)
 _run_jit = eqx.filter_jit(run)
 
@@ -520,7 +538,7 @@ def _describe(
         _log_prior_jit(model, found.state.components)
     )
     log_likelihood += score_tables.log_base_total(plain, items, responses)
-    count = sum(part.size for part in jax.tree.leaves(found.state.components))
+    count = round(float(_count_jit(model, found.state.components)))
     own = summary.own
     sd = np.sqrt(np.maximum(np.diag(own), 1e-300))
     bounds = (None, None) if summary.bounds is None else summary.bounds
@@ -589,6 +607,12 @@ def _warnings(model: Hierarchical, found, status: Status) -> list[str]:
         said.append(
             f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in"
             " each group to be near the posterior; use method='nuts'"
+        )
+    if groups == 2:
+        said.append(
+            "two groups tell the correlation of their abilities and no more: the"
+            " standard deviations of their own parts, and so the unit beside the"
+            " general ability's, rest on their priors"
         )
     if groups > 1 and subjects < 5 * groups:
         said.append(

@@ -114,6 +114,41 @@ def effect_sd(model: Hierarchical, log_component_sd: Array) -> Array:
     return jnp.concatenate([sd, fixed])[model.component]
 
 
+def num_effective(model: Hierarchical, components: Components) -> Scalar:
+    """How many parameters effects and variances count for, as in AIC.
+
+    Effects of levels count as far as they are free of their prior, the trace of
+    (P + R)^-1 P with P the precision of the items and R that of the prior (Vaida and
+    Blanchard 2005); all else counts whole, but for what is known to add up to 0.
+    """
+    learned = sum(model.learned)
+    total = sum(
+        part.size
+        for part in (
+            components.log_scale,
+            components.correlation,
+            components.residual_correlation,
+            components.subject_effects,
+            components.log_general_sd,
+        )
+    )
+    total += max(components.tilt.size - 1, 0)
+    total += max(components.group_effects.shape[0] - 1, 0) * model.num_columns
+    if not learned:
+        return jnp.asarray(float(total))
+    total += learned * (1 + model.num_components)
+    omega = inverses(factors(model, components))
+    mask = jnp.asarray(model.learned, omega.dtype)
+    omega = omega * mask * mask[:, None]
+    row = model.factor_row if len(omega) > 1 else jnp.zeros(model.num_stems, int)
+    member = jax.nn.one_hot(row, len(omega), dtype=omega.dtype)
+    by_row = jnp.einsum("jr,je->rje", member, model.design)
+    square = jnp.einsum("rje,jf->ref", by_row, model.design)
+    data = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
+    prior = effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
+    return total + jnp.trace(jnp.linalg.solve(data + jnp.diag(prior), data))
+
+
 def precisions(model: Hierarchical, components: Components) -> Components:
     """One over the standard errors of effects and variances, of complete data."""
     subjects, stems = model.subject_design.shape[0], model.num_stems

@@ -9,7 +9,8 @@ subject's responses meet items at the mean ability and in units of its spread,
 
 m and s the mean and spread of the subjects' abilities in the item's group, and the
 abilities are turned so that their mean is a coordinate of its own. Each of these
-changes has a Jacobian of 1 whatever m and s are, so the density is the model's.
+changes has a Jacobian of 1 whatever m and s are, so the density is the model's. What is
+learned of items as a whole goes along: see `irtjax.models.level_frame`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,7 @@ from jaxtyping import Array, Float
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.models.hierarchical import Hierarchical, Position, cell_log_lik
-from irtjax.transforms import IDENTITY, POSITIVE
-
-#: Variance that the spread is taken to have at least: a start may have none.
-_LEAST_VARIANCE = 0.01
+from irtjax.models.level_frame import LevelFrame, centre, moves, scales, turn
 
 
 class SamplingFrame(eqx.Module):
@@ -42,10 +40,20 @@ class SamplingFrame(eqx.Module):
             c = w mu + (x + w move - mu) / sigma^(1 - w), `move` the change above, mu
             and sigma its prior's mean and standard deviation given the item's columns
             before. Of no effect on priors that are given. See `item_centring`.
+        levels: The frame of what is learned of items as a whole.
     """
 
     model: Hierarchical
-    centring: Float[Array, "stems columns"] | None = None
+    centring: Float[Array, "stems columns"] | None
+    levels: LevelFrame
+
+    def __init__(
+        self,
+        model: Hierarchical,
+        centring: Float[Array, "stems columns"] | None = None,
+    ):
+        self.model, self.centring = model, centring
+        self.levels = LevelFrame(model, centring)
 
     def position(self, coordinates: Position) -> Position:
         """The model's position at coordinates of this frame."""
@@ -63,9 +71,10 @@ class SamplingFrame(eqx.Module):
             mean, log_sd = prior.given(rows, k)
             gap = row + w * moves.of(rows, k) - mean
             columns.append(w * mean + gap * jnp.exp((w - 1) * log_sd))
+        taken = self.levels.towards(self.model, position)
         # A reflection is its own inverse.
-        return position._replace(
-            ability=_turn(position.ability), items=jnp.stack(columns, axis=1)
+        return taken._replace(
+            ability=turn(position.ability), items=jnp.stack(columns, axis=1)
         )
 
     def log_density(self, coordinates: Position, data: Responses) -> Scalar:
@@ -80,9 +89,10 @@ class SamplingFrame(eqx.Module):
 
     def _position(self, coordinates: Position) -> tuple[Position, Array | float]:
         """The position, and the log determinant of its derivatives."""
-        turned = coordinates._replace(ability=_turn(coordinates.ability))
+        turned = coordinates._replace(ability=turn(coordinates.ability))
+        turned, log_det = self.levels.back(self.model, turned)
         moves, prior = _Moves(self, turned), _ItemPrior(self.model, turned)
-        rows, log_det = turned.items, 0.0
+        rows = turned.items
         # Column by column: each is moved by what the ones before it became.
         for k in range(rows.shape[1]):
             w, row = self._weight(k), rows[:, k]
@@ -113,33 +123,14 @@ class SamplingFrame(eqx.Module):
         del data
         return self.position(coordinates)._asdict()
 
-    @property
-    def _moves(self) -> bool:
-        """Whether intercepts are coordinates themselves, so that they can shift."""
-        family = self.model.family
-        return all(
-            parameter.bijection == IDENTITY
-            for parameter in family.parameters
-            if parameter.name == family.intercept_name
-        )
-
-    @property
-    def _scales(self) -> bool:
-        """Whether a change of unit is a shift of the discrimination's coordinate."""
-        family = self.model.family
-        return family.has_slope and family.parameters[0].bijection == POSITIVE
-
     def _centre(self, position: Position) -> tuple[Array, Array]:
         """Mean and log spread of the abilities that each stem's columns ask."""
         model = self.model
-        ability = model.abilities(position)
-        mean = jnp.mean(ability, axis=0)
-        variance = jnp.mean((ability - mean) ** 2, axis=0)
-        log_spread = 0.5 * jnp.log(variance + _LEAST_VARIANCE)
+        mean, log_spread = centre(model.abilities(position))
         if model.num_groups == 1:
             return mean[0], log_spread[0]
         size = model.num_stems
-        width = jnp.bincount(model.stem, length=size).astype(ability.dtype)
+        width = jnp.bincount(model.stem, length=size).astype(mean.dtype)
         by_stem = lambda part: (  # noqa: E731
             jax.ops.segment_sum(part[model.group], model.stem, size) / width
         )
@@ -151,7 +142,7 @@ class _Moves:
 
     def __init__(self, frame: SamplingFrame, position: Position):
         self._frame = frame
-        self._centre = frame._centre(position) if frame._moves else None
+        self._centre = frame._centre(position) if moves(frame.model) else None
 
     def of(self, rows: Float[Array, "stems columns"], column: int) -> Array | float:
         """The move of a column, by the columns before it as they are in the model."""
@@ -159,7 +150,7 @@ class _Moves:
         if self._centre is None:
             return 0.0
         mean, log_spread = self._centre
-        if column == 0 and frame._scales:
+        if column == 0 and scales(frame.model):
             return log_spread
         if column not in frame.model.family.intercept_columns:
             return 0.0
@@ -202,12 +193,12 @@ def item_centring(
     items: Float[Array, "stems columns"],
     data: Responses,
     *,
-    variance: float = 0.02,
+    variance: float | Float[Array, " columns"] = 0.02,
 ) -> Float[Array, "stems columns"]:
     """How far the data, and not its prior, say where each coordinate of an item is.
 
     w = I v / (1 + I v), I the information of the responses about the coordinate and v
-    a variance that priors of items may have. Where the data say much, the coordinate
+    a variance that its learned prior may have, given the item's columns before. Where the data say much, the coordinate
     itself is the one to sample; where they say little, its distance from the prior's
     mean in standard deviations (Papaspiliopoulos, Roberts and Skoeld 2007; in between,
     Gorinova, Moore and Hoffman 2020). Otherwise a learned standard deviation near 0
@@ -243,15 +234,3 @@ def item_centring(
         jnp.maximum(information, 0), model.stem, model.num_stems
     )
     return total * variance / (1 + total * variance)
-
-
-def _turn(ability: Float[Array, "subjects groups"]) -> Array:
-    """Reflects subjects so that the first coordinate is the mean, times a root.
-
-    Householder's reflection that exchanges the first axis and the diagonal.
-    """
-    size, dtype = ability.shape[0], ability.dtype
-    normal = jnp.full(size, size**-0.5, dtype).at[0].add(-1.0)
-    # One subject's mean is its own: no reflection.
-    normal = normal / jnp.maximum(jnp.linalg.norm(normal), 0.1)
-    return ability - 2 * normal[:, None] * (normal @ ability)

@@ -14,6 +14,7 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.ability_errors import centred, factorise
 from irtjax.estimators.base import run
+from irtjax.estimators.components import num_effective
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.maximisation import half_normal_mode
 from irtjax.estimators.structured_state import (
@@ -524,6 +525,29 @@ def test_half_normal_mode_is_the_root():
     )
     nearby = found + np.array([-1e-3, 0, 1e-3])
     assert np.argmax(height(nearby)) == 1
+
+
+def test_effects_count_as_far_as_they_are_free_of_their_prior():
+    model = benchmarks(5, 30, 3)
+    components = start_components(model, jnp.zeros((30, 2)))
+    wide = jnp.asarray(RNG.normal(size=1))
+
+    def count(log_sd):
+        rest = components._replace(
+            log_component_sd=jnp.full((1, 2), log_sd),
+            log_residual_sd=jnp.asarray([-0.5, 0.3]),
+            residual_correlation=wide,
+            tilt=jnp.asarray([0.4, -0.1, -0.3]),
+        )
+        return float(num_effective(model, rest))
+
+    # Three scales and three correlations of abilities, one correlation of items, two
+    # free slopes, two standard deviations of items and of levels, and the effects.
+    rest = 3 + 3 + 1 + 2 + 2 + 2
+    assert count(-15.0) == pytest.approx(rest + 2, abs=0.01)
+    # Each group's mean of two coordinates; one more effect would be one too many.
+    assert count(8.0) == pytest.approx(rest + 6, abs=0.01)
+    assert rest + 2 < count(-1.0) < rest + 6
 
 
 def simulated(model: Hierarchical, seed=0, scale=(0.6, 0.4, 0.5), rho=0.3):

@@ -17,20 +17,25 @@ from irtjax.models.sampling_frame import SamplingFrame, item_centring
 SUBJECTS, ITEMS = 4, 6
 
 
-def make(family, groups=1, shared=False, subjects=SUBJECTS, **more) -> SamplingFrame:
-    """A model; `shared` has every stem asked in every group."""
+def make(
+    family, groups=1, shared=False, subjects=SUBJECTS, levels=False, **more
+) -> SamplingFrame:
+    """A model; `shared` has every stem asked in every group, `levels` effects of all."""
     stems = ITEMS // groups if shared else ITEMS
     group, stem = np.divmod(np.arange(ITEMS), stems)
     if not shared:
         group = np.arange(ITEMS) % groups
+    of_group = [group == each for each in range(groups)] if levels else []
     return SamplingFrame(
         Hierarchical(
             family,
             jnp.asarray(group),
             jnp.asarray(stem),
-            jnp.ones((stems, 1)),
-            jnp.asarray([-1]),
+            jnp.asarray(np.column_stack([np.ones(stems), *of_group])),
+            jnp.asarray([-1] + [0] * len(of_group)),
             jnp.ones((subjects, 1)),
+            num_components=int(levels),
+            has_group_scales=levels,
             num_groups=groups,
             num_stems=stems,
             has_group_effects=shared,
@@ -45,6 +50,8 @@ CASES = {
     "graded": make(Graded(3)),
     "groups": make(Binary(slopes="positive"), 3, centred=False),
     "shared stems": make(Binary(slopes="positive"), 2, shared=True),
+    "levels": make(Binary(slopes="positive"), 3, levels=True),
+    "free levels": make(Binary(slopes="free"), 2, levels=True),
     "one subject": make(LogitNormalScores(slopes="positive"), subjects=1),
 }
 
@@ -68,8 +75,10 @@ def test_the_change_of_coordinates_has_a_jacobian_of_one_and_an_inverse(name):
         return slopes, frame.coordinates(frame.position(unravel(x)))
 
     slopes, back = there_and_back(flat)
+    _, told = frame.levels.back(frame.model, coordinates)
+    assert told == 0 or frame.model.num_components
     # Hundreds of products of numbers rounded at 1e-16.
-    assert abs(np.linalg.slogdet(slopes)[1]) < 1e-11
+    assert abs(np.linalg.slogdet(slopes)[1] - told) < 1e-11
     for one, other in zip(
         jax.tree.leaves(back), jax.tree.leaves(coordinates), strict=True
     ):

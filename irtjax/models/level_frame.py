@@ -1,0 +1,215 @@
+"""Coordinates in which what is learned of items as a whole is sampled well.
+
+Three ridges are taken out, each by a change whose Jacobian does not depend on where it
+is made, or is told:
+
+- The origin and the unit of a group's abilities are the group's mean m and spread s.
+  The means of its items' coordinates follow: of log a by log s, of d by a m, and so
+  does its own regression of d on log a.
+- Adding a number to all effects of a component, each item having one, and taking it
+  from the mean of all items changes nothing but priors. So the mean of all items is
+  taken with what the effects add on average; and effects are turned (Householder) so
+  that their mean is a coordinate, which only the prior knows. So are the groups' own
+  regressions, of which only differences matter.
+- What the data know of effects they know in the effects' own units, and what the prior
+  knows in units of its standard deviation tau, which is learned. An effect e = tau z
+  has the coordinate tau^w z, w from 0 to 1, nearly 1 where many items tell what it is.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from irtjax._types import Scalar
+from irtjax.models.hierarchical import Hierarchical, Position
+from irtjax.transforms import POSITIVE
+
+#: Variance of items around their level that w assumes, in variances of the levels.
+_WITHIN_LEVELS = 4.0
+
+#: Variance that a spread is taken to have at least: a start may have none.
+_LEAST_VARIANCE = 0.01
+
+
+class LevelFrame(eqx.Module):
+    """The changes of the module for one model; a position keeps its shapes.
+
+    Attributes:
+        add: `[effects, groups]` effects that add 1 to the items of a group, or to all
+            items where the design does not tell groups apart; None where nothing
+            follows abilities: groups share items, or priors are given.
+        share: `[groups, stems]` weights of the mean over a group's items.
+        average: `[effects]` what each effect adds to items on average.
+        normal: `[components, effects]` normals of the reflections.
+        power: `[effects, columns]` w.
+    """
+
+    add: Float[Array, "effects groups"] | None
+    share: Float[Array, "groups stems"] | None
+    average: Float[Array, " effects"]
+    normal: Float[Array, "components effects"]
+    power: Float[Array, "effects columns"]
+
+    def __init__(
+        self, model: Hierarchical, known: Float[Array, "stems columns"] | None = None
+    ):
+        """A frame.
+
+        Args:
+            model: The model.
+            known: How far the data, not its prior, know each coordinate of an item, 0
+                to 1; None for 1 throughout.
+        """
+        design = model.design
+        dtype = design.dtype
+        of_component = jnp.arange(model.num_components)[:, None] == model.component
+        # Of components that every item has just one level of.
+        sums = design @ of_component.T.astype(dtype)
+        one_each = jnp.all(sums == 1, axis=0) & jnp.all(
+            jnp.where(of_component[:, None], (design == 0) | (design == 1), True),
+            axis=(1, 2),
+        )
+        turned = of_component & one_each[:, None]
+        first = turned & (jnp.cumsum(turned, axis=1) == 1)
+        count = jnp.maximum(jnp.sum(turned, axis=1, keepdims=True), 1).astype(dtype)
+        self.normal = _reflection(turned.astype(dtype) * count**-0.5, first)
+        known = jnp.ones((model.num_stems, 1), dtype) if known is None else known
+        tells = (design**2).T @ (known * jnp.asarray(model.learned, dtype))
+        only_prior = (model.component < 0) | jnp.any(first, axis=0)
+        tells = jnp.where(only_prior[:, None], 0, tells)
+        self.power = tells / (tells + _WITHIN_LEVELS)
+        self.average = jnp.mean(design, axis=0).at[0].set(0)
+        self.add = self.share = None
+        follow = (0, *model.family.intercept_columns)
+        if model.has_group_effects or not all(model.learned[k] for k in follow):
+            return
+        of_group = jnp.ones((model.num_stems, 1), dtype)
+        if model.has_group_scales:
+            of_group = jnp.zeros((model.num_stems, model.num_groups), dtype)
+            of_group = of_group.at[model.stem, model.group].set(1)
+        self.share = of_group.T / jnp.sum(of_group, axis=0)[:, None]
+        # The group's own effect if there is one, else as many as it takes.
+        same = jnp.all(design[:, :, None] == of_group[:, None, :], axis=0)
+        own = same & (jnp.cumsum(same, axis=0) == 1)
+        several = jnp.linalg.pinv(design) @ of_group
+        self.add = jnp.where(jnp.any(own, axis=0), own.astype(dtype), several)
+
+    def towards(self, model: Hierarchical, position: Position) -> Position:
+        """The coordinates of a position of the model, abilities and items as there."""
+        if not any(model.learned):
+            return position
+        moved = self._follow(model, position, 1)
+        effects, sd = moved.effects, model.effect_sd(moved)
+        effects = effects.at[0].add(self.average @ (sd * effects) / sd[0])
+        effects = _reflect(effects, self.normal) * sd**self.power
+        return moved._replace(effects=effects, tilt=_reflect_all(moved.tilt))
+
+    def back(
+        self, model: Hierarchical, coordinates: Position
+    ) -> tuple[Position, Scalar | float]:
+        """The position, and the log determinant of its derivatives."""
+        if not any(model.learned):
+            return coordinates, 0.0
+        sd = model.effect_sd(coordinates)
+        log_det = -jnp.sum(self.power * jnp.log(sd))
+        effects = _reflect(coordinates.effects * sd**-self.power, self.normal)
+        effects = effects.at[0].add(-(self.average @ (sd * effects)) / sd[0])
+        tilt = _reflect_all(coordinates.tilt)
+        moved = coordinates._replace(effects=effects, tilt=tilt)
+        return self._follow(model, moved, -1), log_det
+
+    def _follow(self, model: Hierarchical, position: Position, sign: int) -> Position:
+        """Items' means follow abilities: `sign` 1 towards the frame, -1 to the model."""
+        if self.add is None or not moves(model):
+            return position
+        mean, log_spread = centre(model.abilities(position))
+        if self.add.shape[1] < model.num_groups:
+            mean, log_spread = jnp.mean(mean)[None], jnp.mean(log_spread)[None]
+        moved = position
+        if scales(model):
+            moved = self._moved(model, moved, 0, sign * log_spread)
+        # Discriminations as the model has them, whichever way it goes.
+        slope = self._mean_slope(model, position if sign > 0 else moved)
+        for column in model.family.intercept_columns:
+            moved = self._moved(model, moved, column, sign * slope * mean)
+        if not model.has_tilts:
+            return moved
+        step = sign * slope * mean / model.hyperpriors.tilt
+        return moved._replace(tilt=moved.tilt + step)
+
+    def _moved(
+        self, model: Hierarchical, position: Position, column: int, by: Array
+    ) -> Position:
+        """With the mean of a column of each group's items moved."""
+        assert self.add is not None
+        step = (self.add @ by) / model.effect_sd(position)[:, column]
+        return position._replace(effects=position.effects.at[:, column].add(step))
+
+    def _mean_slope(self, model: Hierarchical, position: Position) -> Array:
+        """What the discriminations of each group's items are on average, a priori."""
+        assert self.share is not None
+        if not model.family.has_slope:
+            return jnp.ones(self.share.shape[0], self.share.dtype)
+        mean = self.share @ model.item_means(position)[:, 0]
+        if not scales(model):
+            return mean
+        return jnp.exp(mean + 0.5 * jnp.exp(2 * position.log_residual_sd[0]))
+
+
+def moves(model: Hierarchical) -> bool:
+    """Whether intercepts are coordinates themselves, so that they can shift."""
+    family = model.family
+    return all(
+        parameter.bijection.kind == "identity"
+        for parameter in family.parameters
+        if parameter.name == family.intercept_name
+    )
+
+
+def scales(model: Hierarchical) -> bool:
+    """Whether a change of unit is a shift of the discrimination's coordinate."""
+    family = model.family
+    return family.has_slope and family.parameters[0].bijection == POSITIVE
+
+
+def centre(
+    ability: Float[Array, "subjects groups"],
+) -> tuple[Float[Array, " groups"], Float[Array, " groups"]]:
+    """Mean and log spread of the abilities in each group."""
+    mean = jnp.mean(ability, axis=0)
+    variance = jnp.mean((ability - mean) ** 2, axis=0)
+    return mean, 0.5 * jnp.log(variance + _LEAST_VARIANCE)
+
+
+def turn(rows: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
+    """Reflects columns so that the first row is their mean, times the root of size.
+
+    Householder's reflection that exchanges the first axis and the diagonal: it is its
+    own inverse.
+    """
+    size, dtype = rows.shape[0], rows.dtype
+    diagonal = jnp.full((1, size), size**-0.5, dtype)
+    return _reflect(rows, _reflection(diagonal, jnp.arange(size) == 0))
+
+
+def _reflect_all(values: Float[Array, " size"]) -> Float[Array, " size"]:
+    return turn(values[:, None])[:, 0] if values.shape[0] else values
+
+
+def _reflection(
+    diagonal: Float[Array, "planes size"], first: Array
+) -> Float[Array, "planes size"]:
+    """Normals of the reflections that exchange unit vectors with the first axes."""
+    normal = diagonal - jnp.where(first, jnp.ones((), diagonal.dtype), 0)
+    # Of a single entry the mean is its own: no reflection.
+    length = jnp.linalg.norm(normal, axis=1, keepdims=True)
+    return normal / jnp.maximum(length, 0.1)
+
+
+def _reflect(
+    rows: Float[Array, "size columns"], normal: Float[Array, "planes size"]
+) -> Float[Array, "size columns"]:
+    """Rows reflected at every plane; the planes' normals do not meet."""
+    return rows - 2 * normal.T @ (normal @ rows)
