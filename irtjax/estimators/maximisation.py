@@ -35,6 +35,8 @@ from irtjax.transforms import lkj_log_density
 
 #: Share of the items' covariances that must be left once abilities have errors.
 SMALLEST_WITHIN = 0.25
+#: Share of what items could tell of their effects that they tell at least.
+LEAST_TOLD = 0.02
 
 
 def maximise(
@@ -95,16 +97,20 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     prior = effect_sd(model, old.log_component_sd)
     # All columns at once, column by column in the vector.
     precision = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
-    root = jnp.linalg.cholesky(precision + jnp.diag(prior.T.reshape(-1) ** -2.0))
+    ridge = jnp.diag(prior.T.reshape(-1) ** -2.0)
+    root = jnp.linalg.cholesky(precision + ridge)
     right = (weighted.T @ pulled).T.reshape(-1)
     effects = jax.scipy.linalg.cho_solve((root, True), right).reshape(columns, -1).T
-    inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(right.shape[0]))
-    inverse = inverse.reshape(columns, square.shape[1], columns, -1)
+    inverse = _error_of_effects(precision, ridge, omega, found.square)
     gap = found.mean - design @ effects
-    scatter = _by_row(jnp.einsum("u,ua,ub->uab", weight, gap, gap), row, rows)
+    # What items do not follow of an error of their effects.
+    left = jnp.eye(columns) - found.covariance @ omega[row]
+    moved = jnp.einsum("ue,aebf,uf->uab", design, inverse, design)
+    scatter = jnp.einsum("ua,ub->uab", gap, gap)
+    scatter = scatter + jnp.einsum("uab,ubc,udc->uad", left, moved, left)
+    scatter = _by_row(weight[:, None, None] * scatter, row, rows)
     plain = _by_row(found.covariance * weight[:, None, None], row, rows)
     scatter = scatter + jax.vmap(_within)(plain, found.within)
-    scatter = scatter + jnp.einsum("ref,afbe->rab", square, inverse)
     tilted, scatter = _improve_tilts(model, old, scatter)
     new = _improve_residual(model, tilted, scatter)
     own_variance = jnp.einsum("aeae->ea", inverse)
@@ -116,6 +122,37 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
         total = jax.ops.segment_sum(second, index, model.num_components + 1)[:-1]
         component = half_normal_mode(total, count, own.component)
     return new._replace(effects=jnp.where(mask, effects, 0), log_component_sd=component)
+
+
+def _error_of_effects(
+    precision: Array, ridge: Array, omega: Array, square: Array
+) -> Array:
+    """Covariance of effects once items are integrated out.
+
+    Given the items it is that of a regression. Items that the responses hardly tell
+    follow their effects instead of telling of them, and a regression would have the
+    levels' effects known, and their standard deviations small, for no reason.
+
+    Args:
+        precision: Of the effects given the items, `[columns * effects]` squared.
+        ridge: Of their priors.
+        omega: `[rows, columns, columns]` inverses of the items' prior covariances.
+        square: `[rows, columns, columns, effects, effects]` sums of D D' times the
+            items' posterior covariances.
+
+    Returns:
+        `[columns, effects, columns, effects]`.
+    """
+    columns, size = square.shape[1], square.shape[-1]
+    lost = jnp.einsum("rab,rbcef,rcd->aedf", omega, square, omega)
+    lost = lost.reshape(precision.shape)
+    # The quadrature's error may make the difference negative: some is always left.
+    kept = (1 - LEAST_TOLD) * (precision - lost) + LEAST_TOLD * precision
+    root = jnp.linalg.cholesky(kept + ridge)
+    safe = jnp.linalg.cholesky(precision + ridge)
+    root = jnp.where(jnp.all(jnp.isfinite(root)), root, safe)
+    inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(root.shape[0]))
+    return inverse.reshape(columns, size, columns, size)
 
 
 def _by_row(parts: Array, row: Array, rows: int) -> Array:
