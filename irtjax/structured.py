@@ -30,7 +30,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.diagnostics import pareto_k, verdict
 from irtjax.estimators.base import Parameters, Problem, begin, loop_of, run
 from irtjax.estimators.components import log_prior, num_effective, own_covariance
-from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.laplace import Laplace, without_end
 from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.structured_state import (
     LaplaceState,
@@ -146,7 +146,7 @@ def fit_structured(
     with clock.phase("tables"):
         if isinstance(method, Laplace):
             summary = summary_of_laplace(problem, found.state)
-            said = _warnings(model, found, status)
+            said = _warnings(layout, found, status)
         else:
             summary = summary_of_draws(model, values, options["level"])
             # The mode may also lie where a standard deviation is 0 and has no density.
@@ -593,10 +593,12 @@ def _num_draws(draws: Draws) -> int:
     return int(np.prod(next(iter(draws.values.values())).shape[:2]))
 
 
-def _warnings(model: Hierarchical, found, status: Status) -> list[str]:
+def _warnings(layout: Layout, found, status: Status) -> list[str]:
     """What a fit by the fast route must be read with."""
-    said = []
-    if status != Status.CONVERGED:
+    model, said = layout.model, []
+    if status == Status.STALLED:
+        said += _runaways(layout, found.state.components)
+    if status != Status.CONVERGED and not said:
         said.append(
             f"{status.explain()} (residual {float(found.residual):.2g}): treat the"
             " estimates as provisional; raise max_steps, or use method='nuts'"
@@ -623,6 +625,27 @@ def _warnings(model: Hierarchical, found, status: Status) -> list[str]:
         said.append(
             f"with {subjects} subjects the errors of method='laplace' leave out what is"
             " not known of the spread of abilities; method='nuts' counts it"
+        )
+    return said
+
+
+def _runaways(layout: Layout, components) -> list[str]:
+    """Why the fast route was stopped, where something has no end."""
+    model, said = layout.model, []
+    gone, wide = (np.asarray(x) for x in without_end(model, components))
+    for name in np.asarray(layout.groups)[gone] if gone.any() else ():
+        said.append(
+            f"not converged: the own abilities of {name} shrink to nothing, so its items"
+            " ask what all others ask: fit one ability (model='hierarchical'), or use"
+            " method='nuts'"
+        )
+    columns = [p.name for p in model.family.parameters for _ in range(p.columns)]
+    names = dict.fromkeys(n for n, at in zip(columns, wide, strict=False) if at)
+    for name in names:
+        said.append(
+            f"not converged: the items' {name}s spread without end, by more than a"
+            " factor of 7 to either side: many items tell next to nothing of ability."
+            f" Leave those out, or give a prior, priors={{'{name}': LogNormal(0, 0.5)}}"
         )
     return said
 

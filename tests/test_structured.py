@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +20,12 @@ from irtjax.cli.app import app
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.structured_state import start_components
 from irtjax.estimators.variational import Variational
 from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.scoring import score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES
+from irtjax.structured import _runaways
 from tests.estimators.test_laplace import benchmarks, simulated
 
 SUBJECTS, ITEMS, GROUPS = 40, 240, 3
@@ -47,6 +50,20 @@ def drawn():
 def fitted():
     # As the command line has it, so that its programs are compiled already.
     return irtjax.fit(drawn()[0], "multibenchmark", levels=("domain",), max_steps=60)
+
+
+def test_what_stopped_the_fast_route_is_said():
+    model = benchmarks(5, 9, 3)
+    zeros = start_components(model, jnp.zeros((9, 2)))
+    layout = SimpleNamespace(model=model, groups=np.array(["law", "code", "math"]))
+    assert _runaways(layout, zeros) == []
+    away = zeros._replace(
+        log_scale=jnp.asarray([0.0, -4.0, 0.0]), log_residual_sd=jnp.asarray([0.8, 0.8])
+    )
+    one, other = _runaways(layout, away)
+    assert "code" in one and "hierarchical" in one
+    # Intercepts may spread.
+    assert "discriminations spread" in other and "priors={'discrimination'" in other
 
 
 def by_subject(fit, values):

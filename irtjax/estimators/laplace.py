@@ -281,12 +281,8 @@ class Laplace(AbstractMethod):
         there whatever the data.
         """
         tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
-        components = state.components
-        gone = jnp.any(components.log_scale < LOG_NOTHING)
-        logarithms = jnp.asarray(problem.model.has_logarithm)
-        wide = components.log_residual_sd > LOG_TOO_WIDE
-        late = state.num_seen >= EARLY_STEPS
-        gone = (gone | jnp.any(wide & logarithms)) & late
+        gone, wide = without_end(problem.model, state.components)
+        gone = (jnp.any(gone) | jnp.any(wide)) & (state.num_seen >= EARLY_STEPS)
         return Progress(
             state.objective,
             state.residual,
@@ -323,6 +319,13 @@ class Laplace(AbstractMethod):
     ) -> tuple[LaplaceState, Array]:
         """The state, and the log-likelihood of each item's responses."""
         return state, state.log_marginal[problem.units.unit]
+
+
+def without_end(model: Hierarchical, components: Components) -> tuple[Array, Array]:
+    """What runs away: `[groups]` own abilities to nothing, `[columns]` logs' spread."""
+    wide = components.log_residual_sd > LOG_TOO_WIDE
+    logarithms = jnp.asarray(model.has_logarithm)[: wide.shape[0]]
+    return components.log_scale < LOG_NOTHING, wide & logarithms
 
 
 def _outer(model: Hierarchical, ability: Array, components: Components) -> Outer:

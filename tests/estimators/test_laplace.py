@@ -527,6 +527,38 @@ def test_half_normal_mode_is_the_root():
     assert np.argmax(height(nearby)) == 1
 
 
+@pytest.mark.parametrize("slopes", ["unit", pytest.param("positive", marks=pytest.mark.slow)])
+def test_levels_of_few_items_keep_their_spread(slopes):
+    """Items that a dozen subjects hardly tell must not make their levels look alike."""
+    levels, each, subjects = 60, 3, 12
+    level = np.repeat(np.arange(levels), each)
+    items = len(level)
+    model = Hierarchical(
+        Binary(slopes=slopes),
+        jnp.zeros(items, int),
+        jnp.arange(items),
+        jnp.asarray(np.column_stack([np.ones(items), np.eye(levels)[level]])),
+        jnp.asarray([-1, *[0] * levels]),
+        jnp.zeros((subjects, 0)),
+        num_stems=items,
+        num_components=1,
+    )
+    found = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        log_a = (0.2 + 0.4 * rng.normal(size=items)) * (slopes == "positive")
+        d = 0.8 * rng.normal(size=levels)[level] + 0.6 * rng.normal(size=items)
+        eta = np.exp(log_a) * rng.normal(size=(subjects, 1)) + d
+        right = rng.random(eta.shape) < 1 / (1 + np.exp(-eta))
+        problem = StructuredProblem.create(model, Responses(jnp.asarray(right, int)))
+        fit = run_jit(problem, Laplace(order=3), None, max_steps=100)
+        assert Status(int(fit.status)) is Status.CONVERGED
+        found.append(np.exp(fit.state.components.log_component_sd[0, -1]))
+    # Means of three items vary by 0.64 + (0.36 + 0.5) / 3 = 0.93, and of that the sample
+    # variance of 60 has an error of 0.17, its root one of 0.17 / 1.6.
+    assert abs(np.mean(found) - 0.8) < 3 * 0.11 / 4**0.5
+
+
 def test_effects_count_as_far_as_they_are_free_of_their_prior():
     model = benchmarks(5, 30, 3)
     components = start_components(model, jnp.zeros((30, 2)))
