@@ -635,8 +635,8 @@ def _runaways(layout: Layout, components) -> list[str]:
     gone, wide = (np.asarray(x) for x in without_end(model, components))
     for name in np.asarray(layout.groups)[gone] if gone.any() else ():
         said.append(
-            f"not converged: the own abilities of {name} shrink to nothing, so its items"
-            " ask what all others ask: fit one ability (model='hierarchical'), or use"
+            f"not converged: the own abilities of {name} shrink to nothing: its items"
+            " ask what all others ask; fit one ability (model='hierarchical'), or use"
             " method='nuts'"
         )
     columns = [p.name for p in model.family.parameters for _ in range(p.columns)]

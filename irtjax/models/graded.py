@@ -35,10 +35,6 @@ class GradedItems(NamedTuple):
     intercept: Float[Array, "*items thresholds"]
 
 
-def _indicators(values: Array, categories: int) -> tuple[Array, ...]:
-    return tuple((values == k).astype(values.dtype) for k in range(1, categories))
-
-
 def _shares(means: tuple[Array, ...]) -> Float[Array, "items categories"]:
     """Share of each category, kept away from 0, from the means of the indicators."""
     upper = jnp.stack(means, -1)
@@ -62,7 +58,27 @@ def _cumulative_logits(means: tuple[Array, ...], slope: Array) -> Array:
     return 1.702 * ndtri(cumulative) * spread
 
 
-class Graded(AbstractResponseFamily):
+class AbstractOrdered(AbstractResponseFamily):
+    """A family of ordered categories, whose statistics are their indicators.
+
+    Attributes:
+        categories: C, the number of categories.
+    """
+
+    categories: eqx.AbstractVar[int]
+
+    @property
+    def num_categories(self) -> int:
+        """The number of categories."""
+        return self.categories
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """Indicators of the categories 1 ... C - 1."""
+        kinds = range(1, self.categories)
+        return tuple((values == k).astype(values.dtype) for k in kinds)
+
+
+class Graded(AbstractOrdered):
     """Graded response: P(y >= h) = sigmoid(a theta + d_h), d_1 > ... > d_{C-1}.
 
     Samejima (1969). Intercepts out of order have no probabilities: their
@@ -84,15 +100,6 @@ class Graded(AbstractResponseFamily):
         """Discrimination and C - 1 intercepts."""
         size = self.categories - 1
         return Parameter("discrimination"), Parameter("intercept", size=size)
-
-    @property
-    def num_categories(self) -> int:
-        """The number of categories."""
-        return self.categories
-
-    def statistics(self, values: Array) -> tuple[Array, ...]:
-        """Indicators of the categories 1 ... C - 1."""
-        return _indicators(values, self.categories)
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0) and log P(k) - log P(0), without a difference of probabilities.
@@ -122,7 +129,7 @@ class SpacedItems(NamedTuple):
     spacing: Float[Array, "*items spacings"]
 
 
-class SpacedGraded(AbstractResponseFamily):
+class SpacedGraded(AbstractOrdered):
     """Graded response by a mean intercept and positive distances of its neighbours.
 
     The model of `Graded` (Samejima 1969) with a > 0 and with intercepts in order
@@ -141,20 +148,18 @@ class SpacedGraded(AbstractResponseFamily):
     simulated: ClassVar[dict[str, tuple[float, float]]] = {"spacing": (0.5, 2.0)}
     categories: int = eqx.field(static=True)
 
+    def __check_init__(self):
+        if self.categories < 3:
+            raise ValueError(
+                f"{self.categories} categories have no distances between intercepts:"
+                " use the binary family of the 2pl"
+            )
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination, mean intercept and C - 2 distances."""
         spacing = Parameter("spacing", POSITIVE, size=self.categories - 2)
         return Parameter("discrimination", POSITIVE), Parameter("intercept"), spacing
-
-    @property
-    def num_categories(self) -> int:
-        """The number of categories."""
-        return self.categories
-
-    def statistics(self, values: Array) -> tuple[Array, ...]:
-        """Indicators of the categories 1 ... C - 1."""
-        return _indicators(values, self.categories)
 
     def natural(self, item: SpacedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0) and log P(k) - log P(0), as `Graded` has them."""
@@ -171,7 +176,7 @@ class SpacedGraded(AbstractResponseFamily):
         return SpacedItems(slope, jnp.mean(intercept, axis=-1), spacing)
 
 
-class PartialCredit(AbstractResponseFamily):
+class PartialCredit(AbstractOrdered):
     """Generalised partial credit: P(y) ~ exp(y a theta + d_1 + ... + d_y), normalised.
 
     Muraki (1992); the intercepts d_h of its steps may come in any order.
@@ -196,15 +201,6 @@ class PartialCredit(AbstractResponseFamily):
         bijection = POSITIVE if self.slopes == "positive" else IDENTITY
         slope = Parameter("discrimination", bijection)
         return slope, Parameter("intercept", size=size)
-
-    @property
-    def num_categories(self) -> int:
-        """The number of categories."""
-        return self.categories
-
-    def statistics(self, values: Array) -> tuple[Array, ...]:
-        """Indicators of the categories 1 ... C - 1."""
-        return _indicators(values, self.categories)
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0), and log P(k) - log P(0) = k a theta + d_1 + ... + d_k."""

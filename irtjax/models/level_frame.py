@@ -121,7 +121,7 @@ class LevelFrame(eqx.Module):
         return self._follow(model, moved, -1), log_det
 
     def _follow(self, model: Hierarchical, position: Position, sign: int) -> Position:
-        """Items' means follow abilities: `sign` 1 towards the frame, -1 to the model."""
+        """Items' means follow abilities: `sign` 1 to the frame, -1 to the model."""
         if self.add is None or not moves(model):
             return position
         mean, log_spread = centre(model.abilities(position))

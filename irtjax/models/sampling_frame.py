@@ -198,11 +198,12 @@ def item_centring(
     """How far the data, and not its prior, say where each coordinate of an item is.
 
     w = I v / (1 + I v), I the information of the responses about the coordinate and v
-    a variance that its learned prior may have, given the item's columns before. Where the data say much, the coordinate
-    itself is the one to sample; where they say little, its distance from the prior's
-    mean in standard deviations (Papaspiliopoulos, Roberts and Skoeld 2007; in between,
-    Gorinova, Moore and Hoffman 2020). Otherwise a learned standard deviation near 0
-    pinches its items together, and the sampler cannot follow.
+    a variance that its learned prior may have, given the item's columns before. Where
+    the data say much, the coordinate itself is the one to sample; where they say
+    little, its distance from the prior's mean in standard deviations (Papaspiliopoulos,
+    Roberts and Skoeld 2007; in between, Gorinova, Moore and Hoffman 2020). Otherwise a
+    learned standard deviation near 0 pinches its items together, and the sampler cannot
+    follow.
 
     Args:
         model: The model.

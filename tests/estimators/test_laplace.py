@@ -527,7 +527,9 @@ def test_half_normal_mode_is_the_root():
     assert np.argmax(height(nearby)) == 1
 
 
-@pytest.mark.parametrize("slopes", ["unit", pytest.param("positive", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "slopes", ["unit", pytest.param("positive", marks=pytest.mark.slow)]
+)
 def test_levels_of_few_items_keep_their_spread(slopes):
     """Items that a dozen subjects hardly tell must not make their levels look alike."""
     levels, each, subjects = 60, 3, 12
@@ -554,8 +556,8 @@ def test_levels_of_few_items_keep_their_spread(slopes):
         fit = run_jit(problem, Laplace(order=3), None, max_steps=100)
         assert Status(int(fit.status)) is Status.CONVERGED
         found.append(np.exp(fit.state.components.log_component_sd[0, -1]))
-    # Means of three items vary by 0.64 + (0.36 + 0.5) / 3 = 0.93, and of that the sample
-    # variance of 60 has an error of 0.17, its root one of 0.17 / 1.6.
+    # Means of three items vary by 0.64 + (0.36 + 0.5) / 3 = 0.93, and of that the
+    # sample variance of 60 has an error of 0.17, its root one of 0.17 / 1.6.
     assert abs(np.mean(found) - 0.8) < 3 * 0.11 / 4**0.5
 
 

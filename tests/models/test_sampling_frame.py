@@ -20,7 +20,7 @@ SUBJECTS, ITEMS = 4, 6
 def make(
     family, groups=1, shared=False, subjects=SUBJECTS, levels=False, **more
 ) -> SamplingFrame:
-    """A model; `shared` has every stem asked in every group, `levels` effects of all."""
+    """A model; `shared`: every stem in every group, `levels`: effects of groups."""
     stems = ITEMS // groups if shared else ITEMS
     group, stem = np.divmod(np.arange(ITEMS), stems)
     if not shared:

@@ -1,6 +1,5 @@
 """Densities of structured models of scores and ratings, beside numpyro's own words."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
