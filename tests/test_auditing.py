@@ -503,6 +503,12 @@ def test_bad_calls_are_refused(change, options, message):
         irtjax.audit(table, small_fit(), **options)
 
 
+def test_several_abilities_are_refused_before_the_fit(monkeypatch):
+    monkeypatch.setattr("irtjax.fitting.fit", None)
+    with pytest.raises(ValueError, match="an audit needs one ability"):
+        irtjax.audit(small_table(), model="multibenchmark")
+
+
 def test_names_are_escaped_and_figures_drawn():
     table = small_table()
     names = [NASTY, *(f"q{k}" for k in range(14))]

@@ -21,6 +21,7 @@ from irtjax.auditing.examine import (
     column_of,
     decide,
     examine,
+    several_abilities,
 )
 from irtjax.auditing.tables import benchmark_table, item_table
 from irtjax.auditing.tails import ENUMERATED, log_choose
@@ -134,6 +135,8 @@ def audit(
         from irtjax.fitting import fit as make_fit
 
         chosen = {"model": "2pl", "standard_errors": "none", **options}
+        if chosen["model"] in ("multibenchmark", "multimetric"):
+            raise ValueError(several_abilities(chosen["model"]))
         fit = make_fit(table, **chosen)
     elif options:
         raise ValueError(

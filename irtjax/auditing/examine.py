@@ -60,6 +60,14 @@ def column_of(defect: str) -> str:
     return "p_" + defect.replace(" ", "_")
 
 
+def several_abilities(model: str) -> str:
+    """Why a model of several abilities is refused."""
+    return (
+        f"an audit needs one ability, but {model} has one for each benchmark: fit 2pl,"
+        " or audit each benchmark alone"
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Known:
     """A calibration in the order of a table.
@@ -92,10 +100,7 @@ class Known:
                 f" not {fit.model.name}"
             )
         if fit.structure is not None and len(fit.structure.groups) > 1:
-            raise ValueError(
-                f"an audit needs one ability, but {fit.model.name} has one for each"
-                f" benchmark: fit 2pl, or audit each benchmark alone"
-            )
+            raise ValueError(several_abilities(fit.model.name))
         rows = match_all_items(table, fit.items, "audit")
         abilities = fit.ability_table
         who = abilities.column("subject").to_pylist()
