@@ -43,7 +43,8 @@ def structure(
              "lowest": str(found.groups[own[k].argmin()])}
             for k, subject in enumerate(names)
         ]  # fmt: skip
-        describe(name, fit)
+        headed(name, fit)
+        describe(fit)
         if out is not None:
             folder = out / "structure"
             folder.mkdir(parents=True, exist_ok=True)
@@ -71,13 +72,19 @@ def structure(
     return rows
 
 
-def describe(name: str, fit: irtjax.Calibration) -> None:
+def headed(name: str, fit: irtjax.Calibration) -> None:
+    """Prints how a fit ended, and what it must be read with."""
+    print(f"\n{name}: {fit.status.name.lower()}, {fit.num_steps} steps")
+    for warning in fit.warnings:
+        print(f"  {warning}")
+
+
+def describe(fit: irtjax.Calibration) -> None:
     """Prints how the correlations without and with the general ability differ."""
     found = fit.structure
     assert found is not None
     upper = np.triu_indices(len(found.groups), 1)
     raw, own = found.raw_correlation[upper], found.own_correlation[upper]
-    print(f"\n{name}: {fit.status.name.lower()}, {fit.num_steps} steps")
     print(
         f"  correlations of means {raw.mean():.3f} ({raw.min():.2f} to {raw.max():.2f})"
     )
@@ -94,8 +101,6 @@ def describe(name: str, fit: irtjax.Calibration) -> None:
         "  widest own parts: "
         + ", ".join(f"{found.groups[k]} {sd[k]:.2f}" for k in widest)
     )
-    for warning in fit.warnings:
-        print(f"  {warning}")
 
 
 def matrix(path: Path, rows, columns, values: np.ndarray) -> None:
@@ -112,7 +117,7 @@ def leaderboard(
     name: str, fit: irtjax.Calibration, out: Path | None, rows: list[dict]
 ) -> None:
     """Adds abilities with intervals to the rows, prints them and draws them."""
-    print(f"\n{name}: {fit.status.name.lower()}, {fit.num_steps} steps")
+    headed(name, fit)
     for row in fit.ability_table.to_pylist():
         print(
             f"  {row['rank']:3} {row['subject']:32.32} {row['ability']:7.3f}"
@@ -122,8 +127,6 @@ def leaderboard(
             {"data": name, "model": row["subject"], "lower": row["lower"],
              "upper": row["upper"], "value": row["ability"]}
         )  # fmt: skip
-    for warning in fit.warnings:
-        print(f"  {warning}")
     if out is not None:
         folder = out / "abilities"
         folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +152,7 @@ def ratings(tables: dict[str, irtjax.ResponseTable], out: Path | None) -> list[d
     for name, table in tables.items():
         fit = irtjax.fit(table, "multibenchmark", family="graded", levels=["rater"])
         leaderboard(name, fit, out, rows)
-        describe(name, fit)
+        describe(fit)
         assert fit.structure is not None
         for effect, values in zip(*fit.structure.effects, strict=True):
             if effect.startswith("rater: "):

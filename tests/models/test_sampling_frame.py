@@ -1,5 +1,8 @@
 """The sampler's coordinates: the model's density, on narrow ridges no more."""
 
+from functools import partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,6 +59,11 @@ CASES = {
 }
 
 
+def mark_slow(name, but):
+    """A case of the slow tests; all but one of a kind."""
+    return name if name == but else pytest.param(name, marks=pytest.mark.slow)
+
+
 def random_coordinates(frame, seed=0) -> Position:
     flat, unravel = ravel_pytree(frame.model.zeros())
     return unravel(0.7 * jax.random.normal(jax.random.key(seed), flat.shape))
@@ -85,8 +93,7 @@ def test_the_change_of_coordinates_has_a_jacobian_of_one_and_an_inverse(name):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*map(partial(mark_slow, but="levels"), CASES)])
 def test_partly_centred_items_have_the_model_s_density(name):
     model = CASES[name].model
     shape = model.zeros().items.shape
@@ -160,6 +167,34 @@ def test_items_meet_abilities_at_their_mean_and_in_their_unit():
     step = np.asarray(shifted.ability - one.ability)
     np.testing.assert_allclose(step[0], 0.7 * np.sqrt(SUBJECTS), rtol=1e-12)
     np.testing.assert_allclose(step[1:], 0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_what_is_learned_of_items_follows_abilities():
+    """A shift and a change of unit that items undo leaves effects and slopes alone."""
+    frame = make(Binary(slopes="positive"), 3, levels=True)
+    model, position = frame.model, random_coordinates(frame)
+    model = eqx.tree_at(lambda m: m.subject_design, model, jnp.ones((400, 1)))
+    theta = 2 * jax.random.normal(jax.random.key(5), (400, 3))
+    position = position._replace(ability=theta)
+    by, unit = jnp.asarray([0.5, -0.3, 0.1]), jnp.asarray([1.2, 0.8, 1.1])
+    log_sd, sd = position.log_residual_sd, model.effect_sd(position)
+    slope = jnp.exp(
+        frame.levels.share @ model.item_means(position)[:, 0]
+        + 0.5 * jnp.exp(2 * log_sd[0])
+    )
+    step = slope / unit * by
+    effects = position.effects.at[1:, 0].add(-jnp.log(unit) / sd[1:, 0])
+    moved = position._replace(
+        ability=theta * unit + by,
+        effects=effects.at[1:, 1].add(-step / sd[1:, 1]),
+        tilt=position.tilt - step / model.hyperpriors.tilt,
+    )
+    one, other = (frame.levels.towards(model, p) for p in (position, moved))
+    # The spread's least variance of 0.01, beside 4, keeps the unit from being exact.
+    np.testing.assert_allclose(one.effects, other.effects, atol=0.02)
+    np.testing.assert_allclose(one.tilt, other.tilt, atol=0.02)
+    assert np.abs(effects - position.effects).max() > 0.1
 
 
 @pytest.mark.slow
