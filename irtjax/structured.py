@@ -116,7 +116,7 @@ def fit_structured(
             if status != Status.CONVERGED:
                 # No worse than nothing: the start of the fast route.
                 state = begin(problem, fast, None, max_steps=1).state
-            frame = SamplingFrame(model)
+            weights = None
             each = table.num_observed / max(model.num_stems, 1)
             if model.num_stems < MANY_ITEMS or each < MANY_RESPONSES:
                 # Information from rough values, not from where the fast route ended.
@@ -124,7 +124,7 @@ def fit_structured(
                 weights = _centring_jit(
                     model, *rough, responses, variance=_prior_variance(model, state)
                 )
-                frame = SamplingFrame(model, weights)
+            frame = SamplingFrame(model, weights, state.ability)
             first = frame.coordinates(position_of(model, problem, state))
             data = (frame, responses)
             if isinstance(method, NUTS):

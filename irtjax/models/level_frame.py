@@ -194,6 +194,25 @@ def turn(rows: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
     return _reflect(rows, _reflection(diagonal, jnp.arange(size) == 0))
 
 
+def towards(
+    vectors: Float[Array, "planes size"], axis: int
+) -> Float[Array, "planes size"]:
+    """Normals of the reflections that exchange the directions of vectors and an axis.
+
+    Args:
+        vectors: Of any length; of none, there is no reflection.
+        axis: Its index.
+    """
+    length = jnp.linalg.norm(vectors, axis=1, keepdims=True)
+    at_axis = jnp.arange(vectors.shape[1]) == axis
+    # Of two directions the one that is further from the axis: no difference is lost.
+    sign = jnp.where(vectors[:, axis, None] > 0, -1, 1)
+    unit = vectors / jnp.where(length > 0, length, 1)
+    normal = jnp.where(length > 0, sign * unit - at_axis, 0)
+    size = jnp.linalg.norm(normal, axis=1, keepdims=True)
+    return normal / jnp.where(size > 0, size, 1)
+
+
 def _reflect_all(values: Float[Array, " size"]) -> Float[Array, " size"]:
     return turn(values[:, None])[:, 0] if values.shape[0] else values
 

@@ -8,9 +8,11 @@ subject's responses meet items at the mean ability and in units of its spread,
     log a'_j = log a_j + log s(theta),   d'_j = d_j + a_j m(theta),
 
 m and s the mean and spread of the subjects' abilities in the item's group, and the
-abilities are turned so that their mean is a coordinate of its own. Each of these
-changes has a Jacobian of 1 whatever m and s are, so the density is the model's. What is
-learned of items as a whole goes along: see `irtjax.models.level_frame`.
+abilities are turned so that their mean is a coordinate of its own. So is their spread,
+nearly: the data know the deviations from the mean but for their size, so where rough
+abilities are given these are turned to make a coordinate of their direction. Each of
+these changes has a Jacobian of 1 whatever m and s are, so the density is the model's.
+What is learned of items as a whole goes along: see `irtjax.models.level_frame`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from jaxtyping import Array, Float
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.models.hierarchical import Hierarchical, Position, cell_log_lik
-from irtjax.models.level_frame import LevelFrame, centre, moves, scales, turn
+from irtjax.models.level_frame import (
+    LevelFrame,
+    centre,
+    moves,
+    scales,
+    towards,
+    turn,
+)
 
 
 class SamplingFrame(eqx.Module):
@@ -41,19 +50,33 @@ class SamplingFrame(eqx.Module):
             and sigma its prior's mean and standard deviation given the item's columns
             before. Of no effect on priors that are given. See `item_centring`.
         levels: The frame of what is learned of items as a whole.
+        direction: `[groups, subjects]` normals of the reflections that make the
+            direction of rough deviations a coordinate; None for none.
     """
 
     model: Hierarchical
     centring: Float[Array, "stems columns"] | None
     levels: LevelFrame
+    direction: Float[Array, "groups subjects"] | None
 
     def __init__(
         self,
         model: Hierarchical,
         centring: Float[Array, "stems columns"] | None = None,
+        rough: Float[Array, "subjects groups"] | None = None,
     ):
+        """A frame.
+
+        Args:
+            model: The model.
+            centring: See the class.
+            rough: Abilities near the posterior's, of models that are `centred`.
+        """
         self.model, self.centring = model, centring
         self.levels = LevelFrame(model, centring)
+        self.direction = None
+        if rough is not None and model.centred and rough.shape[0] > 2:
+            self.direction = towards(turn(rough).at[0].set(0).T, 1)
 
     def position(self, coordinates: Position) -> Position:
         """The model's position at coordinates of this frame."""
@@ -74,7 +97,8 @@ class SamplingFrame(eqx.Module):
         taken = self.levels.towards(self.model, position)
         # A reflection is its own inverse.
         return taken._replace(
-            ability=turn(position.ability), items=jnp.stack(columns, axis=1)
+            ability=self._turned(turn(position.ability)),
+            items=jnp.stack(columns, axis=1),
         )
 
     def log_density(self, coordinates: Position, data: Responses) -> Scalar:
@@ -89,7 +113,8 @@ class SamplingFrame(eqx.Module):
 
     def _position(self, coordinates: Position) -> tuple[Position, Array | float]:
         """The position, and the log determinant of its derivatives."""
-        turned = coordinates._replace(ability=turn(coordinates.ability))
+        ability = turn(self._turned(coordinates.ability))
+        turned = coordinates._replace(ability=ability)
         turned, log_det = self.levels.back(self.model, turned)
         moves, prior = _Moves(self, turned), _ItemPrior(self.model, turned)
         rows = turned.items
@@ -106,6 +131,13 @@ class SamplingFrame(eqx.Module):
                 log_det = log_det + jnp.sum(stretch)
             rows = rows.at[:, k].set(row)
         return turned._replace(items=rows), log_det
+
+    def _turned(self, ability: Array) -> Array:
+        """Every column reflected at a plane of its own."""
+        if self.direction is None:
+            return ability
+        normal = self.direction.T
+        return ability - 2 * normal * jnp.sum(normal * ability, axis=0)
 
     def _weight(self, column: int) -> Array | None:
         """Weights of a column; None where it is as centred as can be."""

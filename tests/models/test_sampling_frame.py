@@ -21,7 +21,7 @@ SUBJECTS, ITEMS = 4, 6
 
 
 def make(
-    family, groups=1, shared=False, subjects=SUBJECTS, levels=False, **more
+    family, groups=1, shared=False, subjects=SUBJECTS, levels=False, rough=None, **more
 ) -> SamplingFrame:
     """A model; `shared`: every stem in every group, `levels`: effects of groups."""
     stems = ITEMS // groups if shared else ITEMS
@@ -43,7 +43,8 @@ def make(
             num_stems=stems,
             has_group_effects=shared,
             **more,
-        )
+        ),
+        rough=rough,
     )
 
 
@@ -53,6 +54,9 @@ CASES = {
     "graded": make(Graded(3)),
     "groups": make(Binary(slopes="positive"), 3, centred=False),
     "shared stems": make(Binary(slopes="positive"), 2, shared=True),
+    "direction": make(
+        Binary(slopes="positive"), 2, rough=jnp.asarray(np.eye(SUBJECTS)[:, :2])
+    ),
     "levels": make(Binary(slopes="positive"), 3, levels=True),
     "free levels": make(Binary(slopes="free"), 2, levels=True),
     "one subject": make(LogitNormalScores(slopes="positive"), subjects=1),
@@ -99,7 +103,12 @@ def test_partly_centred_items_have_the_model_s_density(name):
     shape = model.zeros().items.shape
     weights = np.random.default_rng(1).uniform(size=shape)
     weights[0], weights[1] = 0, 1
-    frame = SamplingFrame(model, jnp.asarray(weights))
+    frame = eqx.tree_at(
+        lambda frame: frame.direction,
+        SamplingFrame(model, jnp.asarray(weights)),
+        CASES[name].direction,
+        is_leaf=lambda leaf: leaf is None,
+    )
     coordinates = random_coordinates(frame)
     flat, unravel = ravel_pytree(coordinates)
     flatten = lambda tree: ravel_pytree(tree)[0]  # noqa: E731
@@ -122,7 +131,8 @@ def test_partly_centred_items_have_the_model_s_density(name):
         np.testing.assert_allclose(one, other, atol=1e-11)
     # With weights of 1 it is the frame without any.
     same = SamplingFrame(model, jnp.ones(shape)).position(coordinates)
-    for one, other in zip(same, CASES[name].position(coordinates), strict=True):
+    plain = SamplingFrame(model).position(coordinates)
+    for one, other in zip(same, plain, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
@@ -217,3 +227,21 @@ def test_the_density_is_finite_at_zero_and_keeps_single_precision(strict_promoti
     # The same sums under another order of compilation: some roundings.
     wanted = frame.model.log_density(position, data)
     assert float(value) == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_the_size_of_the_deviations_is_a_coordinate():
+    rng = np.random.default_rng(4)
+    theta = jnp.asarray(rng.normal(size=(9, 2)))
+    model = make(Binary(slopes="positive"), 2, subjects=9).model
+    frame = SamplingFrame(model, rough=theta)
+    position = random_coordinates(frame)
+    one, other = (
+        frame.coordinates(position._replace(ability=ability)).ability
+        for ability in (theta, theta + 0.1 * (theta - theta.mean(axis=0)))
+    )
+    size = np.linalg.norm(theta - theta.mean(axis=0), axis=0)
+    np.testing.assert_allclose(one[0], 3 * theta.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(np.abs(one[1]), size, rtol=1e-9)
+    np.testing.assert_allclose(one[2:], 0, atol=1e-12)
+    np.testing.assert_allclose(np.abs(other[1]), 1.1 * size, rtol=1e-9)
+    np.testing.assert_allclose(other[2:], 0, atol=1e-12)
