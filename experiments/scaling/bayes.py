@@ -30,7 +30,7 @@ from irtjax.diagnostics import diagnose
 from irtjax.estimators.base import run
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
-from irtjax.estimators.structured_state import StructuredProblem
+from irtjax.estimators.structured_state import StructuredProblem, start_structured
 from irtjax.models.continuous import LogitNormalScores
 from irtjax.models.hierarchical import Hierarchical
 from irtjax.models.logistic import Binary
@@ -86,7 +86,8 @@ def score_model(subjects: int, items: int) -> Hierarchical:
 
 def our_sampler(logits: jax.Array, method: NUTS):
     """A function of a seed that samples by irtjax."""
-    frame, data = SamplingFrame(score_model(*logits.shape)), Responses(logits)
+    model, data = score_model(*logits.shape), Responses(logits)
+    frame = SamplingFrame(model, rough=start_structured(model, data)[0])
     # Methods of a module are trees: its arrays are arguments of what is compiled.
     log_density, keep = frame.log_density, frame.kept
     start = frame.coordinates(frame.model.zeros(jnp.float32))

@@ -5,7 +5,8 @@ is made, or is told:
 
 - The origin and the unit of a group's abilities are the group's mean m and spread s.
   The means of its items' coordinates follow: of log a by log s, of d by a m, and so
-  does its own regression of d on log a.
+  does its own regression of d on log a. An effect that the data do not know does not:
+  in units of a standard deviation near 0 it would follow by any number.
 - Adding a number to all effects of a component, each item having one, and taking it
   from the mean of all items changes nothing but priors. So the mean of all items is
   taken with what the effects add on average; and effects are turned (Householder) so
@@ -44,6 +45,7 @@ class LevelFrame(eqx.Module):
         average: `[effects]` what each effect adds to items on average.
         normal: `[components, effects]` normals of the reflections.
         power: `[effects, columns]` w.
+        gate: `[effects, columns]` how far effects follow abilities.
     """
 
     add: Float[Array, "effects groups"] | None
@@ -51,6 +53,7 @@ class LevelFrame(eqx.Module):
     average: Float[Array, " effects"]
     normal: Float[Array, "components effects"]
     power: Float[Array, "effects columns"]
+    gate: Float[Array, "effects columns"]
 
     def __init__(
         self, model: Hierarchical, known: Float[Array, "stems columns"] | None = None
@@ -77,9 +80,11 @@ class LevelFrame(eqx.Module):
         self.normal = _reflection(turned.astype(dtype) * count**-0.5, first)
         known = jnp.ones((model.num_stems, 1), dtype) if known is None else known
         tells = (design**2).T @ (known * jnp.asarray(model.learned, dtype))
-        only_prior = (model.component < 0) | jnp.any(first, axis=0)
-        tells = jnp.where(only_prior[:, None], 0, tells)
-        self.power = tells / (tells + _WITHIN_LEVELS)
+        share = tells / (tells + _WITHIN_LEVELS)
+        of_level = (model.component >= 0)[:, None]
+        only_prior = ~of_level | jnp.any(first, axis=0)[:, None]
+        self.power = jnp.where(only_prior, 0, share)
+        self.gate = jnp.where(of_level, share**2, 1)
         self.average = jnp.mean(design, axis=0).at[0].set(0)
         self.add = self.share = None
         follow = (0, *model.family.intercept_columns)
@@ -144,7 +149,8 @@ class LevelFrame(eqx.Module):
     ) -> Position:
         """With the mean of a column of each group's items moved."""
         assert self.add is not None
-        step = (self.add @ by) / model.effect_sd(position)[:, column]
+        step = self.gate[:, column] * (self.add @ by)
+        step = step / model.effect_sd(position)[:, column]
         return position._replace(effects=position.effects.at[:, column].add(step))
 
     def _mean_slope(self, model: Hierarchical, position: Position) -> Array:

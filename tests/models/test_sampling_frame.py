@@ -187,6 +187,10 @@ def test_what_is_learned_of_items_follows_abilities():
     model = eqx.tree_at(lambda m: m.subject_design, model, jnp.ones((400, 1)))
     theta = 2 * jax.random.normal(jax.random.key(5), (400, 3))
     position = position._replace(ability=theta)
+    # As if the data knew everything.
+    frame = eqx.tree_at(
+        lambda frame: frame.levels.gate, frame, jnp.ones_like(frame.levels.gate)
+    )
     by, unit = jnp.asarray([0.5, -0.3, 0.1]), jnp.asarray([1.2, 0.8, 1.1])
     log_sd, sd = position.log_residual_sd, model.effect_sd(position)
     slope = jnp.exp(
