@@ -124,7 +124,7 @@ def fit_structured(
                 weights = _centring_jit(
                     model, *rough, responses, variance=_prior_variance(model, state)
                 )
-            frame = SamplingFrame(model, weights, state.ability)
+            frame = _frame_jit(model, weights, state.ability)
             first = frame.coordinates(position_of(model, problem, state))
             data = (frame, responses)
             if isinstance(method, NUTS):
@@ -173,6 +173,7 @@ def fit_structured(
         )
 
 
+@eqx.filter_jit
 def _prior_variance(model: Hierarchical, state: LaplaceState) -> jax.Array:
     """Variance `[columns]` of items around their means, given the columns before.
 
@@ -226,6 +227,7 @@ _vary_jit = eqx.filter_jit(fit_variational)
 _centring_jit = eqx.filter_jit(item_centring)
 _count_jit = eqx.filter_jit(num_effective)
 _begin_jit = eqx.filter_jit(begin)
+_frame_jit = eqx.filter_jit(SamplingFrame)
 _run_jit = eqx.filter_jit(run)
 
 

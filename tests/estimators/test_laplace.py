@@ -527,9 +527,8 @@ def test_half_normal_mode_is_the_root():
     assert np.argmax(height(nearby)) == 1
 
 
-@pytest.mark.parametrize(
-    "slopes", ["unit", pytest.param("positive", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("slopes", ["unit", "positive"])
 def test_levels_of_few_items_keep_their_spread(slopes):
     """Items that a dozen subjects hardly tell must not make their levels look alike."""
     levels, each, subjects = 60, 3, 12

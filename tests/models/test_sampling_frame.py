@@ -20,6 +20,9 @@ from irtjax.models.sampling_frame import SamplingFrame, item_centring
 SUBJECTS, ITEMS = 4, 6
 
 
+_frame = eqx.filter_jit(SamplingFrame)
+
+
 def make(
     family, groups=1, shared=False, subjects=SUBJECTS, levels=False, rough=None, **more
 ) -> SamplingFrame:
@@ -29,7 +32,7 @@ def make(
     if not shared:
         group = np.arange(ITEMS) % groups
     of_group = [group == each for each in range(groups)] if levels else []
-    return SamplingFrame(
+    return _frame(
         Hierarchical(
             family,
             jnp.asarray(group),
@@ -44,28 +47,24 @@ def make(
             has_group_effects=shared,
             **more,
         ),
-        rough=rough,
+        None,
+        rough,
     )
 
 
 CASES = {
-    "free slopes": make(Binary(slopes="free")),
-    "no slopes": make(Binary(slopes="unit")),
-    "graded": make(Graded(3)),
-    "groups": make(Binary(slopes="positive"), 3, centred=False),
-    "shared stems": make(Binary(slopes="positive"), 2, shared=True),
-    "direction": make(
-        Binary(slopes="positive"), 2, rough=jnp.asarray(np.eye(SUBJECTS)[:, :2])
+    "free slopes": partial(make, Binary(slopes="free")),
+    "no slopes": partial(make, Binary(slopes="unit")),
+    "graded": partial(make, Graded(3)),
+    "groups": partial(make, Binary(slopes="positive"), 3, centred=False),
+    "shared stems": partial(make, Binary(slopes="positive"), 2, shared=True),
+    "direction": partial(
+        make, Binary(slopes="positive"), 2, rough=jnp.asarray(np.eye(SUBJECTS)[:, :2])
     ),
-    "levels": make(Binary(slopes="positive"), 3, levels=True),
-    "free levels": make(Binary(slopes="free"), 2, levels=True),
-    "one subject": make(LogitNormalScores(slopes="positive"), subjects=1),
+    "levels": partial(make, Binary(slopes="positive"), 3, levels=True),
+    "free levels": partial(make, Binary(slopes="free"), 2, levels=True),
+    "one subject": partial(make, LogitNormalScores(slopes="positive"), subjects=1),
 }
-
-
-def mark_slow(name, but):
-    """A case of the slow tests; all but one of a kind."""
-    return name if name == but else pytest.param(name, marks=pytest.mark.slow)
 
 
 def random_coordinates(frame, seed=0) -> Position:
@@ -76,7 +75,7 @@ def random_coordinates(frame, seed=0) -> Position:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_change_of_coordinates_has_a_jacobian_of_one_and_an_inverse(name):
-    frame = CASES[name]
+    frame = CASES[name]()
     coordinates = random_coordinates(frame)
     flat, unravel = ravel_pytree(coordinates)
     flatten = lambda tree: ravel_pytree(tree)[0]  # noqa: E731
@@ -97,16 +96,18 @@ def test_the_change_of_coordinates_has_a_jacobian_of_one_and_an_inverse(name):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [*map(partial(mark_slow, but="levels"), CASES)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_partly_centred_items_have_the_model_s_density(name):
-    model = CASES[name].model
+    case = CASES[name]()
+    model = case.model
     shape = model.zeros().items.shape
     weights = np.random.default_rng(1).uniform(size=shape)
     weights[0], weights[1] = 0, 1
     frame = eqx.tree_at(
         lambda frame: frame.direction,
         SamplingFrame(model, jnp.asarray(weights)),
-        CASES[name].direction,
+        case.direction,
         is_leaf=lambda leaf: leaf is None,
     )
     coordinates = random_coordinates(frame)

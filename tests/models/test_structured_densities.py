@@ -125,7 +125,9 @@ def test_scores_of_one_ability():
     same_density(model, data, written, names)
 
 
-@pytest.mark.parametrize("kind", ["scores", "ratings"])
+@pytest.mark.parametrize(
+    "kind", ["scores", pytest.param("ratings", marks=pytest.mark.slow)]
+)
 def test_groups_with_items_of_their_own(kind):
     group = np.repeat(np.arange(GROUPS), STEMS)
     thing = np.tile(np.arange(STEMS), GROUPS)
