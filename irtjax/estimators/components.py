@@ -149,6 +149,21 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     return total + jnp.trace(jnp.linalg.solve(data + jnp.diag(prior), data))
 
 
+def judged(model: Hierarchical, weights: Components) -> Components:
+    """`precisions` by which to tell that a fit has come to rest.
+
+    Log discriminations go up and down with the units of ability, whose errors are those
+    of a sample of subjects. Of complete data the mean of many items is known so well
+    that in single precision rounding alone moves it.
+    """
+    if not (model.learned[0] and num_units(model)):
+        return weights
+    subjects = model.subject_design.shape[0]
+    complete = weights.effects[:, 0]
+    both = complete / jnp.sqrt(1 + complete**2 / (2 * subjects))
+    return weights._replace(effects=weights.effects.at[:, 0].set(both))
+
+
 def precisions(model: Hierarchical, components: Components) -> Components:
     """One over the standard errors of effects and variances, of complete data."""
     subjects, stems = model.subject_design.shape[0], model.num_stems

@@ -47,6 +47,7 @@ from irtjax.estimators.base import AbstractMethod, Progress
 from irtjax.estimators.components import (
     covariance_factor,
     factors,
+    judged,
     log_prior,
     precisions,
 )
@@ -155,11 +156,13 @@ class Laplace(AbstractMethod):
         model, components = problem.model, state.components
         found = self.approximate(problem, state)
         moved = maximise(model, problem.units, components, found)
-        scale = (precisions(model, moved[0]), 1 / found.error)
+        precision = precisions(model, moved[0])
+        scale = (precision, 1 / found.error)
         point, _ = ravel_pytree((components, state.ability_mode))
         image, unravel = ravel_pytree(moved)
         weight, _ = ravel_pytree(scale)
-        moves = (image - point) * weight
+        judge, _ = ravel_pytree((judged(model, precision), scale[1]))
+        residual = jnp.max(jnp.abs((image - point) * judge))
         # The map climbs but need not end at the very top of the approximation, so a
         # plain step is always kept, and a proposal if it falls by next to nothing.
         kept = state.is_plain | (found.objective >= state.reached - LARGEST_FALL)
@@ -183,7 +186,7 @@ class Laplace(AbstractMethod):
             covariance=found.items.covariance,
             log_marginal=found.items.log_marginal,
             objective=found.objective,
-            residual=jnp.max(jnp.abs(moves)),
+            residual=residual,
             image=moved,
             reached=jnp.where(kept, found.objective, state.reached),
             is_plain=is_plain,
