@@ -150,7 +150,7 @@ def _natural(model, row):
     return {name: np.asarray(value) for name, value in found.items()}
 
 
-@pytest.mark.parametrize("name", ["2pl", "3pl"])
+@pytest.mark.parametrize("name", ["2pl", pytest.param("3pl", marks=pytest.mark.slow)])
 def test_errors_are_the_delta_method_by_differences(name):
     data = case(name).data
     table = ResponseTable.from_arrays(

@@ -123,7 +123,7 @@ def _weighted(data):
         ("2pl", "dense"),
         pytest.param("2pl positive", "leading", marks=pytest.mark.slow),
         pytest.param("3pl", "dense", marks=pytest.mark.slow),
-        ("graded", "dense"),
+        pytest.param("graded", "dense", marks=pytest.mark.slow),
     ],
 )
 def test_observed_information_is_the_hessian(name, how):

@@ -146,7 +146,8 @@ def test_items_are_as_centred_as_the_data_know_them():
     seen[:, [0, 3]] = False  # Both columns of the first stem.
     right = (rng.random(seen.shape) < 0.5) & seen
     data = Responses(jnp.asarray(right, jnp.int8), jnp.asarray(seen))
-    found = item_centring(model, jnp.asarray(theta), jnp.asarray(rows), data)
+    centring = eqx.filter_jit(item_centring)
+    found = centring(model, jnp.asarray(theta), jnp.asarray(rows), data)
     eta = theta[:, np.asarray(model.group)] + rows[np.asarray(model.stem), 1]
     chance = 1 / (1 + np.exp(-eta))
     information = np.sum(seen * chance * (1 - chance), axis=0)
@@ -238,10 +239,12 @@ def test_the_size_of_the_deviations_is_a_coordinate():
     rng = np.random.default_rng(4)
     theta = jnp.asarray(rng.normal(size=(9, 2)))
     model = make(Binary(slopes="positive"), 2, subjects=9).model
-    frame = SamplingFrame(model, rough=theta)
+    # Step by step each of its many small operations would be compiled apart.
+    frame = eqx.filter_jit(SamplingFrame)(model, rough=theta)
+    coordinates = eqx.filter_jit(lambda frame, at: frame.coordinates(at))
     position = random_coordinates(frame)
     one, other = (
-        frame.coordinates(position._replace(ability=ability)).ability
+        coordinates(frame, position._replace(ability=ability)).ability
         for ability in (theta, theta + 0.1 * (theta - theta.mean(axis=0)))
     )
     size = np.linalg.norm(theta - theta.mean(axis=0), axis=0)
