@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.scaling.bayes import draw_benchmarks
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.ability_errors import centred, factorise
@@ -558,6 +559,20 @@ def test_levels_of_few_items_keep_their_spread(slopes):
     # Means of three items vary by 0.64 + (0.36 + 0.5) / 3 = 0.93, and of that the
     # sample variance of 60 has an error of 0.17, its root one of 0.17 / 1.6.
     assert abs(np.mean(found) - 0.8) < 3 * 0.11 / 4**0.5
+
+
+@pytest.mark.slow
+def test_levels_that_are_alike_do_not_hold_the_unit_of_all():
+    """With a spread of levels near 0 a unit common to all groups crawled: 160 steps."""
+    model, data, theta = draw_benchmarks(12, 4000, 11, 0.0025)
+    problem = StructuredProblem.create(model, data)
+    fit = run_jit(problem, Laplace(), None, max_steps=80)
+    assert Status(int(fit.status)) is Status.CONVERGED
+    found = np.asarray(fit.state.ability)
+    assert np.corrcoef(found.ravel(), theta.ravel())[0, 1] > 0.98
+    # Going on makes no difference: the unit is where it belongs.
+    more = run_jit(problem, Laplace(tolerance=1e-3), None, max_steps=200)
+    assert np.std(more.state.ability) == pytest.approx(np.std(found), rel=0.01)
 
 
 def test_effects_count_as_far_as_they_are_free_of_their_prior():
