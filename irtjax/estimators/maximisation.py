@@ -35,7 +35,8 @@ from irtjax.transforms import lkj_log_density
 
 #: Share of the items' covariances that must be left once abilities have errors.
 SMALLEST_WITHIN = 0.25
-#: Share of what items could tell of their effects that they tell at least.
+#: Share that is told at least: of what items could tell of their effects, and in a
+#: factor's curvature of an item's part.
 LEAST_TOLD = 0.02
 #: Steps of expanded parameters are shortened by so many standard errors.
 NEAR = 0.1

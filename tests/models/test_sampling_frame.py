@@ -240,7 +240,7 @@ def test_the_size_of_the_deviations_is_a_coordinate():
     theta = jnp.asarray(rng.normal(size=(9, 2)))
     model = make(Binary(slopes="positive"), 2, subjects=9).model
     # Step by step each of its many small operations would be compiled apart.
-    frame = eqx.filter_jit(SamplingFrame)(model, rough=theta)
+    frame = _frame(model, None, theta)
     coordinates = eqx.filter_jit(lambda frame, at: frame.coordinates(at))
     position = random_coordinates(frame)
     one, other = (
