@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from irtjax._backend import turn_off_faulty_fusion
+
 if TYPE_CHECKING:
     from irtjax._types import Status as Status
     from irtjax.adaptive.session import AdaptiveTest as AdaptiveTest
@@ -123,6 +125,8 @@ _MODULES = (
     "storage",
     "uncertainty",
 )
+
+turn_off_faulty_fusion()
 
 __all__ = [*sorted(_HOMES), *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
