@@ -397,6 +397,9 @@ def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summa
         shifts = np.asarray(components.group_effects, float)
         coordinates = coordinates + shifts[np.asarray(model.group)]
         effects = np.concatenate([effects, shifts])
+    offsets = model.family.offsets()
+    if offsets is not None:
+        coordinates = coordinates + offsets
     return Summary(
         mean + (ability - mean[:, None]) @ weights,
         np.sqrt(np.diag(covariance) + float(general.variance)),

@@ -297,3 +297,33 @@ def test_the_command_line(tmp_path):
     assert written <= {*FIT_FILES, *STRUCTURE_FILES}
     done = run(*command, "--resume")
     assert done.exit_code == 2 and "go with --method nuts" in done.stderr
+
+
+@pytest.mark.slow
+def test_right_or_wrong_and_scores_in_one_structured_fit(tmp_path):
+    rng, items = np.random.default_rng(5), 60
+    theta, slope = rng.normal(size=(SUBJECTS, 1)), np.exp(0.4 * rng.normal(size=items))
+    theta = (theta - theta.mean()) / theta.std()
+    predictor = slope * theta + rng.normal(size=items)
+    score = 1 / (1 + np.exp(-predictor - 0.7 * rng.normal(size=predictor.shape)))
+    right = rng.random(predictor.shape) < 1 / (1 + np.exp(-predictor))
+    is_binary = np.arange(items) % 2 == 0
+    table = irtjax.ResponseTable.from_arrays(np.where(is_binary, right, score))
+    fit = irtjax.fit(table, "hierarchical", family="mixed")
+    assert fit.status == irtjax.Status.CONVERGED
+    columns = {
+        name: fit.item_table[name].to_numpy() for name in fit.item_table.schema.names
+    }
+    assert np.isnan(columns["dispersion"][is_binary]).all()
+    # Of 40 scores around a line a standard deviation is known to a ninth.
+    assert np.abs(columns["dispersion"][~is_binary] - 0.7).max() < 4 * 0.7 / 9
+    relative = columns["discrimination_se"] / columns["discrimination"]
+    error = (np.log(columns["discrimination"]) - np.log(slope)) / relative
+    for kind in (is_binary, ~is_binary):
+        # Of 30 errors 28.6 are expected within two, with a standard deviation of 1.1.
+        assert np.sum(np.abs(error[kind]) < 2) >= 25
+    irtjax.save(fit, tmp_path / "fit")
+    again = irtjax.load(tmp_path / "fit")
+    assert irtjax.score(again, table).table["ability"].to_numpy() == pytest.approx(
+        irtjax.score(fit, table).table["ability"].to_numpy()
+    )

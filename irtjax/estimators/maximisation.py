@@ -35,9 +35,12 @@ from irtjax.transforms import lkj_log_density
 
 #: Share of the items' covariances that must be left once abilities have errors.
 SMALLEST_WITHIN = 0.25
-#: Share that is told at least: of what items could tell of their effects, and in a
-#: factor's curvature of an item's part.
-LEAST_TOLD = 0.02
+#: Share of what items could tell of their effects that is told at least, to keep the
+#: quadrature's error from making it negative: first, and where that does not do. More
+#: than next to nothing would have levels of few items known better than they are.
+LEAST_TOLD = (1e-6, 0.02)
+#: Least curvature of a factor of all items' deviations, for each item.
+LEAST_OF_FACTOR = 0.02
 #: Steps of expanded parameters are shortened by so many standard errors.
 NEAR = 0.1
 #: Logarithm of the largest factor of all items' deviations in a step.
@@ -198,15 +201,16 @@ def _error_of_effects(
     columns, size = square.shape[1], square.shape[-1]
     lost = jnp.einsum("rab,rbcef,rcd->aedf", omega, square, omega)
     lost = lost.reshape(precision.shape)
-    # The quadrature's error may make the difference negative: some is always left.
-    kept = (1 - LEAST_TOLD) * (precision - lost) + LEAST_TOLD * precision
-    root = jnp.linalg.cholesky(kept + ridge)
-    safe = jnp.linalg.cholesky(precision + ridge)
-    sound = jnp.all(jnp.isfinite(root))
-    root, kept = jnp.where(sound, root, safe), jnp.where(sound, kept, precision)
+    root, kept_of_all = jnp.linalg.cholesky(precision + ridge), precision
+    for share in reversed(LEAST_TOLD):
+        kept = precision - (1 - share) * lost
+        better = jnp.linalg.cholesky(kept + ridge)
+        sound = jnp.all(jnp.isfinite(better))
+        root = jnp.where(sound, better, root)
+        kept_of_all = jnp.where(sound, kept, kept_of_all)
     inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(root.shape[0]))
     whole = (columns, size, columns, size)
-    return inverse.reshape(whole), kept.reshape(whole)
+    return inverse.reshape(whole), kept_of_all.reshape(whole)
 
 
 def _by_row(parts: Array, row: Array, rows: int) -> Array:
@@ -294,7 +298,7 @@ def _improve_residual(
     first = (old.log_residual_sd, old.residual_correlation)
     log_sd, correlation = _descend(loss, first)
     slope = -count * jax.grad(loss)(first)[0]
-    factor = jnp.where(mask, slope / jnp.maximum(of_factor, LEAST_TOLD * count), 0)
+    factor = jnp.where(mask, slope / jnp.maximum(of_factor, LEAST_OF_FACTOR * count), 0)
     factor = jnp.clip(factor, -LARGEST_FACTOR, LARGEST_FACTOR)
     log_sd = log_sd + _far(factor, (2 * count) ** -0.5)
     return old._replace(log_residual_sd=log_sd, residual_correlation=correlation)

@@ -166,13 +166,17 @@ def start_structured(model: Hierarchical, data: Responses) -> tuple[Array, Array
     centred = theta - jnp.mean(theta, axis=0)
     spread = jnp.sqrt(jnp.mean(centred**2, axis=0))
     theta = centred / jnp.maximum(spread, 1e-6)
-    means = tuple(
-        jax.ops.segment_sum(jnp.sum(s, axis=0), model.stem, model.num_stems)
-        / jax.ops.segment_sum(count, model.stem, model.num_stems)
-        for s in model.family.statistics(values)
-    )
-    items = model.family.start(means, jnp.ones(model.num_stems, dtype))
-    return theta, jax.vmap(model.family.unconstrain)(items)
+    means = tuple(jnp.sum(s, axis=0) / count for s in model.family.statistics(values))
+    items = model.family.start(means, jnp.ones(len(count), dtype))
+    rows = jax.vmap(model.family.unconstrain)(items)
+    offsets = model.family.offsets()
+    used = jnp.ones_like(rows) if offsets is None else jnp.asarray(offsets == 0, dtype)
+    # Of a stem its columns' mean; of what a stem has none of, that of all columns.
+    mean = jnp.sum(rows * used, axis=0) / jnp.sum(used, axis=0)
+    weight = jnp.where(used > 0, count[:, None], 1e-6)
+    by_stem = lambda x: jax.ops.segment_sum(x, model.stem, model.num_stems)  # noqa: E731
+    total = by_stem(weight * jnp.where(used > 0, rows, mean))
+    return theta, total / by_stem(weight)
 
 
 def start_components(model: Hierarchical, mode: Array) -> Components:

@@ -128,7 +128,7 @@ def cell_terms(family: AbstractResponseFamily, row, shift, cells, exposure, thet
     Args:
         family: The response family.
         row: Coordinates of the unit, `[columns]`.
-        shift: What its groups add to them, `[width, columns]`.
+        shift: What its groups and offsets add to them, `[width, columns]`.
         cells: Statistics of the responses, each `[width, subjects]`.
         exposure: `[width, subjects]`.
         theta: Abilities, `[width, subjects]`.
@@ -172,6 +172,7 @@ class Block(NamedTuple):
     exposure: Array
     group: Array
     design: Array
+    offset: Array | None
     weight: Array
     mode: Array
 
@@ -265,6 +266,8 @@ def joint_density(
     shift = jnp.zeros((theta.shape[0], model.num_columns), dtype)
     if model.has_group_effects:
         shift = outer.group_effects[unit.group]
+    if unit.offset is not None:
+        shift = shift + unit.offset
     terms = lambda row, theta, shift: cell_terms(  # noqa: E731
         family, row, shift, cells, exposure, theta
     )

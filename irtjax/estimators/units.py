@@ -51,6 +51,8 @@ class Units(NamedTuple):
         exposure: Likewise the mask or number of trials; 0 where a stem has no column.
         group: `[units, width]` group of each column.
         design: `[units, effects]` D.
+        offset: `[units, width, columns]` what takes coordinates of a column out of use
+            (`AbstractResponseFamily.offsets`), or None.
         weight: `[units]` number of stems that a unit stands for: those with the same
             responses, groups and design, of which few subjects leave many. 0 for rows
             that only fill up a block.
@@ -61,6 +63,7 @@ class Units(NamedTuple):
     exposure: Num[Array, "units width subjects"]
     group: Int[Array, "units width"]
     design: Float[Array, "units effects"]
+    offset: Float[Array, "units width columns"] | None
     weight: Float[Array, " units"]
     unit: Int[Array, " stems"]
 
@@ -100,12 +103,16 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
         seen = np.asarray(data.exposure).T[column]
     # A column that is not there holds another's values: they must count for nothing.
     values, seen = (np.where(absent, 0, x).astype(x.dtype) for x in (values, seen))
+    offset = model.family.offsets()
+    if offset is not None:
+        offset = np.where(absent, 0, offset[column])
     first, unit, count = _distinct(values, seen, groups, np.asarray(model.design))
     return Units(
         jnp.asarray(values[first]),
         jnp.asarray(seen[first]),
         jnp.asarray(groups[first]),
         model.design[first],
+        None if offset is None else jnp.asarray(offset[first], model.design.dtype),
         jnp.asarray(count, model.design.dtype),
         jnp.asarray(unit),
     )
@@ -189,7 +196,7 @@ def _in_blocks(model: Hierarchical, units: Units, mode: Array, order: int):
             array = jnp.concatenate([array, rest])
         return array.reshape(-1, size, *array.shape[1:])
 
-    return nodes, jax.tree.map(block, Block(*units[:5], mode))
+    return nodes, jax.tree.map(block, Block(*units[:6], mode))
 
 
 def expected_responses(

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
@@ -235,6 +236,14 @@ class AbstractResponseFamily(eqx.Module):
     def free_columns(self, num_items: int) -> Bool[Array, "items columns"]:
         """The coordinates there are to estimate."""
         return jnp.ones((num_items, self.num_columns), bool)
+
+    def offsets(self) -> np.ndarray | None:
+        """What takes coordinates out of use, `[items, columns]`; None where all are.
+
+        Added to the coordinates of an item before `constrain` sees them, where items
+        have a prior in common and not all of them have all parameters.
+        """
+        return None
 
     def of_items(self, places: Any) -> AbstractResponseFamily:
         """The family of some of the items, where it knows them one by one."""

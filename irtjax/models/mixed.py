@@ -27,6 +27,8 @@ from irtjax.transforms import Parameter
 
 #: Coordinate of the dispersion of an item that has none.
 _NO_DISPERSION = -60.0
+#: Added to that coordinate: so far down that no prior brings it back.
+_OUT_OF_USE = -1000.0
 
 
 class MixedScores(AbstractScoreFamily):
@@ -81,6 +83,12 @@ class MixedScores(AbstractScoreFamily):
             )
         every = super().free_columns(num_items)
         return every.at[:, 2].set(~jnp.asarray(self.binary))
+
+    def offsets(self) -> np.ndarray | None:
+        """Far below for the dispersions of items that are right or wrong."""
+        offsets = np.zeros((len(self.binary), self.num_columns))
+        offsets[np.asarray(self.binary), 2] = _OUT_OF_USE
+        return offsets
 
     def of_items(self, places: Any) -> MixedScores:
         """The family of some of the items."""

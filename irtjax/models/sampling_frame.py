@@ -247,6 +247,9 @@ def item_centring(
     Returns:
         Weights for `SamplingFrame`. They depend on nothing that is sampled.
     """
+    rows, offsets = items[model.stem], model.family.offsets()
+    if offsets is not None:
+        rows = rows + jnp.asarray(offsets, rows.dtype)
 
     def log_lik(row: Array, theta: Array, column: Responses) -> Scalar:
         item = jax.tree.map(lambda leaf: leaf[None], model.family.constrain(row))
@@ -258,9 +261,7 @@ def item_centring(
         None if data.observed is None else wide(data.observed),
         None if data.trials is None else wide(data.trials),
     )
-    curvature = jax.vmap(jax.hessian(log_lik))(
-        items[model.stem], ability.T[model.group], columns
-    )
+    curvature = jax.vmap(jax.hessian(log_lik))(rows, ability.T[model.group], columns)
     information = -jnp.diagonal(curvature, axis1=1, axis2=2)
     information = jnp.nan_to_num(information, nan=0.0, posinf=1e9, neginf=0.0)
     total = jax.ops.segment_sum(

@@ -1,15 +1,21 @@
-"""Densities of structured models of scores and ratings, beside numpyro's own words."""
+"""Densities of structured models beside numpyro's own words, for all responses."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy.special import comb
 
 from irtjax.data.responses import Responses
-from irtjax.models.continuous import LogitNormalScores
+from irtjax.data.scores import END
+from irtjax.models.continuous import BetaScores, LogitNormalScores
 from irtjax.models.graded import SpacedGraded
 from irtjax.models.hierarchical import Hierarchical
+from irtjax.models.inflated import InflatedBetaScores
+from irtjax.models.logistic import Binary
+from irtjax.models.mixed import MixedScores
 from tests.models.test_hierarchical import same_density
 
 SUBJECTS, GROUPS, STEMS, CATEGORIES = 5, 3, 4, 4
@@ -192,3 +198,124 @@ def test_metrics_that_share_items():
         normal_scores(data, rows[stem] + shift[group], theta[:, group])
 
     same_density(model, data, written, names)
+
+
+#: Columns that are right or wrong where the others are scores.
+IS_BINARY = np.array([True, False, True, False])
+
+
+def trial_data():
+    """Counts of up to five trials, none in cells that are missing."""
+    trials = RNG.integers(0, 6, size=(SUBJECTS, STEMS))
+    values = RNG.binomial(trials, 0.6)
+    return Responses(
+        jnp.asarray(values), jnp.asarray(trials > 0), trials=jnp.asarray(trials)
+    )
+
+
+def ended_data():
+    """Logits, a third of them codes of the ends."""
+    data = score_data(STEMS)
+    kind = RNG.integers(0, 6, size=data.values.shape)
+    values = np.where(kind == 0, -END, np.where(kind == 1, END, data.values))
+    return Responses(jnp.asarray(np.where(data.observed, values, 0)), data.observed)
+
+
+def mixed_data():
+    """Right or wrong in some columns, logits in the others."""
+    data = score_data(STEMS)
+    values = np.where(IS_BINARY, data.values > 0, data.values)
+    return Responses(jnp.asarray(np.where(data.observed, values, 0)), data.observed)
+
+
+def counts(data, rows, theta):
+    logits = jnp.exp(rows[:, 0]) * theta + rows[:, 1]
+    observe(dist.Binomial(data.trials, logits=logits), data)
+
+
+def beta_of(rows, theta):
+    mean = jax.nn.sigmoid(jnp.exp(rows[:, 0]) * theta + rows[:, 1])
+    precision = jnp.exp(rows[:, 2])
+    return dist.Beta(mean * precision, (1 - mean) * precision)
+
+
+def betas(data, rows, theta):
+    scores = Responses(jax.nn.sigmoid(data.values), data.observed)
+    observe(beta_of(rows, theta), scores)
+
+
+def betas_with_ends(data, rows, theta):
+    predictor = jnp.exp(rows[:, 0]) * theta + rows[:, 1]
+    cuts = jnp.stack([rows[:, 3], rows[:, 3] + jnp.exp(rows[:, 4])], axis=-1)
+    place = jnp.where(data.values <= -END, 0, jnp.where(data.values >= END, 2, 1))
+    with numpyro.handlers.mask(mask=data.observed):
+        numpyro.sample("place", dist.OrderedLogistic(predictor, cuts), obs=place)
+    inside = Responses(
+        jax.nn.sigmoid(jnp.where(place == 1, data.values, 0)),
+        data.observed & (place == 1),
+    )
+    observe(beta_of(rows, theta), inside)
+
+
+def both_kinds(data, rows, theta):
+    predictor = jnp.exp(rows[:, 0]) * theta + rows[:, 1]
+    with numpyro.handlers.mask(mask=data.observed & IS_BINARY):
+        right = jnp.where(IS_BINARY, data.values, 0)
+        numpyro.sample("right", dist.Bernoulli(logits=predictor), obs=right)
+    with numpyro.handlers.mask(mask=data.observed & ~IS_BINARY):
+        normal = dist.Normal(predictor, jnp.exp(rows[:, 2]))
+        numpyro.sample("score", normal, obs=data.values)
+
+
+def log_slope(data):
+    """Log of dy / dz of the scores strictly between the ends."""
+    inside = data.observed & (np.abs(data.values) < END)
+    slope = jax.nn.log_sigmoid(data.values) + jax.nn.log_sigmoid(-data.values)
+    return float(jnp.sum(jnp.where(inside, slope, 0)))
+
+
+def log_ways(data):
+    """Log binomial coefficients of the counts."""
+    return np.log(comb(np.asarray(data.trials), np.asarray(data.values))).sum()
+
+
+POSITIVE = {"slopes": "positive"}
+#: Of each kind of response: the family, data, what numpyro sees of them, and by how
+#: much its measure of a response differs: scores are ours as logits, counts as draws.
+KINDS = {
+    "counts": (Binary(**POSITIVE), trial_data(), counts, log_ways),
+    "beta": (BetaScores(**POSITIVE), score_data(STEMS), betas, lambda d: -log_slope(d)),
+    "ends": (
+        InflatedBetaScores(0.01, **POSITIVE),
+        ended_data(),
+        betas_with_ends,
+        lambda d: -log_slope(d),
+    ),
+    "mixed": (
+        MixedScores(tuple(IS_BINARY.tolist()), **POSITIVE),
+        mixed_data(),
+        both_kinds,
+        lambda _: 0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_other_kinds_of_responses(kind):
+    family, data, respond, measure = KINDS[kind]
+    columns = family.num_columns
+    model = Hierarchical(
+        family,
+        jnp.zeros(STEMS, int),
+        jnp.arange(STEMS),
+        jnp.ones((STEMS, 1)),
+        jnp.asarray([-1]),
+        jnp.asarray(NOBODY),
+        num_stems=STEMS,
+    )
+
+    def written():
+        theta = abilities(1)
+        respond(data, learned_rows(columns, np.ones((STEMS, 1)), [-1]), theta)
+
+    same_density(model, data, written, names, offset=measure(data))
