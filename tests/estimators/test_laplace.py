@@ -157,13 +157,13 @@ def test_integrals_are_those_of_a_fine_grid(kind):
 
 
 def test_items_of_two_kinds_are_integrated_as_those_of_one_kind_each():
-    subjects, items = 7, 4
+    subjects, items, rng = 7, 4, np.random.default_rng(3)
     binary = np.array([True, False, False, True])
-    logits = RNG.normal(size=(subjects, items))
+    logits = rng.normal(size=(subjects, items))
     mixed = np.where(binary, logits > 0, logits)
     root = np.array([[0.6, 0, 0], [0.5, 1.1, 0], [0.2, -0.3, 0.4]])
-    effects = 0.4 * RNG.normal(size=(1, 3))
-    theta = jnp.asarray(RNG.normal(size=(subjects, 1)))
+    effects = 0.4 * rng.normal(size=(1, 3))
+    theta = jnp.asarray(rng.normal(size=(subjects, 1)))
 
     def log_marginal(family, values):
         model = Hierarchical(
@@ -618,7 +618,7 @@ def test_items_hardly_told_tell_their_levels_next_to_nothing():
     items, levels, told = 12, 4, 0.05
     design = np.column_stack([np.ones(items), np.eye(levels)[np.arange(items) % 4]])
     spread, prior = 0.1, np.array([5.0, *[0.5] * levels])
-    responses = RNG.uniform(0.5, 2, size=items) * told
+    responses = np.linspace(0.5, 2, items) * told
     posterior = 1 / (responses + spread**-2)
     square = np.einsum("je,jf,j->ef", design, design, posterior)
     found, known = _error_of_effects(
