@@ -1,11 +1,12 @@
-"""A setting of the compiler without which some releases of it give wrong numbers.
+"""The machine: its cores, and a setting without which its compiler may be wrong.
 
 In jaxlib 0.10.2 and 0.11.0 matrix products on a CPU may be fused with what surrounds
-them into kernels of the library YNNPACK, and some of those read memory that nothing
-was written to (github.com/jax-ml/jax, issue 39103, and a product with a broadcast
-operand added to a sum). What `irtjax.fit` said of 30 subjects and 30 scores was then
-another number each time. A wrong number is worse than a slow one: the fusion is turned
-off, as long as JAX has not read its settings yet.
+them into kernels of the library YNNPACK, some of which are wrong (wrong values in
+github.com/jax-ml/jax, issues 39103 and 39257). Here a product with a broadcast operand,
+added to a sum, gave NaN or another number at each call, as if memory were read that
+nothing was written to, and so did `irtjax.fit` of 30 subjects and 30 scores. A wrong
+number is worse than a slow one: the fusion is turned off, as long as JAX has not read
+its settings yet.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from importlib.metadata import PackageNotFoundError, version
 AT_FAULT = ("0.10.2", "0.11.0")
 #: The kinds of operations that are fused so; none, if empty.
 OPTION = "--xla_cpu_experimental_ynn_fusion_type"
+
+
+def num_cores() -> int:
+    """Processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def turn_off_faulty_fusion() -> None:

@@ -1,9 +1,15 @@
-"""Sampling from start to end: chunks, progress, checkpoints, verdict."""
+"""Sampling from start to end: chunks, progress, checkpoints, verdict.
+
+On a CPU chains run side by side, each in a thread of its own: the steps of one are too
+short for the threads of XLA to gain anything within them.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax._backend import num_cores
 from irtjax._types import KeyArray, Status
 from irtjax.diagnostics import has_converged
 from irtjax.estimators.mcmc import (
@@ -152,6 +159,11 @@ def _advance(fixed, chains) -> Chains:
     )
 
 
+def _wait_for_advance(fixed, chains: Chains) -> Chains:
+    # Waiting in the thread: programs that are only ordered run one after the other.
+    return jax.block_until_ready(_advance(fixed, chains))
+
+
 def _check_finite(chains: Chains) -> None:
     each = chains.each
     sound = np.isfinite(np.asarray(each.log_density))
@@ -169,32 +181,63 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
     began = saved = time.monotonic()
     saving, size = 0.0, 1
     step = int(chains.step)
-    while step < method.num_steps:
-        chunk_began = time.monotonic()
-        chains = _advance((functions, data, jnp.asarray(size, jnp.int32)), chains)
-        taken = int(chains.step) - step
-        step += taken
-        now = time.monotonic()
-        # Warm-up steps differ a hundredfold; growing slowly keeps chunks short.
-        per_step = max((now - chunk_began) / taken, 1e-9)
-        size = int(np.clip(CHUNK_SECONDS / per_step, 1, 4 * size))
-        if progress is not None:
-            progress(_progress(method, chains, now - began))
-        pause = max(SAVE_SECONDS, saving / SAVE_SHARE)
-        if save is not None and (now - saved > pause or step == method.num_steps):
-            save(chains)
-            saved = time.monotonic()
-            saving = saved - now
-    return chains
+    parts = _apart(chains, method)
+    at_once = 1 if method.chain_method == "sequential" else num_cores()
+    with ThreadPoolExecutor(min(len(parts), at_once)) as workers:
+        # First in turn, so that one compiles for all.
+        each = map
+        while step < method.num_steps:
+            chunk_began = time.monotonic()
+            fixed = functions, data, jnp.asarray(size, jnp.int32)
+            parts = list(each(partial(_wait_for_advance, fixed), parts))
+            each = workers.map
+            taken = int(parts[0].step) - step
+            step += taken
+            now = time.monotonic()
+            # Warm-up steps differ a hundredfold; growing slowly keeps chunks short.
+            per_step = max((now - chunk_began) / taken, 1e-9)
+            size = int(np.clip(CHUNK_SECONDS / per_step, 1, 4 * size))
+            if progress is not None:
+                progress(_progress(method, parts, now - began))
+            pause = max(SAVE_SECONDS, saving / SAVE_SHARE)
+            if save is not None and (now - saved > pause or step == method.num_steps):
+                save(_together(parts))
+                saved = time.monotonic()
+                saving = saved - now
+    return _together(parts)
 
 
-def _progress(method: NUTS, chains: Chains, seconds: float) -> SamplingProgress:
-    step = int(chains.step)
+def _apart(chains: Chains, method: NUTS) -> list[Chains]:
+    """One by one on a CPU, unless in lockstep or over several devices; else as one."""
+    several = jax.device_count() > 1 and method.chain_method != "sequential"
+    lockstep = method.chain_method == "vectorized" or jax.default_backend() != "cpu"
+    if several or lockstep or method.num_chains == 1:
+        return [chains]
+    leaves, tree = jax.tree.flatten(chains.each)
+    parts = [[] for _ in range(method.num_chains)]
+    for leaf in leaves:
+        for k, part in enumerate(parts):
+            part.append(leaf[k : k + 1])
+        # Draws are not held twice.
+        leaf.delete()
+    # A step of its own for each, which is given away with the chain.
+    return [Chains(jax.tree.unflatten(tree, part), chains.step + 0) for part in parts]
+
+
+def _together(parts: list[Chains]) -> Chains:
+    if len(parts) == 1:
+        return parts[0]
+    each = [part.each for part in parts]
+    return Chains(jax.tree.map(lambda *x: jnp.concatenate(x), *each), parts[0].step)
+
+
+def _progress(method: NUTS, parts: list[Chains], seconds: float) -> SamplingProgress:
+    step = int(parts[0].step)
     phase = "warm-up" if step < method.num_warmup else "sampling"
     return SamplingProgress(
         "finished" if step == method.num_steps else phase,
         step,
         method.num_steps,
-        int(jnp.sum(chains.each.statistics.divergent)),
+        sum(int(jnp.sum(part.each.statistics.divergent)) for part in parts),
         seconds,
     )

@@ -97,18 +97,21 @@ def half_normal_mode(total: Array, count: Array | float, scale: float) -> Array:
 def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     """Regression of item coordinates on the design, and its variance components."""
     design, weight = units.design, units.weight
-    weighted = design * weight[:, None]
     omega = inverses(factors(model, old))
     columns, mask, rows = model.num_columns, jnp.asarray(model.learned), len(omega)
     row, square = factor_row(units.group, rows), squares(units, rows)
-    pulled = jnp.einsum("ua,uab->ub", found.mean, omega[row])
-    prior = effect_sd(model, old.log_component_sd)
+    # From where effects are: levels and the mean of all items are told apart by priors
+    # alone, and sums of the items themselves would move them by their rounding.
+    gap = found.mean - design @ old.effects
+    pulled = jnp.einsum("u,ua,uab->ub", weight, gap, omega[row])
+    prior = effect_sd(model, old.log_component_sd) ** -2.0
     # All columns at once, column by column in the vector.
     precision = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
-    ridge = jnp.diag(prior.T.reshape(-1) ** -2.0)
+    ridge = jnp.diag(prior.T.reshape(-1))
     root = jnp.linalg.cholesky(precision + ridge)
-    right = (weighted.T @ pulled).T.reshape(-1)
-    effects = jax.scipy.linalg.cho_solve((root, True), right).reshape(columns, -1).T
+    right = (design.T @ pulled - prior * old.effects).T.reshape(-1)
+    step = jax.scipy.linalg.cho_solve((root, True), right)
+    effects = old.effects + step.reshape(columns, -1).T
     inverse, told = _error_of_effects(precision, ridge, omega, found.square)
     gap = found.mean - design @ effects
     # What items do not follow of an error of their effects.

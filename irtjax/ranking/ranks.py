@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from irtjax._backend import num_cores
 from irtjax._types import KeyArray
 from irtjax.ranking.pairs import Errors, benjamini_hochberg, checked, groups_of
 
@@ -181,7 +181,7 @@ def _draw_ranks(theta, errors, level, num_draws, key):
 
     # A generator for each chunk: the draws do not depend on the number of threads,
     # which run at once because sorting releases the interpreter's lock.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(num_cores()) as pool:
         best = np.sum([*pool.map(draw, starts, seed.spawn(len(starts)))], axis=0)
     tail = (1 - level) / 2
     ends = (

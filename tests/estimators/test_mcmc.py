@@ -173,6 +173,34 @@ def test_chains_together_are_single_chains():
     np.testing.assert_allclose(draws.log_density[:, 1::2], density, atol=1e-9)
 
 
+def test_chains_side_by_side_give_the_draws_of_chains_in_turn(tmp_path):
+    found = {}
+    for how in ("auto", "parallel", "sequential"):
+        method = NUTS(num_warmup=60, num_draws=40, num_chains=3, chain_method=how)
+        seen = []
+        path = tmp_path / f"{how}.npz"
+        options = {"key": KEY, "method": method, "progress": seen.append}
+        found[how] = sample(
+            gaussian, jnp.zeros(3), GAUSSIAN, checkpoint=path, **options
+        )
+        assert seen[-1].phase == "finished"
+        assert seen[-1].num_divergent == found[how].divergent.sum()
+        # What was saved on the way is the whole run, chain by chain.
+        again = sample(
+            gaussian, jnp.zeros(3), GAUSSIAN, checkpoint=path, resume=True, **options
+        )
+        np.testing.assert_array_equal(
+            again.values["position"], found[how].values["position"]
+        )
+    for how in ("auto", "parallel"):
+        for one, two in zip(
+            jax.tree.leaves(found[how]),
+            jax.tree.leaves(found["sequential"]),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(one, two)
+
+
 def test_single_precision_stays_single():
     data = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), GAUSSIAN)
     method = NUTS(num_warmup=300, num_draws=700, num_chains=2)
