@@ -26,7 +26,14 @@ if __name__ == "__main__":
     # As a script this file knows its own folder only.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.lego_irt import abilities, accuracy, proofs, structure, tables
+from experiments.lego_irt import (
+    abilities,
+    accuracy,
+    distances,
+    proofs,
+    structure,
+    tables,
+)
 from experiments.lego_irt.drawing import draw
 from irtjax.estimators.mcmc import NUTS
 
@@ -36,6 +43,8 @@ BENCHMARK_SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 ITEM_COUNTS = (5, 10, 20, 35, 50, 100, 200, 400)
 #: Metrics of REALSumm that are predicted, the first one also from all metrics.
 TARGETS = ("litepyramid_recall", "rouge_1_f_score")
+#: Metrics of REALSumm that are sampled, with the articles a level.
+THREE = (*TARGETS, "bert_f_score")
 #: Comparisons that print or draw intervals instead of a table.
 WITH_ENDS = ("counts", "ratings")
 Plan = dict[str, Callable[[], list[dict]]]
@@ -81,6 +90,7 @@ def small_plan(seed: int, out: Path | None) -> Plan:
             structure.counts, tables.simulated_counts(20, 12, 10, seed), out
         ),
         "ratings": partial(structure.ratings, ratings, out),
+        "distances": partial(distances.distances, {"answers": kinds["answers"]}, quick),
         "sbc": partial(proofs.sbc, 20, seed, ("LEGO-CM",), quick, subjects=6, items=6),
         "coverage": partial(proofs.coverage, 4, seed, ("LEGO-MB",), quick, 10, 12),
     }
@@ -112,6 +122,11 @@ def real_plan(
     kinds = {"realsumm": (every, "multimetric"), "psn_irt": (psn, "multibenchmark")}
     ratings = {f"{who}s": tables.summ_eval(folder, who) for who in ("expert", "turker")}
     scores = {"alpaca_eval": alpaca, **single}
+    near = {
+        "alpaca_eval": (alpaca, "continuous"),
+        "realsumm": (tables.off_ends(tables.real_summ(folder, THREE)), "multimetric"),
+        "psn_irt": (tables.thinned(tables.psn_irt(folder), 25, seed), "multibenchmark"),
+    }
     return {
         "prediction": partial(
             accuracy.prediction, scores, families, SHARES, trials, seed
@@ -127,6 +142,7 @@ def real_plan(
         "structure": partial(structure.structure, kinds, out),
         "counts": partial(structure.counts, tables.live_code_bench(folder), out),
         "ratings": partial(structure.ratings, ratings, out),
+        "distances": partial(distances.distances, near, seed=seed),
         "sbc": partial(proofs.sbc, replicates, seed),
         "coverage": partial(proofs.coverage, replicates, seed),
     }
