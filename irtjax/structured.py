@@ -397,9 +397,7 @@ def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summa
         shifts = np.asarray(components.group_effects, float)
         coordinates = coordinates + shifts[np.asarray(model.group)]
         effects = np.concatenate([effects, shifts])
-    offsets = model.family.offsets()
-    if offsets is not None:
-        coordinates = coordinates + offsets
+    coordinates = model.family.with_offsets(coordinates)
     return Summary(
         mean + (ability - mean[:, None]) @ weights,
         np.sqrt(np.diag(covariance) + float(general.variance)),

@@ -69,8 +69,9 @@ def compared(
     assert one is not None and other is not None and other.draws is not None
     draws = np.asarray(other.draws.values["ability"])
     draws = draws.reshape(-1, *draws.shape[2:])
-    gap, sd = one.ability - other.ability, draws.std(axis=0)
-    ratio = one.error / sd
+    mine, theirs = _places(fit), _places(reference)
+    gap, sd = one.ability[mine] - other.ability[theirs], draws.std(axis=0)
+    ratio = one.error[mine] / sd
     low, high = np.quantile(ratio, [0.05, 0.95])
     centred = draws - draws.mean(axis=1, keepdims=True)
     own = gap - gap.mean(axis=0)
@@ -82,11 +83,11 @@ def compared(
         "abilities, ratio, 95 %": float(high),
     }
     for column, as_log in (("discrimination", True), ("intercept", False)):
-        mine, my_error = _column(fit, column, as_log)
-        theirs, their_sd = _column(reference, column, as_log)
+        value, error = _column(fit, column, as_log)
+        truth, their_sd = _column(reference, column, as_log)
         label = "log slopes" if as_log else "intercepts"
-        out[f"{label}, distance"] = _root_mean_square((mine - theirs) / their_sd)
-        out[f"{label}, ratio"] = float(np.median(my_error / their_sd))
+        out[f"{label}, distance"] = _root_mean_square((value - truth) / their_sd)
+        out[f"{label}, ratio"] = float(np.median(error / their_sd))
     if len(one.groups) > 1:
         for label, found in (("own sd", one), ("own sd, nuts", other)):
             variances = np.diagonal(found.own_covariance)
@@ -94,6 +95,13 @@ def compared(
         change = np.abs(one.own_correlation - other.own_correlation)
         out["own correlations, largest difference"] = float(change.max())
     return out
+
+
+def _places(fit: irtjax.Calibration) -> np.ndarray:
+    """Rows of the ability table in the order of the data, which draws have."""
+    names = fit.ability_table.column("subject").to_pylist()
+    place = {name: k for k, name in enumerate(names)}
+    return np.array([place[name] for name in fit.subjects.tolist()])
 
 
 def _column(

@@ -90,7 +90,9 @@ def small_plan(seed: int, out: Path | None) -> Plan:
             structure.counts, tables.simulated_counts(20, 12, 10, seed), out
         ),
         "ratings": partial(structure.ratings, ratings, out),
-        "distances": partial(distances.distances, {"answers": kinds["answers"]}, quick),
+        "distances": partial(
+            distances.distances, {"answers": kinds["answers"]}, quick, seed
+        ),
         "sbc": partial(proofs.sbc, 20, seed, ("LEGO-CM",), quick, subjects=6, items=6),
         "coverage": partial(proofs.coverage, 4, seed, ("LEGO-MB",), quick, 10, 12),
     }

@@ -245,6 +245,11 @@ class AbstractResponseFamily(eqx.Module):
         """
         return None
 
+    def with_offsets(self, rows):
+        """Coordinates `[items, columns]`, those out of use taken out."""
+        offsets = self.offsets()
+        return rows if offsets is None else rows + offsets.astype(rows.dtype)
+
     def of_items(self, places: Any) -> AbstractResponseFamily:
         """The family of some of the items, where it knows them one by one."""
         return self

@@ -277,8 +277,7 @@ class Hierarchical(eqx.Module):
         rows = position.items[self.stem]
         if self.has_group_effects:
             rows = rows + position.group_effects[self.group]
-        offsets = self.family.offsets()
-        return rows if offsets is None else rows + jnp.asarray(offsets, rows.dtype)
+        return self.family.with_offsets(rows)
 
     def items(self, position: Position) -> Items:
         """Item records of every column of the data."""

@@ -247,9 +247,7 @@ def item_centring(
     Returns:
         Weights for `SamplingFrame`. They depend on nothing that is sampled.
     """
-    rows, offsets = items[model.stem], model.family.offsets()
-    if offsets is not None:
-        rows = rows + jnp.asarray(offsets, rows.dtype)
+    rows = model.family.with_offsets(items[model.stem])
 
     def log_lik(row: Array, theta: Array, column: Responses) -> Scalar:
         item = jax.tree.map(lambda leaf: leaf[None], model.family.constrain(row))
