@@ -9,16 +9,18 @@ import time
 from types import TracebackType
 from typing import TextIO
 
-#: Seconds of silence first, and between two lines where there is no terminal.
+#: Seconds of silence first, and between two lines where there is no terminal: the
+#: latter grow by half each time, so that the log of a long run stays short.
 PATIENCE = 2.0
 INTERVAL = 5.0
+LONGEST = 60.0
 
 
 class Progress:
     """Shows the phase, iteration, objective and time of what is running.
 
     On a terminal it is one line that is rewritten; elsewhere (a log file) a line
-    every few seconds. Pass it as the `progress` of `irtjax.fit`.
+    now and then. Pass it as the `progress` of `irtjax.fit`.
 
     Attributes:
         quiet: Whether to show nothing.
@@ -99,6 +101,7 @@ class Progress:
         terminal = self._stream.isatty()
         if self._stop.wait(self._patience):
             return
+        interval = self._interval
         while True:
             text = self.line()
             if terminal:
@@ -107,5 +110,6 @@ class Progress:
             else:
                 self._stream.write(text + "\n")
             self._stream.flush()
-            if self._stop.wait(0.25 if terminal else self._interval):
+            if self._stop.wait(0.25 if terminal else interval):
                 return
+            interval = min(1.5 * interval, LONGEST)

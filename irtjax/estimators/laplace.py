@@ -72,6 +72,9 @@ LOG_NOTHING = -3.5
 LOG_TOO_WIDE = 0.69
 #: Fall of the log marginal likelihood that a proposal of the acceleration may bring.
 LARGEST_FALL = 0.5
+#: Change of the log marginal likelihood within so many steps below which they are at
+#: their end: nats for each unit of the tolerance, and, in single precision, roundings.
+CHANGE, WINDOW, ROUNDINGS = 10.0, 5, 4
 #: Steps in which neither is taken for the end.
 EARLY_STEPS = 15
 
@@ -82,7 +85,9 @@ class Laplace(AbstractMethod):
     Attributes:
         order: Quadrature nodes per coordinate of an item, 2 or more. With a dozen
             subjects an item's posterior is far from normal: use 5 or more.
-        tolerance: Converged when nothing moves by more than this many standard errors.
+        tolerance: Converged when nothing moves by more than this many standard errors
+            and the log marginal likelihood has changed in five steps by fewer nats than
+            ten times that.
         num_newton: Newton steps to the mode of each item in a step.
         depth: Of the acceleration; 0 turns it off.
     """
@@ -144,6 +149,7 @@ class Laplace(AbstractMethod):
             residual=jnp.full((), jnp.inf, dtype),
             image=(components, ability),
             reached=jnp.full((), -jnp.inf, dtype),
+            recent=jnp.full(WINDOW, -jnp.inf, dtype),
             is_plain=jnp.ones((), bool),
             memory=empty_memory(size, max(self.depth, 1), dtype),
             num_seen=jnp.zeros((), jnp.int32),
@@ -176,6 +182,7 @@ class Laplace(AbstractMethod):
             components, mode = choose(unravel(proposal), moved)
             is_plain = ~kept | (memory.num_seen == 1)
             memory = forget(memory, ~kept)
+        reached = jnp.where(kept, found.objective, state.reached)
         return state._replace(
             components=components,
             ability_mode=mode,
@@ -188,7 +195,8 @@ class Laplace(AbstractMethod):
             objective=found.objective,
             residual=residual,
             image=moved,
-            reached=jnp.where(kept, found.objective, state.reached),
+            reached=reached,
+            recent=state.recent.at[state.num_seen % WINDOW].set(reached),
             is_plain=is_plain,
             memory=memory,
             num_seen=state.num_seen + 1,
@@ -277,7 +285,10 @@ class Laplace(AbstractMethod):
         )
 
     def progress(self, problem: StructuredProblem, state: LaplaceState) -> Progress:
-        """Objective of the last point; converged by the last move.
+        """Objective of the last point; converged by the last move and the objective.
+
+        Where items are hardly told a short move of their spread can have far to go: the
+        log marginal likelihood must have come to rest too.
 
         Stalled where the groups' own abilities have shrunk to nothing, or the spread of
         items' logarithms has no bound: with few responses the approximation can lead
@@ -286,10 +297,13 @@ class Laplace(AbstractMethod):
         tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
         gone, wide = without_end(problem.model, state.components)
         gone = (jnp.any(gone) | jnp.any(wide)) & (state.num_seen >= EARLY_STEPS)
+        rounding = ROUNDINGS * jnp.finfo(state.objective.dtype).eps
+        small = jnp.maximum(CHANGE * tolerance, rounding * jnp.abs(state.objective))
+        rests = jnp.max(state.recent) - jnp.min(state.recent) <= small
         return Progress(
             state.objective,
             state.residual,
-            (state.residual <= tolerance) & ~gone,
+            (state.residual <= tolerance) & rests & ~gone,
             gone,
         )
 

@@ -99,6 +99,7 @@ class LaplaceState(NamedTuple):
         image: Components and abilities of the last plain step that was kept, to go back
             to when the acceleration's proposal proves worse.
         reached: Objective of the last point that was kept.
+        recent: `[window]` objectives kept at the last steps, in no order.
         is_plain: Whether the next point is a plain step.
         memory: Of the acceleration.
         num_seen: Steps taken.
@@ -118,6 +119,7 @@ class LaplaceState(NamedTuple):
     residual: Scalar
     image: tuple[Components, Array]
     reached: Scalar
+    recent: Float[Array, " window"]
     is_plain: Array
     memory: Memory
     num_seen: Array
