@@ -159,9 +159,33 @@ def _advance(fixed, chains) -> Chains:
     )
 
 
-def _wait_for_advance(fixed, chains: Chains) -> Chains:
-    # Waiting in the thread: programs that are only ordered run one after the other.
-    return jax.block_until_ready(_advance(fixed, chains))
+class _Settings(NamedTuple):
+    """Settings of JAX that a program may have made for a thread of its own only."""
+
+    double: bool
+    device: Any
+    precision: Any
+
+    @classmethod
+    def here(cls) -> _Settings:
+        """Those of this thread."""
+        config: Any = jax.config
+        return cls(
+            config.jax_enable_x64,
+            config.jax_default_device,
+            config.jax_default_matmul_precision,
+        )
+
+
+def _advance_in_thread(settings: _Settings, fixed, chains: Chains) -> Chains:
+    double, device, precision = settings
+    with (
+        jax.enable_x64(double),
+        jax.default_device(device),
+        jax.default_matmul_precision(precision),
+    ):
+        # Waiting here: programs that are only ordered run one after the other.
+        return jax.block_until_ready(_advance(fixed, chains))
 
 
 def _check_finite(chains: Chains) -> None:
@@ -181,7 +205,7 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
     began = saved = time.monotonic()
     saving, size = 0.0, 1
     step = int(chains.step)
-    parts = _apart(chains, method)
+    parts, settings = _apart(chains, method), _Settings.here()
     at_once = 1 if method.chain_method == "sequential" else num_cores()
     with ThreadPoolExecutor(min(len(parts), at_once)) as workers:
         # First in turn, so that one compiles for all.
@@ -189,7 +213,8 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
         while step < method.num_steps:
             chunk_began = time.monotonic()
             fixed = functions, data, jnp.asarray(size, jnp.int32)
-            parts = list(each(partial(_wait_for_advance, fixed), parts))
+            advanced = partial(_advance_in_thread, settings, fixed)
+            parts = list(each(advanced, parts))
             each = workers.map
             taken = int(parts[0].step) - step
             step += taken
