@@ -14,8 +14,8 @@ from irtjax.estimators.mcmc import NUTS
 
 #: What is compared with `nuts`.
 FAST = ("laplace", "vi")
-#: Settings under which no transition diverged on the shared data.
-REFERENCE = NUTS(target_acceptance=0.9)
+#: The sampler. At 0.9 a tenth of the transitions diverged on PSN-IRT.
+REFERENCE = NUTS(target_acceptance=0.99)
 
 
 def distances(
