@@ -14,7 +14,7 @@ from irtjax.estimators.mcmc import NUTS
 
 #: What is compared with `nuts`.
 FAST = ("laplace", "vi")
-#: The sampler. At 0.9 a tenth of the transitions diverged on PSN-IRT.
+#: The sampler. At 0.9 of the transitions 9 % diverged on PSN-IRT.
 REFERENCE = NUTS(target_acceptance=0.99)
 
 
