@@ -14,7 +14,7 @@ from irtjax.estimators.mcmc import NUTS
 
 #: What is compared with `nuts`.
 FAST = ("laplace", "vi")
-#: The sampler. At 0.9 of the transitions 9 % diverged on PSN-IRT.
+#: The sampler. With a target of 0.9 of PSN-IRT's transitions 9 % diverged.
 REFERENCE = NUTS(target_acceptance=0.99)
 
 
@@ -58,7 +58,7 @@ def distances(
 
 
 def _row(data: str, method: str, quantity: str, value) -> dict[str, Any]:
-    return {"data": data, "measure": method, "model": quantity, "value": float(value)}
+    return {"data": data, "method": method, "quantity": quantity, "value": float(value)}
 
 
 def compared(

@@ -29,6 +29,11 @@ def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
     if name == "sbc":
         save_figure(histograms(trials), path, dpi=120)
         return
+    if name == "distances":
+        # A panel for each method, a line for each quantity.
+        rows = [
+            row | {"measure": row["method"], "model": row["quantity"]} for row in rows
+        ]
     along = next((k for k in ALONG if k in rows[0]), None)
     kinds = list(dict.fromkeys(panel_of(row) for row in rows))
     figure, panels = new_figure(4.4 * min(len(kinds), 6), 3.6, len(kinds))

@@ -79,11 +79,10 @@ def diagnose(values) -> Diagnosis:
     chains, draws = values.shape[:2]
     flat = values.reshape(chains, draws, -1)
     size = max(BLOCK // (chains * draws), 1)
-    block = (
-        lambda at: _diagnose_block(  # noqa: E731
-            flat[:, :, at : at + size].astype(np.float64)
-        )
-    )
+
+    def block(at: int) -> Diagnosis:
+        return _diagnose_block(flat[:, :, at : at + size].astype(np.float64))
+
     with ThreadPoolExecutor(num_cores()) as workers:
         blocks = list(workers.map(block, range(0, flat.shape[2], size)))
     parts = [np.concatenate(part) for part in zip(*blocks, strict=True)] or [

@@ -70,13 +70,13 @@ LARGEST = 6000
 LOG_NOTHING = -3.5
 #: A log standard deviation of log discriminations or dispersions (2) that is no spread.
 LOG_TOO_WIDE = 0.69
+#: Steps in which neither is taken for running away.
+EARLY_STEPS = 15
 #: Fall of the log marginal likelihood that a proposal of the acceleration may bring.
 LARGEST_FALL = 0.5
-#: Change of the log marginal likelihood within so many steps below which they are at
-#: their end: nats for each unit of the tolerance, and, in single precision, roundings.
+#: The log marginal likelihood rests when it changes in `WINDOW` steps by fewer nats
+#: than `CHANGE` times the tolerance, or by no more than so many roundings of it.
 CHANGE, WINDOW, ROUNDINGS = 10.0, 5, 4
-#: Steps in which neither is taken for the end.
-EARLY_STEPS = 15
 
 
 class Laplace(AbstractMethod):

@@ -200,6 +200,23 @@ def test_chains_side_by_side_give_the_draws_of_chains_in_turn(tmp_path):
         np.testing.assert_array_equal(one, two)
 
 
+def test_chains_in_threads_are_those_of_one_program():
+    # Few steps, over which rounding has not grown.
+    method = NUTS(num_warmup=20, num_draws=5, num_chains=3)
+    start = spread_starts(jnp.zeros(3), 3, key=KEY)
+    found = sample(gaussian, start, GAUSSIAN, key=KEY, method=method, spread=None)
+    key = jax.random.split(KEY)[1]
+    chains = eqx.filter_jit(begin)(gaussian, start, GAUSSIAN, key=key, method=method)
+    run = eqx.filter_jit(advance)
+    chains = run(chains, gaussian, GAUSSIAN, num_steps=25, method=method)
+    for one, two in zip(
+        jax.tree.leaves(found.values),
+        jax.tree.leaves(draws_of(chains, method).values),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-9)
+
+
 def test_threads_have_the_settings_of_the_thread_that_asked():
     # Contexts hold for a thread only: without them draws would be of another precision.
     # The first chunk is done here, so there are to be several.
