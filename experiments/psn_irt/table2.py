@@ -244,8 +244,8 @@ def vi_rows(parts: Split, effort: Effort) -> Iterator[Row]:
 def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
     """Items integrated out, priors learned by benchmark; one ability, then several.
 
-    Asymptotes have given priors. With them, abilities and the other priors are learned
-    from some items of each benchmark, and all items are then integrated given these.
+    Asymptotes have given priors. Where time demands, abilities and the other priors are
+    learned from some items of each benchmark, and all are then integrated given these.
     """
     whole = masked(parts.table, parts.train)
 
@@ -397,6 +397,12 @@ def main(argv: list[str] | None = None) -> list[dict]:
     parser.add_argument(
         "--learn-asymptotes", action="store_true", help="in principled fits"
     )
+    parser.add_argument(
+        "--learn-from",
+        type=int,
+        metavar="N",
+        help="items of each benchmark that principled fits with asymptotes learn from",
+    )
     options = parser.parse_args(argv)
     if options.small:
         table = simulated_groups(20, 15, 2, scores=False, seed=options.seed)
@@ -411,6 +417,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
     )
     print(f"{'':<34}ACC     F1      AUC     log-loss")
     effort = SMALL if options.small else Effort()
+    if options.learn_from is not None:
+        effort = effort._replace(learned_items=options.learn_from)
     if options.learn_asymptotes:
         effort = effort._replace(asymptotes={})
     embeddings = None

@@ -270,7 +270,10 @@ class Hierarchical(eqx.Module):
 
     def item_means(self, position: Position) -> Float[Array, "stems columns"]:
         """D beta."""
-        return self.design @ (self.effect_sd(position) * position.effects)
+        effects = self.effect_sd(position) * position.effects
+        # Column by column takes half of the time of one product with rows so short.
+        columns = [self.design @ effects[:, k] for k in range(self.num_columns)]
+        return jnp.stack(columns, axis=1)
 
     def coordinates(self, position: Position) -> Float[Array, "items columns"]:
         """Unconstrained coordinates of every column of the data."""

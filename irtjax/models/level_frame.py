@@ -1,6 +1,6 @@
 """Coordinates in which what is learned of items as a whole is sampled well.
 
-Three ridges are taken out, each by a change whose Jacobian does not depend on where it
+Four ridges are taken out, each by a change whose Jacobian does not depend on where it
 is made, or is told:
 
 - The origin and the unit of a group's abilities are the group's mean m and spread s.
@@ -12,6 +12,11 @@ is made, or is told:
   taken with what the effects add on average; and effects are turned (Householder) so
   that their mean is a coordinate, which only the prior knows. So are the groups' own
   regressions, of which only differences matter.
+- Where the spread of a column is hardly known, its correlations with the columns before
+  it are known less well than its regression on them. So slopes are coordinates, and the
+  logarithm of what is left: Cholesky's factor of the covariance, row by row. The caller
+  says which columns come before: of a slope on one that hardly varies the data say
+  nothing.
 - What the data know of effects they know in the effects' own units, and what the prior
   knows in units of its standard deviation tau, which is learned. An effect e = tau z
   has the coordinate tau^w z, w from 0 to 1, nearly 1 where many items tell what it is.
@@ -41,22 +46,27 @@ class LevelFrame(eqx.Module):
         add: `[effects, groups]` effects that add 1 to the items of a group, or to all
             items where the design does not tell groups apart; None where nothing
             follows abilities: groups share items, or priors are given.
-        share: `[groups, stems]` weights of the mean over a group's items.
+        share: `[groups, effects]` weights of their sum in the mean of a group's items.
         average: `[effects]` what each effect adds to items on average.
         normal: `[components, effects]` normals of the reflections.
         power: `[effects, columns]` w.
         gate: `[effects, columns]` how far effects follow abilities.
+        order: Which of the correlated columns is in each place of their regressions.
     """
 
     add: Float[Array, "effects groups"] | None
-    share: Float[Array, "groups stems"] | None
+    share: Float[Array, "groups effects"] | None
     average: Float[Array, " effects"]
     normal: Float[Array, "components effects"]
     power: Float[Array, "effects columns"]
     gate: Float[Array, "effects columns"]
+    order: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
-        self, model: Hierarchical, known: Float[Array, "stems columns"] | None = None
+        self,
+        model: Hierarchical,
+        known: Float[Array, "stems columns"] | None = None,
+        order: tuple[int, ...] | None = None,
     ):
         """A frame.
 
@@ -64,7 +74,9 @@ class LevelFrame(eqx.Module):
             model: The model.
             known: How far the data, not its prior, know each coordinate of an item, 0
                 to 1; None for 1 throughout.
+            order: See the class; the first column is the first. None for as they are.
         """
+        self.order = order or tuple(range(model.num_correlated))
         design = model.design
         dtype = design.dtype
         of_component = jnp.arange(model.num_components)[:, None] == model.component
@@ -94,7 +106,7 @@ class LevelFrame(eqx.Module):
         if model.has_group_scales:
             of_group = jnp.zeros((model.num_stems, model.num_groups), dtype)
             of_group = of_group.at[model.stem, model.group].set(1)
-        self.share = of_group.T / jnp.sum(of_group, axis=0)[:, None]
+        self.share = (of_group / jnp.sum(of_group, axis=0)).T @ design
         # The group's own effect if there is one, else as many as it takes.
         same = jnp.all(design[:, :, None] == of_group[:, None, :], axis=0)
         own = same & (jnp.cumsum(same, axis=0) == 1)
@@ -109,7 +121,11 @@ class LevelFrame(eqx.Module):
         effects, sd = moved.effects, model.effect_sd(moved)
         effects = effects.at[0].add(self.average @ (sd * effects) / sd[0])
         effects = _reflect(effects, self.normal) * sd**self.power
-        return moved._replace(effects=effects, tilt=_reflect_all(moved.tilt))
+        moved = moved._replace(effects=effects, tilt=_reflect_all(moved.tilt))
+        if not model.correlated:
+            return moved
+        left, slopes = _to_slopes(model, position, self.order)
+        return moved._replace(log_residual_sd=left, residual_correlation=slopes)
 
     def back(
         self, model: Hierarchical, coordinates: Position
@@ -123,6 +139,12 @@ class LevelFrame(eqx.Module):
         effects = effects.at[0].add(-(self.average @ (sd * effects)) / sd[0])
         tilt = _reflect_all(coordinates.tilt)
         moved = coordinates._replace(effects=effects, tilt=tilt)
+        if model.correlated:
+            spread, correlation, told = _from_slopes(model, coordinates, self.order)
+            moved = moved._replace(
+                log_residual_sd=spread, residual_correlation=correlation
+            )
+            log_det = log_det + told
         return self._follow(model, moved, -1), log_det
 
     def _follow(self, model: Hierarchical, position: Position, sign: int) -> Position:
@@ -158,10 +180,72 @@ class LevelFrame(eqx.Module):
         assert self.share is not None
         if not model.family.has_slope:
             return jnp.ones(self.share.shape[0], self.share.dtype)
-        mean = self.share @ model.item_means(position)[:, 0]
+        mean = self.share @ (model.effect_sd(position) * position.effects)[:, 0]
         if not scales(model):
             return mean
         return jnp.exp(mean + 0.5 * jnp.exp(2 * position.log_residual_sd[0]))
+
+
+def reordered(
+    factor: Float[Array, "*any columns columns"], order: tuple[int, ...]
+) -> Float[Array, "*any columns columns"]:
+    """Cholesky's factor of the same covariance with its columns in another order.
+
+    Args:
+        factor: Of the columns as they are.
+        order: What is to be in each place.
+    """
+    if order == tuple(range(len(order))):
+        return factor
+    # Gram-Schmidt on the rows, and not from the covariance, in which half of the digits
+    # of a small spread are lost. Written out, as LAPACK is slow in loops.
+    axes: list[Array] = []
+    rows = []
+    for place in order:
+        left, row = factor[..., place, :], []
+        for axis in axes:
+            row.append(jnp.sum(left * axis, axis=-1))
+            left = left - row[-1][..., None] * axis
+        row.append(jnp.sqrt(jnp.sum(left**2, axis=-1)))
+        axes.append(left / row[-1][..., None])
+        row += [jnp.zeros_like(row[-1])] * (len(order) - len(row))
+        rows.append(jnp.stack(row, axis=-1))
+    return jnp.stack(rows, axis=-2)
+
+
+def _to_slopes(
+    model: Hierarchical, position: Position, order: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """What is left of each column's log spread, and its slopes on those before."""
+    log_sd, size = position.log_residual_sd, model.num_correlated
+    factor = model.common_factor(log_sd, position.residual_correlation)[:size, :size]
+    factor = reordered(factor, order)
+    left = jnp.log(jnp.diagonal(factor))
+    return log_sd.at[:size].set(left), factor[jnp.tril_indices(size, -1)]
+
+
+def _from_slopes(
+    model: Hierarchical, taken: Position, order: tuple[int, ...]
+) -> tuple[Array, Array, Scalar]:
+    """The inverse of `_to_slopes`, and the log determinant of its derivatives."""
+    log_sd, size = taken.log_residual_sd, model.num_correlated
+    left = log_sd[:size]
+    theirs = jnp.diag(jnp.exp(left))
+    theirs = theirs.at[jnp.tril_indices(size, -1)].set(taken.residual_correlation)
+    factor = reordered(theirs, tuple(order.index(k) for k in range(size)))
+    squares = jnp.cumsum(factor**2, axis=1)
+    log_spread = 0.5 * jnp.log(jnp.diagonal(squares))
+    # d Omega / d (log L_kk, L_kj) is a constant times the product of L_kk^(p + 1 - k),
+    # k from 0; and the product of all L_kk is that of the determinant in any order.
+    own = jnp.log(jnp.diagonal(factor))
+    log_det = jnp.arange(size, dtype=left.dtype) @ (own - left)
+    # Each correlation's coordinate y of L_kj = r tanh y, r^2 what is left of row k.
+    rows, columns = jnp.tril_indices(size, -1)
+    rest = jnp.flip(jnp.cumsum(jnp.flip(factor**2, axis=1), axis=1), axis=1)
+    beyond = jnp.sqrt(rest[rows, columns + 1])
+    log_det = log_det - 0.5 * jnp.sum(jnp.log(rest[rows, columns]))
+    y = jnp.arcsinh(factor[rows, columns] / beyond)
+    return log_sd.at[:size].set(log_spread), y, log_det
 
 
 def moves(model: Hierarchical) -> bool:

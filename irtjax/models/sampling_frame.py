@@ -29,6 +29,7 @@ from irtjax.models.level_frame import (
     LevelFrame,
     centre,
     moves,
+    reordered,
     scales,
     towards,
     turn,
@@ -48,7 +49,8 @@ class SamplingFrame(eqx.Module):
             throughout. The coordinate of an item becomes
             c = w mu + (x + w move - mu) / sigma^(1 - w), `move` the change above, mu
             and sigma its prior's mean and standard deviation given the item's columns
-            before. Of no effect on priors that are given. See `item_centring`.
+            before, in the order of `levels`. Of no effect on priors that are given. See
+            `item_centring`.
         levels: The frame of what is learned of items as a whole.
         direction: `[groups, subjects]` normals of the reflections that make the
             direction of rough deviations a coordinate; None for none.
@@ -64,6 +66,7 @@ class SamplingFrame(eqx.Module):
         model: Hierarchical,
         centring: Float[Array, "stems columns"] | None = None,
         rough: Float[Array, "subjects groups"] | None = None,
+        order: tuple[int, ...] | None = None,
     ):
         """A frame.
 
@@ -71,9 +74,10 @@ class SamplingFrame(eqx.Module):
             model: The model.
             centring: See the class.
             rough: Abilities near the posterior's, of models that are `centred`.
+            order: See `LevelFrame`.
         """
         self.model, self.centring = model, centring
-        self.levels = LevelFrame(model, centring)
+        self.levels = LevelFrame(model, centring, order)
         self.direction = None
         if rough is not None and model.centred and rough.shape[0] > 2:
             self.direction = towards(turn(rough).at[0].set(0).T, 1)
@@ -84,21 +88,22 @@ class SamplingFrame(eqx.Module):
 
     def coordinates(self, position: Position) -> Position:
         """The coordinates of a position of the model, such as a start."""
-        moves, prior = _Moves(self, position), _ItemPrior(self.model, position)
-        rows, columns = position.items, []
-        for k in range(rows.shape[1]):
+        moves, prior = _Moves(self, position), _ItemPrior(self, position)
+        rows, columns = position.items, position.items
+        for k in prior.order:
             w, row = self._weight(k), rows[:, k]
             if w is None:
-                columns.append(row + moves.of(rows, k))
-                continue
-            mean, log_sd = prior.given(rows, k)
-            gap = row + w * moves.of(rows, k) - mean
-            columns.append(w * mean + gap * jnp.exp((w - 1) * log_sd))
+                column = row + moves.of(rows, k)
+            else:
+                mean, log_sd = prior.given(rows, k)
+                gap = row + w * moves.of(rows, k) - mean
+                column = w * mean + gap * jnp.exp((w - 1) * log_sd)
+            columns = columns.at[:, k].set(column)
         taken = self.levels.towards(self.model, position)
         # A reflection is its own inverse.
         return taken._replace(
             ability=self._turned(turn(position.ability)),
-            items=jnp.stack(columns, axis=1),
+            items=columns,
         )
 
     def log_density(self, coordinates: Position, data: Responses) -> Scalar:
@@ -116,10 +121,10 @@ class SamplingFrame(eqx.Module):
         ability = turn(self._turned(coordinates.ability))
         turned = coordinates._replace(ability=ability)
         turned, log_det = self.levels.back(self.model, turned)
-        moves, prior = _Moves(self, turned), _ItemPrior(self.model, turned)
+        moves, prior = _Moves(self, turned), _ItemPrior(self, turned)
         rows = turned.items
         # Column by column: each is moved by what the ones before it became.
-        for k in range(rows.shape[1]):
+        for k in prior.order:
             w, row = self._weight(k), rows[:, k]
             if w is None:
                 row = row - moves.of(rows, k)
@@ -191,32 +196,38 @@ class _Moves:
 
 
 class _ItemPrior:
-    """The learned prior of items, column by column."""
+    """The learned prior of items, column by column.
 
-    def __init__(self, model: Hierarchical, position: Position):
+    Attributes:
+        order: The order that the columns are taken in.
+    """
+
+    def __init__(self, frame: SamplingFrame, position: Position):
+        model, own = frame.model, frame.levels.order
+        self.order = (*own, *range(len(own), model.num_columns))
         if any(model.learned):
             self._means = model.item_means(position)
-            self._factor = model.residual_factor(
+            factor = model.residual_factor(
                 position.log_residual_sd,
                 position.residual_correlation,
                 model.tilts(position),
-            )[model.factor_row]
+            )
+            self._factor = reordered(factor, self.order)[model.factor_row]
 
     def given(
         self, rows: Float[Array, "stems columns"], column: int
     ) -> tuple[Array, Array]:
         """Mean `[stems]` and log standard deviation, given the columns before."""
         factor, standard = self._factor, []
-
-        def mean_of(k: int) -> Array:
+        for place, k in enumerate(self.order):
             mean = self._means[:, k]
             for i, earlier in enumerate(standard):
-                mean = mean + factor[:, k, i] * earlier
-            return mean
-
-        for k in range(column):
-            standard.append((rows[:, k] - mean_of(k)) / factor[:, k, k])
-        return mean_of(column), jnp.log(factor[:, column, column])
+                mean = mean + factor[:, place, i] * earlier
+            own = factor[:, place, place]
+            if k == column:
+                return mean, jnp.log(own)
+            standard.append((rows[:, k] - mean) / own)
+        raise AssertionError(f"no column {column}")
 
 
 def item_centring(
