@@ -545,6 +545,8 @@ def test_command_line(tmp_path):
     path = table.select(items=np.arange(30)).save(tmp_path / "table.json")
     out = tmp_path / "out"
     arguments = ["audit", str(path), "--out", str(out), "--json", "--chance", "0.1"]
+    out.mkdir()
+    (out / "flagged_items.png").write_bytes(b"of an earlier audit")
     result = CliRunner().invoke(app, [*arguments, "--no-figures"], prog_name="irtjax")
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)

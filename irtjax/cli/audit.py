@@ -192,6 +192,10 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
         page = stack.enter_context(atomic_path(out / "summary.md"))
         text = audit_page(report, FIGURES if figures else ())
         page.write_text(text, encoding="utf-8")
+    if not figures:
+        # Those of an earlier audit in this folder are not of these tables.
+        for name in FIGURES:
+            (out / name).unlink(missing_ok=True)
 
 
 def _document(report: Audit, out: Path | None) -> dict[str, Any]:

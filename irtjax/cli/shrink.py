@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from irtjax.analysis.errors import SubsetErrors
     from irtjax.analysis.shrunken import Shrunken
 
+#: Written where errors are asked for: a table and its figure.
+ERROR_FILES = ("errors.csv", "shrink.png")
+
 _Out = Annotated[
     Path,
     typer.Option(
@@ -202,14 +205,17 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
     """Writes the subset and, where asked for, errors and their figure."""
     small.save(out)
     if errors is None:
+        # Those of an earlier subset in this folder are not of this one.
+        for name in ERROR_FILES:
+            (out / name).unlink(missing_ok=True)
         return
     from irtjax.data.table_files import atomic_path
     from irtjax.plots import plot_subset_errors, save_figure
     from irtjax.storage import write_table
 
     with (
-        atomic_path(out / "errors.csv") as csv,
-        atomic_path(out / "shrink.png") as picture,
+        atomic_path(out / ERROR_FILES[0]) as csv,
+        atomic_path(out / ERROR_FILES[1]) as picture,
     ):
         write_table(errors.table(), csv)
         save_figure(plot_subset_errors(errors), picture)
