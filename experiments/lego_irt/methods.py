@@ -13,12 +13,15 @@ from scipy import special, stats
 
 import irtjax
 from irtjax._types import Status
+from irtjax.data.responses import Responses
 from irtjax.estimators.base import run
+from irtjax.estimators.components import own_covariance
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.fitting import make_model
 from irtjax.prediction import predict_responses
 from irtjax.score_tables import prepare, with_scores
+from irtjax.scoring import score_groups
 from irtjax.structure_layout import Layout, lay_out
 
 _run_jit = eqx.filter_jit(run)
@@ -47,6 +50,19 @@ class Fitted(NamedTuple):
         options = {"num_draws": num_draws, "key": jax.random.key(0)}
         means = predict_responses(self.problem, self.state, order=order, **options)
         return np.asarray(means)
+
+    def score(self, values: np.ndarray, seen: np.ndarray) -> np.ndarray:
+        """General abilities `[subjects]` from other responses, items at their modes."""
+        model, components = self.problem.model, self.state.components
+        rows = self.state.mean[self.problem.units.unit][model.stem]
+        items = jax.vmap(model.family.constrain)(model.family.with_offsets(rows))
+        own = own_covariance(model, components.log_scale, components.correlation)
+        data = Responses(
+            jnp.asarray(np.where(seen, values, 0), rows.dtype), jnp.asarray(seen)
+        )
+        return np.asarray(
+            score_groups(model.family, items, model.group, own, data).general
+        )
 
     def abilities(self) -> tuple[np.ndarray, np.ndarray]:
         """Abilities of the first group `[subjects]`, and their covariance."""

@@ -203,6 +203,7 @@ def prediction(matrix: Matrix, seed: int) -> list[dict]:
             )
             known = structured(table, grouped=name.startswith("multi"))
             chance, status = known.predictions(), known.status.name
+            sides = [known.score(matrix.values, test & side) for side in (half, ~half)]
         elif name == "additive":
             chance, status = additive(matrix.values, train), ""
             sides = [_mean(matrix.values, test & side) for side in (half, ~half)]

@@ -99,6 +99,8 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     design, weight = units.design, units.weight
     omega = inverses(factors(model, old))
     columns, mask, rows = model.num_columns, jnp.asarray(model.learned), len(omega)
+    # Of a column whose prior is given nothing is learned, nor does it tell of others.
+    omega = omega * mask * mask[:, None]
     row, square = factor_row(units.group, rows), squares(units, rows)
     # From where effects are: levels and the mean of all items are told apart by priors
     # alone, and sums of the items themselves would move them by their rounding.
@@ -133,7 +135,8 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     new = _improve_residual(model, tilted, scatter, of_factor)
     component = old.log_component_sd
     if model.num_components:
-        component = _improve_components(model, component, effects, inverse, told)
+        improved = _improve_components(model, component, effects, inverse, told)
+        component = jnp.where(mask, improved, component)
     return new._replace(effects=jnp.where(mask, effects, 0), log_component_sd=component)
 
 

@@ -42,7 +42,7 @@ from irtjax.models.continuous import LogitNormalScores
 from irtjax.models.hierarchical import Hierarchical, general_ability
 from irtjax.models.logistic import Binary
 from irtjax.models.mixed import MixedScores
-from irtjax.models.priors import LogitNormal
+from irtjax.models.priors import LogitNormal, Normal
 from irtjax.prediction import predict_responses
 
 RNG = np.random.default_rng(8)
@@ -769,6 +769,28 @@ def test_a_fit_rests_only_when_its_likelihood_does():
     # Rounding of a large number in single precision is no change.
     large = jnp.asarray([-4e6, -4e6 + 1, -4e6, -4e6 + 0.5, -4e6 + 1.5], jnp.float32)
     assert ends(large) and not ends(large.astype(float))
+
+
+def test_what_is_given_of_items_is_not_learned_and_tells_nothing():
+    model = benchmarks(6, 8, 2, priors={"intercept": Normal(0.0, 1.0)})
+    problem, method = StructuredProblem.create(model, random_data(6, 8)), Laplace()
+    first = start_components(model, start_structured(model, problem.data)[1])
+    spread = first.log_component_sd.at[0, 1].add(2.0)
+    step = jax.jit(
+        lambda at: method.step(problem, method.init(problem, at, None), None)
+    )
+    one, other = (step(first._replace(log_component_sd=sd)).components for sd in (
+        first.log_component_sd, spread
+    ))  # fmt: skip
+    assert other.log_component_sd[0, 1] == spread[0, 1]
+    assert one.log_component_sd[0, 0] != first.log_component_sd[0, 0]
+    other = other._replace(
+        log_component_sd=other.log_component_sd.at[0, 1].set(
+            first.log_component_sd[0, 1]
+        )
+    )
+    for mine, theirs in zip(one, other, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
 
 
 def with_asymptotes(subjects, items, given) -> Hierarchical:
