@@ -45,6 +45,7 @@ from irtjax.models.hierarchical import (
     general_ability,
     general_variance,
 )
+from irtjax.models.level_frame import reordered
 from irtjax.models.sampling_frame import SamplingFrame, item_centring
 from irtjax.ranking.pairs import leading_loadings
 from irtjax.sampling import sample
@@ -126,12 +127,9 @@ def fit_structured(
                 variance = _prior_variance(model, state)
                 known = _centring_jit(model, *rough, responses, variance=variance)
                 order = _order(model, np.asarray(known))
-                weights = _centring_jit(
-                    model,
-                    *rough,
-                    responses,
-                    variance=jnp.clip(CAUTION * variance, *LIKELY_VARIANCES),
-                )
+                variance = CAUTION * _prior_variance(model, state, order)
+                variance = jnp.clip(variance, *LIKELY_VARIANCES)
+                weights = _centring_jit(model, *rough, responses, variance=variance)
             frame = _frame_jit(model, weights, state.ability, order)
             first = frame.coordinates(position_of(model, problem, state))
             data = (frame, responses)
@@ -182,13 +180,23 @@ def fit_structured(
 
 
 @eqx.filter_jit
-def _prior_variance(model: Hierarchical, state: LaplaceState) -> jax.Array:
-    """Variance `[columns]` of items around their means, given the columns before."""
-    components = state.components
+def _prior_variance(
+    model: Hierarchical, state: LaplaceState, order: tuple[int, ...] = ()
+) -> jax.Array:
+    """Variance `[columns]` of items around their means, given the columns before.
+
+    Args:
+        model: The model.
+        state: Of the fast route.
+        order: The order that correlated columns are taken in, if it is another.
+    """
+    components, size = state.components, len(order)
     factor = model.common_factor(
         components.log_residual_sd, components.residual_correlation
     )
-    return jnp.diagonal(factor) ** 2
+    sd = jnp.diagonal(factor)
+    left = jnp.diagonal(reordered(factor[:size, :size], order)) if size else sd[:0]
+    return sd.at[jnp.asarray(order, int)].set(left) ** 2
 
 
 def _order(model: Hierarchical, known: np.ndarray) -> tuple[int, ...]:

@@ -30,10 +30,9 @@ def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
         save_figure(histograms(trials), path, dpi=120)
         return
     if name == "distances":
-        # A panel for each method, a line for each quantity.
-        rows = [
-            row | {"measure": row["method"], "model": row["quantity"]} for row in rows
-        ]
+        # A panel for each method, a dot for each quantity.
+        names = {"method": "measure", "quantity": "model"}
+        rows = [{names.get(key, key): row[key] for key in row} for row in rows]
     along = next((k for k in ALONG if k in rows[0]), None)
     kinds = list(dict.fromkeys(panel_of(row) for row in rows))
     figure, panels = new_figure(4.4 * min(len(kinds), 6), 3.6, len(kinds))

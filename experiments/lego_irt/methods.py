@@ -56,7 +56,9 @@ class Fitted(NamedTuple):
         model, components = self.problem.model, self.state.components
         rows = self.state.mean[self.problem.units.unit][model.stem]
         items = jax.vmap(model.family.constrain)(model.family.with_offsets(rows))
-        own = own_covariance(model, components.log_scale, components.correlation)
+        own = jnp.zeros((1, 1), rows.dtype)
+        if model.num_groups > 1:
+            own = own_covariance(model, components.log_scale, components.correlation)
         data = Responses(
             jnp.asarray(np.where(seen, values, 0), rows.dtype), jnp.asarray(seen)
         )

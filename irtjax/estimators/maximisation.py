@@ -124,6 +124,8 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     scatter = _by_row(weight[:, None, None] * scatter, row, rows)
     plain = _by_row(found.covariance * weight[:, None, None], row, rows)
     scatter = scatter + jax.vmap(_within)(plain, found.within)
+    # A constant of the loss else, beside which single precision sees no step.
+    scatter = scatter * mask * mask[:, None]
     tilted, scatter = _improve_tilts(model, old, scatter)
     told_of_items = jnp.diagonal(
         inverses(jnp.linalg.cholesky(found.covariance)) - omega[row], axis1=1, axis2=2

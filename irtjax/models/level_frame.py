@@ -13,10 +13,10 @@ is made, or is told:
   that their mean is a coordinate, which only the prior knows. So are the groups' own
   regressions, of which only differences matter.
 - Where the spread of a column is hardly known, its correlations with the columns before
-  it are known less well than its regression on them. So slopes are coordinates, and the
-  logarithm of what is left: Cholesky's factor of the covariance, row by row. The caller
-  says which columns come before: of a slope on one that hardly varies the data say
-  nothing.
+  it are known less well than its regression on what they leave, in standard deviations
+  of these. So such slopes are coordinates, and the logarithm of what is left: the
+  rows of Cholesky's factor of the covariance. The caller says which columns come
+  before: of a slope on one that hardly varies the data say nothing.
 - What the data know of effects they know in the effects' own units, and what the prior
   knows in units of its standard deviation tau, which is learned. An effect e = tau z
   has the coordinate tau^w z, w from 0 to 1, nearly 1 where many items tell what it is.
