@@ -45,8 +45,7 @@ from irtjax.models.hierarchical import (
     general_ability,
     general_variance,
 )
-from irtjax.models.level_frame import reordered
-from irtjax.models.sampling_frame import SamplingFrame, item_centring
+from irtjax.models.sampling_frame import SamplingFrame, suitable_frame
 from irtjax.ranking.pairs import leading_loadings
 from irtjax.sampling import sample
 from irtjax.structure_layout import Layout
@@ -65,14 +64,6 @@ NO_FAST_ROUTE = (
     "the start found no marginal likelihood: the log-likelihood is the mean over draws"
     " of that given all parameters; do not compare it, AIC or BIC with other fits"
 )
-#: So many items, with so many responses each, are sampled as they are: with 805 items
-#: by 58 subjects that gave four times the effective draws, with 24 items by 8 a fourth,
-#: and with 275 by 12 a fourteenth of the transitions diverged.
-MANY_ITEMS, MANY_RESPONSES = 200, 30
-#: Variance of items around their means that centring counts on: a share of what the
-#: fast route finds, as the posterior reaches down to next to nothing where the data say
-#: little, and its bounds.
-CAUTION, LIKELY_VARIANCES = 0.25, (0.0005, 0.02)
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
 
@@ -119,18 +110,12 @@ def fit_structured(
             if status != Status.CONVERGED:
                 # No worse than nothing: the start of the fast route.
                 state = begin(problem, fast, None, max_steps=1).state
-            weights, order = None, None
-            each = table.num_observed / max(model.num_stems, 1)
-            if model.num_stems < MANY_ITEMS or each < MANY_RESPONSES:
-                # Information from rough values, not from where the fast route ended.
-                rough = start_structured(model, responses)
-                variance = _prior_variance(model, state)
-                known = _centring_jit(model, *rough, responses, variance=variance)
-                order = _order(model, np.asarray(known))
-                variance = CAUTION * _prior_variance(model, state, order)
-                variance = jnp.clip(variance, *LIKELY_VARIANCES)
-                weights = _centring_jit(model, *rough, responses, variance=variance)
-            frame = _frame_jit(model, weights, state.ability, order)
+            components = state.components
+            factor = model.common_factor(
+                components.log_residual_sd, components.residual_correlation
+            )
+            start = start_structured(model, responses)
+            frame = suitable_frame(model, responses, start, factor, state.ability)
             first = frame.coordinates(position_of(model, problem, state))
             data = (frame, responses)
             if isinstance(method, NUTS):
@@ -179,38 +164,6 @@ def fit_structured(
         )
 
 
-@eqx.filter_jit
-def _prior_variance(
-    model: Hierarchical, state: LaplaceState, order: tuple[int, ...] = ()
-) -> jax.Array:
-    """Variance `[columns]` of items around their means, given the columns before.
-
-    Args:
-        model: The model.
-        state: Of the fast route.
-        order: The order that correlated columns are taken in, if it is another.
-    """
-    components, size = state.components, len(order)
-    factor = model.common_factor(
-        components.log_residual_sd, components.residual_correlation
-    )
-    sd = jnp.diagonal(factor)
-    left = jnp.diagonal(reordered(factor[:size, :size], order)) if size else sd[:0]
-    return sd.at[jnp.asarray(order, int)].set(left) ** 2
-
-
-def _order(model: Hierarchical, known: np.ndarray) -> tuple[int, ...]:
-    """Correlated columns by how far the data know them, discriminations the first.
-
-    Args:
-        model: The model.
-        known: `[stems, columns]` share of what is known that the data say.
-    """
-    size = model.num_correlated
-    by_data = np.argsort(-known.mean(axis=0)[1:size], kind="stable") + 1
-    return (*range(min(size, 1)), *by_data.tolist())
-
-
 def _without_fast_route(
     model: Hierarchical, found, state: LaplaceState, values: Mapping[str, Any]
 ):
@@ -249,10 +202,8 @@ def _vary(first: Position, data, method: Variational, key: KeyArray):
 
 
 _vary_jit = eqx.filter_jit(fit_variational)
-_centring_jit = eqx.filter_jit(item_centring)
 _count_jit = eqx.filter_jit(num_effective)
 _begin_jit = eqx.filter_jit(begin)
-_frame_jit = eqx.filter_jit(SamplingFrame)
 _run_jit = eqx.filter_jit(run)
 
 

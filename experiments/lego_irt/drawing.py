@@ -11,7 +11,7 @@ from irtjax.plots.style import PALETTE, label, new_figure, title
 
 #: What may be varied along the axis, and what tells panels apart.
 ALONG = {"share": "share of cells trained on", "items": "items scored"}
-PANELS = ("data", "measure")
+PANELS = ("data", "hyperparameters", "measure")
 
 
 def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
@@ -29,7 +29,7 @@ def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
     if name == "sbc":
         save_figure(histograms(trials), path, dpi=120)
         return
-    if name == "distances":
+    if name in ("distances", "coverage"):
         # A panel for each method, a dot for each quantity.
         names = {"method": "measure", "quantity": "model"}
         rows = [{names.get(key, key): row[key] for key in row} for row in rows]

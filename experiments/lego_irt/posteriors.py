@@ -285,10 +285,21 @@ class Intervals(NamedTuple):
     num_divergent: jax.Array
 
 
-def intervals(model: Hierarchical, method: NUTS, key: jax.Array) -> Intervals:
-    """Simulates one data set and computes its intervals of coverage `LEVEL`."""
+def intervals(
+    model: Hierarchical, method: NUTS, fixed: bool, key: jax.Array
+) -> Intervals:
+    """Simulates one data set and computes its intervals of coverage `LEVEL`.
+
+    Args:
+        model: The model.
+        method: The sampler.
+        fixed: Whether hyperparameters are the true ones above; drawn from their prior
+            when not.
+        key: Random key.
+    """
     keys = jax.random.split(key, 3)
-    drawn = simulate_position(model, keys[0], true_hyperparameters(model))
+    given = true_hyperparameters(model) if fixed else None
+    drawn = simulate_position(model, keys[0], given)
     data = simulate_structured(model, drawn.position, keys[1])
     each = sample_posterior(model, data, method, keys[2], keep_covered)
     bounds = jax.tree.map(
@@ -299,9 +310,11 @@ def intervals(model: Hierarchical, method: NUTS, key: jax.Array) -> Intervals:
 
 
 @eqx.filter_jit
-def many_intervals(model: Hierarchical, method: NUTS, keys: jax.Array) -> Intervals:
+def many_intervals(
+    model: Hierarchical, method: NUTS, keys: jax.Array, fixed: bool
+) -> Intervals:
     """`intervals` for each key, one after the other."""
-    return jax.lax.map(partial(intervals, model, method), keys)
+    return jax.lax.map(partial(intervals, model, method, fixed), keys)
 
 
 run_jit = eqx.filter_jit(run)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import numpy as np
 
 from experiments.lego_irt.posteriors import (
     KINDS,
+    TIGHT,
+    Intervals,
     fast_intervals,
     many_intervals,
     replicates,
@@ -17,7 +21,7 @@ from experiments.lego_irt.posteriors import (
 from irtjax._types import Status
 from irtjax.diagnostics import rank_statistics, uniformity
 from irtjax.estimators.mcmc import NUTS
-from irtjax.models.hierarchical import Hyperpriors
+from irtjax.models.hierarchical import Hierarchical, Hyperpriors
 
 #: Data sets that go through one call: the next ones wait for no longer than these.
 CHUNK = 10
@@ -125,32 +129,65 @@ def coverage(
 ) -> list[dict]:
     """Share of 90 % intervals that hold the truth, by quantity and method.
 
-    Abilities and items are drawn anew for each data set, hyperparameters are fixed; the
-    analysis has the priors of `irtjax.fit`. Standard errors are over data sets, since
-    intervals of one share its scale.
+    Abilities and items are drawn anew for each data set. Hyperparameters are drawn too,
+    from the priors of the analysis: intervals of a posterior then hold the truth as
+    often as they say, whatever the data. Or they are fixed, and the analysis has the
+    priors of `irtjax.fit`: how often a user's intervals hold at one place. Standard
+    errors are over data sets, since intervals of one share its scale.
     """
     rows: list[dict] = []
-    for kind in kinds:
+    for fixed, kind in itertools.product((False, True), kinds):
+        priors = Hyperpriors() if fixed else TIGHT
         model = structured_model(
-            kind, subjects, items, hyperpriors=Hyperpriors(), centred=True
+            kind, subjects, items, hyperpriors=priors, centred=True
         )
-        found = in_chunks(many_intervals, model, method, num, seed)
-        rows += coverage_rows(kind, "nuts", found.truth, found.bounds)
-        for trial, values in enumerate(found.values):
-            bounds, status = fast_intervals(model, values)
-            one = {"data": kind, "method": "laplace", "trial": trial}
-            converged = status == Status.CONVERGED
-            rows.append(one | {"quantity": "converged", "value": float(converged)})
-            if converged:
-                truth = {name: found.truth[name][trial, None] for name in bounds}
-                bounds = {name: ends[None] for name, ends in bounds.items()}
-                for row in coverage_rows(kind, "laplace", truth, bounds):
-                    rows.append(row | {"trial": trial})
+        intervals = partial(many_intervals, fixed=fixed)
+        found = in_chunks(intervals, model, method, num, seed)
+        label = {"data": kind, "hyperparameters": "fixed" if fixed else "drawn"}
+        mine = covered_rows(label, model, found)
+        rows += mine
+        diverged = found.num_divergent.sum() / num / method.num_transitions
+        print(
+            f"\n{kind}, {label['hyperparameters']} hyperparameters, {num} data sets;"
+            f" {diverged:.2%} of the transitions diverged"
+        )
+        print_shares(mine)
+    return rows
+
+
+def print_shares(rows: list[dict]) -> None:
+    """The mean share of each quantity and method, with its standard error."""
+    shares: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        shares.setdefault((row["method"], row["quantity"]), []).append(row["value"])
+    for (method, quantity), values in shares.items():
+        error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        print(
+            f"  {method}, {quantity}: {np.mean(values):.3f} ± {error:.3f}"
+            f" ({len(values)})",
+            flush=True,
+        )
+
+
+def covered_rows(label: dict, model: Hierarchical, found: Intervals) -> list[dict]:
+    """Rows of the sampler, and of the fast route where it converged."""
+    rows = coverage_rows(label | {"method": "nuts"}, found.truth, found.bounds)
+    fast = label | {"method": "laplace"}
+    for trial, values in enumerate(found.values):
+        bounds, status = fast_intervals(model, values)
+        converged = status == Status.CONVERGED
+        rows.append(
+            fast | {"quantity": "converged", "trial": trial, "value": float(converged)}
+        )
+        if converged:
+            truth = {name: found.truth[name][trial, None] for name in bounds}
+            bounds = {name: ends[None] for name, ends in bounds.items()}
+            rows += [r | {"trial": trial} for r in coverage_rows(fast, truth, bounds)]
     return rows
 
 
 def coverage_rows(
-    kind: str, method: str, truth: dict[str, np.ndarray], bounds: dict[str, np.ndarray]
+    label: dict, truth: dict[str, np.ndarray], bounds: dict[str, np.ndarray]
 ) -> list[dict]:
     """A row for each quantity and data set: the share of its intervals that hold."""
     rows = []
@@ -158,8 +195,7 @@ def coverage_rows(
         holds = (ends[:, 0] <= truth[name]) & (truth[name] <= ends[:, 1])
         shares = holds.reshape(len(holds), -1).mean(axis=1)
         rows += [
-            {"data": kind, "quantity": name, "method": method, "trial": trial,
-             "value": float(share)}
+            label | {"quantity": name, "trial": trial, "value": float(share)}
             for trial, share in enumerate(shares)
-        ]  # fmt: skip
+        ]
     return rows

@@ -104,12 +104,8 @@ def real_plan(
     seed: int,
     out: Path | None,
     items: int | None,
-    replicates: int = 100,
 ) -> Plan:
-    """Every comparison on the shared data, with so many items of each benchmark.
-
-    `replicates` is the number of data sets that proofs of the posteriors simulate.
-    """
+    """Every comparison on the shared data, with so many items of each benchmark."""
     alpaca = tables.alpaca_eval(folder)
     every = tables.off_ends(tables.real_summ(folder))
     names = list(dict.fromkeys(every.benchmarks.tolist()))
@@ -145,8 +141,6 @@ def real_plan(
         "counts": partial(structure.counts, tables.live_code_bench(folder), out),
         "ratings": partial(structure.ratings, ratings, out),
         "distances": partial(distances.distances, near, seed=seed),
-        "sbc": partial(proofs.sbc, replicates, seed),
-        "coverage": partial(proofs.coverage, replicates, seed),
     }
 
 
@@ -178,19 +172,18 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
     parser.add_argument("--out", type=Path, help="folder for tables and figures")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
+    seed, out = options.seed, options.out
+    # Both simulate what they need: they are run without the data too.
+    plan: Plan = {
+        "sbc": partial(proofs.sbc, options.replicates, seed),
+        "coverage": partial(proofs.coverage, options.replicates, seed),
+    }
     if options.small:
-        plan = small_plan(options.seed, options.out)
-    elif not options.data.is_dir():
-        parser.error(f"no folder {options.data}: give it with --data, or --small")
-    else:
-        plan = real_plan(
-            options.data,
-            options.trials,
-            options.seed,
-            options.out,
-            options.items,
-            options.replicates,
-        )
+        plan = small_plan(seed, out)
+    elif options.only is None or set(options.only) - set(plan):
+        if not options.data.is_dir():
+            parser.error(f"no folder {options.data}: give it with --data, or --small")
+        plan = real_plan(options.data, options.trials, seed, out, options.items) | plan
     unknown = set(options.only or []) - set(plan)
     if unknown:
         parser.error(f"no comparison {min(unknown)!r}; there are {', '.join(plan)}")

@@ -76,7 +76,8 @@ class LevelFrame(eqx.Module):
                 to 1; None for 1 throughout.
             order: See the class; the first column is the first. None for as they are.
         """
-        self.order = order or tuple(range(model.num_correlated))
+        as_they_are = tuple(range(model.num_correlated))
+        self.order = as_they_are if order is None else order
         design = model.design
         dtype = design.dtype
         of_component = jnp.arange(model.num_components)[:, None] == model.component

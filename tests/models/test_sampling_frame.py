@@ -16,7 +16,15 @@ from irtjax.models.hierarchical import Hierarchical, Position
 from irtjax.models.level_frame import reordered
 from irtjax.models.logistic import Binary
 from irtjax.models.priors import HalfNormal, LogNormal, Normal
-from irtjax.models.sampling_frame import SamplingFrame, item_centring
+from irtjax.models.sampling_frame import (
+    CAUTION,
+    LIKELY_VARIANCES,
+    MANY_ITEMS,
+    MANY_RESPONSES,
+    SamplingFrame,
+    item_centring,
+    suitable_frame,
+)
 
 SUBJECTS, ITEMS = 4, 6
 
@@ -185,6 +193,52 @@ def test_items_are_as_centred_as_the_data_know_them():
     wanted = 0.02 * information / (1 + 0.02 * information)
     np.testing.assert_allclose(found[:, 1], wanted, rtol=1e-9)
     assert (found[0] == 0).all() and (found >= 0).all() and (found < 1).all()
+
+
+def test_the_frame_takes_columns_as_the_data_know_them():
+    rng = np.random.default_rng(5)
+    model = make(LogitNormalScores(slopes="positive"), subjects=30).model
+    theta, rows = rng.normal(size=(30, 1)), np.zeros((ITEMS, 3))
+    logits = theta + rng.normal(size=(30, ITEMS))
+    start, data = (jnp.asarray(theta), jnp.asarray(rows)), Responses(logits)
+    # Items' intercepts hardly differ and their dispersions do, and the reverse.
+    for sd, order in (((0.4, 0.01, 0.5), (0, 2, 1)), ((0.4, 0.8, 0.02), (0, 1, 2))):
+        factor = np.diag(sd)
+        factor[2, 1] = 0.03
+        frame = suitable_frame(model, data, start, jnp.asarray(factor), start[0])
+        assert frame.levels.order == order
+        covariance = (factor @ factor.T)[np.ix_(order, order)]
+        left = np.zeros(3)
+        left[list(order)] = np.diagonal(np.linalg.cholesky(covariance))
+        variance = np.clip(CAUTION * left**2, *LIKELY_VARIANCES)
+        # 30 residuals of 1: for an intercept 1 each, for a log dispersion 2 of each.
+        squares = ((logits - theta) ** 2).sum(axis=0)
+        information = np.column_stack([np.full(ITEMS, 30.0), 2 * squares])
+        wanted = information * variance[1:] / (1 + information * variance[1:])
+        np.testing.assert_allclose(frame.centring[:, 1:], wanted, rtol=1e-8)
+
+
+def test_many_items_with_many_responses_are_sampled_as_they_are():
+    size, flat = MANY_ITEMS, jnp.ones((MANY_ITEMS, 1))
+    model = Hierarchical(
+        Binary(slopes="positive"),
+        jnp.zeros(size, int),
+        jnp.arange(size),
+        flat,
+        jnp.asarray([-1]),
+        jnp.zeros((MANY_RESPONSES, 0)),
+        num_groups=1,
+        num_stems=size,
+    )
+    rng = np.random.default_rng(6)
+    theta = jnp.asarray(rng.normal(size=(MANY_RESPONSES, 1)))
+    right = jnp.asarray(rng.random((MANY_RESPONSES, size)) < 0.5, jnp.int8)
+    start = (theta, jnp.zeros((size, 2)))
+    frame = partial(suitable_frame, model, factor=0.5 * jnp.eye(2), ability=theta)
+    assert frame(Responses(right), start=start).centring is None
+    seen = jnp.ones(right.shape, bool).at[0, 0].set(False)
+    fewer = Responses(right * seen, seen)
+    assert frame(fewer, start=start).centring.shape == (size, 2)
 
 
 @pytest.mark.slow
