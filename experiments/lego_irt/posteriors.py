@@ -8,7 +8,7 @@ All replicates of one model go through one compiled program.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,7 +31,12 @@ from irtjax.models.hierarchical import (
 from irtjax.models.logistic import Binary
 from irtjax.models.sampling_frame import SamplingFrame, item_centring
 from irtjax.models.simulate_structured import simulate_position, simulate_structured
-from irtjax.structured import MAX_STEPS, frame_log_density, summary_of_laplace
+from irtjax.structured import (
+    MAX_STEPS,
+    frame_log_density,
+    position_of,
+    summary_of_laplace,
+)
 from irtjax.transforms import correlation_coordinates
 
 #: Priors under which simulated responses are neither all alike nor all certain.
@@ -320,12 +325,17 @@ def many_intervals(
 run_jit = eqx.filter_jit(run)
 
 
+def fast_fit(model: Hierarchical, values: jax.Array):
+    """The problem and its fit by the fast route."""
+    problem = StructuredProblem.create(model, Responses(values))
+    return problem, run_jit(problem, Laplace(), None, max_steps=MAX_STEPS)
+
+
 def fast_intervals(
     model: Hierarchical, values: jax.Array
 ) -> tuple[dict[str, np.ndarray], Status]:
     """Bounds `[2, ...]` of abilities by the fast route, and how it ended."""
-    problem = StructuredProblem.create(model, Responses(values))
-    fit = run_jit(problem, Laplace(), None, max_steps=MAX_STEPS)
+    problem, fit = fast_fit(model, values)
     found = summary_of_laplace(problem, fit.state)
     reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))
     bounds = {
@@ -333,3 +343,23 @@ def fast_intervals(
         "ability by group": found.ability + reach[:, None, None] * found.error,
     }
     return bounds, Status(int(fit.status))
+
+
+@eqx.filter_jit
+def draw_data(model: Hierarchical, key: jax.Array) -> tuple[dict[str, jax.Array], Any]:
+    """`covered_quantities` of one data set with the true hyperparameters, and it."""
+    keys = jax.random.split(key)
+    drawn = simulate_position(model, keys[0], true_hyperparameters(model))
+    data = simulate_structured(model, drawn.position, keys[1])
+    return covered_quantities(model, drawn.position, drawn.general), data.values
+
+
+def fast_estimates(
+    model: Hierarchical, values: jax.Array
+) -> tuple[dict[str, jax.Array], Status]:
+    """`covered_quantities` as the fast route estimates them, and how it ended."""
+    problem, fit = fast_fit(model, values)
+    position = position_of(model, problem, fit.state)
+    general = summary_of_laplace(problem, fit.state).general
+    found = covered_quantities(model, position, jnp.asarray(general))
+    return found, Status(int(fit.status))

@@ -95,6 +95,7 @@ def small_plan(seed: int, out: Path | None) -> Plan:
         ),
         "sbc": partial(proofs.sbc, 20, seed, ("LEGO-CM",), quick, subjects=6, items=6),
         "coverage": partial(proofs.coverage, 4, seed, ("LEGO-MB",), quick, 10, 12),
+        "recovery": partial(proofs.recovery, 2, seed, ("LEGO-MB",), 10, 30),
     }
 
 
@@ -166,17 +167,18 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--items", type=int, help="of each benchmark, at most; or all")
     parser.add_argument(
-        "--replicates", type=int, default=100, help="data sets of sbc and coverage"
+        "--replicates", type=int, default=100, help="data sets of simulations"
     )
     parser.add_argument("--only", action="append", help="a comparison; can be repeated")
     parser.add_argument("--out", type=Path, help="folder for tables and figures")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     seed, out = options.seed, options.out
-    # Both simulate what they need: they are run without the data too.
+    # All simulate what they need: they are run without the data too.
     plan: Plan = {
         "sbc": partial(proofs.sbc, options.replicates, seed),
         "coverage": partial(proofs.coverage, options.replicates, seed),
+        "recovery": partial(proofs.recovery, options.replicates, seed),
     }
     if options.small:
         plan = small_plan(seed, out)
