@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,51 +11,43 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray, Status
-from irtjax.anchors import Anchor, apply_anchor, read_anchor
+from irtjax._types import KeyArray
+from irtjax.anchors import Anchor, read_anchor
 from irtjax.calibration import Calibration, build
 from irtjax.data.read import read
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.base import (
     AbstractMethod,
-    Fit,
-    Problem,
     Start,
-    begin,
-    estimation_scale,
-    loop_of,
-    run,
 )
 from irtjax.estimators.em import EM
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.neural import Neural
-from irtjax.estimators.nodes import (
-    COARSE,
-    KEPT,
-    REACH,
-    Resolution,
-    choose_nodes,
-    lattice_near,
-    resolution,
-)
 from irtjax.estimators.saem import SAEM
 from irtjax.estimators.start import start_values
 from irtjax.estimators.variational import Variational
 from irtjax.estimators.vibo import VIBO
+from irtjax.fit_choices import (
+    MAX_STEPS,
+    check_data,
+    make_method,
+    make_model,
+    options_name,
+)
+from irtjax.fit_runs import (
+    LARGE,
+    anchored_problem,
+    drive,
+    fit_on_nodes,
+    with_ability_prior,
+)
 from irtjax.models.base import Model
 from irtjax.models.catalogue import (
-    LENGTH_MODELS,
-    MODELS,
-    ORDERED_MODELS,
-    SCORE_MODELS,
     Priors,
 )
 from irtjax.models.continuous import AbstractScoreFamily
-from irtjax.models.logistic import Binary
-from irtjax.numerics import equal_nodes
-from irtjax.score_tables import binary_items, check_ends, prepare, with_scores
-from irtjax.scoring import score
+from irtjax.score_tables import check_ends, prepare, with_scores
 from irtjax.structure_layout import NESTED, lay_out
 from irtjax.structured import (
     STRUCTURED_METHODS,
@@ -66,12 +57,6 @@ from irtjax.structured import (
 from irtjax.timing import Clock, ProgressCallback
 from irtjax.uncertainty import KINDS, check_kind
 
-#: Cells from which EM sorts the subjects and works on windows of nodes.
-LARGE = 2_000_000
-#: Nodes each subject may take of a lattice before common nodes are cheaper.
-LATTICE_NODES = 20
-METHODS = ("em", "saem", "mm", "gradient", "neural", "vibo")
-MAX_STEPS = {"em": 1000, "saem": 200, "mm": 5000, "gradient": 2000}
 #: What items of these methods are to be read with.
 NO_ITEM_ERRORS = {
     "neural": "items come from networks that stopped early, without priors: they have"
@@ -80,8 +65,6 @@ NO_ITEM_ERRORS = {
     " errors here, and those of abilities take the items as known",
 }
 
-_begin_jit = eqx.filter_jit(begin)
-_run_jit = eqx.filter_jit(run)
 _start_jit = eqx.filter_jit(start_values)
 
 
@@ -286,7 +269,9 @@ def fit(
             first = _start_jit(chosen, responses, how=start, dtype=floating)
         else:
             first = start._replace(theta=None) if ordered is not table else start
-        problem, first = _problem(chosen, responses, first, ordered, anchor, floating)
+        problem, first = anchored_problem(
+            chosen, responses, first, ordered, anchor, floating
+        )
         if standard_errors != "none":
             check_kind(problem, standard_errors)
     steps = max_steps or MAX_STEPS.get(str(method), 1000)
@@ -300,12 +285,12 @@ def fit(
         key = jax.random.key(0) if key is None else key
     with clock.phase("run"):
         if isinstance(estimator, EM | SAEM):
-            result, estimator, resolved = _fit_on_nodes(
+            result, estimator, resolved = fit_on_nodes(
                 problem, estimator, first, key, steps, clock
             )
         else:
-            problem = _with_ability_prior(problem, estimator, first)
-            result = _drive(problem, estimator, first, key, steps, clock)
+            problem = with_ability_prior(problem, estimator, first)
+            result = drive(problem, estimator, first, key, steps, clock)
             resolved = None
         jax.block_until_ready(result)
     options = {
@@ -501,305 +486,9 @@ def _sharing(shared: Any, metric_effects: bool) -> dict[str, Any]:
     return {"shared_items": name, "metric_effects": metric_effects}
 
 
-def make_model(
-    model: Model | str,
-    table: ResponseTable,
-    priors: Priors,
-    *,
-    positive: bool = False,
-    ends: float | None = None,
-) -> Model:
-    """A model by name, with the categories or kinds of items that the data have."""
-    if ends is not None and model != "inflated_beta":
-        raise ValueError("ends is for the model 'inflated_beta'")
-    if isinstance(model, Model):
-        return model
-    if model in SCORE_MODELS:
-        return _score_model(model, table, priors, positive, ends)
-    if model in ORDERED_MODELS:
-        categories = int(table.values.max()) + 1 if table.values.size else 0
-        if table.kind not in ("binary", "ordinal"):
-            raise ValueError(
-                f"a {model} model needs integer responses, not {table.kind}"
-            )
-        return ORDERED_MODELS[model](max(categories, 2), priors, positive=positive)
-    if model in LENGTH_MODELS:
-        return LENGTH_MODELS[model](priors, positive=positive)
-    if model not in MODELS:
-        names = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS])
-        raise ValueError(f"no model {model!r}; there are {names}")
-    if positive and MODELS[model](priors).family.has_slope:
-        return MODELS[model](priors, positive=True)
-    return MODELS[model](priors)
-
-
-def _score_model(
-    model: str, table: ResponseTable, priors: Priors, positive: bool, ends: float | None
-) -> Model:
-    if model == "inflated_beta":
-        return SCORE_MODELS[model](priors, positive=positive, ends=ends or 0.0)
-    if model != "mixed":
-        return SCORE_MODELS[model](priors, positive=positive)
-    binary = binary_items(table)
-    if binary.all() or not binary.any():
-        kind, cure = ("right or wrong", "2pl") if binary.any() else ("scores", "beta")
-        raise ValueError(
-            f"every item has {kind} only; a mixed model has both kinds: use --model"
-            f" {cure}"
-        )
-    return SCORE_MODELS[model](binary, priors, positive=positive)
-
-
-def make_method(
-    method: AbstractMethod | str,
-    population: str,
-    *,
-    penalised: bool = True,
-    max_steps: int | None = None,
-) -> AbstractMethod:
-    """A method by name, with its defaults.
-
-    Joint methods penalise abilities as well as items, or neither (`penalised=False`,
-    for models without priors): plain joint maximum likelihood.
-    """
-    if not isinstance(method, str):
-        return method
-    if method == "em":
-        return EM(population=population)
-    if method not in METHODS:
-        raise ValueError(f"no method {method!r}; there are {', '.join(METHODS)}")
-    if population != "normal":
-        raise ValueError(f"method {method!r} has no population to estimate; use 'em'")
-    if method == "saem":
-        return SAEM(num_steps=max_steps or MAX_STEPS["saem"])
-    if method in ("neural", "vibo"):
-        return Neural() if method == "neural" else VIBO()
-    penalty = 1.0 if penalised else 0.0
-    if method == "mm":
-        from irtjax.estimators.mm import MM
-
-        return MM(penalty=penalty)
-    from irtjax.estimators.gradient import Gradient
-
-    return Gradient(penalty=penalty)
-
-
-def check_data(table: ResponseTable, model: Model, level: float) -> None:
-    """Refuses data that no model, or not this one, can be fitted to.
-
-    Raises:
-        ValueError: One line naming the place and the cure.
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"level {level} is not between 0 and 1")
-    where = f"{table.sources[0]}: " if table.sources else ""
-    for count, what in ((table.num_subjects, "subject"), (table.num_items, "item")):
-        if count < 2:
-            raise ValueError(
-                f"{where}{count} {what}{'s' * (count != 1)}: a fit compares at least"
-                f" two; add files, or score new subjects with a saved fit"
-            )
-    if table.num_observed == 0:
-        raise ValueError(f"{where}every response is missing: nothing can be fitted")
-    if isinstance(model.family, AbstractScoreFamily):
-        return
-    top = model.family.num_categories - 1
-    values = table.values
-    if table.trials is not None and top != 1:
-        raise ValueError(f"{where}counts of trials need a binary model")
-    limit = top if table.trials is None else table.trials
-    # A look at the extremes first: masks of large tables cost memory.
-    whole = values.dtype == np.int8 or bool(np.all(values == np.rint(values)))
-    inside = table.trials is None and values.min() >= 0 and values.max() <= top
-    if not (whole and inside):
-        bad = (values < 0) | (values > limit)
-        if not whole:
-            bad |= values != np.rint(values)
-        if not bad.any():
-            return
-        row, column = np.argwhere(bad)[0]
-        wanted = "0 or 1" if top == 1 else f"an integer from 0 to {top}"
-        cure = (
-            "choose a 0/1 metric, or --model graded for ordered categories"
-            if top == 1
-            else "recode it to start at 0"
-        )
-        if 0 < values[row, column] < top and top == 1:
-            cure = "choose a 0/1 metric, or --model continuous for scores in [0, 1]"
-        raise ValueError(
-            f"{where}subject {str(table.subjects[row])!r}, item"
-            f" {str(table.items[column])!r}:"
-            f" value {values[row, column]:g} is not {wanted}, as a {model.name} model"
-            f" needs; {cure}"
-        )
-
-
-def _problem(model, responses, first: Start, table, anchor, floating):
-    """The problem and start, with anchors in place."""
-    first = jax.tree.map(lambda a: jnp.asarray(a, floating), first)
-    if anchor is None:
-        return Problem.create(model, responses), first
-    values = read_anchor(anchor)
-    family = model.family
-    common = None
-    if isinstance(family, Binary) and not family.has_slope:
-        # Fixed slopes for every item, and the population on the anchors' scale.
-        slopes = {v["discrimination"] for v in values.values() if "discrimination" in v}
-        if len(slopes) > 1 or (slopes not in (set(), {1.0}) and model.name == "rasch"):
-            raise ValueError(
-                f"anchors with {len(slopes)} discriminations do not suit a"
-                f" {model.name} model; use 2pl"
-            )
-        common = slopes.pop() if slopes else 1.0
-        values = {k: {**v, "discrimination": common} for k, v in values.items()}
-        family = dataclasses.replace(family, slopes="free")
-        priors = {k: p for k, p in model.priors.items() if k != "discrimination"}
-        model = Model(model.name, family, priors, model.scale)
-        slope = jnp.full_like(first.items.discrimination, common)
-        first = first._replace(items=first.items._replace(discrimination=slope))
-    first, free = apply_anchor(model, first, table.items, values)
-    first = jax.tree.map(lambda a: jnp.asarray(a, floating), first)
-    if common is not None:
-        free = free.at[:, 0].set(False)
-    return Problem(model, responses, free, anchored=True), first
-
-
-def options_name(method: AbstractMethod | NUTS | Variational | str) -> str:
-    """The name of a method, as options know it."""
-    return method if isinstance(method, str) else type(method).__name__.lower()
-
-
 def _num_anchored(anchor: Anchor, table: ResponseTable) -> int:
     known = set(table.items.tolist())
     return sum(name in known for name in read_anchor(anchor))
-
-
-def _with_ability_prior(problem: Problem, method, first: Start) -> Problem:
-    """The problem of a joint method with the population that suits a fixed scale.
-
-    Unit slopes fix the unit of ability, and a penalty of N(0, 1) would then squeeze
-    abilities of any other spread. A rough marginal fit says what it is.
-    """
-    if problem.model.family.has_slope or getattr(method, "penalty", 0) == 0:
-        return problem
-    population = estimation_scale(problem, first)
-    chosen = choose_nodes(problem.model, first.items, population, problem.data)
-    nodes = jnp.asarray(chosen, first.items[0].dtype)
-    rough = _run_jit(
-        problem, EM(nodes, 0.05), first._replace(theta=None), max_steps=100
-    )
-    found = rough.parameters
-    prior = estimation_scale(problem, Start(found.items, None, found.population))
-    return dataclasses.replace(problem, prior=prior._replace(log_weights=None))
-
-
-def _fit_on_nodes(
-    problem, method: EM | SAEM, first: Start, key, max_steps, clock
-) -> tuple[Fit, EM | SAEM, Resolution]:
-    """A fit on nodes fit for the data, refined where the first prove too wide."""
-    model, data = problem.model, problem.data
-    if isinstance(method, EM):
-        # It draws nothing: with a key or without, it is one program.
-        key = None
-    dtype = first.items[0].dtype
-    if isinstance(method, EM) and method.population == "histogram":
-        # Hundreds of weights move slowly and matter little: no acceleration, and a
-        # thousandth of a standard error.
-        method = eqx.tree_at(lambda m: m.tolerance, method, max(method.tolerance, 1e-3))
-    if dtype == jnp.float32 and isinstance(method, EM):
-        # Rounding of a long sum leaves gradients of some thousandths of an error.
-        method = eqx.tree_at(lambda m: m.tolerance, method, max(method.tolerance, 1e-2))
-    given = method.nodes is not None
-    population = estimation_scale(problem, first)
-    for attempt in range(4):
-        if not given:
-            nodes = choose_nodes(model, first.items, population, data)
-            if isinstance(method, EM):
-                plain = method.population == "normal" and model.lengths is None
-                if plain and len(nodes) > COARSE:
-                    if LATTICE_NODES * data.num_subjects < len(nodes):
-                        return _fit_lattice(
-                            problem, method, first, key, max_steps, clock
-                        )
-                window = 20 * (len(nodes) // 50) if data.values.size >= LARGE else 0
-                method = dataclasses.replace(method, window=window)
-            method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype))
-        result = _drive(problem, method, first, key, max_steps, clock)
-        estimates = result.parameters
-        grid = np.asarray(result.state.nodes)
-        resolved = resolution(model, estimates.items, estimates.population, grid, data)
-        if given or attempt == 3 or resolved.warning() is None:
-            return result, method, resolved
-        population = estimates.population._replace(log_weights=None)
-        first = Start(estimates.items, None, population, estimates.lengths)
-    raise AssertionError("the last attempt returns")
-
-
-def _fit_lattice(problem, method: EM, first: Start, key, max_steps, clock):
-    """EM with few subjects: coarse nodes first, then only nodes near the subjects."""
-    model, data = problem.model, problem.data
-    dtype = first.items[0].dtype
-    # Standardised abilities of N subjects lie within sqrt(N - 1).
-    reach = min(REACH, data.num_subjects**0.5 + 1)
-    nodes = equal_nodes(-reach, reach, COARSE)
-    method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype), window=0)
-    # Good enough to find the subjects; the posteriors fall between these nodes.
-    rough = dataclasses.replace(method, tolerance=max(method.tolerance, 0.03))
-    result = _drive(problem, rough, first, key, max_steps, clock)
-    for attempt in range(5):
-        items, population = result.parameters[:2]
-        plain = population._replace(log_weights=None)
-        sd = float(plain.sd)
-        grid = equal_nodes(-reach, reach, COARSE // 2)
-        scores = score(model, items, plain, data, method="map", nodes=grid)
-        centres = (np.asarray(scores.ability, float) - float(plain.mean)) / sd
-        widths = np.asarray(scores.standard_error, float) / sd
-        lattice = lattice_near(centres, widths)
-        method = dataclasses.replace(method, nodes=jnp.asarray(lattice.nodes, dtype))
-        weighted = plain._replace(log_weights=jnp.asarray(lattice.log_weights, dtype))
-        first = Start(items, jnp.asarray(scores.ability), weighted)
-        result = _drive(problem, method, first, key, max_steps, clock)
-        # Settled once the subjects stay well inside the nodes kept for them.
-        at = np.asarray(lattice.nodes)[np.asarray(result.state.centre)]
-        settled = np.max(np.abs(at - centres) / widths) < KEPT / 4
-        if settled or attempt == 4:
-            smallest = float(np.min(widths)) * sd
-            found = Resolution(lattice.nodes.size, lattice.spacing * sd, smallest)
-            return result, method, found
-    raise AssertionError("the last attempt returns")
-
-
-def _drive(problem, method, first: Start, key, max_steps: int, clock) -> Fit:
-    """Runs a method to its end, in one call or, to report progress, in chunks."""
-    loop = _begin_jit(problem, method, first, key=key, max_steps=max_steps)
-    # Unwatched, all steps are one chunk: of the same program, compiled once.
-    chunk, done = max_steps if clock.progress is None else 1, 0
-    while True:
-        began = time.perf_counter()
-        done += chunk
-        result = _run_jit(
-            problem,
-            method,
-            first,
-            key=key,
-            max_steps=max_steps,
-            resume=loop,
-            stop_after=jnp.asarray(done, jnp.int32),
-        )
-        status = int(result.status)
-        clock.report(
-            "fit",
-            int(result.num_steps),
-            float(result.objective),
-            float(result.residual),
-        )
-        if status != Status.RUNNING:
-            return result
-        loop = loop_of(result)
-        done = int(result.num_steps)
-        # About a third of a second between reports.
-        rate = chunk / max(time.perf_counter() - began, 1e-3)
-        chunk = int(min(max(1, rate / 3), 4 * chunk))
 
 
 def _describe_priors(model: Model) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,7 +29,7 @@ from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.diagnostics import pareto_k, verdict
 from irtjax.estimators.base import Parameters, Problem, begin, loop_of, run
-from irtjax.estimators.components import log_prior, num_effective, own_covariance
+from irtjax.estimators.components import log_prior, num_effective
 from irtjax.estimators.laplace import Laplace, without_end
 from irtjax.estimators.mcmc import NUTS, Draws
 from irtjax.estimators.structured_state import (
@@ -42,13 +42,17 @@ from irtjax.models.base import Model, Population
 from irtjax.models.hierarchical import (
     Hierarchical,
     Position,
-    general_ability,
-    general_variance,
 )
 from irtjax.models.sampling_frame import SamplingFrame, suitable_frame
 from irtjax.ranking.pairs import leading_loadings
 from irtjax.sampling import sample
 from irtjax.structure_layout import Layout
+from irtjax.structured_summary import (
+    Summary,
+    kept_quantities,
+    summary_of_draws,
+    summary_of_laplace,
+)
 from irtjax.timing import Clock
 from irtjax.uncertainty import Covariance
 
@@ -237,40 +241,6 @@ def frame_log_density(
     return frame.log_density(coordinates, responses)
 
 
-def kept_quantities(
-    coordinates: Position, data: tuple[SamplingFrame, Responses]
-) -> dict[str, jax.Array]:
-    """What is kept of a draw: natural parameters."""
-    frame, responses = data
-    model, position = frame.model, frame.position(coordinates)
-    own = model.own_covariance(position)
-    variance = general_variance(position.log_general_sd)
-    general = general_ability(own, variance)
-    theta = model.abilities(position)
-    mean = model.subject_design @ position.subject_effects
-    kept = {
-        "ability": theta,
-        "general_mean": mean + (theta - mean[:, None]) @ general.weights,
-        "general_variance": general.variance,
-        "coordinates": model.coordinates(position),
-        "log_likelihood": model.total_log_likelihood(position, responses),
-    }
-    if model.num_groups > 1:
-        kept["own_covariance"] = own
-    if any(model.learned):
-        kept["effects"] = position.effects * model.effect_sd(position)
-        kept["residual_sd"] = jnp.exp(position.log_residual_sd)
-        if model.num_components:
-            kept["component_sd"] = jnp.exp(position.log_component_sd)
-    if model.has_group_effects:
-        kept["group_effects"] = position.group_effects
-    if model.has_general_scale:
-        kept["general_sd"] = jnp.exp(position.log_general_sd)
-    if position.subject_effects.shape[0]:
-        kept["subject_effects"] = position.subject_effects
-    return kept
-
-
 def position_of(
     model: Hierarchical, problem: StructuredProblem, state: LaplaceState
 ) -> Position:
@@ -305,165 +275,6 @@ def position_of(
 
 _kept_jit = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))
 _log_prior_jit = eqx.filter_jit(log_prior)
-_own_covariance_jit = eqx.filter_jit(own_covariance)
-
-
-class Summary(NamedTuple):
-    """Means and errors of one fit, by whatever method.
-
-    Attributes:
-        general: `[subjects]` general abilities.
-        general_error: `[subjects]` their standard errors.
-        shared: `[subjects, any]` loadings of what those errors share.
-        ability: `[subjects, groups]`.
-        error: `[subjects, groups]`.
-        coordinates: `[items, columns]`.
-        covariance: `[items, columns, columns]`.
-        own: `[groups, groups]` Sigma.
-        bounds: Lower and upper bounds of its correlations, or None.
-        effects: `[effects, columns]`, those of the groups last.
-        subject_effects: `[2, covariates]` gamma and their standard errors.
-        variance: tau^2, of the general ability.
-    """
-
-    general: np.ndarray
-    general_error: np.ndarray
-    shared: np.ndarray
-    ability: np.ndarray
-    error: np.ndarray
-    coordinates: np.ndarray
-    covariance: np.ndarray
-    own: np.ndarray
-    bounds: tuple[np.ndarray, np.ndarray] | None
-    effects: np.ndarray
-    subject_effects: np.ndarray
-    variance: float
-
-
-def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summary:
-    """What the fast route found."""
-    model, components = problem.model, state.components
-    groups = model.num_groups
-    own = np.zeros((1, 1))
-    if groups > 1:
-        own = np.asarray(
-            _own_covariance_jit(model, components.log_scale, components.correlation)
-        )
-    variance = float(general_variance(components.log_general_sd))
-    general = general_ability(jnp.asarray(own, state.ability.dtype), variance)
-    weights = np.asarray(general.weights, float)
-    ability = np.asarray(state.ability, float)
-    subjects = len(ability)
-    whole = np.asarray(state.reported_covariance, float)
-    whole, of_effects = _with_subject_effects(model, whole, own + variance)
-    blocks = whole.reshape(groups, subjects, groups, subjects)
-    covariance = np.einsum("a,anbk,b->nk", weights, blocks, weights)
-    error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
-    mean = np.asarray(model.subject_design @ components.subject_effects, float)
-    roots, vectors = np.linalg.eigh(covariance)
-    unit = np.asarray(problem.units.unit)
-    spread = np.asarray(state.spread, float)[unit]
-    of_items = np.asarray(state.covariance, float)[unit]
-    columns = np.arange(of_items.shape[-1])
-    of_items[:, columns, columns] += spread
-    stem = np.asarray(model.stem)
-    coordinates, of_items = np.asarray(state.mean, float)[unit][stem], of_items[stem]
-    effects = np.asarray(components.effects, float)
-    if model.has_group_effects:
-        shifts = np.asarray(components.group_effects, float)
-        coordinates = coordinates + shifts[np.asarray(model.group)]
-        effects = np.concatenate([effects, shifts])
-    coordinates = model.family.with_offsets(coordinates)
-    return Summary(
-        mean + (ability - mean[:, None]) @ weights,
-        np.sqrt(np.diag(covariance) + float(general.variance)),
-        vectors * np.sqrt(np.maximum(roots, 0)),
-        ability,
-        error,
-        coordinates,
-        of_items,
-        own,
-        None,
-        effects,
-        np.stack([np.asarray(components.subject_effects, float), of_effects]),
-        variance,
-    )
-
-
-def _with_subject_effects(model: Hierarchical, whole: np.ndarray, spread: np.ndarray):
-    """Covariance of the abilities with what effects of subjects' covariates add.
-
-    Of abilities N(Z gamma, C) whose covariance given gamma is V, gamma has the
-    information Z' (P - P V P) Z, P the inverse of C (Louis' identity), and they move
-    by V P Z with it.
-
-    Args:
-        model: The model.
-        whole: V, `[groups * subjects] * 2`.
-        spread: `[groups, groups]` covariance of a subject's abilities.
-
-    Returns:
-        The covariance, and the standard errors of gamma `[covariates]`.
-    """
-    design = np.asarray(model.subject_design, float)
-    if not design.shape[1]:
-        return whole, np.zeros(0)
-    held = np.kron(np.linalg.inv(spread).sum(axis=1)[:, None], design)
-    moved = whole @ held
-    square = design.T @ design * np.linalg.inv(spread).sum()
-    ridge = model.hyperpriors.subject_effect**-2.0
-    information = square - held.T @ moved + ridge * np.eye(design.shape[1])
-    # Never less than the prior's: along a covariate nothing may be known.
-    roots, vectors = np.linalg.eigh(information)
-    covariance = (vectors / np.maximum(roots, ridge)) @ vectors.T
-    return whole + moved @ covariance @ moved.T, np.sqrt(np.diag(covariance))
-
-
-def summary_of_draws(
-    model: Hierarchical, values: Mapping[str, Any], level: float = 0.95
-) -> Summary:
-    """Means and covariances of draws by name, `[chains, draws, ...]`."""
-    flat = {
-        name: np.asarray(value, float).reshape(-1, *value.shape[2:])
-        for name, value in values.items()
-    }
-    general, ability = flat["general_mean"], flat["ability"]
-    left = flat["general_variance"].mean()
-    covariance = np.atleast_2d(np.cov(general.T))
-    roots, vectors = np.linalg.eigh(covariance)
-    coordinates = flat["coordinates"]
-    centre = coordinates.mean(axis=0)
-    gap = coordinates - centre
-    of_items = np.einsum("dja,djb->jab", gap, gap) / (len(gap) - 1)
-    own, bounds = np.zeros((1, 1)), None
-    if model.num_groups > 1:
-        sd = np.sqrt(np.einsum("dmm->dm", flat["own_covariance"]))
-        ratio = flat["own_covariance"] / sd[:, :, None] / sd[:, None, :]
-        own = flat["own_covariance"].mean(axis=0)
-        tail = (1 - level) / 2
-        bounds = tuple(np.quantile(ratio, [tail, 1 - tail], axis=0))
-    effects = flat.get("effects", np.zeros((1, model.design.shape[1], 1)))
-    effects = np.broadcast_to(effects, (*effects.shape[:2], model.num_columns))
-    if model.has_group_effects:
-        shifts = flat["group_effects"]
-        effects = np.broadcast_to(effects, (len(shifts), *effects.shape[1:]))
-        effects = np.concatenate([effects, shifts], axis=1)
-    gamma = flat.get("subject_effects", np.zeros((1, 0)))
-    sd = flat.get("general_sd", np.ones((1, 1)))
-    return Summary(
-        general.mean(axis=0),
-        np.sqrt(np.diag(covariance) + left),
-        vectors * np.sqrt(np.maximum(roots, 0)),
-        ability.mean(axis=0),
-        ability.std(axis=0, ddof=1),
-        centre,
-        of_items,
-        own,
-        bounds,
-        effects.mean(axis=0),
-        np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
-        float(np.mean(sd**2)),
-    )
 
 
 def _describe(

@@ -25,8 +25,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("anchors", "timing", "length_tables", "score_tables", "calibration"),
-        *("structure_layout", "structured", "prediction", "posterior", "fitting"),
-        *("storage", "sampling"),
+        *("structure_layout", "structured_summary", "structured", "prediction"),
+        *("posterior", "fit_choices", "fit_runs", "fitting", "storage", "sampling"),
     ),
     ("analysis", "adaptive", "auditing", "verbs"),
     ("report", "plots", "demo"),

@@ -12,7 +12,7 @@ import irtjax
 from irtjax._types import Status
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.em import EM
-from irtjax.fitting import check_data, make_method, make_model
+from irtjax.fit_choices import check_data, make_method, make_model
 from irtjax.models import catalogue
 from tests.tables import case, draw, grid_fit, true_items
 

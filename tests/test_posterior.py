@@ -11,7 +11,7 @@ import pytest
 
 import irtjax
 from irtjax.estimators.mcmc import NUTS
-from irtjax.fitting import make_model
+from irtjax.fit_choices import make_model
 
 RNG = np.random.default_rng(11)
 SUBJECTS, ITEMS = 30, 16

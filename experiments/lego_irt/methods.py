@@ -18,7 +18,7 @@ from irtjax.estimators.base import run
 from irtjax.estimators.components import own_covariance
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
-from irtjax.fitting import make_model
+from irtjax.fit_choices import make_model
 from irtjax.prediction import predict_responses
 from irtjax.score_tables import prepare, with_scores
 from irtjax.scoring import score_groups

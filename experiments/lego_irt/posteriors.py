@@ -31,12 +31,8 @@ from irtjax.models.hierarchical import (
 from irtjax.models.logistic import Binary
 from irtjax.models.sampling_frame import SamplingFrame, item_centring
 from irtjax.models.simulate_structured import simulate_position, simulate_structured
-from irtjax.structured import (
-    MAX_STEPS,
-    frame_log_density,
-    position_of,
-    summary_of_laplace,
-)
+from irtjax.structured import MAX_STEPS, frame_log_density, position_of
+from irtjax.structured_summary import summary_of_laplace
 from irtjax.transforms import correlation_coordinates
 
 #: Priors under which simulated responses are neither all alike nor all certain.

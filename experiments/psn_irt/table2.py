@@ -51,7 +51,7 @@ from irtjax.estimators.neural import Neural
 from irtjax.estimators.start import start_values
 from irtjax.estimators.structured_state import StructuredProblem
 from irtjax.estimators.vibo import VIBO, predict
-from irtjax.fitting import make_model
+from irtjax.fit_choices import make_model
 from irtjax.models.priors import LogitNormal
 from irtjax.structure_layout import lay_out
 

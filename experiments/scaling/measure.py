@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import irtjax
-from irtjax import fitting
+from irtjax import fit_runs
 from irtjax._types import Status
 from irtjax.adaptive import Design, ItemBank
 from irtjax.adaptive.simulation import run_tests_jit
@@ -203,7 +203,7 @@ def iteration_seconds(problem, method, start, first: int, last: int) -> float:
 
 def prepared(table: irtjax.ResponseTable) -> tuple[Problem, Any]:
     """Problem and start values as `irtjax.fit` makes them in single precision."""
-    if table.values.size >= fitting.LARGE:
+    if table.values.size >= fit_runs.LARGE:
         order = np.argsort(table.subject_accuracy(), kind="stable")
         table = table.select(subjects=order)
     model, data = two_parameter(), table.responses(jnp.float32)
@@ -232,7 +232,7 @@ def measure_em(spec: Spec) -> list[Row]:
     num_nodes = fit.resolution.num_nodes
     problem, start = prepared(table)
     # The method as chosen for these data: its nodes, window and tolerance.
-    _, method, _ = fitting._fit_on_nodes(problem, EM(), start, None, 1000, Clock())
+    _, method, _ = fit_runs.fit_on_nodes(problem, EM(), start, None, 1000, Clock())
     mean = iteration_seconds(problem, method, start, 0, 1000)
     later = iteration_seconds(problem, method, start, 1, 4)
     del problem, start

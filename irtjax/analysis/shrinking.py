@@ -31,7 +31,8 @@ from irtjax.analysis.subset_choice import METHODS, Choice, expected_errors
 from irtjax.analysis.subset_score import Whole, calibrate, uncalibrated
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
-from irtjax.fitting import check_data, fit, make_model
+from irtjax.fit_choices import check_data, make_model
+from irtjax.fitting import fit
 from irtjax.models.base import Model
 
 if TYPE_CHECKING:

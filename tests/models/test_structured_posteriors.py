@@ -16,7 +16,8 @@ from irtjax.estimators.mcmc import NUTS
 from irtjax.models.sampling_frame import SamplingFrame, item_centring
 from irtjax.models.simulate_structured import simulate_position, simulate_structured
 from irtjax.sampling import sample
-from irtjax.structured import frame_log_density, kept_quantities
+from irtjax.structured import frame_log_density
+from irtjax.structured_summary import kept_quantities
 
 SUBJECTS, ITEMS = 10, 30
 
