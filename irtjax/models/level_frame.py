@@ -6,12 +6,14 @@ is made, or is told:
 - The origin and the unit of a group's abilities are the group's mean m and spread s.
   The means of its items' coordinates follow: of log a by log s, of d by a m, and so
   does its own regression of d on log a. An effect that the data do not know does not:
-  in units of a standard deviation near 0 it would follow by any number.
+  in units of a standard deviation near 0 it would follow by any number. Where groups
+  share items, the effects of groups follow, and the items by what is common to them.
 - Adding a number to all effects of a component, each item having one, and taking it
   from the mean of all items changes nothing but priors. So the mean of all items is
   taken with what the effects add on average; and effects are turned (Householder) so
-  that their mean is a coordinate, which only the prior knows. So are the groups' own
-  regressions, of which only differences matter.
+  that their mean is a coordinate, which only the prior knows. So are the effects of
+  groups on items that they share, and the groups' own regressions, of which only
+  differences matter.
 - Where the spread of a column is hardly known, its correlations with the columns before
   it are known less well than its regression on what they leave, in standard deviations
   of these. So such slopes are coordinates, and the logarithm of what is left: the
@@ -45,7 +47,7 @@ class LevelFrame(eqx.Module):
     Attributes:
         add: `[effects, groups]` effects that add 1 to the items of a group, or to all
             items where the design does not tell groups apart; None where nothing
-            follows abilities: groups share items, or priors are given.
+            follows abilities: priors are given.
         share: `[groups, effects]` weights of their sum in the mean of a group's items.
         average: `[effects]` what each effect adds to items on average.
         normal: `[components, effects]` normals of the reflections.
@@ -101,10 +103,10 @@ class LevelFrame(eqx.Module):
         self.average = jnp.mean(design, axis=0).at[0].set(0)
         self.add = self.share = None
         follow = (0, *model.family.intercept_columns)
-        if model.has_group_effects or not all(model.learned[k] for k in follow):
+        if not all(model.learned[k] for k in follow):
             return
         of_group = jnp.ones((model.num_stems, 1), dtype)
-        if model.has_group_scales:
+        if model.has_group_scales and not model.has_group_effects:
             of_group = jnp.zeros((model.num_stems, model.num_groups), dtype)
             of_group = of_group.at[model.stem, model.group].set(1)
         self.share = (of_group / jnp.sum(of_group, axis=0)).T @ design
@@ -123,6 +125,7 @@ class LevelFrame(eqx.Module):
         effects = effects.at[0].add(self.average @ (sd * effects) / sd[0])
         effects = _reflect(effects, self.normal) * sd**self.power
         moved = moved._replace(effects=effects, tilt=_reflect_all(moved.tilt))
+        moved = self._shared(model, moved, 1)
         if not model.correlated:
             return moved
         left, slopes = _to_slopes(model, position, self.order)
@@ -140,6 +143,7 @@ class LevelFrame(eqx.Module):
         effects = effects.at[0].add(-(self.average @ (sd * effects)) / sd[0])
         tilt = _reflect_all(coordinates.tilt)
         moved = coordinates._replace(effects=effects, tilt=tilt)
+        moved = self._shared(model, moved, -1)
         if model.correlated:
             spread, correlation, told = _from_slopes(model, coordinates, self.order)
             moved = moved._replace(
@@ -153,19 +157,39 @@ class LevelFrame(eqx.Module):
         if self.add is None or not moves(model):
             return position
         mean, log_spread = centre(model.abilities(position))
-        if self.add.shape[1] < model.num_groups:
-            mean, log_spread = jnp.mean(mean)[None], jnp.mean(log_spread)[None]
+        whole = self.add.shape[1] < model.num_groups
+        common = (lambda part: jnp.mean(part)[None]) if whole else lambda part: part
         moved = position
         if scales(model):
-            moved = self._moved(model, moved, 0, sign * log_spread)
+            moved = self._moved(model, moved, 0, sign * common(log_spread))
+            if model.has_group_effects:
+                apart = log_spread - jnp.mean(log_spread)
+                moved = _add_to_groups(moved, 0, sign * apart)
         # Discriminations as the model has them, whichever way it goes.
         slope = self._mean_slope(model, position if sign > 0 else moved)
+        if model.has_group_effects and scales(model):
+            own = (position if sign > 0 else moved).group_effects[:, 0]
+            slope = slope * jnp.exp(own)
+        step = slope * mean
         for column in model.family.intercept_columns:
-            moved = self._moved(model, moved, column, sign * slope * mean)
+            moved = self._moved(model, moved, column, sign * common(step))
+            if model.has_group_effects:
+                moved = _add_to_groups(moved, column, sign * (step - jnp.mean(step)))
         if not model.has_tilts:
             return moved
-        step = sign * slope * mean / model.hyperpriors.tilt
-        return moved._replace(tilt=moved.tilt + step)
+        return moved._replace(tilt=moved.tilt + sign * step / model.hyperpriors.tilt)
+
+    def _shared(self, model: Hierarchical, position: Position, sign: int) -> Position:
+        """Effects of groups turned, and their mean in that of all items."""
+        if not model.has_group_effects:
+            return position
+        turned = turn(position.group_effects)
+        of_model = position.group_effects if sign > 0 else turned
+        learned = jnp.asarray(model.learned, turned.dtype)
+        mean = learned * jnp.mean(of_model, axis=0) / model.effect_sd(position)[0]
+        return position._replace(
+            effects=position.effects.at[0].add(sign * mean), group_effects=turned
+        )
 
     def _moved(
         self, model: Hierarchical, position: Position, column: int, by: Array
@@ -185,6 +209,11 @@ class LevelFrame(eqx.Module):
         if not scales(model):
             return mean
         return jnp.exp(mean + 0.5 * jnp.exp(2 * position.log_residual_sd[0]))
+
+
+def _add_to_groups(position: Position, column: int, by: Array) -> Position:
+    effects = position.group_effects.at[:, column].add(by)
+    return position._replace(group_effects=effects)
 
 
 def reordered(

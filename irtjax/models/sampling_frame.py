@@ -7,11 +7,12 @@ subject's responses meet items at the mean ability and in units of its spread,
 
     log a'_j = log a_j + log s(theta),   d'_j = d_j + a_j m(theta),
 
-m and s the mean and spread of the subjects' abilities in the item's group, and the
-abilities are turned so that their mean is a coordinate of its own. So is their spread,
-nearly: the data know the deviations from the mean but for their size, so where rough
-abilities are given these are turned to make a coordinate of their direction. Each of
-these changes has a Jacobian of 1 whatever m and s are, so the density is the model's.
+m and s the mean and spread of the subjects' abilities in the item's group (and with
+the mean effect of groups that share items), and the abilities are turned so that their
+mean is a coordinate of its own. So is their spread, nearly: the data know deviations
+from the mean but for their size, so where rough abilities are given these are turned to
+make a coordinate of their direction. Each of these changes has a Jacobian of 1 whatever
+m and s are, so the density is the model's.
 What is learned of items as a whole goes along: see `irtjax.models.level_frame`.
 """
 
@@ -188,21 +189,26 @@ class _Moves:
     """How far the frame moves each column of items, abilities being as they are."""
 
     def __init__(self, frame: SamplingFrame, position: Position):
-        self._frame = frame
-        self._centre = frame._centre(position) if moves(frame.model) else None
+        model = self._model = frame.model
+        self._centre = frame._centre(position) if moves(model) else None
+        self._added: Array | float = 0.0
+        if model.has_group_effects:
+            learned = jnp.asarray(model.learned, position.group_effects.dtype)
+            self._added = learned * jnp.mean(position.group_effects, axis=0)
 
     def of(self, rows: Float[Array, "stems columns"], column: int) -> Array | float:
         """The move of a column, by the columns before it as they are in the model."""
-        frame = self._frame
+        family, added = self._model.family, self._added
+        own = added[column] if isinstance(added, jax.Array) else added
         if self._centre is None:
-            return 0.0
+            return own
         mean, log_spread = self._centre
-        if column == 0 and scales(frame.model):
-            return log_spread
-        if column not in frame.model.family.intercept_columns:
-            return 0.0
+        if column == 0 and scales(self._model):
+            return log_spread + own
+        if column not in family.intercept_columns:
+            return own
         # Only discriminations are looked at, which come first.
-        return jax.vmap(frame.model.family.constrain)(rows).discrimination * mean
+        return jax.vmap(family.constrain)(rows + added).discrimination * mean + own
 
 
 class _ItemPrior:

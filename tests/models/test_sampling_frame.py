@@ -298,6 +298,51 @@ def test_what_is_learned_of_items_follows_abilities():
 
 
 @pytest.mark.slow
+def test_effects_of_groups_follow_abilities_where_groups_share_items():
+    frame = make(Binary(slopes="positive"), 3, shared=True)
+    model, position = frame.model, random_coordinates(frame)
+    model = eqx.tree_at(lambda m: m.subject_design, model, jnp.ones((400, 1)))
+    frame = eqx.tree_at(lambda frame: frame.model, frame, model)
+    theta = 2 * jax.random.normal(jax.random.key(5), (400, 3))
+    # Discriminations that differ by group only, so that the groups undo all.
+    position = position._replace(
+        ability=theta,
+        items=position.items.at[:, 0].set(0.0),
+        effects=position.effects.at[0, 0].set(0.0),
+        log_residual_sd=position.log_residual_sd.at[0].set(-20.0),
+    )
+    by, unit = jnp.asarray([0.5, -0.3, 0.1]), jnp.asarray([1.2, 0.8, 1.1])
+    effects = position.group_effects
+    step = jnp.exp(effects[:, 0]) / unit * by
+    moved = position._replace(
+        ability=theta * unit + by,
+        group_effects=effects - jnp.stack([jnp.log(unit), step], axis=1),
+    )
+    one, other = frame.coordinates(position), frame.coordinates(moved)
+    assert np.abs(moved.group_effects - effects).max() > 0.1
+    for name in ("group_effects", "effects"):
+        # The spread's least variance of 0.01, beside 4: the unit is not quite exact.
+        # What all groups share is in the mean of all items and in that of the groups.
+        before, after = getattr(one, name), getattr(other, name)
+        rows = slice(1, None) if name == "group_effects" else slice(None)
+        np.testing.assert_allclose(after[rows], before[rows], atol=0.02)
+    # Added to every group and taken from the items: only what the prior knows moves.
+    sd = model.effect_sd(position)[0]
+    taken = position._replace(
+        group_effects=effects + 0.7,
+        items=position.items - 0.7,
+        effects=position.effects.at[0].add(-0.7 / sd),
+    )
+    other = frame.coordinates(taken)
+    for name in ("items", "effects"):
+        before, after = getattr(one, name), getattr(other, name)
+        np.testing.assert_allclose(after[:, 0], before[:, 0], atol=1e-9)
+    change = np.asarray(other.group_effects - one.group_effects)
+    np.testing.assert_allclose(change[0], 0.7 * np.sqrt(3), rtol=1e-9)
+    np.testing.assert_allclose(change[1:], 0, atol=1e-9)
+
+
+@pytest.mark.slow
 def test_the_density_is_finite_at_zero_and_keeps_single_precision(strict_promotion):
     priors = {
         "discrimination": LogNormal(0.0, 0.5),
