@@ -263,14 +263,13 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
         return StructuredProblem.create(layout.model, responses), layout
 
     def one(family: str, grouped: bool):
-        few = whole
-        if family != "2pl":
-            few = thinned(whole, effort.learned_items, 0)
-        problem, layout = problem_of(few, family, grouped)
+        some = family != "2pl"
+        learned = thinned(whole, effort.learned_items, 0) if some else whole
+        problem, layout = problem_of(learned, family, grouped)
         method = Laplace(5 if family == "2pl" else 4, 0.05)
         fit = _run_jit(problem, method, None, max_steps=300)
         status, state = Status(int(fit.status)), fit.state
-        if few is not whole:
+        if some:
             problem, layout = problem_of(whole, family, grouped)
             known = state
             # Modes of all items to start from; the rest is as learned.
@@ -279,8 +278,8 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
             )
         fitted = Fitted(problem, layout, state, status)
         said = f"{status.name} {int(fit.num_steps)}"
-        if few is not whole:
-            said += f", learned from {few.num_items:,} items"
+        if some:
+            said += f", learned from {learned.num_items:,} items"
         return fitted.predictions(num_draws=10), said
 
     for family in effort.families:
@@ -292,10 +291,10 @@ def mcmc_rows(parts: Split, effort: Effort, seed: int) -> Iterator[Row]:
     """NUTS on some items of each benchmark; other cells of its chances are NaN."""
 
     def one():
-        few = thinned(parts.table, effort.mcmc_items, seed)
+        some = thinned(parts.table, effort.mcmc_items, seed)
         place = {name: k for k, name in enumerate(parts.table.items.tolist())}
-        chosen = np.array([place[name] for name in few.items.tolist()])
-        table = masked(few, parts.train[:, chosen])
+        chosen = np.array([place[name] for name in some.items.tolist()])
+        table = masked(some, parts.train[:, chosen])
         fit = irtjax.fit(
             table, "4pl", effort.nuts, positive=True, key=jax.random.key(seed)
         )
