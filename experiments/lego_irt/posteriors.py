@@ -86,6 +86,12 @@ def structured_model(
     )
 
 
+def correlation(covariance: jax.Array) -> jax.Array:
+    """The correlation matrix of a covariance."""
+    sd = jnp.sqrt(jnp.diagonal(covariance))
+    return covariance / sd[:, None] / sd
+
+
 def quantities(
     model: Hierarchical, position: Position, general: jax.Array, data: Responses
 ) -> dict[str, jax.Array]:
@@ -104,11 +110,9 @@ def quantities(
         "log prior": model.log_prior(position)[None],
     }
     if model.num_groups > 1:
-        own = model.own_covariance(position)
-        sd = jnp.sqrt(jnp.diagonal(own))
         pairs = jnp.tril_indices(model.num_groups, -1)
         kept["log scales"] = position.log_scale
-        kept["correlations"] = (own / sd[:, None] / sd)[pairs]
+        kept["correlations"] = correlation(model.own_covariance(position))[pairs]
     if model.has_group_effects:
         kept["group effects"] = position.group_effects.ravel()
     if model.num_components:
@@ -240,7 +244,6 @@ def covered_quantities(
 ) -> dict[str, jax.Array]:
     """What intervals are taken of."""
     own = model.own_covariance(position)
-    sd = jnp.sqrt(jnp.diagonal(own))
     pairs = jnp.tril_indices(model.num_groups, -1)
     # The mean of the items of each group, as their prior has it.
     first = jnp.argmax(model.group == jnp.arange(model.num_groups)[:, None], axis=1)
@@ -251,7 +254,9 @@ def covered_quantities(
         "general ability": general,
         "ability by group": model.abilities(position),
         "log scales": position.log_scale,
-        "correlations": (own / sd[:, None] / sd)[pairs],
+        "correlations of own parts": correlation(own)[pairs],
+        # What the data tell of Sigma: the units of abilities are the prior's.
+        "correlations by group": correlation(1 + own)[pairs],
         "mean intercepts by group": means[:, 1],
         "mean log discriminations by group": means[:, 0],
         "log residual sd": position.log_residual_sd,
