@@ -83,7 +83,8 @@ def lines(axes, rows: list[dict], along: str) -> None:
 def dots(axes, rows: list[dict]) -> None:
     """One dot per row with its standard deviation, or its interval where it has one."""
     skipped = ("mean", "sd", "se", "n", *PANELS, "lower", "upper", "rank", "ability")
-    keys = [k for k in rows[0] if k not in (*skipped, "highest", "lowest")]
+    unnamed = (*skipped, "highest", "lowest", "truth")
+    keys = [k for k in rows[0] if k not in unnamed]
     place = np.arange(len(rows))
     mean = np.asarray([row["mean"] for row in rows])
     if "lower" in rows[0]:
@@ -92,6 +93,10 @@ def dots(axes, rows: list[dict]) -> None:
     else:
         error = np.asarray([row["sd"] for row in rows])
     axes.errorbar(mean, place, xerr=error, fmt="o", color=PALETTE[0], ms=3, lw=0.8)
+    if "truth" in rows[0]:
+        truth = [row["truth"] for row in rows]
+        axes.plot(truth, place, "|", color=PALETTE[1], ms=8, label="truth")
+        axes.legend(frameon=False, fontsize=6)
     names = [label(", ".join(str(row[k]) for k in keys), 40) for row in rows]
     axes.set_yticks(place, names)
     axes.tick_params(axis="y", labelsize=5)

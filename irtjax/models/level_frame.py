@@ -167,9 +167,9 @@ class LevelFrame(eqx.Module):
                 moved = _add_to_groups(moved, 0, sign * apart)
         # Discriminations as the model has them, whichever way it goes.
         slope = self._mean_slope(model, position if sign > 0 else moved)
-        if model.has_group_effects and scales(model):
+        if model.has_group_effects and model.family.has_slope:
             own = (position if sign > 0 else moved).group_effects[:, 0]
-            slope = slope * jnp.exp(own)
+            slope = slope * jnp.exp(own) if scales(model) else slope + own
         step = slope * mean
         for column in model.family.intercept_columns:
             moved = self._moved(model, moved, column, sign * common(step))

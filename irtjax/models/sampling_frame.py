@@ -177,12 +177,13 @@ class SamplingFrame(eqx.Module):
         mean, log_spread = centre(model.abilities(position))
         if model.num_groups == 1:
             return mean[0], log_spread[0]
-        size = model.num_stems
-        width = jnp.bincount(model.stem, length=size).astype(mean.dtype)
-        by_stem = lambda part: (  # noqa: E731
-            jax.ops.segment_sum(part[model.group], model.stem, size) / width
-        )
-        return by_stem(mean), by_stem(log_spread)
+        return self.by_stem(mean[model.group]), self.by_stem(log_spread[model.group])
+
+    def by_stem(self, values: Float[Array, " items"]) -> Float[Array, " stems"]:
+        """The mean of each stem's columns."""
+        stem, size = self.model.stem, self.model.num_stems
+        width = jnp.bincount(stem, length=size).astype(values.dtype)
+        return jax.ops.segment_sum(values, stem, size) / width
 
 
 class _Moves:
@@ -190,25 +191,32 @@ class _Moves:
 
     def __init__(self, frame: SamplingFrame, position: Position):
         model = self._model = frame.model
+        self._frame, self._position = frame, position
         self._centre = frame._centre(position) if moves(model) else None
-        self._added: Array | float = 0.0
+        self._added: Array | None = None
         if model.has_group_effects:
             learned = jnp.asarray(model.learned, position.group_effects.dtype)
             self._added = learned * jnp.mean(position.group_effects, axis=0)
 
     def of(self, rows: Float[Array, "stems columns"], column: int) -> Array | float:
         """The move of a column, by the columns before it as they are in the model."""
-        family, added = self._model.family, self._added
-        own = added[column] if isinstance(added, jax.Array) else added
+        model, added = self._model, self._added
+        own = 0.0 if added is None else added[column]
         if self._centre is None:
             return own
         mean, log_spread = self._centre
-        if column == 0 and scales(self._model):
+        if column == 0 and scales(model):
             return log_spread + own
-        if column not in family.intercept_columns:
+        if column not in model.family.intercept_columns:
             return own
         # Only discriminations are looked at, which come first.
-        return jax.vmap(family.constrain)(rows + added).discrimination * mean + own
+        constrain = jax.vmap(model.family.constrain)
+        if not model.has_group_effects:
+            return constrain(rows).discrimination * mean
+        each = rows[model.stem] + self._position.group_effects[model.group]
+        of_group, _ = centre(model.abilities(self._position))
+        shift = constrain(each).discrimination * of_group[model.group]
+        return self._frame.by_stem(shift) + own
 
 
 class _ItemPrior:

@@ -36,11 +36,10 @@ def test_nominal_intervals_hold_the_truth(kind):
         for how in ("drawn", "fixed")
     )
     for quantity in ("ability by group", "general ability"):
-        # 40 to 120 intervals of each of 60 data sets, which share a scale in each: a
-        # standard error near 0.01.
+        # 40 to 120 intervals of each of 60 data sets, which share a scale in each.
         row = drawn[quantity, "nuts"]
         assert row["n"] == COVERED
-        assert abs(row["mean"] - posteriors.LEVEL) < 0.03
+        assert abs(row["mean"] - posteriors.LEVEL) < 3 * max(row["se"], 0.01)
         # With hyperparameters held fixed the level need not be met: where priors are
         # centred near them intervals hold more often. Of LEGO-MM 0.951 do.
         row = found[quantity, "nuts"]

@@ -320,7 +320,7 @@ def test_effects_of_groups_follow_abilities_where_groups_share_items():
     )
     one, other = frame.coordinates(position), frame.coordinates(moved)
     assert np.abs(moved.group_effects - effects).max() > 0.1
-    for name in ("group_effects", "effects"):
+    for name in ("group_effects", "effects", "items"):
         # The spread's least variance of 0.01, beside 4: the unit is not quite exact.
         # What all groups share is in the mean of all items and in that of the groups.
         before, after = getattr(one, name), getattr(other, name)
