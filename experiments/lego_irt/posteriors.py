@@ -329,26 +329,6 @@ def many_intervals(
 run_jit = eqx.filter_jit(run)
 
 
-def fast_fit(model: Hierarchical, values: jax.Array):
-    """The problem and its fit by the fast route."""
-    problem = StructuredProblem.create(model, Responses(values))
-    return problem, run_jit(problem, Laplace(), None, max_steps=MAX_STEPS)
-
-
-def fast_intervals(
-    model: Hierarchical, values: jax.Array
-) -> tuple[dict[str, np.ndarray], Status]:
-    """Bounds `[2, ...]` of abilities by the fast route, and how it ended."""
-    problem, fit = fast_fit(model, values)
-    found = summary_of_laplace(problem, fit.state)
-    reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))
-    bounds = {
-        "general ability": found.general + reach[:, None] * found.general_error,
-        "ability by group": found.ability + reach[:, None, None] * found.error,
-    }
-    return bounds, Status(int(fit.status))
-
-
 @eqx.filter_jit
 def draw_data(model: Hierarchical, key: jax.Array) -> tuple[dict[str, jax.Array], Any]:
     """`covered_quantities` of one data set with the true hyperparameters, and it."""
@@ -358,16 +338,34 @@ def draw_data(model: Hierarchical, key: jax.Array) -> tuple[dict[str, jax.Array]
     return covered_quantities(model, drawn.position, drawn.general), data.values
 
 
-def fast_estimates(
-    model: Hierarchical, values: jax.Array
-) -> tuple[dict[str, jax.Array], Status]:
-    """`covered_quantities` as the fast route estimates them, and how it ended."""
-    problem, fit = fast_fit(model, values)
+class FastFit(NamedTuple):
+    """What the fast route says of one data set.
+
+    Attributes:
+        status: How it ended.
+        estimates: `covered_quantities`.
+        bounds: Of abilities, lower and upper bounds `[2, ...]`.
+    """
+
+    status: Status
+    estimates: dict[str, jax.Array]
+    bounds: dict[str, np.ndarray]
+
+
+def fast_fit(model: Hierarchical, values: jax.Array) -> FastFit:
+    """Estimates and intervals of coverage `LEVEL` by the fast route."""
+    problem = StructuredProblem.create(model, Responses(values))
+    fit = run_jit(problem, Laplace(), None, max_steps=MAX_STEPS)
+    found = summary_of_laplace(problem, fit.state)
+    reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))
+    bounds = {
+        "general ability": found.general + reach[:, None] * found.general_error,
+        "ability by group": found.ability + reach[:, None, None] * found.error,
+    }
     components = fit.state.components
     # A start for the sampler has spreads of some size; the estimates may have none.
     position = position_of(model, problem, fit.state)._replace(
         log_scale=components.log_scale, log_residual_sd=components.log_residual_sd
     )
-    general = summary_of_laplace(problem, fit.state).general
-    found = covered_quantities(model, position, jnp.asarray(general))
-    return found, Status(int(fit.status))
+    estimates = covered_quantities(model, position, jnp.asarray(found.general))
+    return FastFit(Status(int(fit.status)), estimates, bounds)

@@ -11,11 +11,11 @@ import numpy as np
 
 from experiments.lego_irt.posteriors import (
     KINDS,
+    LEVEL,
     TIGHT,
     Intervals,
     draw_data,
-    fast_estimates,
-    fast_intervals,
+    fast_fit,
     many_intervals,
     replicates,
     structured_model,
@@ -177,7 +177,7 @@ def covered_rows(label: dict, model: Hierarchical, found: Intervals) -> list[dic
     rows = coverage_rows(label | {"method": "nuts"}, found.truth, found.bounds)
     fast = label | {"method": "laplace"}
     for trial, values in enumerate(found.values):
-        bounds, status = fast_intervals(model, values)
+        status, _, bounds = fast_fit(model, values)
         converged = status == Status.CONVERGED
         rows.append(
             fast | {"quantity": "converged", "trial": trial, "value": float(converged)}
@@ -215,7 +215,8 @@ def recovery(
 
     Returns:
         Of every hyperparameter its truth and its estimate, and of abilities the
-        correlation with the truth and the root mean squared error, by data set.
+        correlation with the truth, the root mean squared error and the share of
+        intervals that hold, by data set.
     """
     rows: list[dict] = []
     for kind in kinds:
@@ -224,7 +225,7 @@ def recovery(
         )
         for trial, key in enumerate(jax.random.split(jax.random.key(seed), num)):
             truth, values = jax.device_get(draw_data(model, key))
-            found, status = fast_estimates(model, values)
+            status, found, bounds = fast_fit(model, values)
             converged = float(status == Status.CONVERGED)
             label = {"data": kind, "trial": trial}
             rows.append(
@@ -232,6 +233,10 @@ def recovery(
             )
             if converged:
                 rows += [label | row for row in recovered_rows(truth, found)]
+                for name, (lower, upper) in bounds.items():
+                    held = (lower <= truth[name]) & (truth[name] <= upper)
+                    share = {"quantity": f"{name}, 90 % intervals that hold"}
+                    rows.append(label | share | {"truth": LEVEL, "value": held.mean()})
     return rows
 
 
