@@ -63,7 +63,7 @@ class Structure(NamedTuple):
         own_covariance: `[groups, groups]` Sigma, of the groups' own parts of ability.
         own_correlation: `[groups, groups]` its correlations: of groups with the general
             ability taken out.
-        correlation_lower: Their lower bounds, for fits with draws; else None.
+        correlation_lower: Lower bounds of these correlations; None with one group.
         correlation_upper: Their upper bounds, likewise.
         raw_correlation: `[groups, groups]` correlations of the subjects' mean
             responses, for comparison.

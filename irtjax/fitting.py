@@ -178,6 +178,13 @@ def fit(
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
     if uses_structure(model, method):
+        _refuse_options_of_plain_fits(
+            anchor=anchor is None,
+            start=start == "proportions" if isinstance(start, str) else False,
+            population=population == "normal",
+            standard_errors=standard_errors == "observed",
+            item_uncertainty=item_uncertainty,
+        )
         return _fit_by_structure(
             table,
             model,
@@ -366,6 +373,17 @@ def uses_structure(model: Model | str, method: Any) -> bool:
     return by_method or model in STRUCTURED_MODELS
 
 
+def _refuse_options_of_plain_fits(**is_default: bool) -> None:
+    """Raises ValueError where a structured fit is given what it has no use for."""
+    given = [name for name, unused in is_default.items() if not unused]
+    if given:
+        raise ValueError(
+            f"{given[0]} goes with plain models by em, mm, joint or saem: structured"
+            " models, and the methods laplace, nuts and vi, have no use for it; leave"
+            " it out"
+        )
+
+
 def _fit_by_structure(
     table: ResponseTable,
     model: Model | str,
@@ -446,7 +464,8 @@ def _fit_by_structure(
     )
     if not isinstance(method, Laplace | NUTS | Variational):
         subjects = table.num_subjects
-        order = 5 if subjects < 40 else 3 if subjects < 200 else 1
+        # The fewer answer an item, the less its posterior is normal.
+        order = 5 if subjects < 40 else 3 if subjects < 200 else 2
         by_name = {"nuts": NUTS(), "vi": Variational(), "laplace": Laplace(order=order)}
         method = by_name[method]
     name = model if isinstance(model, str) else model.name

@@ -133,6 +133,9 @@ def fit_structured(
                     spread=0.05,
                     checkpoint=checkpoint,
                     resume=resume,
+                    progress=lambda at: clock.report(
+                        at.phase, at.step, math.nan, math.nan
+                    ),
                 )
                 said, status = verdict(draws), Status(int(draws.status))
                 values = draws.values
@@ -140,7 +143,7 @@ def fit_structured(
                 values, said, status = _vary(first, data, method, key)
     with clock.phase("tables"):
         if isinstance(method, Laplace):
-            summary = summary_of_laplace(problem, found.state)
+            summary = summary_of_laplace(problem, method, found.state, options["level"])
             said = _warnings(layout, found, status)
         else:
             summary = summary_of_draws(model, values, options["level"])
@@ -414,7 +417,7 @@ def _warnings(layout: Layout, found, status: Status) -> list[str]:
     if subjects < 30:
         said.append(
             f"with {subjects} subjects the errors of method='laplace' leave out what is"
-            " not known of the spread of abilities; method='nuts' counts it"
+            " not known of the spread of items; method='nuts' counts it"
         )
     return said
 

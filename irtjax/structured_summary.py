@@ -12,6 +12,8 @@ import numpy as np
 
 from irtjax.data.responses import Responses
 from irtjax.estimators.components import own_covariance
+from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.structured_errors import Errors, errors_of
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.models.hierarchical import (
     Hierarchical,
@@ -56,32 +58,36 @@ class Summary(NamedTuple):
     variance: float
 
 
-def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summary:
-    """What the fast route found."""
+def summary_of_laplace(
+    problem: StructuredProblem,
+    method: Laplace,
+    state: LaplaceState,
+    level: float = 0.95,
+) -> Summary:
+    """What the fast route found; estimates are those of the likeliest spread."""
     model, components = problem.model, state.components
-    groups = model.num_groups
+    groups, errors = model.num_groups, errors_of(problem, method, state)
     own = np.zeros((1, 1))
     if groups > 1:
         own = np.asarray(
             _own_covariance_jit(model, components.log_scale, components.correlation)
         )
     variance = float(general_variance(components.log_general_sd))
-    general = general_ability(jnp.asarray(own, state.ability.dtype), variance)
-    weights = np.asarray(general.weights, float)
+    weights, _ = _general(own, variance)
     ability = np.asarray(state.ability, float)
     subjects = len(ability)
-    whole = np.asarray(state.reported_covariance, float)
-    whole, of_effects = _with_subject_effects(model, whole, own + variance)
-    blocks = whole.reshape(groups, subjects, groups, subjects)
-    covariance = np.einsum("a,anbk,b->nk", weights, blocks, weights)
-    error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
     mean = np.asarray(model.subject_design @ components.subject_effects, float)
+    given, of_effects = _with_subject_effects(model, errors.given, own + variance)
+    # What errors are over all that may be true of the spread is errors given it, on
+    # average, and what it moves.
+    whole = errors.covariance + given - errors.given
+    error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
+    covariance, left = _errors_of_general(errors, given, own, variance, mean)
     roots, vectors = np.linalg.eigh(covariance)
     unit = np.asarray(problem.units.unit)
-    spread = np.asarray(state.spread, float)[unit]
     of_items = np.asarray(state.covariance, float)[unit]
     columns = np.arange(of_items.shape[-1])
-    of_items[:, columns, columns] += spread
+    of_items[:, columns, columns] += errors.items[unit]
     stem = np.asarray(model.stem)
     coordinates, of_items = np.asarray(state.mean, float)[unit][stem], of_items[stem]
     effects = np.asarray(components.effects, float)
@@ -90,20 +96,75 @@ def summary_of_laplace(problem: StructuredProblem, state: LaplaceState) -> Summa
         coordinates = coordinates + shifts[np.asarray(model.group)]
         effects = np.concatenate([effects, shifts])
     coordinates = model.family.with_offsets(coordinates)
+    bounds = None
+    if groups > 1 and errors.possible is not None:
+        bounds = _correlation_bounds(errors.possible.own, level)
     return Summary(
         mean + (ability - mean[:, None]) @ weights,
-        np.sqrt(np.diag(covariance) + float(general.variance)),
+        np.sqrt(np.diag(covariance) + left),
         vectors * np.sqrt(np.maximum(roots, 0)),
         ability,
         error,
         coordinates,
         of_items,
         own,
-        None,
+        bounds,
         effects,
         np.stack([np.asarray(components.subject_effects, float), of_effects]),
         variance,
     )
+
+
+def _general(own: np.ndarray, variance: np.ndarray | float):
+    """`general_ability` of many Sigma: weights `[..., groups]`, variances."""
+    spread = own + np.asarray(variance)[..., None, None]
+    ones = np.ones((*spread.shape[:-1], 1))
+    weights = np.asarray(variance)[..., None] * np.linalg.solve(spread, ones)[..., 0]
+    return weights, variance * np.maximum(1 - weights.sum(axis=-1), 0)
+
+
+def _errors_of_general(
+    errors: Errors,
+    given: np.ndarray,
+    own: np.ndarray,
+    variance: float,
+    mean: np.ndarray,
+) -> tuple[np.ndarray, float]:
+    """Covariance of general abilities, and the variance that abilities leave open.
+
+    Both are averages over draws of the spread of abilities; to the covariance comes
+    what the spread moves: weights, units, and what abilities are drawn to.
+
+    Args:
+        errors: Of the fit.
+        given: `[groups * subjects] * 2` covariance of the abilities given the spread.
+        own: Sigma as estimated.
+        variance: tau^2, likewise.
+        mean: `[subjects]` means of the abilities, from covariates.
+    """
+    possible, subjects = errors.possible, len(mean)
+    moved = np.zeros((1, subjects))
+    if possible is None:
+        weights, left = _general(own[None], np.array([variance]))
+    else:
+        weights, left = _general(possible.own, possible.variance)
+        centre = possible.unit[:, None] * mean[:, None]
+        moved = np.einsum("kna,ka->kn", errors.ability - centre, weights)
+        moved = moved + possible.unit.mean(axis=1)[:, None] * mean
+        moved = moved - moved.mean(axis=0)
+    groups = weights.shape[1]
+    blocks = given.reshape(groups, subjects, groups, subjects)
+    products = weights.T @ weights / len(weights)
+    covariance = np.einsum("ab,anbk->nk", products, blocks)
+    return covariance + moved.T @ moved / len(moved), float(left.mean())
+
+
+def _correlation_bounds(own: np.ndarray, level: float):
+    """Bounds of the correlations in draws of Sigma, lower and upper."""
+    sd = np.sqrt(np.einsum("dmm->dm", own))
+    ratio = own / sd[:, :, None] / sd[:, None, :]
+    tail = (1 - level) / 2
+    return tuple(np.quantile(ratio, [tail, 1 - tail], axis=0))
 
 
 def _with_subject_effects(model: Hierarchical, whole: np.ndarray, spread: np.ndarray):
@@ -187,11 +248,8 @@ def summary_of_draws(
     of_items = np.einsum("dja,djb->jab", gap, gap) / (len(gap) - 1)
     own, bounds = np.zeros((1, 1)), None
     if model.num_groups > 1:
-        sd = np.sqrt(np.einsum("dmm->dm", flat["own_covariance"]))
-        ratio = flat["own_covariance"] / sd[:, :, None] / sd[:, None, :]
         own = flat["own_covariance"].mean(axis=0)
-        tail = (1 - level) / 2
-        bounds = tuple(np.quantile(ratio, [tail, 1 - tail], axis=0))
+        bounds = _correlation_bounds(flat["own_covariance"], level)
     effects = flat.get("effects", np.zeros((1, model.design.shape[1], 1)))
     effects = np.broadcast_to(effects, (*effects.shape[:2], model.num_columns))
     if model.has_group_effects:

@@ -22,6 +22,7 @@ from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.structured_state import start_components
 from irtjax.estimators.variational import Variational
+from irtjax.models.hierarchical import general_ability
 from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.scoring import score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES
@@ -83,8 +84,16 @@ def test_abilities_by_group_and_in_general():
         assert np.corrcoef(found[:, m], theta[:, m])[0, 1] > 0.9
     general = by_subject(fit, fit.ability_table["ability"].to_numpy())
     error = by_subject(fit, fit.ability_table["ability_se"].to_numpy())
-    # Of psi a part stays open whatever the responses say: errors are larger by it.
-    assert (error > by_subject(fit, structure.error).min(axis=1)).all()
+    # Of psi a part stays open whatever the responses say: as much as Sigma has it, over
+    # all Sigma that may be, and that is about what the likeliest one says.
+    left = general_ability(structure.own_covariance).variance
+    assert error.min() > 0.9 * np.sqrt(left)
+    # What may be of correlations is far on both sides of what is likeliest.
+    pairs = np.triu_indices(GROUPS, 1)
+    lower, upper = structure.correlation_lower, structure.correlation_upper
+    assert (lower < structure.own_correlation)[pairs].all()
+    assert (upper > structure.own_correlation)[pairs].all()
+    assert (upper - lower)[pairs].min() > 0.3
     assert (np.abs(general - psi) < 4 * error).all()
     ranks = fit.ability_table["rank"].to_pylist()
     assert ranks == sorted(ranks)
@@ -188,10 +197,16 @@ def small_table(items=12):
 @pytest.mark.slow
 def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     method = NUTS(num_warmup=60, num_draws=40, num_chains=2)
-    table = small_table()
+    table, phases = small_table(), []
     fit = irtjax.fit(
-        table, "hierarchical", method, key=jax.random.key(2), levels=("stem",)
+        table,
+        "hierarchical",
+        method,
+        key=jax.random.key(2),
+        levels=("stem",),
+        progress=lambda phase, *rest: phases.append(phase),
     )
+    assert {"fit", "warm-up", "finished"} <= set(phases)
     assert fit.status != irtjax.Status.CONVERGED  # Of so few draws.
     assert any("draws" in text for text in fit.warnings)
     draws = fit.structure.draws
@@ -327,3 +342,25 @@ def test_right_or_wrong_and_scores_in_one_structured_fit(tmp_path):
     assert irtjax.score(again, table).table["ability"].to_numpy() == pytest.approx(
         irtjax.score(fit, table).table["ability"].to_numpy()
     )
+
+
+def test_options_of_plain_fits_are_refused():
+    table = drawn()[0]
+    for option in ({"start": "spectral"}, {"standard_errors": "none"}):
+        with pytest.raises(ValueError, match=f"{next(iter(option))} goes with plain"):
+            irtjax.fit(table, "multibenchmark", **option)
+
+
+@pytest.mark.slow
+def test_hundreds_of_subjects_are_fitted_by_default():
+    """The order of the quadrature follows the number of subjects."""
+    rng = np.random.default_rng(0)
+    ability, easiness = rng.normal(size=(220, 1)), rng.normal(size=(1, 24))
+    right = rng.random((220, 24)) < 1 / (1 + np.exp(-ability - easiness))
+    fit = irtjax.fit(irtjax.ResponseTable.from_arrays(right), "hierarchical")
+    assert fit.status == irtjax.Status.CONVERGED
+    rows = fit.ability_table.to_pydict()
+    found = dict(zip(rows["subject"], rows["ability"], strict=True))
+    values = [found[name] for name in fit.subjects.tolist()]
+    # Two dozen answers of discrimination 1: a reliability of about 0.8.
+    assert np.corrcoef(values, ability[:, 0])[0, 1] > 0.85

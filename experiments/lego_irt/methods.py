@@ -17,6 +17,7 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.base import run
 from irtjax.estimators.components import own_covariance
 from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.structured_errors import errors_of
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.fit_choices import make_model
 from irtjax.prediction import predict_responses
@@ -33,6 +34,7 @@ class Fitted(NamedTuple):
 
     problem: StructuredProblem
     layout: Layout
+    method: Laplace
     state: LaplaceState
     status: Status
 
@@ -69,8 +71,8 @@ class Fitted(NamedTuple):
     def abilities(self) -> tuple[np.ndarray, np.ndarray]:
         """Abilities of the first group `[subjects]`, and their covariance."""
         count = self.state.ability.shape[0]
-        covariance = np.asarray(self.state.reported_covariance)[:count, :count]
-        return np.asarray(self.state.ability)[:, 0], covariance
+        errors = errors_of(self.problem, self.method, self.state)
+        return np.asarray(self.state.ability)[:, 0], errors.covariance[:count, :count]
 
 
 def structured(
@@ -104,7 +106,7 @@ def structured(
     problem = StructuredProblem.create(layout.model, responses)
     method = Laplace(order or (3 if scored else 5), tolerance)
     fit = _run_jit(problem, method, None, max_steps=MAX_STEPS)
-    return Fitted(problem, layout, fit.state, Status(int(fit.status)))
+    return Fitted(problem, layout, method, fit.state, Status(int(fit.status)))
 
 
 def mean_predictions(values: np.ndarray, seen: np.ndarray) -> dict[str, np.ndarray]:

@@ -355,8 +355,9 @@ class FastFit(NamedTuple):
 def fast_fit(model: Hierarchical, values: jax.Array) -> FastFit:
     """Estimates and intervals of coverage `LEVEL` by the fast route."""
     problem = StructuredProblem.create(model, Responses(values))
-    fit = run_jit(problem, Laplace(), None, max_steps=MAX_STEPS)
-    found = summary_of_laplace(problem, fit.state)
+    method = Laplace()
+    fit = run_jit(problem, method, None, max_steps=MAX_STEPS)
+    found = summary_of_laplace(problem, method, fit.state)
     reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))
     bounds = {
         "general ability": found.general + reach[:, None] * found.general_error,

@@ -276,7 +276,7 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
             state = jax.jit(method.init)(problem, known.components, None)._replace(
                 ability=known.ability, ability_covariance=known.ability_covariance
             )
-        fitted = Fitted(problem, layout, state, status)
+        fitted = Fitted(problem, layout, method, state, status)
         said = f"{status.name} {int(fit.num_steps)}"
         if some:
             said += f", learned from {learned.num_items:,} items"

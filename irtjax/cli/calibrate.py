@@ -185,6 +185,14 @@ _Warmup = Annotated[
     int,
     typer.Option("--warmup", help="nuts: warm-up.", min=0, rich_help_panel=_BAYES),
 ]
+_TargetAcceptance = Annotated[
+    float,
+    typer.Option(
+        "--target-acceptance",
+        help="nuts: between 0 and 1; closer to 1 where transitions diverge.",
+        rich_help_panel=_BAYES,
+    ),
+]
 _Resume = Annotated[
     bool,
     typer.Option(
@@ -285,6 +293,7 @@ def fit_command(
     chains: _Chains = 4,
     draws: _Draws = 1000,
     warmup: _Warmup = 1000,
+    target_acceptance: _TargetAcceptance = 0.8,
     resume: _Resume = False,
     save_draws: _SaveDraws = False,
     epochs: _Epochs = None,
@@ -332,7 +341,7 @@ def fit_command(
         item_covariates=_listed(item_covariates),
         subject_table=subject_table,
         subject_covariates=_listed(subject_covariates),
-        nuts=(chains, draws, warmup) if method == "nuts" else None,
+        nuts=(chains, draws, warmup, target_acceptance) if method == "nuts" else None,
         training=_training(
             method,
             epochs=epochs,

@@ -41,7 +41,7 @@ class Settings:
     item_covariates: tuple[str, ...] = ()
     subject_table: Path | None = None
     subject_covariates: tuple[str, ...] = ()
-    nuts: tuple[int, int, int] | None = None
+    nuts: tuple[int, int, int, float] | None = None
     training: dict[str, Any] = dataclasses.field(default_factory=dict)
     checkpoint: str | None = None
     resume: bool = False
@@ -85,8 +85,13 @@ def calibrate(
     if settings.nuts is not None:
         from irtjax.estimators.mcmc import NUTS
 
-        count, draws, warmup = settings.nuts
-        method = NUTS(num_chains=count, num_draws=draws, num_warmup=warmup)
+        count, draws, warmup, target = settings.nuts
+        method = NUTS(
+            num_chains=count,
+            num_draws=draws,
+            num_warmup=warmup,
+            target_acceptance=target,
+        )
     if settings.training:
         from irtjax.estimators.neural import Neural
         from irtjax.estimators.vibo import VIBO

@@ -1,7 +1,7 @@
 """What is known of abilities in a structured model, and what rests on their prior.
 
-The curvature of their log density, with what items' effects add to it once they too are
-estimated; and the unit of ability, of which the items know nothing.
+The curvature of their log density, and the unit and origin of ability, of which the
+items know nothing.
 """
 
 from __future__ import annotations
@@ -13,20 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from irtjax._types import Scalar
-from irtjax.estimators.components import (
-    effect_sd,
-    factors,
-    inverses,
-    num_units,
-    squares,
-)
-from irtjax.estimators.structured_state import (
-    Components,
-    LaplaceState,
-    StructuredProblem,
-)
-from irtjax.estimators.units import Following, Summary, Units
-from irtjax.models.hierarchical import Hierarchical
+from irtjax.estimators.components import num_units
+from irtjax.estimators.structured_state import Components, StructuredProblem
+from irtjax.estimators.units import Summary
 
 #: Share of the abilities' prior precision that items may take away: they have learned
 #: priors of their own, so truly they take little.
@@ -136,95 +125,3 @@ def factorise(
         whole = centred(whole, num_shifts) + identity - centred(identity, num_shifts)
     root = jnp.linalg.cholesky(whole)
     return root, data, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
-
-
-def following(
-    model: Hierarchical, units: Units, components: Components, found: Summary
-) -> Following | None:
-    """How effects of items follow the abilities; None where no prior is learned."""
-    if not any(model.learned):
-        return None
-    omega = inverses(factors(model, components))
-    mask = jnp.asarray(model.learned, omega.dtype)
-    omega = omega * mask * mask[:, None]
-    size, rows = model.num_columns * model.design.shape[1], len(omega)
-    cross = found.cross.reshape(rows, -1, *found.cross.shape[1:])
-    cross = jnp.einsum("rab,rnbe->rnae", omega, cross).reshape(-1, size)
-    square = squares(units, rows)
-    known = jnp.einsum("rab,rbcef,rcd->adef", omega, found.square, omega)
-    block = jnp.einsum("rab,ref->aebf", omega, square) - known.transpose(0, 2, 1, 3)
-    ridge = effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
-    root = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
-    solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
-    return Following(
-        omega, cross, solve(cross.T), solve(jnp.eye(size, dtype=root.dtype))
-    )
-
-
-def _deviations(
-    model: Hierarchical, state: LaplaceState, precision: Array
-) -> tuple[Array, Array, Array]:
-    """Deviations of abilities from their centre, `[subjects, groups]`.
-
-    And of the unit of each group, how many deviations it has of those that the data
-    determine, and the sum of their squares.
-    """
-    ability, groups = state.ability, state.ability.shape[1]
-    count = ability.shape[0]
-    blocks = state.ability_covariance.reshape(groups, count, groups, count)
-    held = jnp.diagonal(precision @ jnp.einsum("anbn->ab", blocks))
-    used = jnp.clip(count - 1 - held, 0, count)
-    centred = ability - jnp.mean(ability, axis=0)
-    square = jnp.maximum(jnp.sum(centred**2, axis=0), 1e-6)
-    if not model.has_group_scales:
-        used, square = (jnp.full_like(x, jnp.sum(x)) for x in (used, square))
-    return centred, used, square
-
-
-def whole_covariance(
-    model: Hierarchical,
-    state: LaplaceState,
-    found: Summary,
-    precision: Array,
-    follow: Following | None,
-) -> Array:
-    """Covariance of abilities and effects together, the part of the abilities.
-
-    The curvature of the log posterior in both, items integrated out, with that of the
-    common unit, and the effects' block taken out (Schur complement).
-    """
-    groups = model.num_groups
-    root, _, _ = factorise(found, precision, groups)
-    prior = jnp.kron(precision, jnp.eye(state.ability.shape[0], dtype=precision.dtype))
-    data = root @ root.T - prior
-    if follow is not None:
-        data = data - follow.cross @ follow.slope
-        # What is left along origins is rounding and the error of the quadrature, of
-        # either sign: information is not negative.
-        roots, vectors = jnp.linalg.eigh((data + data.T) / 2)
-        data = (vectors * jnp.maximum(roots, 0)) @ vectors.T
-    if num_units(model):
-        centred, used, square = _deviations(model, state, precision)
-        if groups > 1 and not model.has_group_scales:
-            along, used, square = centred.T.reshape(-1, 1), used[:1], square[:1]
-        else:
-            along = jax.scipy.linalg.block_diag(*centred.T[:, :, None])
-        # The data know no unit: what is left is a small difference of large numbers,
-        # which the error of the quadrature rules. Only the deviations, as many as are
-        # known, say how large they are.
-        unit = along / jnp.sqrt(square)
-        clear = jnp.eye(data.shape[0], dtype=data.dtype) - unit @ unit.T
-        data = clear @ data @ clear + (unit * used / square) @ unit.T
-    curvature = data + prior
-    if model.correlated:
-        # A shift of all abilities is taken up by intercepts and by their regression on
-        # discriminations, which is estimated: only the prior knows it.
-        shifts = jnp.eye(model.num_shifts, dtype=prior.dtype)
-        shifts = jnp.repeat(shifts, prior.shape[0] // len(shifts), axis=0)
-        moved, held = curvature @ shifts, prior @ shifts
-        own = lambda x: x @ jnp.linalg.solve(shifts.T @ x, x.T)  # noqa: E731
-        curvature = curvature - own(moved) + own(held)
-    root = jnp.linalg.cholesky(curvature)
-    identity = jnp.eye(curvature.shape[0], dtype=curvature.dtype)
-    covariance = jax.scipy.linalg.cho_solve((root, True), identity)
-    return jnp.where(jnp.all(jnp.isfinite(root)), covariance, state.ability_covariance)

@@ -38,9 +38,7 @@ from irtjax._types import KeyArray
 from irtjax.estimators.ability_errors import (
     centred,
     factorise,
-    following,
     held_units,
-    whole_covariance,
 )
 from irtjax.estimators.acceleration import accelerate, empty_memory, forget
 from irtjax.estimators.base import AbstractMethod, Progress
@@ -61,7 +59,7 @@ from irtjax.estimators.structured_state import (
     start_structured,
 )
 from irtjax.estimators.unit_posterior import Outer
-from irtjax.estimators.units import Summary, spread_of_items, summarise
+from irtjax.estimators.units import Summary, summarise
 from irtjax.models.hierarchical import Hierarchical
 
 #: The covariance of abilities is dense; beyond this many the memory is not there.
@@ -125,7 +123,7 @@ class Laplace(AbstractMethod):
         found = summarise(
             model,
             units,
-            _outer(model, ability, components),
+            outer_of(model, ability, components),
             mode,
             blocks_of(covariance, groups, units.is_aligned),
             jnp.zeros_like(ability),
@@ -139,11 +137,9 @@ class Laplace(AbstractMethod):
             ability_mode=ability,
             ability=ability,
             ability_covariance=covariance,
-            reported_covariance=covariance,
             mode=found.mode,
             mean=found.mean,
             covariance=found.covariance,
-            spread=jnp.zeros_like(mode),
             log_marginal=found.log_marginal,
             objective=jnp.zeros((), dtype),
             residual=jnp.full((), jnp.inf, dtype),
@@ -222,7 +218,7 @@ class Laplace(AbstractMethod):
         shifts = model.num_shifts
 
         def newton(state, corrected: bool):
-            found = self._summarise(problem, state, corrected)
+            found = self.summarise(problem, state, corrected)
             held = held_units(problem, components, found)
             gap = state.ability_mode - mean
             gradient = flatten(found.gradient - gap @ precision) + held.gradient
@@ -267,14 +263,15 @@ class Laplace(AbstractMethod):
             objective = objective + 0.5 * jnp.sum(found.safe * variance)
         return Approximation(found, ability, shift, covariance, error, mean, objective)
 
-    def _summarise(
+    def summarise(
         self, problem: StructuredProblem, state: LaplaceState, corrected: bool = True
     ) -> Summary:
+        """A pass over the items; see `units.summarise`."""
         model, units = problem.model, problem.units
         return summarise(
             model,
             units,
-            _outer(model, state.ability_mode, state.components),
+            outer_of(model, state.ability_mode, state.components),
             state.mode,
             blocks_of(state.ability_covariance, model.num_groups, units.is_aligned),
             state.ability - state.ability_mode,
@@ -307,30 +304,6 @@ class Laplace(AbstractMethod):
             gone,
         )
 
-    def finish(self, problem: StructuredProblem, state: LaplaceState) -> LaplaceState:
-        """The state with the covariance to report, and what it adds to items."""
-        model, units = problem.model, problem.units
-        factor = covariance_factor(model, state.components)
-        identity = jnp.eye(model.num_groups, dtype=factor.dtype)
-        precision = jax.scipy.linalg.cho_solve((factor, True), identity)
-        found = self._summarise(problem, state)
-        follow = following(model, units, state.components, found)
-        whole = whole_covariance(model, state, found, precision, follow)
-        # Origin and unit of ability are errors of all items too.
-        spread = spread_of_items(
-            model,
-            units,
-            _outer(model, state.ability_mode, state.components),
-            state.mode,
-            blocks_of(state.ability_covariance, model.num_groups, units.is_aligned),
-            whole,
-            follow,
-            order=self.order,
-            num_newton=self.num_newton,
-            expected=problem.expected,
-        )
-        return state._replace(reported_covariance=whole, spread=spread)
-
     def result(
         self, problem: StructuredProblem, state: LaplaceState
     ) -> tuple[LaplaceState, Array]:
@@ -345,7 +318,8 @@ def without_end(model: Hierarchical, components: Components) -> tuple[Array, Arr
     return components.log_scale < LOG_NOTHING, wide & logarithms
 
 
-def _outer(model: Hierarchical, ability: Array, components: Components) -> Outer:
+def outer_of(model: Hierarchical, ability: Array, components: Components) -> Outer:
+    """What items are integrated given."""
     return Outer(
         ability,
         components.effects,

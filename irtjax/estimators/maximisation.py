@@ -61,7 +61,7 @@ def maximise(
     gap = ability + shift - at.prior_mean
     # Of first order in the shift, as all that is expected here.
     scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
-    pull = _pull_of_priors(model, units, old)
+    pull = pull_of_priors(model, units, old)
     # Given their mean, the deviations from it are one subject's fewer.
     known = count - model.num_shifts / groups
     new, log_unit = _improve_covariance(model, old, scatter, known, pull)
@@ -349,7 +349,7 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
     )
 
 
-def _pull_of_priors(
+def pull_of_priors(
     model: Hierarchical, units: Units, old: Components
 ) -> tuple[Array, Array]:
     """What the priors of effects take for the groups' log units, to second order.

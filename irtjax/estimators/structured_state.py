@@ -86,13 +86,10 @@ class LaplaceState(NamedTuple):
         ability_mode: `[subjects, groups]` mode of the abilities.
         ability: `[subjects, groups]` means of the abilities.
         ability_covariance: `[groups * subjects, groups * subjects]`, group by group.
-        reported_covariance: The same with what effects that are estimated add, the
-            origin and unit of each group's abilities foremost; once finished.
         mode: `[units, columns]` modes of the items.
         mean: `[units, columns]` their posterior means.
         covariance: `[units, columns, columns]` posterior covariances, the error of the
             abilities left out.
-        spread: `[units, columns]` variances that the error of the abilities adds.
         log_marginal: `[units]` log-likelihood of each item's responses.
         objective: Laplace's log marginal likelihood, with priors.
         residual: Largest move of the last step, in standard errors.
@@ -109,11 +106,9 @@ class LaplaceState(NamedTuple):
     ability_mode: Float[Array, "subjects groups"]
     ability: Float[Array, "subjects groups"]
     ability_covariance: Array
-    reported_covariance: Array
     mode: Array
     mean: Array
     covariance: Array
-    spread: Array
     log_marginal: Array
     objective: Scalar
     residual: Scalar

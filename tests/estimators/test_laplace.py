@@ -18,6 +18,7 @@ from irtjax.estimators.base import run
 from irtjax.estimators.components import num_effective
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.maximisation import _error_of_effects, half_normal_mode
+from irtjax.estimators.structured_errors import errors_of
 from irtjax.estimators.structured_state import (
     StructuredProblem,
     start_components,
@@ -430,17 +431,19 @@ def test_scores_of_few_items_end_where_they_were_drawn_from():
         problem = StructuredProblem.create(model, Responses(jnp.asarray(scores)))
         fit = run_jit(problem, Laplace(), None, max_steps=100)
         assert Status(int(fit.status)) is Status.CONVERGED
-        error = np.sqrt(np.diagonal(fit.state.reported_covariance)).reshape(3, -1).T
+        errors = errors_of(problem, Laplace(), fit.state)
+        error = np.sqrt(np.diagonal(errors.covariance)).reshape(3, -1).T
         # Items tell where ability is 0 and what its unit is; drawn, they err too.
         shares.append(
             np.mean(np.abs(np.asarray(fit.state.ability) - theta) < 1.645 * error)
         )
-        # The unit is known as well as forty deviations say: 1 / sqrt(2 * 40) and less.
+        # The log unit is known to 1 / sqrt(80) where the spread of abilities is; with
+        # own parts of 0 to 1.5 as likely as not, their log spread adds up to 0.3.
         centred = fit.state.ability - fit.state.ability.mean(axis=0)
         along = np.zeros(120)
         along[:40] = centred[:, 0] / np.sum(centred[:, 0] ** 2)
-        variance = along @ np.asarray(fit.state.reported_covariance) @ along
-        assert 0.5 < variance * 2 * 40 < 2
+        assert 0.5 < along @ errors.covariance @ along * 2 * 40 < 8
+        assert along @ errors.given @ along < 1e-6
     # 90 % intervals; those of one data set share an origin and a unit.
     assert abs(np.mean(shares) - 0.9) < 3 * max(np.std(shares) / 8**0.5, 0.015)
 
@@ -489,7 +492,8 @@ def test_many_subjects_and_few_items():
         problem = StructuredProblem.create(model, data)
         fit = run_jit(problem, Laplace(), None, max_steps=100)
         assert Status(int(fit.status)) is Status.CONVERGED
-        error = np.sqrt(np.diagonal(fit.state.reported_covariance))
+        errors = errors_of(problem, Laplace(), fit.state)
+        error = np.sqrt(np.diagonal(errors.covariance))
         gap = np.asarray(fit.state.ability)[:, 0] - theta[:, 0]
         shares.append(np.mean(np.abs(gap) < 1.645 * error))
         slopes.append(float(fit.state.components.effects[0, 0]))
@@ -514,7 +518,8 @@ def test_a_group_that_is_hard_for_all_keeps_its_subjects_at_0():
     fit = run_jit(problem, Laplace(order=3), None, max_steps=200)
     assert Status(int(fit.status)) is Status.CONVERGED
     off = np.asarray(fit.state.ability) - theta
-    error = np.sqrt(np.diagonal(fit.state.reported_covariance)).reshape(2, -1).T
+    errors = errors_of(problem, Laplace(order=3), fit.state)
+    error = np.sqrt(np.diagonal(errors.covariance)).reshape(2, -1).T
     # Nine tenths in the long run; those of one data set share an origin and a unit. A
     # slope common to both groups moved the second by -1.35, and none held.
     assert np.mean(np.abs(off) < 1.645 * error, axis=0).min() > 0.75
@@ -697,8 +702,9 @@ def test_it_recovers_what_was_simulated():
     fit = run_jit(problem, Laplace(order=3), None, max_steps=200)
     assert Status(int(fit.status)) is Status.CONVERGED
     state = fit.state
-    error = jnp.sqrt(jnp.diagonal(state.reported_covariance)).reshape(3, -1).T
-    z = (np.asarray(state.ability) - theta) / np.asarray(error)
+    errors = errors_of(problem, Laplace(order=3), state)
+    error = np.sqrt(np.diagonal(errors.covariance)).reshape(3, -1).T
+    z = (np.asarray(state.ability) - theta) / error
     # 120 abilities whose errors share an origin and a unit for each group.
     assert np.abs(z).mean() < 1.2
     # The unit of ability is as uncertain as 40 deviations with errors are: over data
