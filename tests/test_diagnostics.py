@@ -9,7 +9,7 @@ from scipy import stats
 
 from irtjax import storage
 from irtjax._types import Status
-from irtjax.diagnostics import bfmi, diagnose, psis_loo, summary, verdict
+from irtjax.diagnostics import bfmi, diagnose, psis_loo, summary, trajectories, verdict
 from irtjax.diagnostics.loo import fit_pareto
 from irtjax.estimators.mcmc import Draws
 
@@ -95,6 +95,20 @@ def test_effective_draws_are_those_of_an_autoregression():
     expected = x.size * (1 - slope) / (1 + slope)
     assert diagnose(x).ess_bulk == pytest.approx(expected, rel=0.2)
     assert diagnose(x).mcse == pytest.approx(x.std() / np.sqrt(expected), rel=0.1)
+
+
+def test_a_table_of_chains():
+    """What is in memory of each chain's trajectories is kept with the fit too."""
+    depth = np.full((4, 500), 3)
+    depth[1, :25] = 10
+    draws = draws_with({"x": GOOD[..., 0, 0]}, divergent=DIVERGENT, tree_depth=depth)
+    rows = trajectories(draws).to_pylist()
+    assert [row["divergent"] for row in rows] == [0, 0, 5, 0]
+    assert [row["deepest"] for row in rows] == [0, 25, 0, 0]
+    assert rows[1]["tree_depth"] == pytest.approx(3.35)
+    assert [row["bfmi"] for row in rows] == pytest.approx(bfmi(draws.energy).tolist())
+    assert rows[0]["acceptance"] == pytest.approx(0.8)
+    assert rows[0]["transitions"] == 500 and rows[0]["num_leapfrog"] == 7
 
 
 def test_what_never_moves_and_what_is_not_finite():

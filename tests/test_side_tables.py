@@ -206,6 +206,6 @@ def test_a_command_that_was_killed_goes_on_to_the_same_draws(tmp_path):
             assert set(one.files) == set(other.files)
             for name in one.files:
                 np.testing.assert_array_equal(one[name], other[name])
-    for name in ("diagnostics.csv", "abilities.csv", "items.csv"):
+    for name in ("diagnostics.csv", "trajectories.csv", "abilities.csv", "items.csv"):
         pair = [(tmp_path / out / name).read_bytes() for out in ("whole", "broken")]
         assert pair[0] == pair[1], name

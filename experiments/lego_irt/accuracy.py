@@ -9,10 +9,11 @@ import numpy as np
 
 import irtjax
 from experiments.lego_irt.methods import (
-    additive_logits,
     area_under_curve,
     log_loss,
+    mean_chances,
     mean_predictions,
+    plain_chances,
     structured,
 )
 from experiments.lego_irt.tables import masked, observed
@@ -83,13 +84,17 @@ def splits(
 def benchmarks(
     table: irtjax.ResponseTable, shares: Sequence[float], trials: int, seed: int
 ) -> list[dict]:
-    """AUC and log-loss of held-out answers: an ability per benchmark against one."""
+    """AUC and log-loss of held-out answers: an ability per benchmark against one.
+
+    Beside them means, and a plain 2PL by EM at its estimates.
+    """
     rows = []
     cells = splits(table, shares, trials, seed, BENCHMARKS_HELD_OUT)
     for trial, share, seen, held in cells:
         whole, bare = masked(table, seen), masked(table, seen, benchmarks=False)
         found = {
-            "additive": additive_logits(table.values, seen),
+            **mean_chances(table.values, seen),
+            "plain 2PL": plain_chances(bare),
             "one ability": structured(bare).predictions(),
             "one ability, priors by benchmark": structured(whole).predictions(),
             "multibenchmark": structured(whole, grouped=True).predictions(),

@@ -149,10 +149,12 @@ def _shrink(effect: np.ndarray, count: np.ndarray, noise: float) -> np.ndarray:
     return np.where(known, effect * variance / (variance + error + 1e-300), 0)
 
 
-def additive_logits(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Chances from logit(item mean) + logit(model mean) less that of all.
+def mean_chances(values: np.ndarray, seen: np.ndarray) -> dict[str, np.ndarray]:
+    """Chances of right answers from shares right, each `[subjects, items]`.
 
-    Means have half a right and half a wrong pseudo-response.
+    GME, MME and IME are the share of all, of the model and of the item; "additive" is
+    logit(item mean) + logit(model mean) less that of all. Shares have half a right and
+    half a wrong pseudo-response, so that none is certain.
     """
     right = np.where(seen, values, 0)
 
@@ -160,8 +162,26 @@ def additive_logits(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
         count = seen.sum(axis=axis)
         return special.logit((right.sum(axis=axis) + 0.5) / (count + 1))
 
-    grand = special.logit((right.sum() + 0.5) / (seen.sum() + 1))
-    return special.expit(logit(1)[:, None] + logit(0) - grand)
+    grand, of_model, of_item = logit(None), logit(1)[:, None], logit(0)
+    found = {
+        "GME": grand,
+        "MME": of_model,
+        "IME": of_item,
+        "additive": of_model + of_item - grand,
+    }
+    shape = values.shape
+    return {k: np.broadcast_to(special.expit(v), shape) for k, v in found.items()}
+
+
+def plain_chances(table: irtjax.ResponseTable) -> np.ndarray:
+    """Chances `[subjects, items]` at the estimates of a plain 2PL by EM."""
+    fit = irtjax.fit(table, "2pl", standard_errors="none", positive=True)
+    rows = fit.ability_table.to_pydict()
+    by_name = dict(zip(rows["subject"], rows["ability"], strict=True))
+    ability = jnp.asarray([by_name[name] for name in table.subjects.tolist()])
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+    over = jax.vmap(fit.model.family.expected_response, in_axes=(0, None))
+    return np.asarray(jax.vmap(over, in_axes=(None, 0))(items, ability))
 
 
 def area_under_curve(right: np.ndarray, chance: np.ndarray) -> float:
@@ -231,6 +251,21 @@ def told_apart(p_value: np.ndarray, *, adjusted: bool, rate: float = 0.05):
     if adjusted:
         flat = stats.false_discovery_control(flat)
     return flat <= rate
+
+
+def told_apart_by_model(p_value: np.ndarray, rate: float = 0.05) -> float:
+    """Mean share of the others that a model is told apart from, as the paper counts.
+
+    Algorithm 1 adjusts the p-values of one model and the others by themselves: false
+    discoveries are held among those of each model, not of all pairs.
+
+    Args:
+        p_value: `[subjects, subjects]`, symmetric.
+        rate: Of false discoveries.
+    """
+    others = ~np.eye(len(p_value), dtype=bool)
+    own = p_value[others].reshape(len(p_value), -1)
+    return float(np.mean(stats.false_discovery_control(own, axis=1) <= rate))
 
 
 def share_reversed(

@@ -39,7 +39,7 @@ from irtjax.estimators.mcmc import NUTS
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
-BENCHMARK_SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
+BENCHMARK_SHARES = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 ITEM_COUNTS = (5, 10, 20, 35, 50, 100, 200, 400)
 #: Metrics of REALSumm that are predicted, the first one also from all metrics.
 TARGETS = ("litepyramid_recall", "rouge_1_f_score")

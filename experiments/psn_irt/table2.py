@@ -31,9 +31,9 @@ if __name__ == "__main__":
 import irtjax
 from experiments.lego_irt.methods import (
     Fitted,
-    additive_logits,
     area_under_curve,
     log_loss,
+    mean_chances,
 )
 from experiments.lego_irt.tables import (
     masked,
@@ -326,7 +326,7 @@ def plan(
     """Rows by group."""
 
     def additive():
-        return additive_logits(parts.table.values, parts.train), "closed form"
+        return mean_chances(parts.table.values, parts.train)["additive"], "closed form"
 
     def mle(family: str):
         method = Gradient(penalty=0.0)

@@ -8,7 +8,7 @@ from irtjax.diagnostics.convergence import (
 )
 from irtjax.diagnostics.loo import LeaveOneOut, pareto_k, psis_loo
 from irtjax.diagnostics.ranks import Uniformity, rank_statistics, uniformity
-from irtjax.diagnostics.words import summary, verdict
+from irtjax.diagnostics.words import summary, trajectories, verdict
 
 __all__ = [
     "Diagnosis",
@@ -21,6 +21,7 @@ __all__ = [
     "psis_loo",
     "rank_statistics",
     "summary",
+    "trajectories",
     "uniformity",
     "verdict",
 ]

@@ -63,6 +63,39 @@ def summary(draws: Draws, names: list[str] | None = None) -> pa.Table:
     return pa.table({k: pa.array(np.concatenate(v)) for k, v in columns.items()})
 
 
+def trajectories(draws: Draws) -> pa.Table:
+    """One row per chain: how its trajectories went after warm-up.
+
+    Args:
+        draws: The draws.
+
+    Returns:
+        A table with the columns chain, transitions, divergent, deepest (transitions
+        that reached the limit of the tree depth), tree_depth, num_leapfrog and
+        acceptance (means), bfmi (null with one transition) and step_size.
+    """
+    import pyarrow as pa
+
+    chains, transitions = draws.divergent.shape
+    depth = np.asarray(draws.tree_depth)
+    fraction: list[float | None] = [None] * chains
+    if transitions > 1:
+        fraction = np.asarray(bfmi(draws.energy), float).tolist()
+    return pa.table(
+        {
+            "chain": np.arange(chains),
+            "transitions": np.full(chains, transitions),
+            "divergent": np.asarray(draws.divergent).sum(axis=1),
+            "deepest": (depth >= draws.max_depth).sum(axis=1),
+            "tree_depth": depth.mean(axis=1),
+            "num_leapfrog": np.asarray(draws.num_leapfrog).mean(axis=1),
+            "acceptance": np.asarray(draws.acceptance, float).mean(axis=1),
+            "bfmi": pa.array(fraction, pa.float64()),
+            "step_size": np.asarray(draws.step_size, float),
+        }
+    )
+
+
 def _entries(name: str, shape: tuple[int, ...]) -> list[str]:
     if not shape:
         return [name]

@@ -49,6 +49,7 @@ STRUCTURE_FILES = (
     "group_abilities.csv",
     "correlations.csv",
     "diagnostics.csv",
+    "trajectories.csv",
     "draws.nc",
     "group_abilities.png",
     "correlations.png",

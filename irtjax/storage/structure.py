@@ -68,7 +68,9 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     "group_abilities": a row for each subject and group. "correlations": a row for each
     pair of groups, of mean responses (raw) and of the groups' own parts of ability.
     "effects": what levels, covariates and metrics add to the items' coordinates.
-    "subject_effects": what covariates of subjects add to their abilities.
+    "subject_effects": what covariates of subjects add to their abilities. Of `nuts`
+    "diagnostics" and "trajectories": how well what was kept is known, and how the
+    chains went.
     """
     import pyarrow as pa
 
@@ -102,9 +104,10 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
             }
         )
     if structure.draws is not None:
-        from irtjax.diagnostics import summary
+        from irtjax.diagnostics import summary, trajectories
 
         tables["diagnostics"] = summary(structure.draws)
+        tables["trajectories"] = trajectories(structure.draws)
     groups = structure.groups.tolist()
     if len(groups) < 2:
         return tables

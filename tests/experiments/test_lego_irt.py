@@ -38,7 +38,7 @@ def test_shrinking_helps_where_there_is_noise():
 def test_additive_logits_have_half_a_response_more():
     values = np.array([[1, 0, 1], [0, 0, 1]])
     seen = np.array([[True, True, True], [True, True, False]])
-    chance = methods.additive_logits(values, seen)
+    chance = methods.mean_chances(values, seen)["additive"]
     expected = logit(2.5 / 4) + logit(1.5 / 3) - logit(2.5 / 6)
     assert logit(chance[0, 0]) == pytest.approx(expected)
     assert logit(chance[1, 2]) == pytest.approx(
@@ -77,6 +77,24 @@ def test_t_tests_are_scipys(paired):
     few = np.eye(4, 30, dtype=bool) | (np.arange(30) == 9)
     few[0] = np.arange(30) == 9
     assert methods.t_tests(values, few, paired=paired)[1][0, 1] == 1
+
+
+def test_pairs_are_counted_model_by_model_as_in_algorithm_1():
+    p_value = np.ones((3, 3))
+    for (i, j), p in {(0, 1): 0.01, (0, 2): 0.04, (1, 2): 0.5}.items():
+        p_value[i, j] = p_value[j, i] = p
+    # Of two p-values each: both of the first model, one of the second (0.01 * 2) and
+    # none of the third (0.04 * 2).
+    assert methods.told_apart_by_model(p_value) == 3 / 6
+
+
+def test_chances_of_means_are_shares_with_half_a_response_of_each_kind():
+    values, seen = np.array([[1, 0], [1, 1], [0, 1]]), np.ones((3, 2), bool)
+    seen[2, 1] = False
+    found = methods.mean_chances(values, seen)
+    assert found["GME"][0, 0] == pytest.approx(3.5 / 6)
+    np.testing.assert_allclose(found["MME"][:, 0], [1.5 / 3, 2.5 / 3, 0.5 / 2])
+    np.testing.assert_allclose(found["IME"][0], [2.5 / 4, 1.5 / 3])
 
 
 def test_pairs_are_counted_after_adjustment():
