@@ -28,6 +28,7 @@ from irtjax.estimators.base import (
 from irtjax.estimators.joint import diverging
 from irtjax.estimators.mcmc import Draws
 from irtjax.estimators.nodes import Resolution, choose_nodes
+from irtjax.estimators.possible_spread import Possible
 from irtjax.information import difficulty
 from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary, LogisticItems
@@ -75,6 +76,8 @@ class Structure(NamedTuple):
             and the standard errors of these, each `[covariates]`.
         stems: `[items]` the thing that each item measures, where items are shared
             between groups; else None.
+        possible: Draws of Sigma, tau^2 and the units of abilities, which errors are
+            averaged over; None with one group.
     """
 
     groups: np.ndarray
@@ -91,6 +94,7 @@ class Structure(NamedTuple):
     general_variance: float = 1.0
     subject_effects: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     stems: np.ndarray | None = None
+    possible: Possible | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -349,6 +349,7 @@ def _describe(
         summary.variance,
         (layout.covariates, *summary.subject_effects),
         layout.stems,
+        summary.possible,
     )
     return Calibration(
         model=plain,

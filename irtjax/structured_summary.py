@@ -13,6 +13,7 @@ import numpy as np
 from irtjax.data.responses import Responses
 from irtjax.estimators.components import own_covariance
 from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.possible_spread import Possible, general_weights
 from irtjax.estimators.structured_errors import Errors, errors_of
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.models.hierarchical import (
@@ -24,6 +25,10 @@ from irtjax.models.hierarchical import (
 from irtjax.models.sampling_frame import SamplingFrame
 
 _own_covariance_jit = eqx.filter_jit(own_covariance)
+
+
+#: Draws of Sigma that are kept with a fit, for the errors of newcomers.
+NUM_POSSIBLE = 200
 
 
 class Summary(NamedTuple):
@@ -42,6 +47,7 @@ class Summary(NamedTuple):
         effects: `[effects, columns]`, those of the groups last.
         subject_effects: `[2, covariates]` gamma and their standard errors.
         variance: tau^2, of the general ability.
+        possible: Draws of Sigma, tau^2 and units; None with one group.
     """
 
     general: np.ndarray
@@ -56,6 +62,7 @@ class Summary(NamedTuple):
     effects: np.ndarray
     subject_effects: np.ndarray
     variance: float
+    possible: Possible | None
 
 
 def summary_of_laplace(
@@ -73,7 +80,7 @@ def summary_of_laplace(
             _own_covariance_jit(model, components.log_scale, components.correlation)
         )
     variance = float(general_variance(components.log_general_sd))
-    weights, _ = _general(own, variance)
+    weights, _ = general_weights(own, variance)
     ability = np.asarray(state.ability, float)
     subjects = len(ability)
     mean = np.asarray(model.subject_design @ components.subject_effects, float)
@@ -96,9 +103,9 @@ def summary_of_laplace(
         coordinates = coordinates + shifts[np.asarray(model.group)]
         effects = np.concatenate([effects, shifts])
     coordinates = model.family.with_offsets(coordinates)
-    bounds = None
-    if groups > 1 and errors.possible is not None:
-        bounds = _correlation_bounds(errors.possible.own, level)
+    bounds, possible = None, errors.possible if groups > 1 else None
+    if possible is not None:
+        bounds = _correlation_bounds(possible.own, level)
     return Summary(
         mean + (ability - mean[:, None]) @ weights,
         np.sqrt(np.diag(covariance) + left),
@@ -112,15 +119,8 @@ def summary_of_laplace(
         effects,
         np.stack([np.asarray(components.subject_effects, float), of_effects]),
         variance,
+        _thinned(_with_origins(model, possible)),
     )
-
-
-def _general(own: np.ndarray, variance: np.ndarray | float):
-    """`general_ability` of many Sigma: weights `[..., groups]`, variances."""
-    spread = own + np.asarray(variance)[..., None, None]
-    ones = np.ones((*spread.shape[:-1], 1))
-    weights = np.asarray(variance)[..., None] * np.linalg.solve(spread, ones)[..., 0]
-    return weights, variance * np.maximum(1 - weights.sum(axis=-1), 0)
 
 
 def _errors_of_general(
@@ -145,9 +145,9 @@ def _errors_of_general(
     possible, subjects = errors.possible, len(mean)
     moved = np.zeros((1, subjects))
     if possible is None:
-        weights, left = _general(own[None], np.array([variance]))
+        weights, left = general_weights(own[None], np.array([variance]))
     else:
-        weights, left = _general(possible.own, possible.variance)
+        weights, left = general_weights(possible.own, possible.variance)
         centre = possible.unit[:, None] * mean[:, None]
         moved = np.einsum("kna,ka->kn", errors.ability - centre, weights)
         moved = moved + possible.unit.mean(axis=1)[:, None] * mean
@@ -157,6 +157,37 @@ def _errors_of_general(
     products = weights.T @ weights / len(weights)
     covariance = np.einsum("ab,anbk->nk", products, blocks)
     return covariance + moved.T @ moved / len(moved), float(left.mean())
+
+
+def _thinned(possible: Possible | None) -> Possible | None:
+    """Some of the draws, far apart, to keep with the fit."""
+    if possible is None:
+        return None
+    at = np.linspace(0, len(possible.own) - 1, NUM_POSSIBLE).round().astype(int)
+    at = np.unique(at)
+    return Possible(
+        possible.own[at],
+        possible.variance[at],
+        possible.unit[at],
+        possible.origin[at],
+        possible.accepted,
+    )
+
+
+def _with_origins(model: Hierarchical, possible: Possible | None) -> Possible | None:
+    """The draws with those of where 0 is: the mean of the subjects that were drawn."""
+    if possible is None or not model.num_shifts:
+        return possible
+    rng = np.random.default_rng(0)
+    spread = possible.own + possible.variance[:, None, None]
+    noise = rng.normal(size=(*possible.unit.shape, 1))
+    if model.num_shifts == 1:
+        # Of one shift for all groups their prior alone tells.
+        told = np.linalg.inv(spread).sum(axis=(1, 2))
+        origin = noise[:, :1, 0] / np.sqrt(told)[:, None] * np.ones(model.num_groups)
+    else:
+        origin = (np.linalg.cholesky(spread) @ noise)[:, :, 0]
+    return possible._replace(origin=origin / model.subject_design.shape[0] ** 0.5)
 
 
 def _correlation_bounds(own: np.ndarray, level: float):
@@ -246,8 +277,14 @@ def summary_of_draws(
     centre = coordinates.mean(axis=0)
     gap = coordinates - centre
     of_items = np.einsum("dja,djb->jab", gap, gap) / (len(gap) - 1)
-    own, bounds = np.zeros((1, 1)), None
+    sd = flat.get("general_sd", np.ones((1, 1)))
+    own, bounds, possible = np.zeros((1, 1)), None, None
     if model.num_groups > 1:
+        variance = np.broadcast_to(sd[:, 0] ** 2, len(general))
+        unit = _units_of_draws(model, coordinates)
+        means = ability.mean(axis=1)
+        origin = means - unit * means.mean(axis=0)
+        possible = Possible(flat["own_covariance"], variance, unit, origin, 1.0)
         own = flat["own_covariance"].mean(axis=0)
         bounds = _correlation_bounds(flat["own_covariance"], level)
     effects = flat.get("effects", np.zeros((1, model.design.shape[1], 1)))
@@ -257,7 +294,6 @@ def summary_of_draws(
         effects = np.broadcast_to(effects, (len(shifts), *effects.shape[1:]))
         effects = np.concatenate([effects, shifts], axis=1)
     gamma = flat.get("subject_effects", np.zeros((1, 0)))
-    sd = flat.get("general_sd", np.ones((1, 1)))
     return Summary(
         general.mean(axis=0),
         np.sqrt(np.diag(covariance) + left),
@@ -271,4 +307,19 @@ def summary_of_draws(
         effects.mean(axis=0),
         np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
         float(np.mean(sd**2)),
+        _thinned(possible),
     )
+
+
+def _units_of_draws(model: Hierarchical, coordinates: np.ndarray) -> np.ndarray:
+    """Units of the abilities in draws, by the steepness of items, `[draws, groups]`.
+
+    Where a group's items are steeper than on average over draws, abilities are as much
+    nearer to each other, and what its responses point at too.
+    """
+    groups = model.num_groups
+    if not model.family.has_slope:
+        return np.ones((len(coordinates), groups))
+    member = np.eye(groups)[np.asarray(model.group)]
+    steep = coordinates[:, :, 0] @ member / member.sum(axis=0)
+    return np.exp(steep.mean(axis=0) - steep)

@@ -270,13 +270,14 @@ def score(
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     problem, part = _scored_problem(fit, table, rows, items, measures, with_lengths)
     data = with_scores(problem.data, scores, items[0].dtype)
+    errors = None
     by_group = _group_scores(fit, model, items, rows, data, method)
     if by_group is None:
         result = scoring.score(model, items, population, data, method=method)
         ability, error = result.ability, result.standard_error
         flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
     else:
-        ability, error = by_group.general, by_group.general_error
+        ability, error, errors = _errors_by_group(fit, by_group)
         unfinished = scoring.ScoreFlag.UNFINISHED.explain()
         flags = ["" if done else unfinished for done in np.asarray(by_group.converged)]
         notes = (
@@ -311,7 +312,7 @@ def score(
         notes = (*notes, "scored from accuracy alone: no lengths were used")
     if by_group is not None and fit.structure is not None:
         for k, name in enumerate(fit.structure.groups.tolist()):
-            for end, values in (("", by_group.ability), ("_se", by_group.error)):
+            for end, values in (("", by_group.ability), ("_se", errors)):
                 column = pa.array(np.asarray(values, np.float64)[:, k])
                 out = out.append_column(f"ability_{name}{end}", column)
     return ScoredSubjects(out, notes, chosen)
@@ -337,6 +338,17 @@ def _group_scores(fit: Calibration, model, items, rows, data, method: str):
         data,
         variance=structure.general_variance,
     )
+
+
+def _errors_by_group(fit: Calibration, found):
+    """General abilities, their errors, and those of abilities by group."""
+    structure = fit.structure
+    assert structure is not None
+    if structure.possible is None:  # A fit of an earlier version.
+        return found.general, found.general_error, found.error
+    own, variance = structure.own_covariance, structure.general_variance
+    errors = scoring.errors_over_spread(found, own, variance, structure.possible)
+    return found.general, *errors
 
 
 def _prepared(fit: Calibration, table: ResponseTable, rows: np.ndarray):

@@ -20,11 +20,12 @@ from irtjax.cli.app import app
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.possible_spread import Possible
 from irtjax.estimators.structured_state import start_components
 from irtjax.estimators.variational import Variational
 from irtjax.models.hierarchical import general_ability
 from irtjax.models.logistic import Binary, LogisticItems
-from irtjax.scoring import score_groups
+from irtjax.scoring import errors_over_spread, score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 from irtjax.structured import _runaways
 from tests.estimators.test_laplace import benchmarks, simulated
@@ -121,6 +122,16 @@ def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
     general = by_subject(fit, fit.ability_table["ability"].to_numpy())
     assert np.corrcoef(scored["ability"].to_numpy(), general)[0, 1] > 0.995
     assert "ability_bench 2_se" in scored.column_names
+    # Their errors count what is not known of the scale, of a fit from disk too.
+    alone = dataclasses.replace(fit, structure=fit.structure._replace(possible=None))
+    given = irtjax.score(alone, drawn()[0]).table
+    name = "ability_bench 2_se"
+    more = scored[name].to_numpy() / given[name].to_numpy()
+    # Forty subjects know the origin to 0.18, and an ability to 0.25 given it.
+    assert more.min() > 0.98 and 1.1 < np.median(more) < 1.8
+    # Those of subjects in the middle may be less: where a group's own part is nearly
+    # nothing, its ability says what the general one is.
+    assert scored["ability_se"].to_pylist() != given["ability_se"].to_pylist()
     with pytest.raises(ValueError, match="models with one ability: use map"):
         irtjax.score(again, drawn()[0], method="wle")
 
@@ -182,6 +193,20 @@ def test_scores_by_group_are_the_joint_mode():
         )
         spread = weights @ covariance @ weights + 1 - weights.sum()
         assert float(found.general_error[row]) == pytest.approx(spread**0.5, rel=1e-4)
+    # One spread that may be, the likeliest in its units: the same errors.
+    ones = np.ones((1, 3))
+    general, by_group = errors_over_spread(
+        found, own, 1.0, Possible(own[None], np.ones(1), ones, 0 * ones, 1.0)
+    )
+    np.testing.assert_allclose(general, found.general_error, rtol=1e-5)
+    np.testing.assert_allclose(by_group, found.error, rtol=1e-5)
+    # Two units that are as likely, a tenth to either side: what responses point at
+    # moves by a tenth, abilities by the share of it that is not the prior's.
+    units = np.array([0.9, 1.1])[:, None] * ones
+    two = Possible(np.stack([own, own]), np.ones(2), units, 0 * units, 1.0)
+    _, wider = errors_over_spread(found, own, 1.0, two)
+    moved = np.sqrt(wider**2 - np.asarray(found.error) ** 2)
+    assert (moved <= 0.1 * np.abs(found.ability) + 1e-6).all() and moved.max() > 0.005
 
 
 def small_table(items=12):

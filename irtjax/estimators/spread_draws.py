@@ -29,6 +29,7 @@ from jaxtyping import Array
 from irtjax._types import Scalar
 from irtjax.estimators.components import log_half_normal, num_units, own_covariance
 from irtjax.estimators.maximisation import pull_of_priors
+from irtjax.estimators.possible_spread import Possible, Subjects, told_by_responses
 from irtjax.estimators.structured_state import (
     Components,
     LaplaceState,
@@ -44,8 +45,6 @@ THINNING = 5
 #: Leapfrog steps are so long in one dimension, and trajectories: a bit more than a
 #: quarter of the period of a standard normal.
 STEP_SIZE, TRAJECTORY = 0.5, 1.8
-#: A mean error of abilities is less than the variance of these by this share at least.
-LEAST_TOLD = 1e-3
 #: Least information on a coordinate, so that no first step is longer than 4.
 LEAST_INFORMATION = 0.06
 
@@ -66,22 +65,6 @@ class Spread(NamedTuple):
     log_unit: Array
 
 
-class Possible(NamedTuple):
-    """Draws of the spread of abilities.
-
-    Attributes:
-        own: `[draws, groups, groups]` Sigma.
-        variance: `[draws]` tau^2.
-        unit: `[draws, groups]` u, in units of the fit.
-        accepted: Share of the proposals that were accepted.
-    """
-
-    own: np.ndarray
-    variance: np.ndarray
-    unit: np.ndarray
-    accepted: float
-
-
 class Evidence(NamedTuple):
     """What the abilities of a fit say of their spread.
 
@@ -99,22 +82,6 @@ class Evidence(NamedTuple):
     pull: tuple[Array, Array]
 
 
-class Subjects(NamedTuple):
-    """What a fit says of the abilities of each subject.
-
-    Attributes:
-        mean: `[subjects, groups]` of them given no responses, from covariates.
-        gap: `[subjects, groups]` of their means from these.
-        covariance: `[subjects, groups, groups]` of each.
-        spread: `[groups, groups]` tau^2 1 1' + Sigma.
-    """
-
-    mean: np.ndarray
-    gap: np.ndarray
-    covariance: np.ndarray
-    spread: np.ndarray
-
-
 def subjects_of(problem: StructuredProblem, state: LaplaceState) -> Subjects:
     """Abilities of the fit with their own covariances, origins known."""
     model, components = problem.model, state.components
@@ -128,23 +95,6 @@ def subjects_of(problem: StructuredProblem, state: LaplaceState) -> Subjects:
     own = own * count / (count - model.num_shifts / groups)
     mean = np.broadcast_to(mean[:, None], ability.shape)
     return Subjects(mean, ability - mean, own, spread)
-
-
-def told_by_responses(
-    covariance: np.ndarray, spread: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Precisions of abilities `[..., groups, groups]`, and what is not of the prior.
-
-    Args:
-        covariance: `[..., groups, groups]` of abilities given responses.
-        spread: `[groups, groups]` of abilities without.
-    """
-    whiten = np.linalg.inv(np.linalg.cholesky(spread))
-    roots, vectors = np.linalg.eigh(whiten @ covariance @ whiten.T)
-    roots = np.clip(roots, 1e-8, 1 - LEAST_TOLD)[..., None, :]
-    turn = whiten.T @ vectors
-    transposed = np.swapaxes(turn, -1, -2)
-    return (turn / roots) @ transposed, (turn * (1 / roots - 1)) @ transposed
 
 
 def evidence_of(
@@ -178,20 +128,7 @@ def draw_spread(
         return None
     found = _draw_jit(model, start, evidence, jax.random.key(0))
     own, variance, unit, accepted = (np.asarray(x, float) for x in found)
-    return Possible(own, variance, unit, float(accepted))
-
-
-def abilities_given(possible: Possible, subjects: Subjects) -> np.ndarray:
-    """Means of abilities given each draw, `[draws, subjects, groups]`."""
-    precision, told = told_by_responses(subjects.covariance, subjects.spread)
-    toward = (precision @ subjects.gap[:, :, None])[:, :, 0]
-    prior = np.linalg.inv(possible.own + possible.variance[:, None, None])
-    means = np.empty((len(prior), *toward.shape))
-    for k, unit in enumerate(possible.unit):
-        known = told / unit / unit[:, None] + prior[k]
-        gap = np.linalg.solve(known, (toward / unit)[:, :, None])[:, :, 0]
-        means[k] = subjects.mean * unit + gap
-    return means
+    return Possible(own, variance, unit, np.zeros_like(unit), float(accepted))
 
 
 def _spread_of(model: Hierarchical, components: Components) -> Spread:

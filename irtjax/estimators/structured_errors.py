@@ -26,13 +26,8 @@ from irtjax.estimators.components import (
     squares,
 )
 from irtjax.estimators.laplace import Laplace, blocks_of, outer_of
-from irtjax.estimators.spread_draws import (
-    Possible,
-    abilities_given,
-    draw_spread,
-    evidence_of,
-    subjects_of,
-)
+from irtjax.estimators.possible_spread import Possible, abilities_given
+from irtjax.estimators.spread_draws import draw_spread, evidence_of, subjects_of
 from irtjax.estimators.structured_state import (
     Components,
     LaplaceState,

@@ -2,7 +2,7 @@
 
 from irtjax.scoring.driver import score, score_on_nodes
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
-from irtjax.scoring.structured import GroupScores, score_groups
+from irtjax.scoring.structured import GroupScores, errors_over_spread, score_groups
 
 __all__ = [
     "METHODS",
@@ -10,6 +10,7 @@ __all__ = [
     "ScoreFlag",
     "Scores",
     "score",
+    "errors_over_spread",
     "score_groups",
     "score_on_nodes",
 ]

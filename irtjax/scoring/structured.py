@@ -7,10 +7,17 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
+from irtjax.estimators.possible_spread import (
+    Possible,
+    Subjects,
+    abilities_given,
+    general_weights,
+)
 from irtjax.models.base import AbstractResponseFamily
 from irtjax.models.hierarchical import general_ability
 from irtjax.numerics import positive_definite_solve
@@ -23,15 +30,20 @@ class GroupScores(NamedTuple):
         general: `[subjects]` general abilities.
         general_error: `[subjects]` their standard errors.
         ability: `[subjects, groups]`.
-        error: `[subjects, groups]`.
+        covariance: `[subjects, groups, groups]` of each subject's abilities.
         converged: `[subjects]` whether the mode was found.
     """
 
     general: Float[Array, " subjects"]
     general_error: Float[Array, " subjects"]
     ability: Float[Array, "subjects groups"]
-    error: Float[Array, "subjects groups"]
+    covariance: Float[Array, "subjects groups groups"]
     converged: Array
+
+    @property
+    def error(self) -> Float[Array, "subjects groups"]:
+        """`[subjects, groups]` standard errors of the abilities."""
+        return jnp.sqrt(jnp.diagonal(self.covariance, axis1=1, axis2=2))
 
 
 @eqx.filter_jit
@@ -131,6 +143,40 @@ def score_groups(
         theta @ general.weights,
         jnp.sqrt(jnp.maximum(spread, 0) + general.variance),
         theta,
-        jnp.sqrt(jnp.diagonal(covariance, axis1=1, axis2=2)),
+        covariance,
         last < 100 * root,
     )
+
+
+def errors_over_spread(
+    scores: GroupScores,
+    own_covariance: np.ndarray,
+    variance: float,
+    possible: Possible,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors of scores that count what is not known of Sigma and of units.
+
+    Given each draw of these a newcomer's abilities are drawn to another place, are in
+    another unit and say another thing of the general one (`possible_spread`).
+
+    Args:
+        scores: Scores with the likeliest Sigma.
+        own_covariance: `[groups, groups]` that Sigma.
+        variance: tau^2 with it.
+        possible: Draws of both.
+
+    Returns:
+        Errors of general abilities `[subjects]`, and by group `[subjects, groups]`.
+    """
+    ability = np.asarray(scores.ability, float)
+    covariance = np.asarray(scores.covariance, float)
+    subjects = Subjects(
+        np.zeros_like(ability), ability, covariance, own_covariance + variance
+    )
+    moved = abilities_given(possible, subjects)
+    weights, left = general_weights(possible.own, possible.variance)
+    general = np.einsum("kng,kg->kn", moved, weights)
+    products = weights.T @ weights / len(weights)
+    inner = np.einsum("ab,nab->n", products, covariance)
+    by_group = np.einsum("naa->na", covariance) + moved.var(axis=0)
+    return np.sqrt(inner + general.var(axis=0) + left.mean()), np.sqrt(by_group)

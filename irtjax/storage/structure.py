@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax.calibration import Structure
+from irtjax.estimators.possible_spread import Possible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,9 @@ def structure_arrays(structure: Structure | None) -> dict[str, Any]:
     fields.pop("draws")
     names, values = fields.pop("effects")
     fields |= {"effect_names": names, "effect_values": values}
+    possible = fields.pop("possible")
+    if possible is not None:
+        fields |= {f"possible_{k}": v for k, v in possible._asdict().items()}
     of_subjects = fields.pop("subject_effects")
     if of_subjects is not None:
         fields |= dict(zip(_SUBJECT_EFFECTS, of_subjects, strict=True))
@@ -52,6 +56,11 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
     if _SUBJECT_EFFECTS[0] in own:
         names, values, errors = (own.pop(name) for name in _SUBJECT_EFFECTS)
         of_subjects = names, values, errors
+    possible = None
+    if "possible_own" in own:
+        parts = {name: own.pop(f"possible_{name}") for name in Possible._fields}
+        accepted = float(parts.pop("accepted"))
+        possible = Possible(**parts, accepted=accepted)
     variance = float(own.pop("general_variance", 1.0))
     return Structure(
         **own,
@@ -59,6 +68,7 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
         effects=effects,
         general_variance=variance,
         subject_effects=of_subjects,
+        possible=possible,
     )
 
 
