@@ -236,6 +236,10 @@ def sparse_study(
     return rows
 
 
+#: Subjects and items of each study with --full.
+FULL_SIZES = {"sparse": (500, 200), "planted": (1500, 80), "permuted": (500, 60)}
+
+
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Runs the studies and prints their tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -250,13 +254,13 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     replications = options.replications or (200 if options.full else 3)
-    subjects = options.subjects or (1500 if options.full else 400)
-    items = options.items or (120 if options.full else 40)
     studies = {"sparse": sparse_study, "planted": planted_study}
     studies["permuted"] = permuted_study
     results: dict[str, Any] = {}
     for name in options.study or studies:
         began = time.perf_counter()
+        subjects, items = FULL_SIZES[name] if options.full else (400, 40)
+        subjects, items = options.subjects or subjects, options.items or items
         results[name] = studies[name](replications, subjects, items)
         print(
             f"\n{name}: {replications} replications of {subjects:,} x {items:,},"
