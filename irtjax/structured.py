@@ -68,6 +68,12 @@ NO_FAST_ROUTE = (
     "the start found no marginal likelihood: the log-likelihood is the mean over draws"
     " of that given all parameters; do not compare it, AIC or BIC with other fits"
 )
+#: Share of accepted proposals below which draws of Sigma are not to be trusted.
+LEAST_ACCEPTED = 0.4
+FEW_ACCEPTED = (
+    "what is not known of the abilities' covariance and units could not be drawn:"
+    " errors leave it out, or count too little of it; use method='nuts'"
+)
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
 
@@ -145,6 +151,8 @@ def fit_structured(
         if isinstance(method, Laplace):
             summary = summary_of_laplace(problem, method, found.state, options["level"])
             said = _warnings(layout, found, status)
+            if summary.accepted < LEAST_ACCEPTED:
+                said.append(FEW_ACCEPTED)
         else:
             summary = summary_of_draws(model, values, options["level"])
             # The mode may also lie where a standard deviation is 0 and has no density.

@@ -48,6 +48,7 @@ class Summary(NamedTuple):
         subject_effects: `[2, covariates]` gamma and their standard errors.
         variance: tau^2, of the general ability.
         possible: Draws of Sigma, tau^2 and units; None with one group.
+        accepted: Share of proposals accepted in drawing these, by the fast route.
     """
 
     general: np.ndarray
@@ -63,6 +64,7 @@ class Summary(NamedTuple):
     subject_effects: np.ndarray
     variance: float
     possible: Possible | None
+    accepted: float = 1.0
 
 
 def summary_of_laplace(
@@ -120,6 +122,7 @@ def summary_of_laplace(
         np.stack([np.asarray(components.subject_effects, float), of_effects]),
         variance,
         _thinned(_with_origins(model, possible)),
+        errors.accepted,
     )
 
 
@@ -170,7 +173,6 @@ def _thinned(possible: Possible | None) -> Possible | None:
         possible.variance[at],
         possible.unit[at],
         possible.origin[at],
-        possible.accepted,
     )
 
 
@@ -284,7 +286,7 @@ def summary_of_draws(
         unit = _units_of_draws(model, coordinates)
         means = ability.mean(axis=1)
         origin = means - unit * means.mean(axis=0)
-        possible = Possible(flat["own_covariance"], variance, unit, origin, 1.0)
+        possible = Possible(flat["own_covariance"], variance, unit, origin)
         own = flat["own_covariance"].mean(axis=0)
         bounds = _correlation_bounds(flat["own_covariance"], level)
     effects = flat.get("effects", np.zeros((1, model.design.shape[1], 1)))

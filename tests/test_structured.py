@@ -196,14 +196,14 @@ def test_scores_by_group_are_the_joint_mode():
     # One spread that may be, the likeliest in its units: the same errors.
     ones = np.ones((1, 3))
     general, by_group = errors_over_spread(
-        found, own, 1.0, Possible(own[None], np.ones(1), ones, 0 * ones, 1.0)
+        found, own, 1.0, Possible(own[None], np.ones(1), ones, 0 * ones)
     )
     np.testing.assert_allclose(general, found.general_error, rtol=1e-5)
     np.testing.assert_allclose(by_group, found.error, rtol=1e-5)
     # Two units that are as likely, a tenth to either side: what responses point at
     # moves by a tenth, abilities by the share of it that is not the prior's.
     units = np.array([0.9, 1.1])[:, None] * ones
-    two = Possible(np.stack([own, own]), np.ones(2), units, 0 * units, 1.0)
+    two = Possible(np.stack([own, own]), np.ones(2), units, 0 * units)
     _, wider = errors_over_spread(found, own, 1.0, two)
     moved = np.sqrt(wider**2 - np.asarray(found.error) ** 2)
     assert (moved <= 0.1 * np.abs(found.ability) + 1e-6).all() and moved.max() > 0.005

@@ -24,14 +24,12 @@ class Possible(NamedTuple):
         variance: `[draws]` tau^2.
         unit: `[draws, groups]` u, in units of the fit.
         origin: `[draws, groups]` where 0 of the fit lies; 0 where errors count it.
-        accepted: Share of the proposals that were accepted.
     """
 
     own: np.ndarray
     variance: np.ndarray
     unit: np.ndarray
     origin: np.ndarray
-    accepted: float
 
 
 class Subjects(NamedTuple):

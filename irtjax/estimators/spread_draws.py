@@ -118,17 +118,21 @@ def evidence_of(
 
 def draw_spread(
     model: Hierarchical, components: Components, evidence: Evidence
-) -> Possible | None:
+) -> tuple[Possible | None, float]:
     """Draws of Sigma, tau and the units; None where the model knows all of them.
 
     The key is fixed: the same fit has the same draws.
+
+    Returns:
+        The draws, and the share of proposals that were accepted: where it is small
+        they have not left the fit, and say less than is not known.
     """
     start = _spread_of(model, components)
     if not sum(part.size for part in start):
-        return None
+        return None, 1.0
     found = _draw_jit(model, start, evidence, jax.random.key(0))
     own, variance, unit, accepted = (np.asarray(x, float) for x in found)
-    return Possible(own, variance, unit, np.zeros_like(unit), float(accepted))
+    return Possible(own, variance, unit, np.zeros_like(unit)), float(accepted)
 
 
 def _spread_of(model: Hierarchical, components: Components) -> Spread:

@@ -48,6 +48,7 @@ class Errors(NamedTuple):
             add to the coordinates of each item.
         possible: Draws of the spread and the units; None where the model knows them.
         ability: `[draws, subjects, groups]` means of the abilities given each.
+        accepted: Share of the sampler's proposals that were accepted.
     """
 
     given: np.ndarray
@@ -55,6 +56,7 @@ class Errors(NamedTuple):
     items: np.ndarray
     possible: Possible | None
     ability: np.ndarray
+    accepted: float
 
 
 def errors_of(
@@ -71,7 +73,7 @@ def errors_of(
     given = whole = np.asarray(covariance, float)
     subjects = subjects_of(problem, state)
     evidence = evidence_of(problem, state, subjects)
-    possible = draw_spread(problem.model, state.components, evidence)
+    possible, accepted = draw_spread(problem.model, state.components, evidence)
     ability = np.zeros((0, *state.ability.shape))
     if possible is not None:
         ability = abilities_given(possible, subjects)
@@ -80,7 +82,8 @@ def errors_of(
         whole = given + gap.T @ gap / len(gap)
     by_ability = jnp.asarray(whole, state.ability.dtype)
     items = _of_items_jit(problem, method, state, by_ability, follow)
-    return Errors(given, whole, np.asarray(items, float), possible, ability)
+    items = np.asarray(items, float)
+    return Errors(given, whole, items, possible, ability, accepted)
 
 
 @eqx.filter_jit

@@ -58,9 +58,7 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
         of_subjects = names, values, errors
     possible = None
     if "possible_own" in own:
-        parts = {name: own.pop(f"possible_{name}") for name in Possible._fields}
-        accepted = float(parts.pop("accepted"))
-        possible = Possible(**parts, accepted=accepted)
+        possible = Possible(*(own.pop(f"possible_{name}") for name in Possible._fields))
     variance = float(own.pop("general_variance", 1.0))
     return Structure(
         **own,
