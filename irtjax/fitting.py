@@ -15,6 +15,7 @@ from irtjax._types import KeyArray
 from irtjax.anchors import Anchor, read_anchor
 from irtjax.calibration import Calibration, build
 from irtjax.data.read import read
+from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.base import (
     AbstractMethod,
@@ -81,9 +82,9 @@ def fit(
     standard_errors: str = "observed",
     item_uncertainty: bool = True,
     length_offset: float = 1.0,
-    squeeze: float | None = None,
+    squeeze: float | Mapping[str, float] | None = None,
     ends: float | None = None,
-    bounds: tuple[float, float] | None = None,
+    bounds: Bounds | None = None,
     level: float = 0.95,
     key: KeyArray | None = None,
     family: str | None = None,
@@ -131,10 +132,11 @@ def fit(
             that lengths of 0 have one.
         squeeze: For "continuous", "beta" and "mixed": scores nearer to 0 or 1 than
             1 / (2 squeeze) are put there, and counted in a warning. None moves only
-            0 and 1 themselves, half-way to the score nearest to any end.
+            0 and 1 themselves, half-way to the score nearest to any end. May differ by
+            benchmark (or metric), and None does.
         ends: For "inflated_beta": scores at most this far from 0 or 1 are at it.
         bounds: For models of scores: lowest and highest possible score, if these are
-            not 0 and 1.
+            not 0 and 1; or these by benchmark: ``{"judge": (1, 10)}``.
         level: Level of the intervals.
         key: Random key: for mini-batches, draws, and rank intervals (a fixed key is
             used for the latter two when None, so results repeat).
@@ -391,8 +393,8 @@ def _fit_by_structure(
     *,
     priors: Priors,
     ends: float | None,
-    squeeze: float | None,
-    bounds: tuple[float, float] | None,
+    squeeze: float | Mapping[str, float] | None,
+    bounds: Bounds | None,
     level: float,
     key: KeyArray,
     family: str | None,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.responses import Responses
-from irtjax.data.scores import rescale, to_logits
+from irtjax.data.scores import Bounds, benchmarks_of, rescale, to_logits
 from irtjax.data.table import ResponseTable
 from irtjax.models.base import Items, Model
 from irtjax.models.continuous import AbstractScoreFamily
@@ -48,8 +50,8 @@ def prepare(
     table: ResponseTable,
     model: Model,
     *,
-    squeeze: float | None = None,
-    bounds: tuple[float, float] | None = None,
+    squeeze: float | Mapping[str, float] | None = None,
+    bounds: Bounds | None = None,
 ) -> Scores | None:
     """What a model of scores is fitted to; None for any other model.
 
@@ -57,7 +59,8 @@ def prepare(
         table: The responses.
         model: The model.
         squeeze: See `irtjax.data.scores.to_logits`.
-        bounds: Lowest and highest possible score, where these are not 0 and 1.
+        bounds: Lowest and highest possible score, where these are not 0 and 1; or these
+            by benchmark.
 
     Raises:
         ValueError: If there are scores outside the bounds or counts where there must be
@@ -74,12 +77,15 @@ def prepare(
         return None
     columns = np.ones(table.num_items, bool)
     if isinstance(family, MixedScores):
-        if bounds is not None:
-            raise ValueError("bounds do not suit a mixed model: rescale the scores")
+        if bounds is not None and not isinstance(bounds, Mapping):
+            raise ValueError(
+                "a mixed model has items without bounds: give them by benchmark,"
+                " bounds={'name': (low, high)} (--bounds-of NAME=LOW:HIGH)"
+            )
         columns = ~np.asarray(family.binary)
         _check_binary(table, ~columns)
     if bounds is not None:
-        table = rescale(table, bounds)
+        table = rescale(table, bounds, columns)
     if table.trials is not None and np.any(table.trials[:, columns] > 1):
         raise ValueError(
             f"counts of trials are not scores of a {model.name} model; use --model"
@@ -91,14 +97,52 @@ def prepare(
     found = to_logits(table, columns, squeeze=squeeze, ends=ends)
     warnings = []
     if found.num_squeezed:
-        count, distance = found.num_squeezed, 1 / (2 * found.squeeze)
+        count, reach = found.num_squeezed, _distances(found.squeeze)
         many = "scores were" if count > 1 else "score was"
         warnings.append(
-            f"{count:,} {many} nearer to 0 or 1 than {distance:.3g} and put there"
-            f" (squeeze {found.squeeze:.6g}); an inflated_beta model keeps the ends"
+            f"{count:,} {many} nearer to 0 or 1 than {reach} and put there; an"
+            " inflated_beta model keeps the ends"
         )
-    options = {"squeeze": found.squeeze or None, "bounds": bounds and list(bounds)}
+    kept: Any = bounds
+    if isinstance(bounds, Mapping):
+        kept = {name: list(ends) for name, ends in bounds.items()}
+    elif bounds is not None:
+        kept = list(bounds)
+    options = {"squeeze": found.squeeze or None, "bounds": kept}
     return Scores(table, found.values, tuple(warnings), options)
+
+
+def _distances(squeeze: float | dict[str, float]) -> str:
+    """How far from the ends scores are, in words, with the n of it."""
+    one = lambda n: f"{1 / (2 * n):.3g} (squeeze {n:.6g})"  # noqa: E731
+    if not isinstance(squeeze, dict):
+        return one(squeeze)
+    return ", ".join(f"{one(n)} in {name!r}" for name, n in squeeze.items())
+
+
+def options_of(
+    options: Mapping[str, Any], table: ResponseTable, benchmarks: np.ndarray | None
+) -> tuple[ResponseTable, dict[str, Any]]:
+    """What to do to other scores as to those of a fit: its labels, and its options.
+
+    Args:
+        options: Of the fit, with squeeze and bounds.
+        table: Other responses to items of the fit.
+        benchmarks: `[items]` labels that these items had there, or None.
+
+    Returns:
+        The table with those labels, and the options as `prepare` takes them.
+    """
+    if benchmarks is not None:
+        facets = {**table.item_facets, "benchmark": benchmarks}
+        table = dataclasses.replace(table, item_facets=facets)
+    known, kept = set(benchmarks_of(table)), {}
+    for name in ("squeeze", "bounds"):
+        value = options.get(name)
+        if isinstance(value, Mapping):
+            value = {label: each for label, each in value.items() if label in known}
+        kept[name] = value or None
+    return table, kept
 
 
 def check_ends(scores: Scores, model: Model) -> None:

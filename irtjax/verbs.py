@@ -14,7 +14,7 @@ import numpy as np
 from irtjax import ranking, scoring
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
-from irtjax.score_tables import prepare, with_scores
+from irtjax.score_tables import options_of, prepare, with_scores
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -357,8 +357,8 @@ def _prepared(fit: Calibration, table: ResponseTable, rows: np.ndarray):
     if model.family.num_categories:
         return model, None
     model = dataclasses.replace(model, family=model.family.of_items(rows))
-    bounds = fit.options.get("bounds")
-    options = {"squeeze": fit.options.get("squeeze"), "bounds": bounds}
+    labels = None if fit.benchmarks is None else fit.benchmarks[rows]
+    table, options = options_of(fit.options, table, labels)
     return model, prepare(table, model, **options)
 
 

@@ -97,6 +97,76 @@ def test_bounds_rescale_and_name_what_is_outside():
         rescale(table, (1, 1))
 
 
+def judged():
+    """Simulated scores of two metrics, the second from 1 to 9, and these in [0, 1]."""
+    table, *_ = simulated()
+    names = ["rouge", "judge"] * 4
+    values, there = table.values.copy(), table.observed.copy()
+    values[0, 0], values[1, 1] = 0, 1
+    there[[0, 1], [0, 1]] = True
+    options = {"observed": there, "benchmark": names}
+    inside = table_of(np.where(there, values, 0), **options)
+    judge = np.arange(8) % 2 == 1
+    wide = table_of(np.where(judge, 1 + 8 * values, values), **options)
+    return inside, wide, judge
+
+
+def test_each_metric_has_its_own_bounds_and_its_own_ends():
+    inside, wide, judge = judged()
+    back = rescale(wide, {"judge": (1, 9)})
+    np.testing.assert_allclose(back.values, inside.values, atol=1e-14)
+    assert back.notes == ("scores of 'judge' from 1 to 9 were rescaled to 0 to 1",)
+    found = to_logits(inside, np.ones(8, bool))
+    sizes = {
+        name: default_squeeze(inside.values[:, chosen][inside.observed[:, chosen]])
+        for name, chosen in (("rouge", ~judge), ("judge", judge))
+    }
+    assert found.squeeze == pytest.approx(sizes)
+    assert found.num_squeezed == 2
+    y = 1 / (1 + np.exp(-found.values))
+    # An end goes half-way to the score of its own metric that is nearest to an end.
+    assert y[0, 0] == pytest.approx(1 / (2 * sizes["rouge"]))
+    assert y[1, 1] == pytest.approx(1 - 1 / (2 * sizes["judge"]))
+    given = to_logits(inside, np.ones(8, bool), squeeze={"judge": 20.0}).squeeze
+    assert given == {"rouge": found.squeeze["rouge"], "judge": 20.0}
+
+
+def test_bounds_of_a_metric_go_with_a_fit(tmp_path):
+    inside, wide, _ = judged()
+    known = irtjax.fit(inside, "continuous")
+    fit = irtjax.fit(wide, "continuous", bounds={"judge": (1, 9)})
+    name = "discrimination"
+    np.testing.assert_allclose(fit.item_table[name], known.item_table[name], rtol=1e-6)
+    again = irtjax.load(irtjax.save(fit, tmp_path / "saved"))
+    assert again.options["bounds"] == {"judge": [1.0, 9.0]}
+    # Newcomers need no labels, nor all of the metrics.
+    new = wide.select(items=np.arange(8) % 2 == 1)
+    new = table_of(new.values, items=new.items, observed=new.observed)
+    old = inside.select(items=new.items)
+    np.testing.assert_allclose(
+        irtjax.score(again, new).table["ability"],
+        irtjax.score(known, old).table["ability"],
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bounds": {"bleu": (1, 9)}}, "given of 'bleu'; benchmarks are: 'judge', 'r"),
+        ({"bounds": {"judge": (9, 1)}}, r"bounds of 'judge' \(9, 1\) are not two"),
+        ({"squeeze": {"bleu": 20}}, "squeeze is given of 'bleu'; benchmarks are:"),
+        ({}, r"--bounds-of judge=LOW:HIGH"),
+    ],
+)
+def test_bounds_of_no_metric_are_refused(options, message):
+    inside, wide, _ = judged()
+    table = inside if "squeeze" in options else wide
+    with pytest.raises(ValueError, match=message) as caught:
+        irtjax.fit(table, "continuous", **options)
+    assert "\n" not in str(caught.value)
+
+
 HALF = [[0.2, 1.0], [0.5, 0.0], [0.3, 0.1]]
 
 

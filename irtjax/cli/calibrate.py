@@ -97,6 +97,14 @@ _Bounds = Annotated[
         help="Lowest and highest possible score, if not 0 and 1.",
     ),
 ]
+_BoundsOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bounds-of",
+        metavar="NAME=LOW:HIGH",
+        help="The same for one benchmark or metric; may be repeated.",
+    ),
+]
 _BAYES = "Structured models, laplace and nuts"
 _Family = Annotated[
     str | None,
@@ -281,6 +289,7 @@ def fit_command(
     squeeze: _Squeeze = None,
     ends: _Ends = None,
     bounds: _Bounds = None,
+    bounds_of: _BoundsOf = None,
     max_steps: _MaxSteps = None,
     family: _Family = None,
     levels: _Levels = None,
@@ -331,7 +340,7 @@ def fit_command(
         length_offset=length_offset,
         squeeze=squeeze,
         ends=ends,
-        bounds=bounds,
+        bounds=_all_bounds(bounds, bounds_of),
         max_steps=max_steps,
         family=family,
         levels=_listed(levels),
@@ -407,3 +416,27 @@ def _widths(layers: str) -> tuple[int, ...]:
     if not all(part.isdigit() and int(part) for part in parts):
         raise ValueError(f"--layers {layers!r} is no list of widths: give 32 or 64,32")
     return tuple(map(int, parts))
+
+
+def _all_bounds(
+    bounds: tuple[float, float] | None, named: list[str] | None
+) -> tuple[float, float] | dict[str, tuple[float, float]] | None:
+    """Bounds of all scores, or of those of the benchmarks that were named."""
+    if not named:
+        return bounds
+    if bounds is not None:
+        raise ValueError("give --bounds or --bounds-of, which says it of one benchmark")
+    found = {}
+    for text in named:
+        # A name may have signs of its own; the numbers are what comes last.
+        name, _, ends = text.rpartition("=")
+        low, _, high = ends.partition(":")
+        try:
+            found[name] = float(low), float(high)
+        except ValueError:
+            name = ""
+        if not name:
+            raise ValueError(
+                f"--bounds-of {text!r} is not NAME=LOW:HIGH, such as judge=1:10"
+            )
+    return found

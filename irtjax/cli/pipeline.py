@@ -32,7 +32,7 @@ class Settings:
     length_offset: float = 1.0
     squeeze: float | None = None
     ends: float | None = None
-    bounds: tuple[float, float] | None = None
+    bounds: tuple[float, float] | dict[str, tuple[float, float]] | None = None
     family: str | None = None
     levels: tuple[str, ...] = ()
     share_items: str | None = None

@@ -118,6 +118,7 @@ def draw(
     import pyarrow as pa
 
     from irtjax.data import ResponseTable
+    from irtjax.data.scores import to_bounds
     from irtjax.models.catalogue import (
         LENGTH_MODELS,
         MODELS,
@@ -138,7 +139,7 @@ def draw(
     length_key, log_key = jax.random.split(jax.random.fold_in(key, 1))
     lengths, offset = None, 1.0
     names: list[str] = [f"item_{k + 1}" for k in range(num_items)]
-    population, bounds = None, None
+    population, bounds, benchmarks = None, None, None
     if folder is not None:
         from irtjax.storage import load
 
@@ -148,7 +149,7 @@ def draw(
         population = jax.tree.map(jnp.asarray, saved.parameters.population)
         lengths = jax.tree.map(jnp.asarray, saved.parameters.lengths)
         offset = saved.options.get("length_offset", offset)
-        bounds = saved.options.get("bounds")
+        bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
     else:
         if model in ORDERED_MODELS:
             chosen = ORDERED_MODELS[model](categories)
@@ -180,7 +181,7 @@ def draw(
     if isinstance(chosen.family, AbstractScoreFamily):
         values = np.asarray(chosen.family.to_scores(data.values, records))
         if bounds is not None:
-            values = bounds[0] + (bounds[1] - bounds[0]) * values
+            values = to_bounds(values, bounds, benchmarks)
     table = ResponseTable.from_arrays(
         values,
         subjects=subjects,

@@ -8,6 +8,7 @@ kept as a code for families that give the ends a probability of their own.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -29,39 +30,91 @@ class Logits(NamedTuple):
     Attributes:
         values: `[subjects, items]` logits, codes of ends, or counts; 0 where missing.
         num_squeezed: Scores that were moved away from an end.
-        squeeze: The n that says how far; see `to_logits`.
+        squeeze: The n that says how far, by benchmark where there are several; see
+            `to_logits`.
     """
 
     values: np.ndarray
     num_squeezed: int
-    squeeze: float
+    squeeze: float | dict[str, float]
 
 
-def rescale(table: ResponseTable, bounds: tuple[float, float]) -> ResponseTable:
+#: Lowest and highest possible score: of all, or by benchmark.
+Bounds = tuple[float, float] | Mapping[str, tuple[float, float]]
+
+
+def rescale(
+    table: ResponseTable, bounds: Bounds, columns: np.ndarray | None = None
+) -> ResponseTable:
     """Scores between two bounds as scores between 0 and 1, with a note of it.
 
     Args:
         table: Scores.
-        bounds: Lowest and highest possible score.
+        bounds: Lowest and highest possible score; or these by benchmark (or metric),
+            and those that are not named are from 0 to 1 already.
+        columns: `[items]` mask of the items with scores; None for all.
 
     Raises:
-        ValueError: If the bounds are not in order or a score is outside them.
+        ValueError: If the bounds are not in order, a score is outside them, or no item
+            with scores is of a benchmark that is named.
 
     >>> table = ResponseTable.from_arrays([[-1.0, 0.5], [0.0, 1.0]])
     >>> rescale(table, (-1, 1)).values.tolist()
     [[0.0, 0.75], [0.5, 1.0]]
+    >>> graded = ResponseTable.from_arrays([[0.1, 7.0]], benchmark=["rouge", "judge"])
+    >>> rescale(graded, {"judge": (1, 9)}).values.tolist()
+    [[0.1, 0.75]]
     """
-    low, high = (float(bound) for bound in bounds)
-    if not (np.isfinite([low, high]).all() and low < high):
-        raise ValueError(f"bounds ({low:g}, {high:g}) are not two rising numbers")
-    if table.trials is not None:
-        raise ValueError("bounds are for scores, not for counts of trials")
-    check_range(table, (low, high), np.ones(table.num_items, bool))
-    values = (table.values - low) / (high - low)
+    columns = np.ones(table.num_items, bool) if columns is None else columns
+    by_name = isinstance(bounds, Mapping)
+    known = sorted(benchmarks_of(table)) if by_name else []
+    scaled, notes = table.values.astype(np.float64), []
+    for name, (low, high) in bounds.items() if by_name else [(None, bounds)]:
+        whose = "" if name is None else f" of {name!r}"
+        low, high = float(low), float(high)
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise ValueError(
+                f"bounds{whose} ({low:g}, {high:g}) are not two rising numbers"
+            )
+        if by_name and name not in known:
+            found = ", ".join(map(repr, known)) or "no labels"
+            raise ValueError(f"bounds are given of {name!r}; benchmarks are: {found}")
+        chosen = columns if name is None else columns & (table.benchmarks == name)
+        if table.trials is not None and np.any(table.trials[:, chosen] > 1):
+            raise ValueError(f"bounds{whose} are for scores, not for counts of trials")
+        if not chosen.any():
+            raise ValueError(f"bounds{whose} are for scores: its items are binary")
+        check_range(table, (low, high), chosen)
+        inside = (table.values - low) / (high - low)
+        scaled = np.where(chosen, inside, scaled)
+        notes.append(f"scores{whose} from {low:g} to {high:g} were rescaled to 0 to 1")
     if table.observed is not None:
-        values = np.where(table.observed, values, 0.0)
-    note = f"scores from {low:g} to {high:g} were rescaled to 0 to 1"
-    return dataclasses.replace(table, values=values, notes=(*table.notes, note))
+        scaled = np.where(table.observed, scaled, 0.0)
+    return dataclasses.replace(table, values=scaled, notes=(*table.notes, *notes))
+
+
+def to_bounds(
+    values: np.ndarray, bounds: Bounds, benchmarks: np.ndarray | None
+) -> np.ndarray:
+    """Scores between 0 and 1 on the scale they were rescaled from; see `rescale`.
+
+    >>> to_bounds(np.array([[0.5, 0.5]]), {"b": (1, 9)}, np.array(["a", "b"])).tolist()
+    [[0.5, 5.0]]
+    """
+    if not isinstance(bounds, Mapping):
+        low, high = bounds
+        return low + (high - low) * values
+    assert benchmarks is not None
+    low, high = np.zeros(len(benchmarks)), np.ones(len(benchmarks))
+    for name, ends in bounds.items():
+        low[benchmarks == name], high[benchmarks == name] = ends
+    return low + (high - low) * values
+
+
+def benchmarks_of(table: ResponseTable) -> list[str]:
+    """Names of the benchmarks of a table, in order; none without labels."""
+    names = list(dict.fromkeys(table.benchmarks.tolist()))
+    return [] if names == [""] else names
 
 
 def check_range(
@@ -88,8 +141,16 @@ def check_range(
             f"{where}subject {str(table.subjects[row])!r}, item"
             f" {str(table.items[column])!r}: score {table.values[row, column]:g} is not"
             f" between {low:g} and {high:g}; say what the lowest and highest scores are"
-            " with bounds=(low, high) (--bounds LOW HIGH)"
+            f" with {_bounds_option(table, column)}"
         )
+
+
+def _bounds_option(table: ResponseTable, column: int) -> str:
+    """How to say the bounds of an item's scores, here and on the command line."""
+    if len(benchmarks_of(table)) < 2:
+        return "bounds=(low, high) (--bounds LOW HIGH)"
+    name = str(table.benchmarks[column])
+    return f"bounds={{{name!r}: (low, high)}} (--bounds-of {name}=LOW:HIGH)"
 
 
 def default_squeeze(scores: np.ndarray) -> float:
@@ -110,7 +171,7 @@ def to_logits(
     table: ResponseTable,
     columns: np.ndarray,
     *,
-    squeeze: float | None = None,
+    squeeze: float | Mapping[str, float] | None = None,
     ends: float | None = None,
 ) -> Logits:
     """Logits log y - log(1 - y) of scores; other columns stay as they are.
@@ -122,7 +183,8 @@ def to_logits(
     Args:
         table: Scores in [0, 1].
         columns: `[items]` mask of the items with scores.
-        squeeze: n; None for `default_squeeze`.
+        squeeze: n, or one for each benchmark; None for `default_squeeze` of the scores
+            of each, since one metric's steps say nothing of another's.
         ends: Scores at most this far from an end are at it, and get its code; None
             squeezes them instead.
 
@@ -145,11 +207,43 @@ def to_logits(
         logits = np.log(inside) - np.log1p(-inside)
         values = np.where(low, -END, np.where(high, END, logits))
         return Logits(np.where(columns, values, table.values), 0, 0.0)
-    size = default_squeeze(scores[seen]) if squeeze is None else float(squeeze)
-    if not 2 <= size <= LARGEST_SQUEEZE:
-        raise ValueError(f"squeeze {size:g} is not from 2 to {LARGEST_SQUEEZE:g}")
-    distance = 1 / (2 * size)
-    near = (scores < distance) | (1 - scores < distance)
+    sizes = _squeezes(table, scores, seen, squeeze)
+    for size in sizes.values() if isinstance(sizes, dict) else [sizes]:
+        if not 2 <= size <= LARGEST_SQUEEZE:
+            raise ValueError(f"squeeze {size:g} is not from 2 to {LARGEST_SQUEEZE:g}")
+    by_item = [sizes] * table.num_items
+    if isinstance(sizes, dict):
+        # Items without scores have no n, and their columns are left as they are.
+        by_item = [sizes.get(name, 2.0) for name in table.benchmarks.tolist()]
+    distance = 1 / (2 * np.array(by_item))
+    near = ((scores < distance) | (1 - scores < distance)) & seen
     scores = np.clip(scores, distance, 1 - distance)
     logits = np.log(scores) - np.log1p(-scores)
-    return Logits(np.where(columns, logits, table.values), int(near.sum()), size)
+    return Logits(np.where(columns, logits, table.values), int(near.sum()), sizes)
+
+
+def _squeezes(
+    table: ResponseTable,
+    scores: np.ndarray,
+    seen: np.ndarray,
+    squeeze: float | Mapping[str, float] | None,
+) -> float | dict[str, float]:
+    """The n of `to_logits`: one number, or one for each benchmark with scores."""
+    if squeeze is not None and not isinstance(squeeze, Mapping):
+        return float(squeeze)
+    names, given = benchmarks_of(table), dict(squeeze or {})
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        found = ", ".join(map(repr, names)) or "no labels"
+        raise ValueError(f"squeeze is given of {unknown[0]!r}; benchmarks are: {found}")
+    if len(names) < 2:
+        size = given[names[0]] if given else default_squeeze(scores[seen])
+        return float(size)
+    found, labels = {}, table.benchmarks
+    for name in names:
+        chosen = seen & (labels == name)
+        if name in given:
+            found[name] = float(given[name])
+        elif chosen.any():
+            found[name] = default_squeeze(scores[chosen])
+    return found
