@@ -78,6 +78,9 @@ class Structure(NamedTuple):
             between groups; else None.
         possible: Draws of Sigma, tau^2 and the units of abilities, which errors are
             averaged over; None with one group.
+        spreads: Names of what items' coordinates vary over (levels, items within them,
+            and items of each benchmark where these have spreads of their own), and the
+            standard deviations `[names, columns]`.
     """
 
     groups: np.ndarray
@@ -95,6 +98,7 @@ class Structure(NamedTuple):
     subject_effects: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     stems: np.ndarray | None = None
     possible: Possible | None = None
+    spreads: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -91,6 +91,7 @@ def fit(
     levels: Sequence[str] | Mapping[str, np.ndarray] = (),
     shared_items: str | Sequence[str] | np.ndarray | None = None,
     metric_effects: bool = True,
+    spread_by_benchmark: bool = False,
     item_covariates: Mapping[str, np.ndarray] | None = None,
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None,
     checkpoint: str | None = None,
@@ -152,6 +153,8 @@ def fit(
             its parameters, as LEGO-MM has it; else each has its own.
         metric_effects: With `shared_items`: whether each metric shifts the parameters
             of all things (its intercept, slope and dispersion).
+        spread_by_benchmark: For structured models: whether the items of each benchmark
+            have standard deviations of their own around its mean; else one serves all.
         item_covariates: Likewise: numbers `[items]` by name that shift items (LLTM).
         subject_covariates: Likewise: numbers `[subjects]` by name, or `[subjects,
             covariates]`, that shift abilities (latent regression).
@@ -202,6 +205,7 @@ def fit(
                 "levels": levels,
                 "shared_items": shared_items,
                 "metric_effects": metric_effects,
+                "spread_by_benchmark": spread_by_benchmark,
                 "item_covariates": item_covariates,
                 "subject_covariates": subject_covariates,
             },
@@ -215,6 +219,7 @@ def fit(
         ("shared_items", shared_items),
         ("item_covariates", item_covariates),
         ("subject_covariates", subject_covariates),
+        ("spread_by_benchmark", "given" * spread_by_benchmark),
     ):
         if given is not None and len(given):
             raise ValueError(
@@ -480,6 +485,7 @@ def _fit_by_structure(
         "item_covariates": sorted(plan["item_covariates"] or {}),
         "subject_covariates": layout.covariates.tolist(),
         **_sharing(shared, plan["metric_effects"]),
+        **({"spread_by_benchmark": True} if plan["spread_by_benchmark"] else {}),
         **({} if scores is None else scores.options),
         "level": level,
         "dtype": str(floating),

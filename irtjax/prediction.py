@@ -99,6 +99,7 @@ def predict_responses(
             components.log_residual_sd,
             components.residual_correlation,
             components.tilt,
+            components.spread,
         ),
         components.group_effects,
     )

@@ -32,6 +32,10 @@ class Layout(NamedTuple):
             groups, where there are such, come last.
         covariates: `[covariates]` names of the effects on abilities.
         stems: `[items]` what each item measures, where items are shared; else None.
+        levels: `[components]` names of the levels, whose effects have a standard
+            deviation each.
+        clusters: `[clusters]` names of the benchmarks whose items have spreads of their
+            own.
     """
 
     model: Hierarchical
@@ -39,6 +43,8 @@ class Layout(NamedTuple):
     effects: np.ndarray
     covariates: np.ndarray
     stems: np.ndarray | None
+    levels: np.ndarray
+    clusters: np.ndarray
 
 
 def lay_out(
@@ -51,6 +57,7 @@ def lay_out(
     metric_effects: bool = True,
     item_covariates: Mapping[str, np.ndarray] | None = None,
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None,
+    spread_by_benchmark: bool = False,
     priors: Mapping[str, AbstractPrior] | None = None,
     hyperpriors: Hyperpriors | None = None,
     dtype: Any = float,
@@ -74,6 +81,9 @@ def lay_out(
         subject_covariates: `[subjects]` numbers by name, or `[subjects, covariates]`,
             with effects on abilities; taken from their mean too, so that ability 0 is
             that of an average subject.
+        spread_by_benchmark: Whether items of each benchmark have standard deviations of
+            their own around its mean, b_ij ~ N(mu_j, sigma_j^2) of AIMS 2.3.5; else one
+            serves all.
         priors: Priors of named item parameters, in place of learned ones.
         hyperpriors: Priors of what is learned.
         dtype: Floating type.
@@ -94,8 +104,8 @@ def lay_out(
             " positive slopes"
         )
     _check_priors(family, priors or {})
-    names, group = np.unique(np.asarray(table.benchmarks), return_inverse=True)
-    several = len(names) > 1
+    benchmarks, of_item = np.unique(np.asarray(table.benchmarks), return_inverse=True)
+    names, group, several = benchmarks, of_item, len(benchmarks) > 1
     if not grouped:
         names, group = np.array(["all"]), np.zeros(table.num_items, int)
     facets: dict[str, np.ndarray] = {
@@ -128,6 +138,14 @@ def lay_out(
     shifts = stems is not None and metric_effects
     if shifts:
         effects += [f"metric: {name}" for name in names]
+    clusters, cluster = np.zeros(0, str), None
+    if spread_by_benchmark:
+        if not several or stems is not None:
+            raise ValueError(
+                "spread_by_benchmark needs items of two or more benchmarks, each with"
+                " items of its own"
+            )
+        clusters, cluster = benchmarks, jnp.asarray(of_item)
     covariates, subject = _subject_design(table, subject_covariates)
     answered = table.num_observed / (table.num_subjects * len(names))
     model = Hierarchical(
@@ -139,6 +157,8 @@ def lay_out(
         jnp.asarray(subject, dtype),
         dict(priors or {}),
         Hyperpriors() if hyperpriors is None else hyperpriors,
+        cluster=cluster,
+        num_clusters=len(clusters),
         num_groups=len(names),
         num_stems=num_stems,
         num_components=len(chosen),
@@ -149,7 +169,8 @@ def lay_out(
         and (stems is None or shifts),
         centred=answered >= ENOUGH,
     )
-    return Layout(model, names, np.asarray(effects), covariates, stems)
+    parts = np.asarray(effects), covariates, stems, np.asarray(list(chosen), str)
+    return Layout(model, names, *parts, clusters)
 
 
 def stems_of(table: ResponseTable) -> np.ndarray:

@@ -273,6 +273,7 @@ def position_of(
             log_residual_sd=jnp.maximum(components.log_residual_sd, -3.0),
             residual_correlation=components.residual_correlation,
             tilt=components.tilt / model.hyperpriors.tilt,
+            spread=components.spread / model.hyperpriors.spread,
         )
         scale = model.effect_sd(position)
         position = position._replace(effects=components.effects / scale)
@@ -358,6 +359,7 @@ def _describe(
         (layout.covariates, *summary.subject_effects),
         layout.stems,
         summary.possible,
+        (_spread_names(layout), summary.spreads),
     )
     return Calibration(
         model=plain,
@@ -389,6 +391,12 @@ def _describe(
         ability_shared=shared[order],
         structure=structure,
     )
+
+
+def _spread_names(layout: Layout) -> np.ndarray:
+    """What the rows of `Summary.spreads` are."""
+    levels, clusters = layout.levels.tolist(), layout.clusters.tolist()
+    return np.asarray([*levels, "items", *(f"items of {name}" for name in clusters)])
 
 
 def _num_draws(draws: Draws) -> int:

@@ -27,6 +27,8 @@ from irtjax.models.sampling_frame import SamplingFrame
 _own_covariance_jit = eqx.filter_jit(own_covariance)
 
 
+#: What `_spreads` is made of, as kept of draws.
+_SPREADS = ("component_sd", "residual_sd", "spread_ratio")
 #: Draws of Sigma that are kept with a fit, for the errors of newcomers.
 NUM_POSSIBLE = 200
 
@@ -48,7 +50,9 @@ class Summary(NamedTuple):
         subject_effects: `[2, covariates]` gamma and their standard errors.
         variance: tau^2, of the general ability.
         possible: Draws of Sigma, tau^2 and units; None with one group.
-        accepted: Share of proposals accepted in drawing these, by the fast route.
+        spreads: `[components + 1 + clusters, columns]` standard deviations of the
+            effects of each level, of items around these, and of each benchmark's items.
+        accepted: Share of proposals accepted in drawing `possible`, by the fast route.
     """
 
     general: np.ndarray
@@ -64,6 +68,7 @@ class Summary(NamedTuple):
     subject_effects: np.ndarray
     variance: float
     possible: Possible | None
+    spreads: np.ndarray
     accepted: float = 1.0
 
 
@@ -122,8 +127,18 @@ def summary_of_laplace(
         np.stack([np.asarray(components.subject_effects, float), of_effects]),
         variance,
         _thinned(_with_origins(model, possible)),
+        _spreads(
+            np.exp(np.asarray(components.log_component_sd, float)),
+            np.exp(np.asarray(components.log_residual_sd, float)),
+            np.exp(np.asarray(components.spread, float)),
+        ),
         errors.accepted,
     )
+
+
+def _spreads(components: np.ndarray, items: np.ndarray, ratios: np.ndarray):
+    """`Summary.spreads` of its parts; ratios are those of benchmarks to all items."""
+    return np.concatenate([components, items[None], ratios * items])
 
 
 def _errors_of_general(
@@ -252,6 +267,8 @@ def kept_quantities(
     if any(model.learned):
         kept["effects"] = position.effects * model.effect_sd(position)
         kept["residual_sd"] = jnp.exp(position.log_residual_sd)
+        if model.num_clusters:
+            kept["spread_ratio"] = jnp.exp(model.spreads(position))
         if model.num_components:
             kept["component_sd"] = jnp.exp(position.log_component_sd)
     if model.has_group_effects:
@@ -310,7 +327,16 @@ def summary_of_draws(
         np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
         float(np.mean(sd**2)),
         _thinned(possible),
+        _spreads(*(_mean_spread(model, flat, name) for name in _SPREADS)),
     )
+
+
+def _mean_spread(model: Hierarchical, flat: dict[str, np.ndarray], name: str):
+    """Mean over draws of standard deviations, with no rows (or 0) where none is."""
+    if name in flat:
+        return flat[name].mean(axis=0)
+    columns = model.num_columns
+    return np.zeros(columns if name == "residual_sd" else (0, columns))
 
 
 def _units_of_draws(model: Hierarchical, coordinates: np.ndarray) -> np.ndarray:

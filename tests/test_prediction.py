@@ -33,6 +33,7 @@ def by_grid(problem, state, item: int, shift=0.0) -> np.ndarray:
         components.log_residual_sd,
         components.residual_correlation,
         components.tilt,
+        components.spread,
     )[model.factor_row[item]]
     covariance = np.asarray(root @ root.T)
     axis = np.linspace(-9, 9, 361)

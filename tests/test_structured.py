@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from scipy import optimize
+from scipy import optimize, special
 from typer.testing import CliRunner
 
 import irtjax
@@ -298,6 +298,46 @@ def test_what_cannot_be_done_is_said():
         irtjax.fit(table, "2pl", "laplace", priors={"slope": prior})
     with pytest.raises(ValueError, match="levels goes with structured models"):
         irtjax.fit(table, "2pl", levels=("stem",))
+
+
+def test_benchmarks_spread_as_widely_as_they_do(tmp_path):
+    rng, true = np.random.default_rng(2), np.array([0.3, 0.7, 1.5])
+    subjects, items = 60, 180
+    benchmark = np.arange(items) % 3
+    theta, log_a = rng.normal(size=(subjects, 1)), 0.3 * rng.normal(size=items)
+    d = np.array([-0.5, 0, 0.5])[benchmark] + true[benchmark] * rng.normal(size=items)
+    right = rng.random((subjects, items)) < special.expit(np.exp(log_a) * theta + d)
+    names = np.array(["a", "b", "c"])
+    table = irtjax.ResponseTable.from_arrays(
+        right.astype(np.int8), benchmark=names[benchmark]
+    )
+    fit = irtjax.fit(table, "hierarchical", spread_by_benchmark=True)
+    assert fit.status == irtjax.Status.CONVERGED
+    folder = irtjax.save(fit, tmp_path / "fit")
+    spreads = pyarrow.csv.read_csv(folder / "spreads.csv")
+    parts = ["benchmark", "items", "items of a", "items of b", "items of c"]
+    assert spreads["of"].to_pylist() == parts
+    found = spreads["intercept"].to_numpy()[2:]
+    # An intercept of 60 answers has an error of 0.3 or so, and 60 of them tell a
+    # variance s^2 to (s^2 + 0.09) sqrt(2 / 60): four of these, in log s.
+    error = (1 + 0.09 / true**2) / np.sqrt(2 * 60)
+    assert (np.abs(np.log(found / true)) < 4 * error).all()
+    # Those of all items are the geometric mean.
+    for column in ("log_discrimination", "intercept"):
+        each = spreads[column].to_numpy()[1:]
+        assert each[0] == pytest.approx(np.exp(np.log(each[1:]).mean()))
+    again = irtjax.load(folder)
+    np.testing.assert_array_equal(again.structure.spreads[1], fit.structure.spreads[1])
+    assert again.options["spread_by_benchmark"] is True
+
+
+def test_spreads_by_benchmark_need_several():
+    table = drawn()[0]
+    one = irtjax.ResponseTable.from_arrays(table.values)
+    with pytest.raises(ValueError, match="items of two or more benchmarks"):
+        irtjax.fit(one, "hierarchical", spread_by_benchmark=True)
+    with pytest.raises(ValueError, match="spread_by_benchmark goes with structured"):
+        irtjax.fit(table, "2pl", spread_by_benchmark=True)
 
 
 def test_the_command_line(tmp_path):

@@ -152,6 +152,14 @@ _MetricEffects = Annotated[
         rich_help_panel=_BAYES,
     ),
 ]
+_SpreadByBenchmark = Annotated[
+    bool,
+    typer.Option(
+        "--spread-by-benchmark",
+        help="Items of each benchmark have standard deviations of their own.",
+        rich_help_panel=_BAYES,
+    ),
+]
 _ItemCovariates = Annotated[
     str | None,
     typer.Option(
@@ -295,6 +303,7 @@ def fit_command(
     levels: _Levels = None,
     share_items: _ShareItems = None,
     metric_effects: _MetricEffects = True,
+    spread_by_benchmark: _SpreadByBenchmark = False,
     item_table: _ItemTable = None,
     item_covariates: _ItemCovariates = None,
     subject_table: _SubjectTable = None,
@@ -346,6 +355,7 @@ def fit_command(
         levels=_listed(levels),
         share_items=share_items,
         metric_effects=metric_effects,
+        spread_by_benchmark=spread_by_benchmark,
         item_table=item_table,
         item_covariates=_listed(item_covariates),
         subject_table=subject_table,

@@ -37,6 +37,7 @@ class Settings:
     levels: tuple[str, ...] = ()
     share_items: str | None = None
     metric_effects: bool = True
+    spread_by_benchmark: bool = False
     item_table: Path | None = None
     item_covariates: tuple[str, ...] = ()
     subject_table: Path | None = None
@@ -116,6 +117,7 @@ def calibrate(
         max_steps=settings.max_steps,
         family=settings.family,
         metric_effects=settings.metric_effects,
+        spread_by_benchmark=settings.spread_by_benchmark,
         **structure,
         checkpoint=settings.checkpoint,
         resume=settings.resume,

@@ -62,11 +62,15 @@ def held_units(
     count = total(jnp.ones_like(units.weight))
     offset = total(found.mean_at[:, 0] - units.design @ components.effects[:, 0])
     variance = total(found.covariance[:, 0, 0]) / count**2
-    by_ability = found.cross[:, 0, 0].reshape(num, -1)
+    by_ability = jnp.sum(found.cross[:, 0, 0].reshape(-1, flat), axis=0)
+    by_ability = by_ability.reshape(num, -1)
     along = jax.scipy.linalg.block_diag(*by_ability[:, :, None]) / count
     offset, root = offset / count, jnp.sqrt(variance)
     slope = along / root
-    spread = jnp.exp(2 * components.log_residual_sd[0]) / count
+    log_spread = jnp.full_like(units.weight, components.log_residual_sd[0])
+    if problem.model.num_clusters:
+        log_spread = log_spread + components.spread[units.row, 0]
+    spread = total(jnp.exp(2 * log_spread)) / count**2
     value = -0.5 * jnp.sum(offset**2 / variance + jnp.log(variance / spread))
     more = total(found.mean[:, 0] - units.design @ components.effects[:, 0]) / count
     mean = found.mean.at[:, 0].add(-more[of])

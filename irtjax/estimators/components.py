@@ -11,7 +11,6 @@ from irtjax._types import Scalar
 from irtjax.estimators.structured_state import (
     Components,
 )
-from irtjax.estimators.unit_posterior import factor_row
 from irtjax.estimators.units import Units
 from irtjax.models.hierarchical import Hierarchical, general_variance
 from irtjax.models.priors import HalfNormal, Normal
@@ -21,7 +20,10 @@ from irtjax.transforms import correlation_cholesky, lkj_log_density
 def factors(model: Hierarchical, components: Components) -> Array:
     """Of Omega, one for all items or one for those of each group."""
     return model.residual_factor(
-        components.log_residual_sd, components.residual_correlation, components.tilt
+        components.log_residual_sd,
+        components.residual_correlation,
+        components.tilt,
+        components.spread,
     )
 
 
@@ -60,10 +62,9 @@ def num_units(model: Hierarchical) -> int:
 
 def squares(units: Units, rows: int) -> Array:
     """D'D over all units, or over those of each group: `[rows, effects, effects]`."""
-    row = factor_row(units.group, rows)
 
     def of(k):
-        weight = jnp.where(row == k, units.weight, 0)
+        weight = jnp.where(units.row == k, units.weight, 0)
         return units.design.T @ (units.design * weight[:, None])
 
     return lax.map(of, jnp.arange(rows))
@@ -96,6 +97,7 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
         (components.group_effects, own.group_effect),
         (components.subject_effects, own.subject_effect),
         (components.tilt, own.tilt),
+        (components.spread, own.spread),
     ):
         total = total + jnp.sum(Normal(0.0, sd).log_density(part))
     return total
@@ -134,6 +136,7 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     )
     total += max(components.tilt.size - 1, 0)
     total += max(components.group_effects.shape[0] - 1, 0) * model.num_columns
+    total += max(model.num_clusters - 1, 0) * learned
     if not learned:
         return jnp.asarray(float(total))
     total += learned * (1 + model.num_components)
@@ -191,4 +194,5 @@ def precisions(model: Hierarchical, components: Components) -> Components:
             if model.has_tilts
             else 1.0,
         ),
+        like(components.spread, (2.0 * stems / max(model.num_clusters, 1)) ** 0.5),
     )

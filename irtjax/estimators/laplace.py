@@ -313,7 +313,10 @@ class Laplace(AbstractMethod):
 
 def without_end(model: Hierarchical, components: Components) -> tuple[Array, Array]:
     """What runs away: `[groups]` own abilities to nothing, `[columns]` logs' spread."""
-    wide = components.log_residual_sd > LOG_TOO_WIDE
+    widest = components.log_residual_sd
+    if model.num_clusters:
+        widest = widest + jnp.max(components.spread, axis=0)
+    wide = widest > LOG_TOO_WIDE
     logarithms = jnp.asarray(model.has_logarithm)[: wide.shape[0]]
     return components.log_scale < LOG_NOTHING, wide & logarithms
 

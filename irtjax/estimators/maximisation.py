@@ -27,7 +27,6 @@ from irtjax.estimators.structured_state import (
     Approximation,
     Components,
 )
-from irtjax.estimators.unit_posterior import factor_row
 from irtjax.estimators.units import Units
 from irtjax.models.hierarchical import Hierarchical, general_variance
 from irtjax.numerics import positive_definite_solve
@@ -101,7 +100,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     columns, mask, rows = model.num_columns, jnp.asarray(model.learned), len(omega)
     # Of a column whose prior is given nothing is learned, nor does it tell of others.
     omega = omega * mask * mask[:, None]
-    row, square = factor_row(units.group, rows), squares(units, rows)
+    row, square = units.row, squares(units, rows)
     # From where effects are: levels and the mean of all items are told apart by priors
     # alone, and sums of the items themselves would move them by their rounding.
     gap = found.mean - design @ old.effects
@@ -134,7 +133,8 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     # An item whose quadrature failed says nothing.
     told_of_items = jnp.nan_to_num(jnp.maximum(told_of_items, 0))
     of_factor = weight @ (told_of_items * second)
-    new = _improve_residual(model, tilted, scatter, of_factor)
+    counts = _by_row(weight, row, rows)
+    new = _improve_residual(model, tilted, scatter, counts, of_factor)
     component = old.log_component_sd
     if model.num_components:
         improved = _improve_components(model, component, effects, inverse, told)
@@ -231,29 +231,30 @@ def _by_row(parts: Array, row: Array, rows: int) -> Array:
 def _improve_tilts(
     model: Hierarchical, old: Components, scatter: Array
 ) -> tuple[Components, Array]:
-    """The groups' slopes of intercepts on log discriminations, given Omega0.
+    """The groups' slopes of intercepts on log discriminations, given their spreads.
 
-    With P its inverse and S_m the groups' scatter, the expected log density is
-    k b - k^2 w / 2 with b = u'P S e and w = u'P u e'S e + 1 / sd^2 in each group, e for
-    the log discrimination and u for all intercepts, and the sum of k is 0.
+    With P the inverse of Omega without slopes and S the scatter, both of group m, the
+    expected log density is k b - k^2 w / 2 with b = u'P S e and
+    w = u'P u e'S e + 1 / sd^2, e for the log discrimination and u for all intercepts,
+    and the sum of k is 0.
 
     Returns:
-        The new components, and what is left of the scatter `[columns, columns]`.
+        The new components, and the scatter without slopes `[rows, columns, columns]`.
     """
     if not model.has_tilts:
-        return old, scatter[0]
+        return old, scatter
     columns = jnp.asarray(model.family.intercept_columns)
-    factor = model.common_factor(old.log_residual_sd, old.residual_correlation)
-    common = inverses(factor[None])[0]
-    onto = jnp.zeros(model.num_columns, common.dtype).at[columns].set(1.0)
-    product = onto @ common @ scatter[:, :, 0].T
-    weight = onto @ common @ onto * scatter[:, 0, 0] + model.hyperpriors.tilt**-2.0
+    without = factors(model, old._replace(tilt=jnp.zeros_like(old.tilt)))
+    own = inverses(without)
+    onto = jnp.zeros(model.num_columns, own.dtype).at[columns].set(1.0)
+    product = jnp.einsum("a,rab,rb->r", onto, own, scatter[:, :, 0])
+    weight = jnp.einsum("a,rab,b->r", onto, own, onto) * scatter[:, 0, 0]
+    weight = weight + model.hyperpriors.tilt**-2.0
     held = jnp.sum(product / weight) / jnp.sum(1 / weight)
     tilt = (product - held) / weight
-    turn = jnp.eye(model.num_columns, dtype=common.dtype)
+    turn = jnp.eye(model.num_columns, dtype=own.dtype)
     turn = turn - tilt[:, None, None] * onto[:, None] * turn[0]
-    rest = jnp.einsum("rab,rbc,rdc->ad", turn, scatter, turn)
-    return old._replace(tilt=tilt), rest
+    return old._replace(tilt=tilt), jnp.einsum("rab,rbc,rdc->rad", turn, scatter, turn)
 
 
 def _within(plain: Array, within: Array) -> Array:
@@ -271,9 +272,13 @@ def _within(plain: Array, within: Array) -> Array:
 
 
 def _improve_residual(
-    model: Hierarchical, old: Components, scatter: Array, of_factor: Array
+    model: Hierarchical,
+    old: Components,
+    scatter: Array,
+    counts: Array,
+    of_factor: Array,
 ) -> Components:
-    """Omega that suits a scatter matrix of as many items as there are.
+    """Omega0, and how much wider benchmarks spread, that suit scatter matrices.
 
     Items that the responses hardly tell confirm the spread they are given, and EM alone
     crawls; so a factor of all items' deviations is improved beside it, as for levels.
@@ -281,35 +286,55 @@ def _improve_residual(
     Args:
         model: The model.
         old: Components before.
-        scatter: `[columns, columns]`.
+        scatter: `[rows, columns, columns]`, slopes of groups taken out.
+        counts: `[rows]` items of each.
         of_factor: `[columns]` what the responses say of such factors: curvatures.
     """
     count, own = float(model.num_stems), model.hyperpriors
     mask = jnp.asarray(model.learned)
-    if not model.correlated:
-        log_sd = half_normal_mode(jnp.diagonal(scatter), count, own.residual)
+    if not (model.correlated or model.num_clusters):
+        total = jnp.sum(jnp.diagonal(scatter, axis1=1, axis2=2), axis=0)
+        log_sd = half_normal_mode(total, count, own.residual)
         return old._replace(
             log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd)
         )
+    scatter = scatter if model.num_clusters else jnp.sum(scatter, axis=0, keepdims=True)
 
     def loss(point):
         # Columns that are not learned keep what they have.
         log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
         factor = model.common_factor(log_sd, correlation)
-        fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), scatter))
-        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
-        prior = lkj_log_density(
-            correlation, model.num_correlated, own.concentration
-        ) + log_half_normal(log_sd, own.residual, mask)
-        return ((count * log_det + fit) / 2 - prior) / count
+        inner, log_det = scatter, 2 * count * jnp.sum(jnp.log(jnp.diagonal(factor)))
+        prior = log_half_normal(log_sd, own.residual, mask)
+        if model.correlated:
+            prior = prior + lkj_log_density(
+                correlation, model.num_correlated, own.concentration
+            )
+        if model.num_clusters:
+            spread = ratios(point[2])
+            inner = scatter * jnp.exp(-spread[:, :, None] - spread[:, None, :])
+            log_det = log_det + 2 * counts @ jnp.sum(spread, axis=1)
+            prior = prior - jnp.sum((spread / own.spread) ** 2) / 2
+        inner = jnp.sum(inner, axis=0)
+        fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
+        return ((log_det + fit) / 2 - prior) / count
 
-    first = (old.log_residual_sd, old.residual_correlation)
-    log_sd, correlation = _descend(loss, first)
+    def ratios(free):
+        return jnp.where(mask, free - jnp.mean(free, axis=0), 0)
+
+    first = (old.log_residual_sd, old.residual_correlation, old.spread)
+    log_sd, correlation, spread = _descend(loss, first)
     slope = -count * jax.grad(loss)(first)[0]
     factor = jnp.where(mask, slope / jnp.maximum(of_factor, LEAST_OF_FACTOR * count), 0)
     factor = jnp.clip(factor, -LARGEST_FACTOR, LARGEST_FACTOR)
     log_sd = log_sd + _far(factor, (2 * count) ** -0.5)
-    return old._replace(log_residual_sd=log_sd, residual_correlation=correlation)
+    if model.num_clusters:
+        spread = ratios(spread)
+    return old._replace(
+        log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd),
+        residual_correlation=correlation,
+        spread=spread,
+    )
 
 
 def _descend(loss, first, num_steps: int = 25):

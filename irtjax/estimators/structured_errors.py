@@ -124,7 +124,10 @@ def following(
     omega = omega * mask * mask[:, None]
     size, rows = model.num_columns * model.design.shape[1], len(omega)
     cross = found.cross.reshape(rows, -1, *found.cross.shape[1:])
-    cross = jnp.einsum("rab,rnbe->rnae", omega, cross).reshape(-1, size)
+    cross = jnp.einsum("rab,rnbe->rnae", omega, cross)
+    if model.num_groups == 1:
+        cross = jnp.sum(cross, axis=0)
+    cross = cross.reshape(-1, size)
     square = squares(units, rows)
     known = jnp.einsum("rab,rbcef,rcd->adef", omega, found.square, omega)
     block = jnp.einsum("rab,ref->aebf", omega, square) - known.transpose(0, 2, 1, 3)

@@ -64,6 +64,8 @@ class Components(NamedTuple):
         log_general_sd: `[1]` log tau, for families without slopes; else empty.
         tilt: `[groups]` slopes k of intercepts on log discriminations, of sum 0, where
             groups have such; else empty.
+        spread: `[clusters, columns]` log ratios delta of the standard deviations of
+            benchmarks' items to those of Omega, of sum 0; no rows without.
     """
 
     log_scale: Array
@@ -76,6 +78,7 @@ class Components(NamedTuple):
     subject_effects: Array
     log_general_sd: Array
     tilt: Array
+    spread: Array
 
 
 class LaplaceState(NamedTuple):
@@ -191,4 +194,5 @@ def start_components(model: Hierarchical, mode: Array) -> Components:
         zeros.subject_effects,
         zeros.log_general_sd,
         zeros.tilt,
+        zeros.spread,
     )

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from irtjax.models.base import AbstractResponseFamily
 from irtjax.models.hierarchical import Hierarchical
@@ -72,12 +72,7 @@ class Outer(NamedTuple):
 
     def factor(self, unit: Block) -> Float[Array, "columns columns"]:
         """The factor of one unit."""
-        return self.residual_factor[factor_row(unit.group, len(self.residual_factor))]
-
-
-def factor_row(group: Int[Array, "*units width"], rows: int) -> Int[Array, "*units"]:
-    """Row of what there is one of for all units, or one for those of each group."""
-    return group[..., 0] if rows > 1 else jnp.zeros_like(group[..., 0])
+        return self.residual_factor[unit.row]
 
 
 def hermite_nodes(
@@ -174,6 +169,7 @@ class Block(NamedTuple):
     design: Array
     offset: Array | None
     weight: Array
+    row: Array
     mode: Array
 
 

@@ -30,7 +30,6 @@ from irtjax.estimators.unit_posterior import (
     Error,
     Found,
     Outer,
-    factor_row,
     hermite_nodes,
     integrate,
     joint_density,
@@ -56,6 +55,8 @@ class Units(NamedTuple):
         weight: `[units]` number of stems that a unit stands for: those with the same
             responses, groups and design, of which few subjects leave many. 0 for rows
             that only fill up a block.
+        row: `[units]` which of the factors of Omega is the unit's
+            (`Hierarchical.factor_row`).
         unit: `[stems]` unit of each stem.
     """
 
@@ -65,6 +66,7 @@ class Units(NamedTuple):
     design: Float[Array, "units effects"]
     offset: Float[Array, "units width columns"] | None
     weight: Float[Array, " units"]
+    row: Int[Array, " units"]
     unit: Int[Array, " stems"]
 
     @property
@@ -114,6 +116,7 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
         model.design[first],
         None if offset is None else jnp.asarray(offset[first], model.design.dtype),
         jnp.asarray(count, model.design.dtype),
+        model.factor_row[first],
         jnp.asarray(unit),
     )
 
@@ -152,7 +155,9 @@ class Summary(NamedTuple):
         safe: Its expected, non-negative part: `[subjects, groups]` diagonal.
         bend: `[subjects, groups]` sum of the derivatives of h_j in the abilities.
         cross: `[groups * subjects, columns, effects]` sums of D times the posterior
-            covariance of an item's coordinates with its derivative in the abilities.
+            covariance of an item's coordinates with its derivative in the abilities; of
+            one group whose benchmarks have spreads of their own these one by one,
+            `[rows * subjects, columns, effects]`.
         square: `[rows, columns, columns, effects, effects]` sums of D D' times
             `covariance`, by `factor_row`.
         effect_gradient: `[groups, columns]` of the groups' effects, over the error of
@@ -196,7 +201,7 @@ def _in_blocks(model: Hierarchical, units: Units, mode: Array, order: int):
             array = jnp.concatenate([array, rest])
         return array.reshape(-1, size, *array.shape[1:])
 
-    return nodes, jax.tree.map(block, Block(*units[:6], mode))
+    return nodes, jax.tree.map(block, Block(*units[:7], mode))
 
 
 def expected_responses(
@@ -291,13 +296,17 @@ def summarise(
 
     rows = model.num_groups if model.has_group_effects else 0
     num_rows = len(outer.residual_factor)
+    by_row = groups == 1 and num_rows > 1
     empty = (
         jnp.zeros((groups, subjects), dtype),
         jnp.zeros((groups, subjects), dtype),
         jnp.zeros((num_rows, columns, columns), dtype),
         jnp.zeros_like(ability_covariance),
         jnp.zeros((groups, subjects), dtype),
-        jnp.zeros((groups, subjects, columns, units.design.shape[1]), dtype),
+        jnp.zeros(
+            (num_rows if by_row else groups, subjects, columns, units.design.shape[1]),
+            dtype,
+        ),
         jnp.zeros((num_rows, columns, columns, *[units.design.shape[1]] * 2), dtype),
         jnp.zeros((rows, columns), dtype),
         jnp.zeros((rows, columns, columns), dtype),
@@ -313,12 +322,14 @@ def summarise(
         )
         gradient, bend, within, curvature, safe, cross, square, effect, bow = carry
         weighted = block.design * block.weight[:, None]
-        row = jax.nn.one_hot(factor_row(block.group, num_rows), num_rows, dtype=dtype)
+        row = jax.nn.one_hot(block.row, num_rows, dtype=dtype)
         square = square + jnp.einsum(
             "ur,uab,ue,uf->rabef", row, found.covariance, weighted, block.design
         )
         ties = jnp.einsum("uawn,ue->uwnae", found.together, weighted)
-        cross = cross.at[group].add(ties.reshape(-1, *ties.shape[2:]))
+        cross = cross.at[block.row if by_row else group].add(
+            ties.reshape(-1, *ties.shape[2:])
+        )
         if width == 1:
             # [units, subjects, subjects], added up by group.
             shared = found.by_node[:, :, 0]
@@ -437,7 +448,7 @@ def spread_of_items(
         along = along.reshape(model.num_columns, -1)
         more = jnp.zeros(model.num_columns, whole.dtype)
         if follow is not None:
-            row = factor_row(unit.group, len(follow.omega))
+            row = unit.row
             by_effect = found.covariance @ follow.omega[row]
             by_effect = jnp.kron(by_effect, unit.design)
             along = along + by_effect @ follow.slope

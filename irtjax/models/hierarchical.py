@@ -16,6 +16,9 @@ away from 0 instead. With Omega0 what groups agree in, and e the coordinates' re
 
     (e_log a, e_d - k_m e_log a, ...) ~ N(0, Omega0),   sum_m k_m = 0.
 
+Items of a benchmark may also lie closer together than others': on request, standard
+deviations are those of Omega0 times exp(delta_b) in benchmark b, of sum 0 over b.
+
 z are covariates of subjects (latent regression). Where all slopes are 1 (Rasch)
 items state the unit of ability themselves: then psi_i ~ N(0, tau^2), tau learned.
 
@@ -62,6 +65,8 @@ class Position(NamedTuple):
         subject_effects: `[covariates]` gamma.
         log_general_sd: `[1]` log tau, for families without slopes; else empty.
         tilt: `[groups]` standard normals that make k; empty where there is none.
+        spread: `[clusters, columns]` standard normals that make delta; no rows where
+            there is none.
     """
 
     ability: Array
@@ -76,6 +81,7 @@ class Position(NamedTuple):
     subject_effects: Array
     log_general_sd: Array
     tilt: Array
+    spread: Array
 
 
 class Hyperpriors(eqx.Module):
@@ -93,6 +99,8 @@ class Hyperpriors(eqx.Module):
         general: Half-normal, of the standard deviation tau of general ability, for
             families without slopes.
         tilt: Normal, of the groups' own slopes k of intercepts on log discriminations.
+        spread: Normal, of the logarithms delta of how much wider than on average the
+            items of a benchmark spread.
     """
 
     concentration: float = eqx.field(static=True, default=2.0)
@@ -104,6 +112,7 @@ class Hyperpriors(eqx.Module):
     subject_effect: float = 2.0
     general: float = 5.0
     tilt: float = 2.0
+    spread: float = 0.5
 
 
 class Hierarchical(eqx.Module):
@@ -120,9 +129,12 @@ class Hierarchical(eqx.Module):
         priors: Priors of named item parameters. A parameter that has none is learned:
             its coordinates are normal around D beta.
         hyperpriors: See `Hyperpriors`.
+        cluster: `[stems]` benchmark of each, where these have spreads of their own;
+            with groups that have regressions of their own, the group. Else None.
         num_groups: Number of groups.
         num_stems: Number of stems.
         num_components: Number of components.
+        num_clusters: Number of benchmarks with spreads of their own; 0 for none.
         has_group_effects: Whether groups shift coordinates of their items; of the mean
             of all groups nothing is learned but through the priors.
         has_group_scales: Whether items can take up a change of the unit of each group's
@@ -139,9 +151,11 @@ class Hierarchical(eqx.Module):
     subject_design: Float[Array, "subjects covariates"]
     priors: dict[str, AbstractPrior] = eqx.field(default_factory=dict)
     hyperpriors: Hyperpriors = eqx.field(default_factory=Hyperpriors)
+    cluster: Int[Array, " stems"] | None = None
     num_groups: int = eqx.field(static=True, default=1)
     num_stems: int = eqx.field(static=True, default=1)
     num_components: int = eqx.field(static=True, default=0)
+    num_clusters: int = eqx.field(static=True, default=0)
     has_group_effects: bool = eqx.field(static=True, default=False)
     has_group_scales: bool = eqx.field(static=True, default=False)
     centred: bool = eqx.field(static=True, default=True)
@@ -207,6 +221,8 @@ class Hierarchical(eqx.Module):
     @property
     def factor_row(self) -> Int[Array, " stems"]:
         """Which of `residual_factor` is each stem's."""
+        if self.cluster is not None:
+            return self.cluster
         rows = jnp.zeros(self.num_stems, int)
         return rows.at[self.stem].set(self.group) if self.has_tilts else rows
 
@@ -234,6 +250,7 @@ class Hierarchical(eqx.Module):
             zeros(covariates),
             zeros(int(self.has_general_scale)),
             zeros(groups * self.has_tilts),
+            zeros(self.num_clusters, columns),
         )
 
     def covariance_factor(self, position: Position) -> Float[Array, "groups groups"]:
@@ -328,6 +345,7 @@ class Hierarchical(eqx.Module):
             (position.subject_effects, own.subject_effect),
             (position.effects, 1.0),
             (position.tilt, 1.0),
+            (position.spread, 1.0),
         ):
             total = total + jnp.sum(Normal(0.0, sd).log_density(part))
         return total + self._log_items(position)
@@ -352,6 +370,7 @@ class Hierarchical(eqx.Module):
             position.log_residual_sd,
             position.residual_correlation,
             self.tilts(position),
+            self.spreads(position),
         )
         if len(factor) > 1:
             density = jax.vmap(self.log_item_prior)
@@ -365,28 +384,39 @@ class Hierarchical(eqx.Module):
             return position.tilt
         return self.hyperpriors.tilt * (position.tilt - jnp.mean(position.tilt))
 
+    def spreads(self, position: Position) -> Float[Array, "clusters columns"]:
+        """delta, one row for each benchmark; of their mean Omega0 tells."""
+        if not self.num_clusters:
+            return position.spread
+        gap = position.spread - jnp.mean(position.spread, axis=0)
+        return jnp.where(jnp.asarray(self.learned), self.hyperpriors.spread * gap, 0)
+
     def residual_factor(
         self,
         log_sd: Float[Array, " sds"],
         correlation: Float[Array, " pairs"],
         tilts: Float[Array, " tilts"],
+        spreads: Float[Array, "clusters columns"],
     ) -> Float[Array, "rows columns columns"]:
-        """The Cholesky factors of Omega, one for all groups or one for each.
+        """The Cholesky factors of Omega, one for all items or one for each group's.
 
         Args:
             log_sd: Log standard deviations of Omega0.
             correlation: Coordinates of its correlations.
             tilts: k; empty where groups have none.
+            spreads: delta; no rows where benchmarks have none.
 
         Returns:
             The factors (see `factor_row`): of the identity where nothing is learned.
         """
-        common = self.common_factor(log_sd, correlation)
+        rows = self.common_factor(log_sd, correlation)[None]
+        if self.num_clusters:
+            rows = jnp.exp(spreads)[:, :, None] * rows
         if not self.has_tilts:
-            return common[None]
+            return rows
         columns = jnp.asarray(self.family.intercept_columns)
-        added = jnp.zeros_like(common).at[columns].set(common[0])
-        return common + tilts[:, None, None] * added
+        added = jnp.zeros_like(rows).at[:, columns].set(rows[:, :1])
+        return rows + tilts[:, None, None] * added
 
     def common_factor(
         self, log_sd: Float[Array, " sds"], correlation: Float[Array, " pairs"]

@@ -12,8 +12,8 @@ is made, or is told:
   from the mean of all items changes nothing but priors. So the mean of all items is
   taken with what the effects add on average; and effects are turned (Householder) so
   that their mean is a coordinate, which only the prior knows. So are the effects of
-  groups on items that they share, and the groups' own regressions, of which only
-  differences matter.
+  groups on items that they share, and the groups' own regressions and benchmarks' own
+  spreads, of which only differences matter.
 - Where the spread of a column is hardly known, its correlations with the columns before
   it are known less well than its regression on what they leave, in standard deviations
   of these. So such slopes are coordinates, and the logarithm of what is left: the
@@ -124,7 +124,11 @@ class LevelFrame(eqx.Module):
         effects, sd = moved.effects, model.effect_sd(moved)
         effects = effects.at[0].add(self.average @ (sd * effects) / sd[0])
         effects = _reflect(effects, self.normal) * sd**self.power
-        moved = moved._replace(effects=effects, tilt=_reflect_all(moved.tilt))
+        moved = moved._replace(
+            effects=effects,
+            tilt=_reflect_all(moved.tilt),
+            spread=_reflect_rows(moved.spread),
+        )
         moved = self._shared(model, moved, 1)
         if not model.correlated:
             return moved
@@ -141,8 +145,11 @@ class LevelFrame(eqx.Module):
         log_det = -jnp.sum(self.power * jnp.log(sd))
         effects = _reflect(coordinates.effects * sd**-self.power, self.normal)
         effects = effects.at[0].add(-(self.average @ (sd * effects)) / sd[0])
-        tilt = _reflect_all(coordinates.tilt)
-        moved = coordinates._replace(effects=effects, tilt=tilt)
+        moved = coordinates._replace(
+            effects=effects,
+            tilt=_reflect_all(coordinates.tilt),
+            spread=_reflect_rows(coordinates.spread),
+        )
         moved = self._shared(model, moved, -1)
         if model.correlated:
             spread, correlation, told = _from_slopes(model, coordinates, self.order)
@@ -334,7 +341,11 @@ def towards(
 
 
 def _reflect_all(values: Float[Array, " size"]) -> Float[Array, " size"]:
-    return turn(values[:, None])[:, 0] if values.shape[0] else values
+    return _reflect_rows(values[:, None])[:, 0]
+
+
+def _reflect_rows(values: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
+    return turn(values) if values.shape[0] else values
 
 
 def _reflection(

@@ -235,6 +235,7 @@ class _ItemPrior:
                 position.log_residual_sd,
                 position.residual_correlation,
                 model.tilts(position),
+                model.spreads(position),
             )
             self._factor = reordered(factor, self.order)[model.factor_row]
 

@@ -97,6 +97,7 @@ def simulate_position(
         log_residual_sd=log_size("log_residual_sd", own.residual),
         subject_effects=own.subject_effect * normal("subject_effects"),
         tilt=normal("tilt"),
+        spread=normal("spread"),
     )
     if model.correlated:
         pairs = lkj("residual_correlation", model.num_correlated)
@@ -108,7 +109,10 @@ def simulate_position(
 def _below(model: Hierarchical, hyper: Position, key, own, residual) -> DrawnPosition:
     """Abilities and items of drawn hyperparameters, from standard normal numbers."""
     factor = model.residual_factor(
-        hyper.log_residual_sd, hyper.residual_correlation, model.tilts(hyper)
+        hyper.log_residual_sd,
+        hyper.residual_correlation,
+        model.tilts(hyper),
+        model.spreads(hyper),
     )[model.factor_row]
     items = model.item_means(hyper) + jnp.einsum("jab,jb->ja", factor, residual)
     mean = model.subject_design @ hyper.subject_effects

@@ -45,6 +45,7 @@ FIT_FILES = (
 #: Those of a structured fit, beside the others.
 STRUCTURE_FILES = (
     "effects.csv",
+    "spreads.csv",
     "subject_effects.csv",
     "group_abilities.csv",
     "correlations.csv",

@@ -29,6 +29,9 @@ def structure_arrays(structure: Structure | None) -> dict[str, Any]:
     fields.pop("draws")
     names, values = fields.pop("effects")
     fields |= {"effect_names": names, "effect_values": values}
+    spreads = fields.pop("spreads")
+    if spreads is not None:
+        fields |= {"spread_names": spreads[0], "spread_values": spreads[1]}
     possible = fields.pop("possible")
     if possible is not None:
         fields |= {f"possible_{k}": v for k, v in possible._asdict().items()}
@@ -48,6 +51,9 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
     if not own:
         return None
     effects = own.pop("effect_names"), own.pop("effect_values")
+    spreads = None
+    if "spread_names" in own:
+        spreads = own.pop("spread_names"), own.pop("spread_values")
     bounds = {
         f"correlation_{side}": own.pop(f"correlation_{side}", None)
         for side in ("lower", "upper")
@@ -67,6 +73,7 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
         general_variance=variance,
         subject_effects=of_subjects,
         possible=possible,
+        spreads=spreads,
     )
 
 
@@ -75,7 +82,8 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
 
     "group_abilities": a row for each subject and group. "correlations": a row for each
     pair of groups, of mean responses (raw) and of the groups' own parts of ability.
-    "effects": what levels, covariates and metrics add to the items' coordinates.
+    "effects": what levels, covariates and metrics add to the items' coordinates;
+    "spreads": standard deviations of the levels' effects and of items within them.
     "subject_effects": what covariates of subjects add to their abilities. Of `nuts`
     "diagnostics" and "trajectories": how well what was kept is known, and how the
     chains went.
@@ -99,6 +107,14 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
             **{name: values[:, k] for k, name in enumerate(columns)},
         }
     )
+    if structure.spreads is not None:
+        names, values = structure.spreads
+        tables["spreads"] = pa.table(
+            {
+                "of": pa.array(names.tolist(), pa.string()),
+                **{name: values[:, k] for k, name in enumerate(columns)},
+            }
+        )
     if structure.subject_effects is not None and len(structure.subject_effects[0]):
         names, values, errors = structure.subject_effects
         half = float(ndtri(0.5 + fit.level / 2)) * errors

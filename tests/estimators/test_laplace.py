@@ -28,7 +28,6 @@ from irtjax.estimators.unit_posterior import (
     LEAST_CURVATURE,
     Outer,
     _at_least,
-    factor_row,
     hermite_nodes,
     orders_of,
 )
@@ -292,7 +291,7 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
     np.testing.assert_allclose(found.mean, mean, atol=2e-3)
     whole_mean = np.asarray(found.mean)
     left = square - whole_mean[:, :, None] * whole_mean[:, None]
-    row = np.eye(len(found.within))[factor_row(units.group, len(found.within))]
+    row = np.eye(len(found.within))[units.row]
     within = np.einsum("u,ur,uab->rab", units.weight, row, left)
     np.testing.assert_allclose(found.within, within, atol=0.02)
     # The slope of -tr(C A) / 2 in the abilities, and that of delta' gradient.
@@ -561,6 +560,7 @@ def test_equal_items_are_done_once():
         group=units.group[units.unit],
         design=units.design[units.unit],
         weight=jnp.ones(40),
+        row=units.row[units.unit],
         unit=jnp.arange(40),
     )
     once, every = passed(model, units, outer, 3), passed(model, alone, outer, 3)
@@ -723,7 +723,7 @@ def test_it_recovers_what_was_simulated():
     outer = Outer(
         state.ability,
         state.components.effects,
-        model.residual_factor(*state.components[4:6], state.components.tilt),
+        model.residual_factor(*state.components[4:6], *state.components[-2:]),
         state.components.group_effects,
     )
     expected = expected_responses(model, problem.units, outer, state.mode, order=3)

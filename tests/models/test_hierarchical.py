@@ -78,8 +78,11 @@ def test_cholesky_factors_of_correlations():
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("centred", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_benchmarks_levels_and_covariates(centred):
+@pytest.mark.parametrize(
+    ("centred", "spread"),
+    [pytest.param(True, False, marks=pytest.mark.slow), (False, True)],
+)
+def test_benchmarks_levels_and_covariates(centred, spread):
     data = binary_data()
     group = jnp.asarray([0, 0, 0, 1, 1, 1, 2, 2])
     domain = np.array([0, 0, 1, 1, 2, 2, 3, 3])
@@ -99,6 +102,8 @@ def test_benchmarks_levels_and_covariates(centred):
         num_components=2,
         has_group_scales=True,
         centred=centred,
+        cluster=group if spread else None,
+        num_clusters=GROUPS if spread else 0,
     )
 
     def written():
@@ -121,9 +126,12 @@ def test_benchmarks_levels_and_covariates(centred):
         mean = 5 * z[0] + benchmark[group] + area[domain] + 5 * design[:, 8:] * z[8]
         tied = numpyro.sample("tied", dist.LKJCholesky(2, 2.0))
         tilt = 2 * numpyro.sample("tilt", dist.Normal().expand([GROUPS]))
-        root = residual[:, None] * tied
-        slope = root[1, 0] + (tilt - tilt.mean())[group] * root[0, 0]
-        root = jnp.broadcast_to(root, (ITEMS, 2, 2)).at[:, 1, 0].set(slope)
+        root = jnp.broadcast_to(residual[:, None] * tied, (ITEMS, 2, 2))
+        if spread:
+            wider = numpyro.sample("spread", dist.Normal().expand([GROUPS, 2])) / 2
+            root = root * jnp.exp(wider - wider.mean(axis=0))[group, :, None]
+        slope = root[:, 1, 0] + (tilt - tilt.mean())[group] * root[:, 0, 0]
+        root = root.at[:, 1, 0].set(slope)
         x = numpyro.sample("items", dist.MultivariateNormal(mean, scale_tril=root))
         eta = jnp.exp(x[:, 0]) * theta[:, group] + x[:, 1]
         with numpyro.handlers.mask(mask=data.observed):
@@ -140,6 +148,7 @@ def test_benchmarks_levels_and_covariates(centred):
         "effects": p.effects,
         "tilt": p.tilt,
         "items": p.items,
+        **({"spread": p.spread} if spread else {}),
     }
     same_density(model, data, written, names)
 

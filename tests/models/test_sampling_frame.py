@@ -79,6 +79,14 @@ CASES = {
         make, Binary(slopes="positive"), 2, rough=jnp.asarray(np.eye(SUBJECTS)[:, :2])
     ),
     "levels": partial(make, Binary(slopes="positive"), 3, levels=True),
+    "spreads": partial(
+        make,
+        Binary(slopes="positive"),
+        3,
+        levels=True,
+        cluster=jnp.arange(ITEMS) % 3,
+        num_clusters=3,
+    ),
     "free levels": partial(make, Binary(slopes="free"), 2, levels=True),
     "another order": partial(
         make,
