@@ -32,6 +32,7 @@ class Layout(NamedTuple):
             groups, where there are such, come last.
         covariates: `[covariates]` names of the effects on abilities.
         stems: `[items]` what each item measures, where items are shared; else None.
+        levels: `[components]` names of the levels whose effects have a spread.
     """
 
     model: Hierarchical
@@ -39,6 +40,7 @@ class Layout(NamedTuple):
     effects: np.ndarray
     covariates: np.ndarray
     stems: np.ndarray | None
+    levels: np.ndarray
 
 
 def lay_out(
@@ -149,7 +151,8 @@ def lay_out(
         and (stems is None or shifts),
         centred=answered >= ENOUGH,
     )
-    return Layout(model, names, np.asarray(effects), covariates, stems)
+    level_names = np.asarray(list(chosen), str)
+    return Layout(model, names, np.asarray(effects), covariates, stems, level_names)
 
 
 def stems_of(table: ResponseTable) -> np.ndarray:

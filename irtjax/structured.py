@@ -358,6 +358,7 @@ def _describe(
         (layout.covariates, *summary.subject_effects),
         layout.stems,
         summary.possible,
+        layout.levels,
     )
     return Calibration(
         model=plain,

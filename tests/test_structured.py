@@ -26,7 +26,7 @@ from irtjax.estimators.variational import Variational
 from irtjax.models.hierarchical import general_ability
 from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.scoring import errors_over_spread, score_groups
-from irtjax.storage import FIT_FILES, STRUCTURE_FILES
+from irtjax.storage import FIT_FILES, STRUCTURE_FILES, draw_labels
 from irtjax.structured import _runaways
 from tests.estimators.test_laplace import benchmarks, simulated
 
@@ -149,6 +149,9 @@ def test_ordered_ratings_with_raters_as_a_level(tmp_path):
     # Categories are cut 2 apart at equal slopes of 1.5.
     assert np.exp(np.log(spacing).mean()) == pytest.approx(2.0, rel=0.15)
     again = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    header = pyarrow.csv.read_csv(tmp_path / "fit" / "effects.csv").column_names
+    assert header[1:3] == ["log_discrimination", "intercept"]
+    assert header[3:] == [f"log_spacing_{k + 1}" for k in range(spacing.shape[1])]
     np.testing.assert_array_equal(again.parameters.items.spacing, spacing)
     scored = irtjax.score(again, table).table["ability"].to_numpy()
     names = fit.ability_table["subject"].to_pylist()
@@ -244,8 +247,63 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     assert np.isfinite([fit.log_likelihood, fit.aic, fit.bic, fit.residual]).all()
     effects = fit.structure.effects[0].tolist()
     assert {"benchmark: b0", "stem: q3"} <= set(effects)
-    folder = irtjax.save(fit, tmp_path / "fit")
-    assert irtjax.load(folder).structure.draws is None
+    labels = draw_labels(fit)
+    for variable, values in draws.values.items():
+        axes = labels["dims"].get(variable, [])
+        sizes = [len(labels["coords"][axis]) for axis in axes]
+        assert values.shape[2:] == tuple(sizes), variable
+    assert labels["coords"]["level"].tolist() == ["benchmark", "stem"]
+    again = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    assert again.structure.draws is None
+    assert again.structure.levels.tolist() == ["benchmark", "stem"]
+    with pytest.raises(ValueError, match="the fit has no draws: fit with method='nu"):
+        draw_labels(again)
+
+
+@pytest.mark.slow
+def test_draws_in_a_file_bear_the_names_of_the_table(tmp_path):
+    arviz = pytest.importorskip("arviz", reason="needs the extra irtjax[arviz]")
+    pytest.importorskip("h5netcdf", reason="needs the extra irtjax[arviz]")
+    rng = np.random.default_rng(2)
+    subjects = ["gpt-4", "claude", "llama", "a model"]  # In no order of any kind.
+    items = [f"{name}/q{k}" for name in ("mmlu", "arc", "gsm8k") for k in range(2)]
+    score = 1 / (1 + np.exp(-rng.normal(size=(4, 1)) - rng.normal(size=(4, 6))))
+    rows = {
+        "model": np.repeat(subjects, 6).tolist(),
+        "item": items * 4,
+        "task": [name.split("/")[0] for name in items] * 4,
+        "score": score.ravel().tolist(),
+    }
+    pyarrow.csv.write_csv(pa.table(rows), tmp_path / "long.csv")
+    words = ["fit", str(tmp_path / "long.csv"), "--out", str(tmp_path / "out")]
+    words += ["--model", "multibenchmark", "--benchmark", "task", "--method", "nuts"]
+    words += ["--chains", "2", "--draws", "8", "--warmup", "20", "--no-figures"]
+    done = CliRunner().invoke(app, [*words, "--quiet", "--save-draws"])
+    assert done.exit_code == 0, done.stderr
+    drawn_values = arviz.from_netcdf(tmp_path / "out" / "draws.nc")
+    means = drawn_values.posterior.mean(("chain", "draw"))
+    # The tables are made of the same draws, and name their rows themselves.
+    read = lambda name: pyarrow.csv.read_csv(tmp_path / "out" / name).to_pylist()  # noqa: E731
+    for row in read("group_abilities.csv"):
+        found = means["ability"].sel(subject=row["subject"], group=row["group"])
+        assert float(found) == pytest.approx(row["ability"])
+    for row in read("abilities.csv"):
+        found = means["general_mean"].sel(subject=row["subject"])
+        assert float(found) == pytest.approx(row["ability"])
+    for row in read("items.csv"):
+        found = means["coordinates"].sel(item=row["item"])
+        assert float(found.sel(coordinate="intercept")) == pytest.approx(
+            row["intercept"]
+        )
+        assert float(found.sel(coordinate="log_dispersion")) == pytest.approx(
+            np.log(row["dispersion"])
+        )
+    for row in read("effects.csv"):
+        found = means["effects"].sel(effect=row.pop("effect"))
+        assert {k: float(found.sel(coordinate=k)) for k in row} == pytest.approx(row)
+    assert means["own_covariance"].dims == ("group", "other_group")
+    names = set(arviz.summary(drawn_values, kind="stats").index)
+    assert {"ability[gpt-4, arc]", "component_sd[benchmark, intercept]"} <= names
 
 
 @pytest.mark.slow
