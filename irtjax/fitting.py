@@ -29,7 +29,7 @@ from irtjax.estimators.start import start_values
 from irtjax.estimators.variational import Variational
 from irtjax.estimators.vibo import VIBO
 from irtjax.fit_choices import (
-    MAX_STEPS,
+    STEPS_BY_METHOD,
     check_data,
     make_method,
     make_model,
@@ -281,7 +281,7 @@ def fit(
         )
         if standard_errors != "none":
             check_kind(problem, standard_errors)
-    steps = max_steps or MAX_STEPS.get(str(method), 1000)
+    steps = max_steps or STEPS_BY_METHOD.get(str(method), 1000)
     if isinstance(estimator, SAEM):
         steps = estimator.num_steps
         key = jax.random.key(0) if key is None else key
