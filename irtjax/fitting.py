@@ -47,6 +47,7 @@ from irtjax.models.catalogue import (
     Priors,
 )
 from irtjax.models.continuous import AbstractScoreFamily
+from irtjax.models.hierarchical import Hyperpriors
 from irtjax.score_tables import check_ends, prepare, with_scores
 from irtjax.structure_layout import NESTED, lay_out
 from irtjax.structured import (
@@ -92,6 +93,7 @@ def fit(
     metric_effects: bool = True,
     item_covariates: Mapping[str, np.ndarray] | None = None,
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None,
+    hyperpriors: Hyperpriors | None = None,
     checkpoint: str | None = None,
     resume: bool = False,
     dtype: Any = None,
@@ -153,6 +155,8 @@ def fit(
         item_covariates: Likewise: numbers `[items]` by name that shift items (LLTM).
         subject_covariates: Likewise: numbers `[subjects]` by name, or `[subjects,
             covariates]`, that shift abilities (latent regression).
+        hyperpriors: Likewise: scales of the priors of what is learned, in place of the
+            usual ones; see `irtjax.models.hierarchical.Hyperpriors`.
         checkpoint: For "nuts": file that saves the run on its way.
         resume: For "nuts": go on from that file.
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
@@ -202,6 +206,7 @@ def fit(
                 "metric_effects": metric_effects,
                 "item_covariates": item_covariates,
                 "subject_covariates": subject_covariates,
+                "hyperpriors": hyperpriors,
             },
             saving={"checkpoint": checkpoint, "resume": resume},
             dtype=dtype,
@@ -213,6 +218,7 @@ def fit(
         ("shared_items", shared_items),
         ("item_covariates", item_covariates),
         ("subject_covariates", subject_covariates),
+        ("hyperpriors", None if hyperpriors is None else (hyperpriors,)),
     ):
         if given is not None and len(given):
             raise ValueError(
@@ -478,6 +484,7 @@ def _fit_by_structure(
         "item_covariates": sorted(plan["item_covariates"] or {}),
         "subject_covariates": layout.covariates.tolist(),
         **_sharing(shared, plan["metric_effects"]),
+        **_scales(plan["hyperpriors"]),
         **({} if scores is None else scores.options),
         "level": level,
         "dtype": str(floating),
@@ -503,6 +510,13 @@ def _sharing(shared: Any, metric_effects: bool) -> dict[str, Any]:
         return {}
     name = shared if isinstance(shared, str) else "given"
     return {"shared_items": name, "metric_effects": metric_effects}
+
+
+def _scales(hyperpriors: Hyperpriors | None) -> dict[str, Any]:
+    """What the record says of priors of what is learned: nothing of the usual ones."""
+    if hyperpriors is None:
+        return {}
+    return {"hyperpriors": {k: float(v) for k, v in vars(hyperpriors).items()}}
 
 
 def _num_anchored(anchor: Anchor, table: ResponseTable) -> int:

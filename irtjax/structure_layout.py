@@ -96,6 +96,11 @@ def lay_out(
             " positive slopes"
         )
     _check_priors(family, priors or {})
+    if not isinstance(hyperpriors, Hyperpriors | None):
+        raise ValueError(
+            f"hyperpriors is a {type(hyperpriors).__name__}: give"
+            " irtjax.models.hierarchical.Hyperpriors(...)"
+        )
     names, group = np.unique(np.asarray(table.benchmarks), return_inverse=True)
     several = len(names) > 1
     if not grouped:

@@ -23,7 +23,7 @@ from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.possible_spread import Possible
 from irtjax.estimators.structured_state import start_components
 from irtjax.estimators.variational import Variational
-from irtjax.models.hierarchical import general_ability
+from irtjax.models.hierarchical import Hyperpriors, general_ability
 from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.scoring import errors_over_spread, score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, draw_labels
@@ -356,6 +356,36 @@ def test_what_cannot_be_done_is_said():
         irtjax.fit(table, "2pl", "laplace", priors={"slope": prior})
     with pytest.raises(ValueError, match="levels goes with structured models"):
         irtjax.fit(table, "2pl", levels=("stem",))
+    with pytest.raises(ValueError, match="hyperpriors goes with structured models"):
+        irtjax.fit(table, "2pl", hyperpriors=Hyperpriors(scale=0.5))
+    with pytest.raises(ValueError, match=r"hyperpriors is a dict: give irtjax\.models"):
+        irtjax.fit(table, "hierarchical", hyperpriors={"scale": 0.5})
+    with pytest.raises(ValueError, match="scale=0; it needs a number above 0"):
+        Hyperpriors(scale=0)
+
+
+@pytest.mark.slow
+def test_priors_of_what_is_learned_can_be_given(tmp_path):
+    table, scale = small_table(), 0.05
+    # So near 0 a step of EM is a sixteenth of what is left to go.
+    method = Laplace(order=5, tolerance=1e-3)
+    door = functools.partial(irtjax.fit, table, "hierarchical", method, family="rasch")
+    tight = door(hyperpriors=Hyperpriors(general=scale))
+    # Abilities were drawn with a standard deviation of 1. Near 0 the log-likelihood
+    # rises by D tau^2, D half of the sum over subjects of r^2 - sum of p (1 - p) with r
+    # their sums of residuals: the mode of log tau is scale / sqrt(1 - 2 D scale^2).
+    chance = table.item_accuracy()
+    residual = (table.values - chance).sum(axis=1)
+    rise = 0.5 * np.sum(residual**2 - np.sum(chance * (1 - chance)))
+    expected = scale / np.sqrt(1 - 2 * rise * scale**2)
+    # The next term of the series is about D^2 tau^4, a hundredth.
+    assert tight.structure.general_variance**0.5 == pytest.approx(expected, rel=0.05)
+    usual = door()
+    assert usual.structure.general_variance > 0.25
+    again = irtjax.load(irtjax.save(tight, tmp_path / "fit"))
+    told = again.options["hyperpriors"]
+    assert told["general"] == scale and told["component"] == Hyperpriors().component
+    assert "hyperpriors" not in usual.options
 
 
 def test_the_command_line(tmp_path):

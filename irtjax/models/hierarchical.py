@@ -26,6 +26,7 @@ abilities is normal again (`general_ability`).
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -104,6 +105,15 @@ class Hyperpriors(eqx.Module):
     subject_effect: float = 2.0
     general: float = 5.0
     tilt: float = 2.0
+
+    def __check_init__(self):
+        """Refuses scales that no prior has."""
+        for name, value in vars(self).items():
+            plain = isinstance(value, int | float)
+            if plain and not (value > 0 and math.isfinite(value)):
+                raise ValueError(
+                    f"Hyperpriors has {name}={value}; it needs a number above 0"
+                )
 
 
 class Hierarchical(eqx.Module):
