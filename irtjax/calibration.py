@@ -78,6 +78,8 @@ class Structure(NamedTuple):
             between groups; else None.
         possible: Draws of Sigma, tau^2 and the units of abilities, which errors are
             averaged over; None with one group.
+        levels: Names of the levels of items whose effects have a learned spread; None
+            of a fit from disk that an earlier version wrote.
         spreads: Names of what items' coordinates vary over (levels, items within them,
             and items of each benchmark where these have spreads of their own), and the
             standard deviations `[names, columns]`.
@@ -98,6 +100,7 @@ class Structure(NamedTuple):
     subject_effects: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     stems: np.ndarray | None = None
     possible: Possible | None = None
+    levels: np.ndarray | None = None
     spreads: tuple[np.ndarray, np.ndarray] | None = None
 
 

@@ -24,7 +24,8 @@ from irtjax.models.continuous import AbstractScoreFamily
 from irtjax.score_tables import binary_items
 
 METHODS = ("em", "saem", "mm", "gradient", "neural", "vibo")
-MAX_STEPS = {"em": 1000, "saem": 200, "mm": 5000, "gradient": 2000}
+#: Step limits of plain fits, by method.
+STEPS_BY_METHOD = {"em": 1000, "saem": 200, "mm": 5000, "gradient": 2000}
 
 
 def make_model(
@@ -97,7 +98,7 @@ def make_method(
     if population != "normal":
         raise ValueError(f"method {method!r} has no population to estimate; use 'em'")
     if method == "saem":
-        return SAEM(num_steps=max_steps or MAX_STEPS["saem"])
+        return SAEM(num_steps=max_steps or STEPS_BY_METHOD["saem"])
     if method in ("neural", "vibo"):
         return Neural() if method == "neural" else VIBO()
     penalty = 1.0 if penalised else 0.0

@@ -30,7 +30,7 @@ from irtjax.estimators.start import start_values
 from irtjax.estimators.variational import Variational
 from irtjax.estimators.vibo import VIBO
 from irtjax.fit_choices import (
-    MAX_STEPS,
+    STEPS_BY_METHOD,
     check_data,
     make_method,
     make_model,
@@ -48,6 +48,7 @@ from irtjax.models.catalogue import (
     Priors,
 )
 from irtjax.models.continuous import AbstractScoreFamily
+from irtjax.models.hierarchical import Hyperpriors
 from irtjax.score_tables import check_ends, prepare, with_scores
 from irtjax.structure_layout import NESTED, lay_out
 from irtjax.structured import (
@@ -94,6 +95,7 @@ def fit(
     spread_by_benchmark: bool = False,
     item_covariates: Mapping[str, np.ndarray] | None = None,
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None,
+    hyperpriors: Hyperpriors | None = None,
     checkpoint: str | None = None,
     resume: bool = False,
     dtype: Any = None,
@@ -158,6 +160,8 @@ def fit(
         item_covariates: Likewise: numbers `[items]` by name that shift items (LLTM).
         subject_covariates: Likewise: numbers `[subjects]` by name, or `[subjects,
             covariates]`, that shift abilities (latent regression).
+        hyperpriors: Likewise: scales of the priors of what is learned, in place of the
+            usual ones; see `irtjax.models.hierarchical.Hyperpriors`.
         checkpoint: For "nuts": file that saves the run on its way.
         resume: For "nuts": go on from that file.
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
@@ -208,6 +212,7 @@ def fit(
                 "spread_by_benchmark": spread_by_benchmark,
                 "item_covariates": item_covariates,
                 "subject_covariates": subject_covariates,
+                "hyperpriors": hyperpriors,
             },
             saving={"checkpoint": checkpoint, "resume": resume},
             dtype=dtype,
@@ -220,6 +225,7 @@ def fit(
         ("item_covariates", item_covariates),
         ("subject_covariates", subject_covariates),
         ("spread_by_benchmark", "given" * spread_by_benchmark),
+        ("hyperpriors", None if hyperpriors is None else (hyperpriors,)),
     ):
         if given is not None and len(given):
             raise ValueError(
@@ -288,7 +294,7 @@ def fit(
         )
         if standard_errors != "none":
             check_kind(problem, standard_errors)
-    steps = max_steps or MAX_STEPS.get(str(method), 1000)
+    steps = max_steps or STEPS_BY_METHOD.get(str(method), 1000)
     if isinstance(estimator, SAEM):
         steps = estimator.num_steps
         key = jax.random.key(0) if key is None else key
@@ -486,6 +492,7 @@ def _fit_by_structure(
         "subject_covariates": layout.covariates.tolist(),
         **_sharing(shared, plan["metric_effects"]),
         **({"spread_by_benchmark": True} if plan["spread_by_benchmark"] else {}),
+        **_scales(plan["hyperpriors"]),
         **({} if scores is None else scores.options),
         "level": level,
         "dtype": str(floating),
@@ -511,6 +518,13 @@ def _sharing(shared: Any, metric_effects: bool) -> dict[str, Any]:
         return {}
     name = shared if isinstance(shared, str) else "given"
     return {"shared_items": name, "metric_effects": metric_effects}
+
+
+def _scales(hyperpriors: Hyperpriors | None) -> dict[str, Any]:
+    """What the record says of priors of what is learned: nothing of the usual ones."""
+    if hyperpriors is None:
+        return {}
+    return {"hyperpriors": {k: float(v) for k, v in vars(hyperpriors).items()}}
 
 
 def _num_anchored(anchor: Anchor, table: ResponseTable) -> int:

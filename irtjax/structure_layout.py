@@ -104,6 +104,11 @@ def lay_out(
             " positive slopes"
         )
     _check_priors(family, priors or {})
+    if not isinstance(hyperpriors, Hyperpriors | None):
+        raise ValueError(
+            f"hyperpriors is a {type(hyperpriors).__name__}: give"
+            " irtjax.models.hierarchical.Hyperpriors(...)"
+        )
     benchmarks, of_item = np.unique(np.asarray(table.benchmarks), return_inverse=True)
     names, group, several = benchmarks, of_item, len(benchmarks) > 1
     if not grouped:

@@ -62,7 +62,8 @@ STRUCTURED_METHODS = ("laplace", "nuts", "vi")
 VI_DRAWS = 2000
 #: Models with several abilities, or levels of items, by name.
 STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
-MAX_STEPS = 300
+#: Step limit of the fast route, alone or before a sampler.
+LAPLACE_STEPS = 300
 #: Said of draws where the fast route failed.
 NO_FAST_ROUTE = (
     "the start found no marginal likelihood: the log-likelihood is the mean over draws"
@@ -113,7 +114,7 @@ def fit_structured(
     problem = StructuredProblem.create(model, responses)
     fast = method if isinstance(method, Laplace) else Laplace(order=2, tolerance=0.1)
     with clock.phase("run"):
-        found = _drive(problem, fast, max_steps or MAX_STEPS, clock)
+        found = _drive(problem, fast, max_steps or LAPLACE_STEPS, clock)
         draws, values, said, status = None, {}, [], Status(int(found.status))
         state = found.state
         if not isinstance(method, Laplace):
@@ -359,6 +360,7 @@ def _describe(
         (layout.covariates, *summary.subject_effects),
         layout.stems,
         summary.possible,
+        layout.levels,
         (_spread_names(layout), summary.spreads),
     )
     return Calibration(

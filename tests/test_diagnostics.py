@@ -280,6 +280,17 @@ def test_draws_in_a_file_for_other_programs(tmp_path):
     np.testing.assert_array_equal(back.sample_stats["energy"][0, :3], [1, 3, 5])
     assert back.log_likelihood["y"].shape == (4, 500, 2)
     assert [p.name for p in tmp_path.iterdir()] == ["draws.nc"]
+    labels = {"part": ["left", "right"]}
+    named = storage.to_arviz(thin, dims={"x": ["place", "part"]}, coords=labels)
+    np.testing.assert_array_equal(named.posterior["x"].sel(part="right"), GOOD[..., 1])
+    for dims, words in (
+        ({"z": ["part"]}, "dims name 'z', which was not kept: there are x"),
+        ({"x": ["part"]}, "dims name 1 axes of 'x' after chains and draws; it has 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            storage.to_arviz(thin, dims=dims, coords=labels)
+    with pytest.raises(ValueError, match="coords have 1 labels of 'part'; 'x' has 2"):
+        storage.to_arviz(thin, dims={"x": ["place", "part"]}, coords={"part": [0]})
 
 
 def test_without_arviz_the_extra_is_named(monkeypatch):

@@ -12,6 +12,7 @@ import irtjax
 from irtjax.estimators.base import run
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.structured_state import StructuredProblem
+from irtjax.models.hierarchical import Hyperpriors
 from irtjax.models.logistic import Binary
 from irtjax.prediction import predict_responses
 from irtjax.structure_layout import lay_out, level_labels
@@ -180,6 +181,8 @@ def test_covariates_are_checked_and_centred():
     first = {"n": np.eye(60)[0]}
     layout = door(subject_covariates={"size": size}, item_covariates=first)
     assert layout.covariates.tolist() == ["size"] and layout.effects[-1] == "n"
+    narrow = Hyperpriors(tilt=0.5)
+    assert door(hyperpriors=narrow).model.hyperpriors is narrow
     np.testing.assert_allclose(layout.model.subject_design[:, 0], size - 1.5)
     assert float(jnp.abs(layout.model.design[:, -1].mean())) < 1e-12
     both = door(subject_covariates=np.stack([size, size**2], axis=1))

@@ -23,10 +23,10 @@ from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.possible_spread import Possible
 from irtjax.estimators.structured_state import start_components
 from irtjax.estimators.variational import Variational
-from irtjax.models.hierarchical import general_ability
+from irtjax.models.hierarchical import Hyperpriors, general_ability
 from irtjax.models.logistic import Binary, LogisticItems
 from irtjax.scoring import errors_over_spread, score_groups
-from irtjax.storage import FIT_FILES, STRUCTURE_FILES
+from irtjax.storage import FIT_FILES, STRUCTURE_FILES, draw_labels
 from irtjax.structured import _runaways
 from tests.estimators.test_laplace import benchmarks, simulated
 
@@ -149,6 +149,9 @@ def test_ordered_ratings_with_raters_as_a_level(tmp_path):
     # Categories are cut 2 apart at equal slopes of 1.5.
     assert np.exp(np.log(spacing).mean()) == pytest.approx(2.0, rel=0.15)
     again = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    header = pyarrow.csv.read_csv(tmp_path / "fit" / "effects.csv").column_names
+    assert header[1:3] == ["log_discrimination", "intercept"]
+    assert header[3:] == [f"log_spacing_{k + 1}" for k in range(spacing.shape[1])]
     np.testing.assert_array_equal(again.parameters.items.spacing, spacing)
     scored = irtjax.score(again, table).table["ability"].to_numpy()
     names = fit.ability_table["subject"].to_pylist()
@@ -244,8 +247,63 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     assert np.isfinite([fit.log_likelihood, fit.aic, fit.bic, fit.residual]).all()
     effects = fit.structure.effects[0].tolist()
     assert {"benchmark: b0", "stem: q3"} <= set(effects)
-    folder = irtjax.save(fit, tmp_path / "fit")
-    assert irtjax.load(folder).structure.draws is None
+    labels = draw_labels(fit)
+    for variable, values in draws.values.items():
+        axes = labels["dims"].get(variable, [])
+        sizes = [len(labels["coords"][axis]) for axis in axes]
+        assert values.shape[2:] == tuple(sizes), variable
+    assert labels["coords"]["level"].tolist() == ["benchmark", "stem"]
+    again = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    assert again.structure.draws is None
+    assert again.structure.levels.tolist() == ["benchmark", "stem"]
+    with pytest.raises(ValueError, match="the fit has no draws: fit with method='nu"):
+        draw_labels(again)
+
+
+@pytest.mark.slow
+def test_draws_in_a_file_bear_the_names_of_the_table(tmp_path):
+    arviz = pytest.importorskip("arviz", reason="needs the extra irtjax[arviz]")
+    pytest.importorskip("h5netcdf", reason="needs the extra irtjax[arviz]")
+    rng = np.random.default_rng(2)
+    subjects = ["gpt-4", "claude", "llama", "a model"]  # In no order of any kind.
+    items = [f"{name}/q{k}" for name in ("mmlu", "arc", "gsm8k") for k in range(2)]
+    score = 1 / (1 + np.exp(-rng.normal(size=(4, 1)) - rng.normal(size=(4, 6))))
+    rows = {
+        "model": np.repeat(subjects, 6).tolist(),
+        "item": items * 4,
+        "task": [name.split("/")[0] for name in items] * 4,
+        "score": score.ravel().tolist(),
+    }
+    pyarrow.csv.write_csv(pa.table(rows), tmp_path / "long.csv")
+    words = ["fit", str(tmp_path / "long.csv"), "--out", str(tmp_path / "out")]
+    words += ["--model", "multibenchmark", "--benchmark", "task", "--method", "nuts"]
+    words += ["--chains", "2", "--draws", "8", "--warmup", "20", "--no-figures"]
+    done = CliRunner().invoke(app, [*words, "--quiet", "--save-draws"])
+    assert done.exit_code == 0, done.stderr
+    drawn_values = arviz.from_netcdf(tmp_path / "out" / "draws.nc")
+    means = drawn_values.posterior.mean(("chain", "draw"))
+    # The tables are made of the same draws, and name their rows themselves.
+    read = lambda name: pyarrow.csv.read_csv(tmp_path / "out" / name).to_pylist()  # noqa: E731
+    for row in read("group_abilities.csv"):
+        found = means["ability"].sel(subject=row["subject"], group=row["group"])
+        assert float(found) == pytest.approx(row["ability"])
+    for row in read("abilities.csv"):
+        found = means["general_mean"].sel(subject=row["subject"])
+        assert float(found) == pytest.approx(row["ability"])
+    for row in read("items.csv"):
+        found = means["coordinates"].sel(item=row["item"])
+        assert float(found.sel(coordinate="intercept")) == pytest.approx(
+            row["intercept"]
+        )
+        assert float(found.sel(coordinate="log_dispersion")) == pytest.approx(
+            np.log(row["dispersion"])
+        )
+    for row in read("effects.csv"):
+        found = means["effects"].sel(effect=row.pop("effect"))
+        assert {k: float(found.sel(coordinate=k)) for k in row} == pytest.approx(row)
+    assert means["own_covariance"].dims == ("group", "other_group")
+    names = set(arviz.summary(drawn_values, kind="stats").index)
+    assert {"ability[gpt-4, arc]", "component_sd[benchmark, intercept]"} <= names
 
 
 @pytest.mark.slow
@@ -298,6 +356,36 @@ def test_what_cannot_be_done_is_said():
         irtjax.fit(table, "2pl", "laplace", priors={"slope": prior})
     with pytest.raises(ValueError, match="levels goes with structured models"):
         irtjax.fit(table, "2pl", levels=("stem",))
+    with pytest.raises(ValueError, match="hyperpriors goes with structured models"):
+        irtjax.fit(table, "2pl", hyperpriors=Hyperpriors(scale=0.5))
+    with pytest.raises(ValueError, match=r"hyperpriors is a dict: give irtjax\.models"):
+        irtjax.fit(table, "hierarchical", hyperpriors={"scale": 0.5})
+    with pytest.raises(ValueError, match="scale=0; it needs a number above 0"):
+        Hyperpriors(scale=0)
+
+
+@pytest.mark.slow
+def test_priors_of_what_is_learned_can_be_given(tmp_path):
+    table, scale = small_table(), 0.05
+    # So near 0 a step of EM is a sixteenth of what is left to go.
+    method = Laplace(order=5, tolerance=1e-3)
+    door = functools.partial(irtjax.fit, table, "hierarchical", method, family="rasch")
+    tight = door(hyperpriors=Hyperpriors(general=scale))
+    # Abilities were drawn with a standard deviation of 1. Near 0 the log-likelihood
+    # rises by D tau^2, D half of the sum over subjects of r^2 - sum of p (1 - p) with r
+    # their sums of residuals: the mode of log tau is scale / sqrt(1 - 2 D scale^2).
+    chance = table.item_accuracy()
+    residual = (table.values - chance).sum(axis=1)
+    rise = 0.5 * np.sum(residual**2 - np.sum(chance * (1 - chance)))
+    expected = scale / np.sqrt(1 - 2 * rise * scale**2)
+    # The next term of the series is about D^2 tau^4, a hundredth.
+    assert tight.structure.general_variance**0.5 == pytest.approx(expected, rel=0.05)
+    usual = door()
+    assert usual.structure.general_variance > 0.25
+    again = irtjax.load(irtjax.save(tight, tmp_path / "fit"))
+    told = again.options["hyperpriors"]
+    assert told["general"] == scale and told["component"] == Hyperpriors().component
+    assert "hyperpriors" not in usual.options
 
 
 def test_benchmarks_spread_as_widely_as_they_do(tmp_path):
@@ -377,36 +465,6 @@ def test_the_command_line(tmp_path):
     assert written <= {*FIT_FILES, *STRUCTURE_FILES}
     done = run(*command, "--resume")
     assert done.exit_code == 2 and "go with --method nuts" in done.stderr
-
-
-@pytest.mark.slow
-def test_right_or_wrong_and_scores_in_one_structured_fit(tmp_path):
-    rng, items = np.random.default_rng(5), 60
-    theta, slope = rng.normal(size=(SUBJECTS, 1)), np.exp(0.4 * rng.normal(size=items))
-    theta = (theta - theta.mean()) / theta.std()
-    predictor = slope * theta + rng.normal(size=items)
-    score = 1 / (1 + np.exp(-predictor - 0.7 * rng.normal(size=predictor.shape)))
-    right = rng.random(predictor.shape) < 1 / (1 + np.exp(-predictor))
-    is_binary = np.arange(items) % 2 == 0
-    table = irtjax.ResponseTable.from_arrays(np.where(is_binary, right, score))
-    fit = irtjax.fit(table, "hierarchical", family="mixed")
-    assert fit.status == irtjax.Status.CONVERGED
-    columns = {
-        name: fit.item_table[name].to_numpy() for name in fit.item_table.schema.names
-    }
-    assert np.isnan(columns["dispersion"][is_binary]).all()
-    # Of 40 scores around a line a standard deviation is known to a ninth.
-    assert np.abs(columns["dispersion"][~is_binary] - 0.7).max() < 4 * 0.7 / 9
-    relative = columns["discrimination_se"] / columns["discrimination"]
-    error = (np.log(columns["discrimination"]) - np.log(slope)) / relative
-    for kind in (is_binary, ~is_binary):
-        # Of 30 errors 28.6 are expected within two, with a standard deviation of 1.1.
-        assert np.sum(np.abs(error[kind]) < 2) >= 25
-    irtjax.save(fit, tmp_path / "fit")
-    again = irtjax.load(tmp_path / "fit")
-    assert irtjax.score(again, table).table["ability"].to_numpy() == pytest.approx(
-        irtjax.score(fit, table).table["ability"].to_numpy()
-    )
 
 
 def test_options_of_plain_fits_are_refused():

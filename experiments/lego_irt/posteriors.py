@@ -34,7 +34,7 @@ from irtjax.models.hierarchical import (
 from irtjax.models.logistic import Binary
 from irtjax.models.sampling_frame import SamplingFrame, item_centring
 from irtjax.models.simulate_structured import simulate_position, simulate_structured
-from irtjax.structured import MAX_STEPS, frame_log_density, position_of
+from irtjax.structured import LAPLACE_STEPS, frame_log_density, position_of
 from irtjax.structured_summary import summary_of_laplace
 from irtjax.transforms import correlation_coordinates
 
@@ -356,7 +356,7 @@ def fast_fit(model: Hierarchical, values: jax.Array) -> FastFit:
     """Estimates and intervals of coverage `LEVEL` by the fast route."""
     problem = StructuredProblem.create(model, Responses(values))
     method = Laplace()
-    fit = run_jit(problem, method, None, max_steps=MAX_STEPS)
+    fit = run_jit(problem, method, None, max_steps=LAPLACE_STEPS)
     found = summary_of_laplace(problem, method, fit.state)
     reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))
     bounds = {

@@ -16,6 +16,9 @@ from irtjax.models.hierarchical import Hierarchical, general_variance
 from irtjax.models.priors import HalfNormal, Normal
 from irtjax.transforms import correlation_cholesky, lkj_log_density
 
+#: Prior precision of an effect that is held at 0; no data weigh a millionth of it.
+HELD = 1e12
+
 
 def factors(model: Hierarchical, components: Components) -> Array:
     """Of Omega, one for all items or one for those of each group."""
@@ -92,7 +95,7 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
         )
         scale = effect_sd(model, components.log_component_sd)
         density = Normal(0.0, scale).log_density(components.effects)
-        total = total + jnp.sum(jnp.where(mask, density, 0))
+        total = total + jnp.sum(jnp.where(mask & model.told_effects, density, 0))
     for part, sd in (
         (components.group_effects, own.group_effect),
         (components.subject_effects, own.subject_effect),
@@ -114,6 +117,12 @@ def effect_sd(model: Hierarchical, log_component_sd: Array) -> Array:
     sd = jnp.exp(log_component_sd)
     fixed = jnp.full((1, model.num_columns), model.hyperpriors.effect, sd.dtype)
     return jnp.concatenate([sd, fixed])[model.component]
+
+
+def effect_precision(model: Hierarchical, log_component_sd: Array) -> Array:
+    """`[effects, columns]` prior precisions; of effects that are 0 next to infinite."""
+    precision = effect_sd(model, log_component_sd) ** -2.0
+    return jnp.where(model.told_effects, precision, HELD)
 
 
 def num_effective(model: Hierarchical, components: Components) -> Scalar:
@@ -148,7 +157,7 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     by_row = jnp.einsum("jr,je->rje", member, model.design)
     square = jnp.einsum("rje,jf->ref", by_row, model.design)
     data = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
-    prior = effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
+    prior = effect_precision(model, components.log_component_sd).T.reshape(-1)
     return total + jnp.trace(jnp.linalg.solve(data + jnp.diag(prior), data))
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from irtjax.estimators.components import (
     covariance_factor,
-    effect_sd,
+    effect_precision,
     factors,
     inverses,
     log_half_normal,
@@ -105,7 +105,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     # alone, and sums of the items themselves would move them by their rounding.
     gap = found.mean - design @ old.effects
     pulled = jnp.einsum("u,ua,uab->ub", weight, gap, omega[row])
-    prior = effect_sd(model, old.log_component_sd) ** -2.0
+    prior = effect_precision(model, old.log_component_sd)
     # All columns at once, column by column in the vector.
     precision = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
     ridge = jnp.diag(prior.T.reshape(-1))
@@ -162,7 +162,7 @@ def _improve_components(
     count, scale = model.num_components, model.hyperpriors.component
     index = jnp.where(model.component < 0, count, model.component)
     by_component = lambda x: jax.ops.segment_sum(x, index, count + 1)[:-1]  # noqa: E731
-    each = by_component(jnp.ones_like(effects))
+    each = by_component(model.told_effects.astype(effects.dtype))
     total = by_component(effects**2 + jnp.einsum("aeae->ea", inverse))
     new = half_normal_mode(total, each, scale)
     square = jnp.exp(2 * old)
@@ -174,7 +174,9 @@ def _improve_components(
     told_of_factor = jnp.maximum(by_component(jnp.sum(product, axis=2).T), 0)
     curvature = told_of_factor + 2 * square / scale**2
     factor = jnp.clip(gradient / curvature, -1, 1)
-    return new + _far(factor, (2 * each) ** -0.5)
+    improved = new + _far(factor, (2 * each) ** -0.5)
+    # Of levels that nothing is told of there is nothing to improve.
+    return jnp.where(each > 0, improved, old)
 
 
 def _far(step: Array, error: Array | float) -> Array:
@@ -400,7 +402,7 @@ def pull_of_priors(
     # levels whose standard deviation is near 0 their common unit would crawl.
     common = jnp.mean(to_groups, axis=1, keepdims=True)
     to_groups = (to_groups - common).at[0].add(1 / groups)
-    prior = effect_sd(model, old.log_component_sd)[:, 0] ** -2.0
+    prior = effect_precision(model, old.log_component_sd)[:, 0]
     curvature = to_groups.T @ (to_groups * prior[:, None])
     return to_groups.T @ (prior * old.effects[:, 0]), curvature
 

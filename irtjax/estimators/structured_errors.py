@@ -19,7 +19,7 @@ from jaxtyping import Array
 from irtjax.estimators.ability_errors import factorise
 from irtjax.estimators.components import (
     covariance_factor,
-    effect_sd,
+    effect_precision,
     factors,
     inverses,
     num_units,
@@ -131,7 +131,7 @@ def following(
     square = squares(units, rows)
     known = jnp.einsum("rab,rbcef,rcd->adef", omega, found.square, omega)
     block = jnp.einsum("rab,ref->aebf", omega, square) - known.transpose(0, 2, 1, 3)
-    ridge = effect_sd(model, components.log_component_sd).T.reshape(-1) ** -2.0
+    ridge = effect_precision(model, components.log_component_sd).T.reshape(-1)
     root = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
     solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
     return Following(

@@ -112,6 +112,21 @@ class AbstractResponseFamily(eqx.Module):
         return sum(p.columns for p in self.parameters)
 
     @property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """A name for each column, with the scale it is on.
+
+        A parameter that is several numbers has them counted from 1, as in the table of
+        items.
+        """
+        scales = {"positive": "log_", "unit": "logit_"}
+        names: list[str] = []
+        for parameter in self.parameters:
+            name = scales.get(parameter.bijection.kind, "") + parameter.name
+            several = [f"{name}_{k + 1}" for k in range(parameter.size)]
+            names += several or [name]
+        return tuple(names)
+
+    @property
     def has_slope(self) -> bool:
         """Whether each item's discrimination is estimated."""
         return self.parameters[0].name == "discrimination"

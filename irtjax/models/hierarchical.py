@@ -29,12 +29,13 @@ abilities is normal again (`general_ability`).
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
@@ -113,6 +114,15 @@ class Hyperpriors(eqx.Module):
     general: float = 5.0
     tilt: float = 2.0
     spread: float = 0.5
+
+    def __check_init__(self):
+        """Refuses scales that no prior has."""
+        for name, value in vars(self).items():
+            plain = isinstance(value, int | float)
+            if plain and not (value > 0 and math.isfinite(value)):
+                raise ValueError(
+                    f"Hyperpriors has {name}={value}; it needs a number above 0"
+                )
 
 
 class Hierarchical(eqx.Module):
@@ -217,6 +227,25 @@ class Hierarchical(eqx.Module):
         Intercepts and their regression on discriminations, both learned, take them up.
         """
         return self.num_groups if self.has_tilts else int(self.correlated)
+
+    @property
+    def told_effects(self) -> Bool[Array, "effects columns"]:
+        """Which effects responses can tell of, by what coordinates items have in use.
+
+        Where right and wrong answers stand beside scores, a benchmark of answers says
+        nothing of dispersions; nor does one level say how levels differ. Such effects
+        are 0 in estimates: their standard deviation would confirm whatever it is.
+        """
+        offsets = self.family.offsets()
+        if offsets is None:
+            return jnp.ones((self.design.shape[1], self.num_columns), bool)
+        used = jnp.asarray(offsets) == 0
+        stems = jnp.zeros((self.num_stems, self.num_columns), int)
+        stems = stems.at[self.stem].max(used.astype(int))
+        told = (self.design != 0).T.astype(int) @ stems > 0
+        same = (self.component[:, None] == self.component) & (self.component >= 0)
+        alone = (same.astype(int) @ told < 2) & (self.component >= 0)[:, None]
+        return told & ~alone
 
     @property
     def factor_row(self) -> Int[Array, " stems"]:

@@ -86,8 +86,9 @@ def write_report(
         page = leaderboard(fit, standing, [(title, name) for title, name, _ in makers])
         (place / "leaderboard.md").write_text(page, encoding="utf-8")
         if draws and fit.structure is not None and fit.structure.draws is not None:
-            from irtjax.storage.chains import write_draws
+            from irtjax.storage import draw_labels, write_draws
 
-            write_draws(place / "draws.nc", fit.structure.draws)
+            path = place / "draws.nc"
+            write_draws(path, fit.structure.draws, **draw_labels(fit))
 
     return save(fit, folder, overwrite=overwrite, extras=[extra])

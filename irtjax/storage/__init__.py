@@ -11,11 +11,13 @@ from irtjax.storage.folder import (
     save,
     write_table,
 )
+from irtjax.storage.structure import draw_labels
 
 __all__ = [
     "FIT_FILES",
     "STRUCTURE_FILES",
     "check_folder",
+    "draw_labels",
     "is_fit",
     "load",
     "load_chains",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,21 +184,25 @@ def to_arviz(
     draws: Draws,
     *,
     log_likelihood: Any = None,
-    dims: dict[str, list[str]] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
 ) -> arviz.InferenceData:
     """Draws as ArviZ' `InferenceData`, for its plots and other programs.
 
     Args:
         draws: The draws.
         log_likelihood: By name, `[chains, draws, ...]` log-likelihoods of observations.
-        dims: Names of the axes of a parameter after chains and draws.
+        dims: Names of the axes after chains and draws, by name of a variable.
+        coords: Labels along such an axis, by its name. `draw_labels` has both for the
+            draws of a fit.
 
     Returns:
         Groups `posterior` and `sample_stats` (with thinning, of the transitions that
         ended in a draw), and `log_likelihood` where given.
 
     Raises:
-        ValueError: If ArviZ is not installed.
+        ValueError: If ArviZ is not installed, or a variable has not the axes or the
+            labels along them that are said.
     """
     try:
         import arviz  # pyright: ignore[reportMissingImports]
@@ -205,6 +210,10 @@ def to_arviz(
         raise ValueError(
             "ArviZ is not installed: pip install 'irtjax[arviz]'"
         ) from None
+    variables = {**draws.values, **(log_likelihood or {})}
+    shapes = {name: np.shape(value)[2:] for name, value in variables.items()}
+    dims, coords = dims or {}, coords or {}
+    _check_labels(shapes, dims, coords)
     names = {
         "diverging": draws.divergent,
         "tree_depth": draws.tree_depth,
@@ -220,8 +229,33 @@ def to_arviz(
         log_likelihood=None
         if log_likelihood is None
         else {name: np.asarray(value) for name, value in log_likelihood.items()},
-        dims=dims,
+        dims={name: list(axes) for name, axes in dims.items()},
+        coords={name: np.asarray(labels) for name, labels in coords.items()},
     )
+
+
+def _check_labels(
+    shapes: Mapping[str, tuple[int, ...]],
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Any],
+) -> None:
+    """Refuses names of axes that are not those of the variables."""
+    for name, axes in dims.items():
+        if name not in shapes:
+            raise ValueError(
+                f"dims name {name!r}, which was not kept: there are {', '.join(shapes)}"
+            )
+        if len(axes) != len(shapes[name]):
+            raise ValueError(
+                f"dims name {len(axes)} axes of {name!r} after chains and draws; it has"
+                f" {len(shapes[name])}"
+            )
+        for axis, size in zip(axes, shapes[name], strict=True):
+            if axis in coords and len(coords[axis]) != size:
+                raise ValueError(
+                    f"coords have {len(coords[axis])} labels of {axis!r}; {name!r} has"
+                    f" {size}: give one for each"
+                )
 
 
 def write_draws(path: str | Path, draws: Draws, **options: Any) -> Path:

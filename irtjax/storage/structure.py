@@ -20,6 +20,20 @@ _SUBJECT_EFFECTS = tuple(
     f"subject_effect_{part}" for part in ("names", "values", "errors")
 )
 
+#: Axes of what a sampler keeps, after chains and draws.
+_AXES = {
+    "ability": ("subject", "group"),
+    "general_mean": ("subject",),
+    "coordinates": ("item", "coordinate"),
+    "own_covariance": ("group", "other_group"),
+    "effects": ("effect", "coordinate"),
+    "residual_sd": ("coordinate",),
+    "component_sd": ("level", "coordinate"),
+    "spread_ratio": ("benchmark", "coordinate"),
+    "group_effects": ("group", "coordinate"),
+    "subject_effects": ("covariate",),
+}
+
 
 def structure_arrays(structure: Structure | None) -> dict[str, Any]:
     """Arrays of a structure by name, for a file; draws are not among them."""
@@ -77,6 +91,46 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
     )
 
 
+def draw_labels(fit: Calibration) -> dict[str, Any]:
+    """Names for the axes of a fit's draws, and for the places along them.
+
+    Args:
+        fit: A structured fit by `nuts`, in the session that made it.
+
+    Returns:
+        `dims`, names of axes by variable, and `coords`, labels by axis: what `to_arviz`
+        and `write_draws` take. Axes are `subject`, `item`, `group` (benchmarks or
+        metrics; `other_group` where there are two), `coordinate` (of items, as the
+        columns of `effects.csv`), `effect`, `level`, `benchmark` and `covariate`.
+
+    Raises:
+        ValueError: If the fit has no draws.
+    """
+    structure = fit.structure
+    if structure is None or structure.draws is None:
+        raise ValueError(
+            "the fit has no draws: fit with method='nuts', and use the fit itself"
+            " (saved fits do not keep draws; --save-draws writes them, labelled)"
+        )
+    values = structure.draws.values
+    effects, covariates = structure.effects[0], structure.subject_effects
+    coords = {
+        "subject": fit.subjects,
+        "item": fit.items,
+        "group": structure.groups,
+        "other_group": structure.groups,
+        "coordinate": np.asarray(fit.model.family.coordinate_names),
+        # Those of the groups come last, and are a variable of their own.
+        "effect": effects[: values["effects"].shape[2]] if "effects" in values else [],
+        "level": structure.levels,
+        "benchmark": None if fit.benchmarks is None else np.unique(fit.benchmarks),
+        "covariate": None if covariates is None else covariates[0],
+    }
+    dims = {name: list(axes) for name, axes in _AXES.items() if name in values}
+    used = {axis for axes in dims.values() for axis in axes}
+    return {"dims": dims, "coords": {k: v for k, v in coords.items() if k in used}}
+
+
 def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     """Tables for people, by file name without its ending.
 
@@ -94,12 +148,7 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     if structure is None:
         return {}
     tables: dict[str, pa.Table] = {}
-    columns = [
-        parameter.name
-        if parameter.bijection.kind != "positive"
-        else f"log_{parameter.name}"
-        for parameter in fit.model.family.parameters
-    ]
+    columns = fit.model.family.coordinate_names
     names, values = structure.effects
     tables["effects"] = pa.table(
         {

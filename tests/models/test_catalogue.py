@@ -30,6 +30,15 @@ def test_each_name_estimates_its_parameters(name):
     assert set(model.priors) == {*ESTIMATED[name], "discrimination"}
 
 
+def test_coordinates_are_named_with_their_scale():
+    three = MODELS["3pl"]().family
+    assert three.coordinate_names[2] == "logit_lower_asymptote"
+    ordered = catalogue.graded(4, positive=True).family
+    assert ordered.coordinate_names == (
+        *("log_discrimination", "intercept", "log_spacing_1", "log_spacing_2"),
+    )
+
+
 def test_weak_priors_suit_the_sign_of_the_slopes():
     signed = catalogue.two_parameter().family
     positive = catalogue.two_parameter(positive=True).family

@@ -79,6 +79,7 @@ def test_coordinates_and_back(model):
     items = items_of(model)
     coordinates = model.unconstrain(items)
     assert coordinates.shape == (5, model.family.num_columns)
+    assert len(set(model.family.coordinate_names)) == model.family.num_columns
     for there, back in zip(items, model.constrain(coordinates), strict=True):
         np.testing.assert_allclose(back, there, rtol=1e-9, atol=1e-12)
 
