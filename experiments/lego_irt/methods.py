@@ -305,14 +305,16 @@ def fixed_item_tests(
 
     Returns:
         Differences and two-sided p-values, `[subjects, subjects]`; the differences
-        are in units of their calibration. None if a calibration ran away.
+        are in units of their calibration. None if a calibration did not converge, which
+        it says.
     """
     count = whole.state.ability.shape[0]
     fold = np.random.default_rng(seed).permutation(count) % folds
     difference, z = np.zeros((count, count)), np.zeros((count, count))
     for one, other in zip(*np.triu_indices(folds), strict=True):
         fit = whole.without(np.isin(fold, (one, other)))
-        if not fit.usable(f"items without folds {one} and {other}"):
+        fit.usable(f"items without folds {one} and {other}")
+        if fit.status is not Status.CONVERGED:
             return None
         found = fit.scored(whole.problem.data)
         theta, error = np.asarray(found.general), np.asarray(found.general_error)
