@@ -13,6 +13,9 @@ from scipy import special
 import irtjax
 from experiments.lego_irt.accuracy import HELD_OUT, splits
 from experiments.lego_irt.methods import (
+    above,
+    fixed_item_tests,
+    longest_chain,
     share_reversed,
     structured,
     t_tests,
@@ -27,6 +30,8 @@ LOGIT_END = 15.0
 #: Newcomers: at these places of the ranking by mean score.
 PLACES = (0.05, 0.25, 0.5, 0.75, 0.95)
 Z = 1.959963984540054
+#: Of models, two of which at most items are calibrated without.
+FOLDS = 5
 
 
 def logits(table: irtjax.ResponseTable) -> np.ndarray:
@@ -44,11 +49,13 @@ def distinguish(
     """Share of pairs of models told apart at 0.05, against the share of cells seen.
 
     LEGO-CM's z-tests have the covariance between abilities; "errors apart" leaves it
-    out, as the paper does. The t-tests are of mean logits; the paired one takes only
-    the items that both models have and knows that they are the same. "reversed" is the
-    share of the pairs told apart (adjusted) whose order is not that of the mean logits
-    of all cells: wrong calls, or nearly so. "adjusted by model" is as the paper's
-    Algorithm 1 counts.
+    out, as the paper's formula does; "items fixed" scores both models with items that
+    other models calibrated, so that there is none (`fixed_item_tests`). The t-tests are
+    of mean logits; the paired one takes only the items that both models have and knows
+    that they are the same. "reversed" is the share of the pairs told apart (adjusted)
+    whose order is not that of the mean logits of all cells: wrong calls, or nearly so.
+    "adjusted by model" is as the paper's Algorithm 1 counts. "distinguishability" is
+    the share of models in a longest chain with every pair told apart (adjusted).
     """
     rows = []
     for name, table in tables.items():
@@ -67,13 +74,18 @@ def distinguish(
                 apart = pairwise(theta, error)
                 tests["LEGO-CM"] = gap, whole.p_value
                 tests["LEGO-CM, errors apart"] = gap, apart.p_value
+                fixed = fixed_item_tests(fit, FOLDS, seed)
+                if fixed is not None:
+                    tests["LEGO-CM, items fixed"] = fixed
             for model, (difference, p_value) in tests.items():
                 apart = told_apart(p_value, adjusted=True)
+                chain = longest_chain(above(p_value, difference))
                 found = {
                     "adjusted": apart.mean(),
                     "adjusted by model": told_apart_by_model(p_value),
                     "unadjusted": told_apart(p_value, adjusted=False).mean(),
                     "reversed": share_reversed(apart, difference, truth),
+                    "distinguishability": len(chain) / len(p_value),
                 }
                 rows += [
                     {"trial": trial, "data": name, "share": share, "measure": measure,
@@ -119,6 +131,29 @@ def calibrated(table: irtjax.ResponseTable, without) -> irtjax.Calibration:
     return irtjax.fit(part, "continuous", method="laplace")
 
 
+def abilities_of(fit: irtjax.Calibration, subjects: np.ndarray) -> np.ndarray:
+    """Abilities of some subjects by name, `[subjects, 1]`."""
+    rows = fit.ability_table.to_pydict()
+    by_name = dict(zip(rows["subject"], rows["ability"], strict=True))
+    return np.asarray([[by_name[name]] for name in subjects.tolist()])
+
+
+def ranks_among(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Ranks of new models among all, 1 the best, `[new models, sets]`.
+
+    Args:
+        new: `[new models, sets]` their estimates.
+        old: `[models, sets]` those of the others, or `[models, 1]` for all sets.
+
+    >>> ranks_among(np.array([[0.5, 3.0], [2.0, 1.0]]), np.array([[1.0], [0.0]]))
+    array([[3, 1],
+           [1, 2]])
+    """
+    old = np.broadcast_to(old, (len(old), new.shape[1]))
+    everyone = np.concatenate([old, new])
+    return 1 + (everyone > new[:, None]).sum(axis=1)
+
+
 def newcomers(
     table: irtjax.ResponseTable, size: int, count: int, seed: int
 ) -> list[dict]:
@@ -127,25 +162,16 @@ def newcomers(
     Ranks are among all models. Existing models keep their estimates from all items. A
     mean of the new model's few items is set against those (MME), or against the means
     of the others on the same items (MME, same items).
+
+    References are the method's own rank on all items ("own"; LEGO-CM's is that of one
+    calibration of all models, the paper's oracle), the rank on all items that are
+    calibrated without the newcomers ("scored", LEGO-CM), and the mean of the two
+    methods' own ranks, as Algorithm 2 may be read ("combined").
     """
     new = chosen_models(table)
     old = np.setdiff1d(np.arange(table.num_subjects), new)
     masks = subsets(table, size, count, seed)
-    fit = calibrated(table, new)
-    places = {
-        n: k for k, n in enumerate(fit.ability_table.column("subject").to_pylist())
-    }
-    existing = fit.ability_table.column("ability").to_numpy()
-    existing = existing[[places[n] for n in table.subjects[old].tolist()]]
     everything = np.ones((1, table.num_items), bool)
-    abilities = {
-        "LEGO-CM": (
-            scored(fit, table, new, masks),
-            scored(fit, table, new, everything),
-            existing[:, None],
-            existing[:, None],
-        )
-    }
     x, there = logits(table), observed(table)
 
     def means(rows, cells):
@@ -153,24 +179,32 @@ def newcomers(
         total = np.where(seen, x[rows][:, None], 0).sum(axis=2)
         return total / np.maximum(seen.sum(axis=2), 1)
 
+    fit = calibrated(table, new)
+    existing = abilities_of(fit, table.subjects[old])
+    joint = abilities_of(calibrated(table, []), table.subjects)
     full = means(old, everything)
-    few, all_items = means(new, masks), means(new, everything)
-    abilities["MME"] = few, all_items, full, full
-    abilities["MME, same items"] = few, all_items, means(old, masks), full
+    by_fit = ranks_among(joint[new], joint[old])[:, 0]
+    by_score = ranks_among(scored(fit, table, new, everything), existing)[:, 0]
+    by_mean = ranks_among(means(new, everything), full)[:, 0]
+    combined, few = (by_fit + by_mean) / 2, means(new, masks)
+    found = {
+        "LEGO-CM": ranks_among(scored(fit, table, new, masks), existing),
+        "MME": ranks_among(few, full),
+        "MME, same items": ranks_among(few, means(old, masks)),
+    }
     rows = []
-    for method, (found, known, beside, beside_all) in abilities.items():
-        for k, model in enumerate(new):
-            # The rank counts who is ahead, other newcomers by their own estimates.
-            others = np.delete(known[:, 0], k)
-            others_few = np.delete(found, k, axis=0)
-            rank = (beside > found[k]).sum(0) + (others_few > found[k]).sum(0)
-            true = (beside_all > known[k]).sum() + (others > known[k]).sum()
-            rows += [
-                {"trial": trial, "newcomer": str(table.subjects[model]),
-                 "rank": int(true) + 1, "model": method, "value": float(abs(r - true)),
-                 "signed": float(r - true)}
-                for trial, r in enumerate(rank)
-            ]  # fmt: skip
+    for method, rank in found.items():
+        references = {"own": by_mean, "combined": combined}
+        if method == "LEGO-CM":
+            references |= {"own": by_fit, "scored": by_score}
+        rows += [
+            {"trial": trial, "newcomer": str(table.subjects[model]),
+             "rank": float(true[k]), "model": method, "reference": reference,
+             "value": float(abs(r - true[k])), "signed": float(r - true[k])}
+            for reference, true in references.items()
+            for k, model in enumerate(new)
+            for trial, r in enumerate(rank[k])
+        ]  # fmt: skip
     return rows
 
 

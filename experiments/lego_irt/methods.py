@@ -22,7 +22,7 @@ from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.fit_choices import make_model
 from irtjax.prediction import predict_responses
 from irtjax.score_tables import prepare, with_scores
-from irtjax.scoring import score_groups
+from irtjax.scoring import GroupScores, score_groups
 from irtjax.structure_layout import Layout, lay_out
 
 _run_jit = eqx.filter_jit(run)
@@ -53,20 +53,38 @@ class Fitted(NamedTuple):
         means = predict_responses(self.problem, self.state, order=order, **options)
         return np.asarray(means)
 
-    def score(self, values: np.ndarray, seen: np.ndarray) -> np.ndarray:
-        """General abilities `[subjects]` from other responses, items at their modes."""
+    def without(self, subjects: np.ndarray) -> Fitted:
+        """A fit like this one in which some subjects `[subjects]` have no responses.
+
+        They keep their rows, so that all such fits are one compiled program. A subject
+        without responses has its prior, which tells nothing of items.
+        """
+        data = self.problem.data
+        seen = np.ones(data.values.shape, bool)
+        if data.observed is not None:
+            seen = np.array(data.observed)
+        seen[subjects] = False
+        kept = Responses(jnp.where(seen, data.values, 0), jnp.asarray(seen))
+        problem = StructuredProblem.create(self.problem.model, kept)
+        fit = _run_jit(problem, self.method, None, max_steps=MAX_STEPS)
+        status = Status(int(fit.status))
+        return self._replace(problem=problem, state=fit.state, status=status)
+
+    def scored(self, data: Responses) -> GroupScores:
+        """Scores of subjects from their responses, items at their modes."""
         model, components = self.problem.model, self.state.components
         rows = self.state.mean[self.problem.units.unit][model.stem]
         items = jax.vmap(model.family.constrain)(model.family.with_offsets(rows))
         own = jnp.zeros((1, 1), rows.dtype)
         if model.num_groups > 1:
             own = own_covariance(model, components.log_scale, components.correlation)
-        data = Responses(
-            jnp.asarray(np.where(seen, values, 0), rows.dtype), jnp.asarray(seen)
-        )
-        return np.asarray(
-            score_groups(model.family, items, model.group, own, data).general
-        )
+        return score_groups(model.family, items, model.group, own, data)
+
+    def score(self, values: np.ndarray, seen: np.ndarray) -> np.ndarray:
+        """General abilities `[subjects]` from other responses."""
+        values = np.where(seen, values, 0)
+        data = Responses(jnp.asarray(values, self.state.mean.dtype), jnp.asarray(seen))
+        return np.asarray(self.scored(data).general)
 
     def abilities(self) -> tuple[np.ndarray, np.ndarray]:
         """Abilities of the first group `[subjects]`, and their covariance."""
@@ -266,6 +284,108 @@ def told_apart_by_model(p_value: np.ndarray, rate: float = 0.05) -> float:
     others = ~np.eye(len(p_value), dtype=bool)
     own = p_value[others].reshape(len(p_value), -1)
     return float(np.mean(stats.false_discovery_control(own, axis=1) <= rate))
+
+
+def fixed_item_tests(
+    whole: Fitted, folds: int, seed: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """z-tests of all pairs with items as calibrated from other models, and fixed.
+
+    Models are dealt into folds, and items are calibrated anew without the fold of the
+    one model and that of the other; both are scored with these. Given the items their
+    errors are independent: the squares add. Either score has the origin and the unit
+    of that calibration, and z has neither, so that no two scales are ever linked. That
+    items are not known exactly is left out: of two models that answered the same ones
+    most of it cancels, of two that answered different ones it does not.
+
+    Args:
+        whole: A fit of all models; its responses are the ones scored.
+        folds: Of models.
+        seed: Of the folds.
+
+    Returns:
+        Differences and two-sided p-values, `[subjects, subjects]`; the differences
+        are in units of their calibration. None if a calibration did not converge, which
+        it says.
+    """
+    count = whole.state.ability.shape[0]
+    fold = np.random.default_rng(seed).permutation(count) % folds
+    difference, z = np.zeros((count, count)), np.zeros((count, count))
+    for one, other in zip(*np.triu_indices(folds), strict=True):
+        fit = whole.without(np.isin(fold, (one, other)))
+        fit.usable(f"items without folds {one} and {other}")
+        if fit.status is not Status.CONVERGED:
+            return None
+        found = fit.scored(whole.problem.data)
+        theta, error = np.asarray(found.general), np.asarray(found.general_error)
+        gap = theta[:, None] - theta
+        mine = (fold[:, None] == one) & (fold == other)
+        mine |= mine.T
+        difference = np.where(mine, gap, difference)
+        z = np.where(mine, gap / np.sqrt(error[:, None] ** 2 + error**2), z)
+    return difference, 2 * stats.norm.sf(np.abs(z))
+
+
+def above(
+    p_value: np.ndarray, difference: np.ndarray, rate: float = 0.05
+) -> np.ndarray:
+    """Which models are told to be above which, `[lower, higher]`.
+
+    Args:
+        p_value: `[subjects, subjects]`, symmetric; adjusted here over all pairs.
+        difference: `[subjects, subjects]`, the row's estimate less the column's.
+        rate: Of false discoveries.
+    """
+    apart = np.zeros(p_value.shape, bool)
+    apart[np.triu_indices(len(p_value), 1)] = told_apart(
+        p_value, adjusted=True, rate=rate
+    )
+    return (apart | apart.T) & (difference < 0)
+
+
+def longest_chain(above: np.ndarray) -> list[int]:
+    """A longest chain of models, lowest first, each told to be above ALL before it.
+
+    A ranking says of every two of its models which is ahead, so every pair must have
+    been told. z-tests of one covariance at one critical value are transitive: standard
+    errors of differences obey the triangle inequality, so z of the outer pair is at
+    least the smaller of the two between. Then it is enough that each model is above
+    the one before, and the sets below are those above a model: as many as models.
+    t-tests have degrees of freedom and items of each pair's own. Then a chain of steps
+    may have ends that are not told apart, or may even go round in circles.
+
+    The longest chain within a set of candidates starts at one of them and goes on
+    within those above it. Sets are remembered, and a candidate is left out where the
+    longest chain above it among all models could not win (Russian dolls).
+
+    Args:
+        above: `[subjects, subjects]`, whether the column's model is told to be above
+            the row's; see `above`. Never both ways.
+
+    >>> steps = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]], bool)
+    >>> longest_chain(steps)  # The third is above the second, not told of the first.
+    [1, 2]
+    """
+    higher = [sum(1 << int(j) for j in np.flatnonzero(row)) for row in above]
+    most = [len(higher)] * len(higher)
+    chains: dict[int, tuple[int, ...]] = {0: ()}
+
+    def longest(candidates: int) -> tuple[int, ...]:
+        if candidates in chains:
+            return chains[candidates]
+        members = [k for k in range(len(higher)) if candidates >> k & 1]
+        best: tuple[int, ...] = ()
+        for k in sorted(members, key=lambda k: -(candidates & higher[k]).bit_count()):
+            rest = candidates & higher[k]
+            if min(rest.bit_count(), most[k]) >= len(best):
+                best = max(best, (k, *longest(rest)), key=len)
+        chains[candidates] = best
+        return best
+
+    # From the models that few are above, so that bounds are there when needed.
+    for k in sorted(range(len(higher)), key=lambda k: higher[k].bit_count()):
+        most[k] = len(longest(higher[k]))
+    return list(longest((1 << len(higher)) - 1))
 
 
 def share_reversed(

@@ -1,5 +1,8 @@
 """The LEGO-IRT comparisons: their baselines against scipy, and small runs."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,6 +10,8 @@ from scipy.special import logit
 
 import irtjax
 from experiments.lego_irt import abilities, accuracy, drawing, methods, run, tables
+from irtjax._types import Status
+from irtjax.ranking import pairwise
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +115,89 @@ def test_pairs_are_counted_after_adjustment():
     assert methods.share_reversed(everyone, gap, np.array([0, 1, 2])) == 1 / 3
 
 
+def brute_chain(above):
+    """Size of the largest set in which every pair is told and none goes round."""
+    count = len(above)
+    for size in range(count, 0, -1):
+        for part in itertools.combinations(range(count), size):
+            # In a ranking 0, 1, 2 and so on are above; in a circle they are not.
+            higher = above[np.ix_(part, part)].sum(axis=1)
+            if sorted(higher) == list(range(size)):
+                return size
+    return 0
+
+
+@pytest.mark.parametrize("turned", [0.0, 0.15, 0.5])
+def test_longest_chains_are_those_of_brute_force(turned):
+    rng = np.random.default_rng(int(10 * turned))
+    for _ in range(20):
+        pairs = np.triu(rng.random((7, 7)) < rng.uniform(0.2, 1), 1)
+        turn = rng.random((7, 7)) < turned
+        order = rng.permutation(7)
+        above = ((pairs & ~turn) | (pairs & turn).T)[np.ix_(order, order)]
+        chain = methods.longest_chain(above)
+        assert len(chain) == brute_chain(above)
+        assert all(above[pair] for pair in itertools.combinations(chain, 2))
+
+
+def test_a_chain_needs_every_pair():
+    # A circle of three, and steps whose ends are not told apart.
+    circle, steps = np.eye(3, k=1, dtype=bool), np.eye(4, k=1, dtype=bool)
+    circle[2, 0] = True
+    assert len(methods.longest_chain(circle)) == len(methods.longest_chain(steps)) == 2
+    assert methods.longest_chain(np.zeros((2, 2), bool)) in ([0], [1])
+
+
+def test_with_one_covariance_each_next_is_as_good_as_every_pair():
+    root, theta = RNG.normal(size=(40, 40)), 20 * RNG.normal(size=40)
+    found = pairwise(theta, np.ones(40), covariance=root @ root.T)
+    above = methods.above(found.p_value, found.difference)
+    steps = above.astype(int)
+    assert not np.any((steps @ steps > 0) & ~above)
+    # Lowest first, the longest path by dynamic programming.
+    length = np.ones(40, int)
+    for k in np.argsort(theta):
+        length[k] += max(length[above[:, k]], default=0)
+    assert 3 < len(methods.longest_chain(above)) == length.max() < 40
+
+
+def test_items_are_fixed_without_either_model():
+    theta, error = np.linspace(-2, 3, 11), np.linspace(0.3, 0.5, 11)
+    data, status = object(), Status.CONVERGED
+
+    def without(out):
+        # Only models that items were not calibrated from have scores to speak of; each
+        # calibration has a unit of its own.
+        unit = 1 + out.mean()
+
+        def scored(given):
+            assert given is data and 0 < out.sum() < len(out)
+            return SimpleNamespace(
+                general=np.where(out, unit * theta, np.nan), general_error=unit * error
+            )
+
+        usable = lambda what: True  # noqa: E731
+        return SimpleNamespace(status=status, usable=usable, scored=scored)
+
+    whole = SimpleNamespace(
+        state=SimpleNamespace(ability=theta[:, None]),
+        problem=SimpleNamespace(data=data),
+        without=without,
+    )
+    difference, p_value = methods.fixed_item_tests(whole, 4, 0)
+    gap = theta[:, None] - theta
+    expected = pairwise(theta, error).p_value
+    np.testing.assert_allclose(p_value, expected, rtol=1e-9)
+    assert np.array_equal(np.sign(difference), np.sign(gap))
+    status = Status.STALLED
+    assert methods.fixed_item_tests(whole, 4, 0) is None
+
+
+def test_newcomers_are_ranked_among_all():
+    new, old = np.array([[0.5, 3.0], [2.0, 1.0]]), np.array([[1.0], [0.0]])
+    assert abilities.ranks_among(new, old).tolist() == [[3, 1], [1, 2]]
+
+
 def test_training_cells_grow_and_never_meet_the_held_out():
     table = tables.simulated_groups(20, 50, 2, scores=False)
     cells = list(accuracy.splits(table, (0.3, 1.0), 2, 0, 0.1))
@@ -165,5 +253,18 @@ def test_small_comparisons(tmp_path, name):
     if name == "prediction":
         # The truth is the model's: it has less than half the best mean's error.
         assert value["LEGO-CM"] < 0.5 * value["IME"] < value["GME"]
+    if name == "distinguish":
+        chains = {
+            row["model"]: row["value"]
+            for row in found
+            if row["measure"] == "distinguishability"
+        }
+        # A model alone is a chain; of 12 that differ some are told apart.
+        assert all(1 / 12 <= chain <= 1 for chain in chains.values())
+        assert chains["LEGO-CM"] >= 2 / 12 and "paired t-test" in chains
+    if name == "newcomers":
+        # Both methods and, on the same items, the means; each with its references.
+        pairs = {(row["model"], row["reference"]) for row in found}
+        assert len(pairs) == 7 and ("LEGO-CM", "scored") in pairs
     if name == "structure":
         assert len(list((tmp_path / "structure").glob("*.png"))) == 6
