@@ -265,6 +265,7 @@ def score(
         _check_values(fit, table)
     else:
         table, notes = scores.table, (*notes, *scores.warnings)
+    notes = (*notes, *_left_out(fit))
     with_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
@@ -316,6 +317,19 @@ def score(
                 column = pa.array(np.asarray(values, np.float64)[:, k])
                 out = out.append_column(f"ability_{name}{end}", column)
     return ScoredSubjects(out, notes, chosen)
+
+
+def _left_out(fit: Calibration) -> tuple[str, ...]:
+    """What scores do not know of new subjects."""
+    structure = fit.structure
+    effects = None if structure is None else structure.subject_effects
+    if effects is None or not len(effects[0]):
+        return ()
+    names = ", ".join(effects[0].tolist())
+    return (
+        f"scores take new subjects for average ones: the covariates {names} shift what"
+        " is expected of the fitted subjects only",
+    )
 
 
 def _group_scores(fit: Calibration, model, items, rows, data, method: str):

@@ -148,6 +148,8 @@ def test_the_command_line_takes_all_of_it(files):
     assert float(fit.parameters.population.sd) ** 2 == pytest.approx(
         fit.structure.general_variance
     )
+    scored = irtjax.score(fit, irtjax.read(files / "long.csv"))
+    assert any("covariates size shift" in note for note in scored.notes)
     shared = ("--share-items", "article", "--no-metric-effects", "-m", "multimetric")
     words = [x for x in command if x not in ("--item-covariates", "words")]
     done = run(*words, "--out", files / "shared", *shared)

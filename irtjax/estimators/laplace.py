@@ -109,7 +109,7 @@ class Laplace(AbstractMethod):
             raise ValueError(
                 f"{subjects:,} subjects times {groups} groups are more than the"
                 f" {LARGEST:,} abilities that structured fits hold a covariance of;"
-                " fit fewer of either"
+                " fit fewer of either, or a plain model by method='em', such as '2pl'"
             )
         ability, mode = start_structured(model, problem.data)
         components = start_components(model, mode) if start is None else start
