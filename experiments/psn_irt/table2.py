@@ -43,6 +43,8 @@ from experiments.lego_irt.tables import (
     thinned,
 )
 from irtjax._types import Status
+from irtjax.analysis.errors import rank_correlation
+from irtjax.data.responses import Responses
 from irtjax.estimators.base import Problem, run
 from irtjax.estimators.gradient import Gradient
 from irtjax.estimators.laplace import Laplace
@@ -52,7 +54,10 @@ from irtjax.estimators.start import start_values
 from irtjax.estimators.structured_state import StructuredProblem
 from irtjax.estimators.vibo import VIBO, predict
 from irtjax.fit_choices import make_model
+from irtjax.models.base import Population
 from irtjax.models.priors import LogitNormal
+from irtjax.numerics import equal_nodes
+from irtjax.scoring import score
 from irtjax.structure_layout import lay_out
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -60,18 +65,27 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TRAINED, VALIDATED = 0.6, 0.2
 #: Chances are kept this far from 0 and 1 when they are judged.
 CLIP = 1e-6
+MEASURES = ("ACC", "F1", "AUC", "log-loss")
 FAMILIES = ("1pl", "2pl", "3pl", "4pl")
 GROUPS = ("additive", "mle", "vi", "neural", "ablation", "principled", "mcmc")
 _run_jit = eqx.filter_jit(run)
 
 
 class Split(NamedTuple):
-    """A table with its cells in three parts, each `[subjects, items]`."""
+    """A table with its cells in three parts, each `[subjects, items]`.
+
+    And a random half of the items, for the agreement of ranks.
+    """
 
     table: irtjax.ResponseTable
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
+    half: np.ndarray
+
+    def sides(self) -> list[np.ndarray]:
+        """Cells to judge by, of one half of the items and of the other."""
+        return [self.test & side for side in (self.half, ~self.half)]
 
 
 #: Of logits of asymptotes in principled fits, where they are not learned: a dozen
@@ -110,9 +124,27 @@ class Effort(NamedTuple):
 SMALL = Effort(
     3, 3, 5, 10, 5, NUTS(num_warmup=30, num_draws=39, num_chains=1), ("2pl", "3pl")
 )
-#: A row: its name, and a function that gives chances `[subjects, items]`, what became
-#: of the fit, and the items that they are of where these are not all.
-Row = tuple[str, Callable[[], tuple[np.ndarray, str]]]
+
+
+class Made(NamedTuple):
+    """What a row comes to.
+
+    Attributes:
+        chance: `[subjects, items]`; NaN where a row has none.
+        said: What became of the fit.
+        tau: Kendall's tau of the subjects' scores on either half of the items, by the
+            cells to judge, items as estimated; NaN where there are too few of these.
+    """
+
+    chance: np.ndarray
+    said: str
+    tau: float = float("nan")
+
+
+#: A row: its name, and a function that makes it.
+Row = tuple[str, Callable[[], Made]]
+#: Nodes that scores are looked for between, in standard deviations of abilities.
+NODES = equal_nodes(-6, 6, 241)
 
 
 def split(table: irtjax.ResponseTable, seed: int) -> Split:
@@ -124,6 +156,7 @@ def split(table: irtjax.ResponseTable, seed: int) -> Split:
         there & (place < TRAINED),
         there & (place >= TRAINED) & (place < TRAINED + VALIDATED),
         there & (place >= TRAINED + VALIDATED),
+        np.random.default_rng([seed, 1]).random(table.num_items) < 0.5,
     )
 
 
@@ -151,10 +184,27 @@ def chances(parameters: Any) -> np.ndarray:
     )
 
 
+def halves_agree(parts: Split, model: Any, parameters: Any) -> float:
+    """Kendall's tau of modes of abilities on either half, given estimated items.
+
+    The prior is normal, with the mean and the spread of the abilities as estimated.
+    """
+    items = jax.tree.map(jnp.asarray, parameters.items)
+    theta = jnp.asarray(parameters.theta)
+    population = Population(jnp.mean(theta), jnp.std(theta))
+    scores = []
+    for seen in parts.sides():
+        values = np.where(seen, parts.table.values, 0).astype(np.int8)
+        data = Responses(jnp.asarray(values), jnp.asarray(seen))
+        found = score(model, items, population, data, method="map", nodes=NODES)
+        scores.append(np.asarray(found.ability))
+    return rank_correlation(*scores)
+
+
 def pointwise(
     parts: Split, family: str, method: Any, steps: int, **options: Any
-) -> tuple[np.ndarray, str, Any, Problem]:
-    """A fit by the driver, its chances, its end, and what it was made from."""
+) -> tuple[Made, Any, Problem]:
+    """A fit by the driver, and what it was made from."""
     cells = parts.train
     if isinstance(method, Neural):
         cells = cells | parts.validation  # The method knows which ones to hold out.
@@ -167,7 +217,8 @@ def pointwise(
     start = start_values(model, data, dtype=jnp.float32)
     fit = _run_jit(problem, method, start, key=jax.random.key(0), max_steps=steps)
     said = f"{Status(int(fit.status)).name} {int(fit.num_steps)}"
-    return chances(fit.parameters), said, fit, problem
+    tau = halves_agree(parts, model, fit.parameters)
+    return Made(chances(fit.parameters), said, tau), fit, problem
 
 
 def trained(parts: Split, effort: Effort, family: str, **options: Any) -> Callable:
@@ -178,7 +229,7 @@ def trained(parts: Split, effort: Effort, family: str, **options: Any) -> Callab
         epochs=effort.epochs,
         **options,
     )
-    return lambda: pointwise(parts, family, method, effort.epochs)[:2]
+    return lambda: pointwise(parts, family, method, effort.epochs)[0]
 
 
 def neural_rows(parts: Split, effort: Effort) -> Iterator[Row]:
@@ -226,16 +277,14 @@ def vi_rows(parts: Split, effort: Effort) -> Iterator[Row]:
         found: dict[str, Any] = {}
 
         def at_means(method=method, found=found):
-            chance, said, fit, problem = pointwise(
-                parts, "4pl", method, effort.vi_epochs
-            )
-            found["fit"] = (problem, fit.state, said)
-            return chance, said
+            made, fit, problem = pointwise(parts, "4pl", method, effort.vi_epochs)
+            found["fit"] = (problem, fit.state, made)
+            return made
 
         def averaged(found=found):
-            problem, state, said = found["fit"]
+            problem, state, made = found["fit"]
             draws = jax.jit(predict)(problem, state, key=jax.random.key(1))
-            return np.asarray(draws), said
+            return made._replace(chance=np.asarray(draws))
 
         yield f"{name} 4pl", at_means
         yield f"{name} 4pl, averaged", averaged
@@ -280,7 +329,9 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
         said = f"{status.name} {int(fit.num_steps)}"
         if some:
             said += f", learned from {learned.num_items:,} items"
-        return fitted.predictions(num_draws=10), said
+        scores = [fitted.score(parts.table.values, seen) for seen in parts.sides()]
+        tau = rank_correlation(*scores)
+        return Made(fitted.predictions(num_draws=10), said, tau)
 
     for family in effort.families:
         for name, grouped in (("hierarchical", False), ("multibenchmark", True)):
@@ -310,7 +361,7 @@ def mcmc_rows(parts: Split, effort: Effort, seed: int) -> Iterator[Row]:
             total += chances(_Point(items, ability))
         chance = np.full(parts.table.values.shape, np.nan)
         chance[:, chosen] = total / len(theta)
-        return chance, f"{fit.status.name}, {len(chosen)} items"
+        return Made(chance, f"{fit.status.name}, {len(chosen)} items")
 
     yield "MCMC 4pl", one
 
@@ -326,11 +377,17 @@ def plan(
     """Rows by group."""
 
     def additive():
-        return mean_chances(parts.table.values, parts.train)["additive"], "closed form"
+        values = parts.table.values
+        means = [
+            np.where(seen, values, 0).sum(1) / np.maximum(seen.sum(1), 1)
+            for seen in parts.sides()
+        ]
+        chance = mean_chances(values, parts.train)["additive"]
+        return Made(chance, "closed form", rank_correlation(*means))
 
     def mle(family: str):
         method = Gradient(penalty=0.0)
-        return pointwise(parts, family, method, effort.mle_steps, priors=None)[:2]
+        return pointwise(parts, family, method, effort.mle_steps, priors=None)[0]
 
     return {
         "additive": iter([("additive", additive)]),
@@ -357,10 +414,10 @@ def table_two(
             continue
         for name, predict_cells in members:
             began = time.perf_counter()
-            chance, said = predict_cells()
+            chance, said, tau = predict_cells()
             seconds = time.perf_counter() - began
             cells = parts.test & np.isfinite(chance)
-            found = measures(parts.table.values, chance, cells)
+            found = measures(parts.table.values, chance, cells) | {"tau": tau}
             rows.append({"row": name, **found, "seconds": seconds, "end": said})
             show(rows[-1])
             if group != "mcmc":
@@ -368,6 +425,7 @@ def table_two(
                 continue
             for other, theirs in kept.items():
                 found = measures(parts.table.values, theirs, cells)
+                found["tau"] = float("nan")
                 row = {"row": f"  {other}, same items", **found, "seconds": 0.0}
                 rows.append(row | {"end": ""})
                 show(rows[-1])
@@ -376,7 +434,7 @@ def table_two(
 
 def show(row: dict) -> None:
     """Prints one row."""
-    numbers = "  ".join(f"{row[k]:.4f}" for k in ("ACC", "F1", "AUC", "log-loss"))
+    numbers = "  ".join(f"{row[k]:.4f}" for k in (*MEASURES, "tau"))
     print(
         f"{row['row']:<34}{numbers}  {row['seconds']:6.1f} s  {row['end']}", flush=True
     )
@@ -414,7 +472,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
         f"{table.num_subjects} x {table.num_items:,}; cells: {parts.train.sum():,} to"
         f" train, {parts.validation.sum():,} to stop, {parts.test.sum():,} to judge"
     )
-    print(f"{'':<34}ACC     F1      AUC     log-loss")
+    print(f"{'':<34}ACC     F1      AUC     log-loss  tau")
     effort = SMALL if options.small else Effort()
     if options.learn_from is not None:
         effort = effort._replace(learned_items=options.learn_from)
