@@ -1,5 +1,6 @@
 """Settings shared by all tests: float64 on two CPU devices, and data."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -33,6 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
         # The same results on a machine that happens to have an accelerator.
         jax.config.update("jax_platforms", "cpu")
     _keep_compiled_code(config)
+    # Tracing makes tuples by the million and hardly a cycle: at Python's own 700, the
+    # search for cycles is a twentieth of the time of all tests.
+    gc.set_threshold(50_000, *gc.get_threshold()[1:])
+
+
+def pytest_collection_finish() -> None:
+    """Search no more for cycles in what was imported, which stays to the end."""
+    gc.freeze()
 
 
 #: The files that take longest, to begin with: workers take whole files, and one that
