@@ -16,6 +16,8 @@ import numpy as np
 from jaxtyping import Array
 from scipy.special import gammaln
 
+from irtjax.numerics import softplus
+
 #: Natural values are kept this far from the ends of an open interval, so that an
 #: anchored or loaded value at the very end (a guessing parameter of exactly 0) has
 #: finite coordinates.
@@ -54,7 +56,7 @@ class Bijection(NamedTuple):
         if self.kind == "positive":
             return coordinate
         if self.kind == "unit":
-            return -jax.nn.softplus(coordinate) - jax.nn.softplus(-coordinate)
+            return -softplus(coordinate) - softplus(-coordinate)
         return jnp.zeros_like(coordinate)
 
 
@@ -128,7 +130,7 @@ def lkj_log_density(coordinates: Array, size: int, concentration: float) -> Arra
     _, columns = np.tril_indices(size, -1)
     shape = concentration + (size - 2 - columns) / 2
     # (1 - z^2)^shape / (B(shape, shape) 2^(2 shape - 1)), with 1 - tanh^2 in logs.
-    log_room = 2 * (math.log(2.0) - coordinates - jax.nn.softplus(-2 * coordinates))
+    log_room = 2 * (math.log(2.0) - coordinates - softplus(-2 * coordinates))
     log_beta = 2 * gammaln(shape) - gammaln(2 * shape)
     normal = log_beta + (2 * shape - 1) * math.log(2.0)
     shape, normal = (x.astype(coordinates.dtype) for x in (shape, normal))
