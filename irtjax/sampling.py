@@ -31,6 +31,7 @@ from irtjax.estimators.mcmc import (
     advance,
     begin,
     draws_of,
+    mesh_of,
     spread_starts,
 )
 from irtjax.storage.chains import identity, load_chains, save_chains
@@ -237,7 +238,7 @@ def _apart(chains: Chains, method: NUTS) -> list[Chains]:
     several = jax.device_count() > 1 and method.chain_method != "sequential"
     lockstep = method.chain_method == "vectorized" or jax.default_backend() != "cpu"
     if several or lockstep or method.num_chains == 1:
-        return [chains]
+        return [_shared_out(chains, method)]
     leaves, tree = jax.tree.flatten(chains.each)
     parts = [[] for _ in range(method.num_chains)]
     for leaf in leaves:
@@ -247,6 +248,19 @@ def _apart(chains: Chains, method: NUTS) -> list[Chains]:
         leaf.delete()
     # A step of its own for each, which is given away with the chain.
     return [Chains(jax.tree.unflatten(tree, part), chains.step + 0) for part in parts]
+
+
+def _shared_out(chains: Chains, method: NUTS) -> Chains:
+    """Chains on the devices where steps leave them: elsewhere, a second program."""
+    mesh = mesh_of(method)
+    if mesh is None:
+        return chains
+    place = partial(jax.sharding.NamedSharding, mesh)
+    where = Chains(
+        jax.tree.map(lambda _: place(jax.P("chains")), chains.each), place(jax.P())
+    )
+    # Draws are not held twice.
+    return jax.device_put(chains, where, donate=True)
 
 
 def _together(parts: list[Chains]) -> Chains:

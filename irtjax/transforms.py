@@ -7,12 +7,16 @@ one anchors some parameters of some items rather than a whole array.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
+import numpy as np
 from jaxtyping import Array
+from scipy.special import gammaln
+
+from irtjax.numerics import softplus
 
 #: Natural values are kept this far from the ends of an open interval, so that an
 #: anchored or loaded value at the very end (a guessing parameter of exactly 0) has
@@ -52,7 +56,7 @@ class Bijection(NamedTuple):
         if self.kind == "positive":
             return coordinate
         if self.kind == "unit":
-            return -jax.nn.softplus(coordinate) - jax.nn.softplus(-coordinate)
+            return -softplus(coordinate) - softplus(-coordinate)
         return jnp.zeros_like(coordinate)
 
 
@@ -95,19 +99,21 @@ def correlation_cholesky(coordinates: Array, size: int) -> Array:
     >>> bool(jnp.isclose((factor @ factor.T)[1, 0], jnp.tanh(0.5)))
     True
     """
-    rows, columns = jnp.tril_indices(size, -1)
+    # What follows from the size alone is made on the host: a program that makes it, as
+    # part of every loss and its derivatives, compiles several times as long.
+    rows, columns = np.tril_indices(size, -1)
     partial = jnp.zeros((size, size), coordinates.dtype)
     partial = partial.at[rows, columns].set(jnp.tanh(coordinates))
     left = jnp.cumprod(1 - partial**2, axis=1)
     before = jnp.concatenate([jnp.ones((size, 1), left.dtype), left[:, :-1]], axis=1)
-    identity = jnp.eye(size, dtype=partial.dtype)
-    return (partial + identity) * jnp.sqrt(before) * jnp.tri(size, dtype=left.dtype)
+    identity = np.eye(size, dtype=partial.dtype)
+    return (partial + identity) * jnp.sqrt(before) * np.tri(size, dtype=left.dtype)
 
 
 def correlation_coordinates(factor: Array) -> Array:
     """The inverse of `correlation_cholesky`."""
     size = factor.shape[0]
-    rows, columns = jnp.tril_indices(size, -1)
+    rows, columns = np.tril_indices(size, -1)
     spent = jnp.cumsum(factor**2, axis=1) - factor**2
     room = jnp.sqrt(jnp.maximum(1 - spent, MARGIN**2))
     partial = jnp.clip(factor / room, -1 + MARGIN, 1 - MARGIN)
@@ -121,10 +127,11 @@ def lkj_log_density(coordinates: Array, size: int, concentration: float) -> Arra
     beta on (-1, 1); the Jacobian of tanh is included. Concentration 1 is uniform over
     correlation matrices, larger ones prefer small correlations.
     """
-    _, columns = jnp.tril_indices(size, -1)
+    _, columns = np.tril_indices(size, -1)
     shape = concentration + (size - 2 - columns) / 2
     # (1 - z^2)^shape / (B(shape, shape) 2^(2 shape - 1)), with 1 - tanh^2 in logs.
-    log_room = 2 * (jnp.log(2.0) - coordinates - jax.nn.softplus(-2 * coordinates))
+    log_room = 2 * (math.log(2.0) - coordinates - softplus(-2 * coordinates))
     log_beta = 2 * gammaln(shape) - gammaln(2 * shape)
-    normal = log_beta + (2 * shape - 1) * jnp.log(2.0)
-    return jnp.sum(shape * log_room - normal.astype(coordinates.dtype))
+    normal = log_beta + (2 * shape - 1) * math.log(2.0)
+    shape, normal = (x.astype(coordinates.dtype) for x in (shape, normal))
+    return jnp.sum(shape * log_room - normal)

@@ -1,5 +1,6 @@
 """Settings shared by all tests: float64 on two CPU devices, and data."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -33,28 +34,46 @@ def pytest_configure(config: pytest.Config) -> None:
         # The same results on a machine that happens to have an accelerator.
         jax.config.update("jax_platforms", "cpu")
     _keep_compiled_code(config)
+    # Tracing makes tuples by the million and hardly a cycle: at Python's own 700, the
+    # search for cycles is a twentieth of the time of all tests.
+    gc.set_threshold(50_000, *gc.get_threshold()[1:])
+
+
+def pytest_collection_finish() -> None:
+    """Search no more for cycles in what was imported, which stays to the end."""
+    gc.freeze()
 
 
 #: The files that take longest, to begin with: workers take whole files, and one that
 #: begins a long file last keeps the others waiting.
 LONG_FILES = (
     "test_docs.py",
-    "test_uncertainty.py",
-    "test_scoring.py",
-    "test_grid.py",
-    "test_mm.py",
     "test_laplace.py",
-    "test_length_fit.py",
-    "test_lart.py",
+    "test_mm.py",
+    "test_scoring.py",
+    "test_spread_draws.py",
+    "test_mcmc.py",
+    "test_grid.py",
     "test_auditing.py",
-    "test_structured.py",
-    "test_cli.py",
-    "test_adaptive_cli.py",
-    "test_metabench.py",
-    "test_em.py",
-    "test_gradient.py",
     "test_marginal.py",
+    "test_length_fit.py",
+    "test_structured.py",
+    "test_saem.py",
+    "test_cli.py",
+    "test_uncertainty.py",
+    "test_em.py",
+    "test_lart.py",
+    "test_gradient.py",
+    "test_score_tables.py",
+    "test_resampling.py",
+    "test_calibration.py",
+    "test_variational.py",
+    "test_plots.py",
     "test_lsat7.py",
+    "test_metabench.py",
+    "test_priors.py",
+    "test_small.py",
+    "test_adaptive_cli.py",
 )
 
 
@@ -104,11 +123,35 @@ BETWEEN_LOOKS = 5.0
 _last_look = time.monotonic()
 
 
+#: Lowered programs after which their text is dropped. JAX keeps it, up to 2,048 of
+#: them, and every one that is alive slows the next: at 2,000, a small program takes
+#: 90 ms to lower and compile in place of 27, and they fill gigabytes.
+MANY_LOWERED = 200
+#: Where JAX keeps it: private, so that another JAX may keep it elsewhere. Tests are
+#: slower then, and nothing else.
+LOWERED_IN = (
+    ("jax._src.pjit", "_pjit_lower"),
+    ("jax._src.interpreters.pxla", "_cached_lowering_to_hlo"),
+)
+
+
+def _drop_lowered() -> None:
+    """Drop the text of lowered programs; what is compiled stays at hand."""
+    caches = [
+        getattr(sys.modules.get(module), name, None) for module, name in LOWERED_IN
+    ]
+    for cache in caches:
+        if hasattr(cache, "cache_info") and hasattr(cache, "cache_clear"):
+            if cache.cache_info().currsize > MANY_LOWERED:
+                cache.cache_clear()
+
+
 @pytest.fixture(autouse=True)
-def _few_mappings() -> Iterator[None]:
-    """Drop compiled programs before a worker runs out of memory mappings."""
+def _few_programs() -> Iterator[None]:
+    """Drop lowered programs, and compiled ones before mappings of memory run out."""
     global _last_look
     yield
+    _drop_lowered()
     maps = Path("/proc/self/maps")
     if time.monotonic() - _last_look > BETWEEN_LOOKS and maps.exists():
         with maps.open("rb") as lines:

@@ -6,18 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from irtjax.numerics import (
     after,
     block_size_for,
     equal_nodes,
     inverse_cholesky,
+    log_add,
+    log_sigmoid,
     normal_log_weights,
     positive_definite_solve,
     put_block,
     scan_subject_blocks,
     small_symmetric_eigen,
+    softplus,
     symmetric_eigen_2x2,
     take_block,
 )
@@ -150,6 +153,26 @@ def test_two_by_two_eigenvectors_rebuild_the_matrix(entries):
     rebuilt = vectors @ jnp.diag(values) @ vectors.T
     np.testing.assert_allclose(rebuilt, matrix, atol=1e-13 * 10)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(2), atol=1e-13)
+
+
+def test_log_sums_and_their_derivatives_are_the_formulas():
+    x = np.array([-800.0, -35.0, -2.0, 0.0, 0.3, 35.0, 800.0])
+    at, chance = jnp.asarray(x), special.expit(x)
+    wanted = (
+        np.logaddexp(x, 0),
+        chance,
+        chance * special.expit(-x),
+        chance * special.expit(-x) * (1 - 2 * chance),
+    )
+    for function in (softplus, lambda x: log_add(x, jnp.zeros_like(x))):
+        for values in wanted:
+            found = jax.vmap(function)(at)
+            np.testing.assert_allclose(found, values, rtol=1e-12, atol=1e-15)
+            function = jax.grad(function)
+    # Either argument moves the sum by its share, and both by the same move it whole.
+    by_second = jax.vmap(jax.grad(log_add, 1))(at, jnp.ones(7))
+    np.testing.assert_allclose(by_second, special.expit(1 - x), rtol=1e-12)
+    np.testing.assert_allclose(log_sigmoid(at), -np.logaddexp(0, -x), rtol=1e-15)
 
 
 def test_a_value_after_another_is_unchanged():

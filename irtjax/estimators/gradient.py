@@ -93,9 +93,11 @@ class Gradient(AbstractMethod):
     >>> from irtjax.data.responses import Responses
     >>> from irtjax.estimators.base import Problem, run
     >>> from irtjax.models.catalogue import two_parameter
-    >>> data = Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
+    >>> rows = [[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]
+    >>> data = Responses(jnp.array(rows, jnp.int8))
     >>> problem = Problem.create(two_parameter(), data)
-    >>> fit = run(problem, Gradient(), start_values(problem.model, data))
+    >>> start = start_values(problem.model, data)
+    >>> fit = eqx.filter_jit(run)(problem, Gradient(), start)  # One program.
     >>> int(fit.status)  # Status.CONVERGED
     0
     """

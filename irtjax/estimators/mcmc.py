@@ -253,22 +253,29 @@ def advance(
     return Chains(each, stop)
 
 
-def _over_chains(run, method: NUTS, each: Chain, *shared) -> Chain:
-    """`run(chain, *shared)` for every chain, as `chain_method` says."""
-    lockstep = jax.vmap(run, in_axes=(0, *(None for _ in shared)))
-    in_turn = lambda each, *shared: lax.map(lambda chain: run(chain, *shared), each)
-    on_cpu = jax.default_backend() == "cpu"
-    devices, chosen = jax.devices(), method.chain_method
+def mesh_of(method: NUTS) -> jax.sharding.Mesh | None:
+    """The devices that chains are shared out over; None where one has them all."""
+    devices = jax.devices()
     num_parts = max(n for n in range(1, len(devices) + 1) if method.num_chains % n == 0)
-    if chosen in ("vectorized", "sequential") or num_parts == 1:
-        one_by_one = chosen == "sequential" or (chosen != "vectorized" and on_cpu)
-        return (in_turn if one_by_one else lockstep)(each, *shared)
-    mesh = jax.make_mesh(
+    if method.chain_method in ("vectorized", "sequential") or num_parts == 1:
+        return None
+    return jax.make_mesh(
         (num_parts,),
         ("chains",),
         axis_types=(jax.sharding.AxisType.Auto,),
         devices=devices[:num_parts],
     )
+
+
+def _over_chains(run, method: NUTS, each: Chain, *shared) -> Chain:
+    """`run(chain, *shared)` for every chain, as `chain_method` says."""
+    lockstep = jax.vmap(run, in_axes=(0, *(None for _ in shared)))
+    in_turn = lambda each, *shared: lax.map(lambda chain: run(chain, *shared), each)
+    on_cpu, chosen = jax.default_backend() == "cpu", method.chain_method
+    mesh = mesh_of(method)
+    if mesh is None:
+        one_by_one = chosen == "sequential" or (chosen != "vectorized" and on_cpu)
+        return (in_turn if one_by_one else lockstep)(each, *shared)
     split, whole = jax.P("chains"), jax.P()
     # Not a sharding of the batch: its loops would ask all devices after every leapfrog
     # step whether any still needs another.

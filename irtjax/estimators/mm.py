@@ -109,7 +109,8 @@ class MM(AbstractMethod):
     >>> from irtjax.models.catalogue import two_parameter
     >>> data = Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
     >>> problem = Problem.create(two_parameter(), data)
-    >>> fit = run(problem, MM(), start_values(problem.model, data))
+    >>> start = start_values(problem.model, data)
+    >>> fit = eqx.filter_jit(run)(problem, MM(), start)  # One program.
     >>> int(fit.status)  # Status.CONVERGED
     0
     """

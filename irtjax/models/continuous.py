@@ -19,7 +19,14 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 from irtjax.data.scores import END
 from irtjax.models.base import AbstractResponseFamily
-from irtjax.numerics import digamma, equal_nodes, gammaln, trigamma
+from irtjax.numerics import (
+    digamma,
+    equal_nodes,
+    gammaln,
+    log_sigmoid,
+    softplus,
+    trigamma,
+)
 from irtjax.transforms import IDENTITY, POSITIVE, Parameter
 
 _LOG_TWO = 0.6931471805599453
@@ -73,7 +80,7 @@ class AbstractScoreFamily(AbstractResponseFamily):
     ) -> Float[Array, "subjects items"]:
         """The h(y) of each response, from its logit: log density of z to that of y."""
         inside = jnp.abs(values) < END
-        slope = jax.nn.softplus(values) + jax.nn.softplus(-values)
+        slope = softplus(values) + softplus(-values)
         return jnp.where(inside, slope, 0)
 
     def to_scores(self, values: Array, items: Any) -> Array:
@@ -260,7 +267,7 @@ def beta_natural(item, theta: Array) -> tuple[Array, Array, Array]:
     predictor, precision = item.discrimination * theta + item.intercept, item.dispersion
     up, down = _shapes(item, theta)
     base = gammaln(1 + precision) - gammaln(1 + up) - gammaln(1 + down)
-    ends = jax.nn.log_sigmoid(predictor) + jax.nn.log_sigmoid(-predictor)
+    ends = log_sigmoid(predictor) + log_sigmoid(-predictor)
     return base + jnp.log(precision) + ends - precision * _LOG_TWO, up, down
 
 
@@ -351,8 +358,8 @@ class BetaScores(AbstractScoreFamily):
     def statistics(self, values: Array) -> tuple[Array, ...]:
         """Logarithms of y and 1 - y, shifted to vanish at a logit of 0."""
         return (
-            jax.nn.log_sigmoid(values) + _LOG_TWO,
-            jax.nn.log_sigmoid(-values) + _LOG_TWO,
+            log_sigmoid(values) + _LOG_TWO,
+            log_sigmoid(-values) + _LOG_TWO,
         )
 
     def natural(self, item: ScoreItems, theta: Array) -> tuple[Array, ...]:

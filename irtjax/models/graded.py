@@ -15,6 +15,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.base import AbstractResponseFamily
+from irtjax.numerics import softplus
 from irtjax.transforms import IDENTITY, POSITIVE, Parameter
 
 #: Distance that two neighbouring intercepts have at least at the start.
@@ -45,7 +46,7 @@ def _shares(means: tuple[Array, ...]) -> Float[Array, "items categories"]:
 
 def _graded_terms(predictor: Array, steps: Array) -> tuple[Array, ...]:
     """Log P(0), log P(k) - log P(0), of a theta + d_h and of d_{h+1} - d_h."""
-    above, below = -jax.nn.softplus(-predictor), -jax.nn.softplus(predictor)
+    above, below = -softplus(-predictor), -softplus(predictor)
     between = above[:-1] + below[1:] + jnp.log(-jnp.expm1(steps))
     log_probs = jnp.append(between, above[-1])
     return below[0], *(log_prob - below[0] for log_prob in log_probs)

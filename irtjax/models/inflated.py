@@ -23,6 +23,7 @@ from irtjax.models.continuous import (
     here,
     score_parameters,
 )
+from irtjax.numerics import log_sigmoid
 from irtjax.transforms import POSITIVE, Parameter
 
 
@@ -104,8 +105,8 @@ class InflatedBetaScores(AbstractScoreFamily):
         low, high = predictor - item.lower_cut, predictor - item.upper_cut
         # sigmoid(low) - sigmoid(high), without a difference of probabilities.
         gap = jnp.log(-jnp.expm1(item.lower_cut - item.upper_cut))
-        between = jax.nn.log_sigmoid(low) + jax.nn.log_sigmoid(-high) + gap
-        return jax.nn.log_sigmoid(-low), between, jax.nn.log_sigmoid(high)
+        between = log_sigmoid(low) + log_sigmoid(-high) + gap
+        return log_sigmoid(-low), between, log_sigmoid(high)
 
     def natural(self, item: InflatedItems, theta: Array) -> tuple[Array, ...]:
         """Log density between the ends, and what the ends have in its place."""

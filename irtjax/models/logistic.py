@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.base import AbstractResponseFamily
+from irtjax.numerics import log_add, softplus
 from irtjax.transforms import IDENTITY, POSITIVE, UNIT, Parameter
 
 
@@ -100,22 +100,22 @@ class Binary(AbstractResponseFamily):
         slopes = super().log_slopes(coordinates)
         if self.asymptotes < 2:
             return slopes
-        return slopes.at[-1].add(-jax.nn.softplus(coordinates[-2]))
+        return slopes.at[-1].add(-softplus(coordinates[-2]))
 
     def natural(self, item: LogisticItems, theta: Array) -> tuple[Array, ...]:
         """Log Q and log P - log Q, in log space throughout."""
         predictor = item.discrimination * theta + item.intercept
         if self.asymptotes == 0 and self.link == "logit":
-            return -jax.nn.softplus(predictor), predictor
+            return -softplus(predictor), predictor
         if self.link == "logit":
-            log_up, log_down = -jax.nn.softplus(-predictor), -jax.nn.softplus(predictor)
+            log_up, log_down = -softplus(-predictor), -softplus(predictor)
         else:
             log_up, log_down = log_ndtr(predictor), log_ndtr(-predictor)
         if self.asymptotes == 0:
             return log_down, log_up - log_down
         tiny = jnp.finfo(predictor.dtype).tiny
         lower, upper = item.lower_asymptote, item.upper_asymptote
-        log_right = jnp.logaddexp(
+        log_right = log_add(
             jnp.log(jnp.maximum(lower, tiny)) + log_down,
             jnp.log(jnp.maximum(upper, tiny)) + log_up,
         )
@@ -124,7 +124,7 @@ class Binary(AbstractResponseFamily):
         log_wrong = jnp.log1p(-jnp.minimum(lower, below)) + log_down
         if self.asymptotes == 2:
             above = jnp.log(jnp.maximum(1 - upper, tiny))
-            log_wrong = jnp.logaddexp(log_wrong, above + log_up)
+            log_wrong = log_add(log_wrong, above + log_up)
         return log_wrong, log_right - log_wrong
 
     def start(self, means: tuple[Array, ...], slope: Array) -> LogisticItems:

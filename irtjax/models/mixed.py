@@ -23,6 +23,7 @@ from irtjax.models.continuous import (
     normal_natural,
     score_parameters,
 )
+from irtjax.numerics import softplus
 from irtjax.transforms import Parameter
 
 #: Coordinate of the dispersion of an item that has none.
@@ -104,7 +105,7 @@ class MixedScores(AbstractScoreFamily):
         predictor = item.discrimination * theta + item.intercept
         is_score = item.dispersion > 0
         normal = normal_natural(predictor, jnp.where(is_score, item.dispersion, 1))
-        binary = -jax.nn.softplus(predictor), predictor, jnp.zeros_like(predictor)
+        binary = -softplus(predictor), predictor, jnp.zeros_like(predictor)
         both = zip(normal, binary, strict=True)
         return tuple(jnp.where(is_score, one, two) for one, two in both)
 

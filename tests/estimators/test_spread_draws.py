@@ -81,11 +81,20 @@ def fitted(model: Hierarchical, seed: int):
 def test_the_density_is_that_of_normal_subjects_and_the_priors():
     model, evidence = benchmarks(20, 12, 3), some_evidence(3, 20)
     assert model.hyperpriors.concentration == 2.0
+    pairs = np.tril_indices(3, -1)
+
+    def correlations(coordinates):
+        root = correlation_cholesky(coordinates, 3)
+        return root @ root.T
+
+    # Outside of jit each of these is dozens of programs.
+    whole = jax.jit(correlations)
+    jacobian = jax.jit(jax.jacobian(lambda at: correlations(at)[pairs]))
+    density = jax.jit(lambda spread: log_evidence(model, spread, evidence))
 
     def by_hand(spread: Spread) -> float:
-        factor = np.asarray(correlation_cholesky(spread.correlation, 3))
         sd, unit = np.exp(spread.log_scale), np.exp(np.asarray(spread.log_unit))
-        correlation = factor @ factor.T
+        correlation = np.asarray(whole(spread.correlation))
         covariance = (1 + correlation * np.outer(sd, sd)) / np.outer(unit, unit)
         covariance = covariance + np.asarray(evidence.error)
         # The sum of squares of so many normal subjects.
@@ -94,13 +103,7 @@ def test_the_density_is_that_of_normal_subjects_and_the_priors():
         total += np.sum(stats.halfnorm.logpdf(sd) + np.log(sd))
         # LKJ with concentration 2, and the Jacobian of correlations by coordinates.
         total += np.linalg.slogdet(correlation)[1]
-        pairs = np.tril_indices(3, -1)
-
-        def matrix(coordinates):
-            root = correlation_cholesky(coordinates, 3)
-            return (root @ root.T)[pairs]
-
-        total += np.linalg.slogdet(jax.jacobian(matrix)(spread.correlation))[1]
+        total += np.linalg.slogdet(jacobian(spread.correlation))[1]
         taken = -np.log(unit)
         slope, curvature = evidence.pull
         return float(total - slope @ taken - taken @ curvature @ taken / 2)
@@ -112,14 +115,12 @@ def test_the_density_is_that_of_normal_subjects_and_the_priors():
 
     for seed in range(4):
         wanted = by_hand(at(seed)) - by_hand(at(9))
-        found = log_evidence(model, at(seed), evidence) - log_evidence(
-            model, at(9), evidence
-        )
+        found = density(at(seed)) - density(at(9))
         assert float(found) == pytest.approx(wanted, abs=1e-9)
     # Its derivatives are written by hand.
     flat, unravel = ravel_pytree(at(0))
-    density = lambda x: log_evidence(model, unravel(x), evidence)  # noqa: E731
-    check_grads(density, (flat,), 1, modes=["rev"], rtol=1e-5)
+    of_flat = jax.jit(lambda x: density(unravel(x)))
+    check_grads(of_flat, (flat,), 1, modes=["rev"], rtol=1e-5)
 
 
 def test_information_is_the_expected_curvature():
