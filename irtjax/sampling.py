@@ -255,12 +255,11 @@ def _shared_out(chains: Chains, method: NUTS) -> Chains:
     mesh = mesh_of(method)
     if mesh is None:
         return chains
-    place = partial(jax.sharding.NamedSharding, mesh)
-    where = Chains(
-        jax.tree.map(lambda _: place(jax.P("chains")), chains.each), place(jax.P())
-    )
+    split = jax.sharding.NamedSharding(mesh, jax.P("chains"))
+    whole = jax.sharding.NamedSharding(mesh, jax.P())
     # Draws are not held twice.
-    return jax.device_put(chains, where, donate=True)
+    each = jax.device_put(chains.each, split, donate=True)
+    return Chains(each, jax.device_put(chains.step, whole))
 
 
 def _together(parts: list[Chains]) -> Chains:
