@@ -35,10 +35,15 @@ if TYPE_CHECKING:
     from irtjax.estimators.base import run as run
     from irtjax.estimators.em import EM as EM
     from irtjax.estimators.gradient import Gradient as Gradient
+    from irtjax.estimators.laplace import Laplace as Laplace
+    from irtjax.estimators.mcmc import NUTS as NUTS
     from irtjax.estimators.mm import MM as MM
     from irtjax.estimators.multistart import multistart as multistart
+    from irtjax.estimators.neural import Neural as Neural
     from irtjax.estimators.saem import SAEM as SAEM
     from irtjax.estimators.start import start_values as start_values
+    from irtjax.estimators.variational import Variational as Variational
+    from irtjax.estimators.vibo import VIBO as VIBO
     from irtjax.fitting import fit as fit
     from irtjax.information import item_information as item_information
     from irtjax.information import test_information as test_information
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from irtjax.models.base import Model as Model
     from irtjax.models.base import Population as Population
     from irtjax.models.catalogue import MODELS as MODELS
+    from irtjax.models.hierarchical import Hyperpriors as Hyperpriors
     from irtjax.models.simulate import simulate as simulate
     from irtjax.posterior import leave_one_out as leave_one_out
     from irtjax.posterior import predictive_checks as predictive_checks
@@ -69,7 +75,11 @@ _HOMES = {
     "EM": "irtjax.estimators.em",
     "Fit": "irtjax.estimators.base",
     "Gradient": "irtjax.estimators.gradient",
+    "Hyperpriors": "irtjax.models.hierarchical",
+    "Laplace": "irtjax.estimators.laplace",
     "MM": "irtjax.estimators.mm",
+    "NUTS": "irtjax.estimators.mcmc",
+    "Neural": "irtjax.estimators.neural",
     "SAEM": "irtjax.estimators.saem",
     "Shrunken": "irtjax.analysis.shrunken",
     "SubsetErrors": "irtjax.analysis.errors",
@@ -82,6 +92,8 @@ _HOMES = {
     "Responses": "irtjax.data.responses",
     "Start": "irtjax.estimators.base",
     "Status": "irtjax._types",
+    "VIBO": "irtjax.estimators.vibo",
+    "Variational": "irtjax.estimators.variational",
     "audit": "irtjax.auditing",
     "bootstrap": "irtjax.resampling",
     "compare": "irtjax.verbs",

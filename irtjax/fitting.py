@@ -161,7 +161,7 @@ def fit(
         subject_covariates: Likewise: numbers `[subjects]` by name, or `[subjects,
             covariates]`, that shift abilities (latent regression).
         hyperpriors: Likewise: scales of the priors of what is learned, in place of the
-            usual ones; see `irtjax.models.hierarchical.Hyperpriors`.
+            usual ones; see `irtjax.Hyperpriors`.
         checkpoint: For "nuts": file that saves the run on its way.
         resume: For "nuts": go on from that file.
         dtype: Floating type; JAX's default when None (float64 where x64 is on).

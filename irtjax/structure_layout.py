@@ -107,7 +107,7 @@ def lay_out(
     if not isinstance(hyperpriors, Hyperpriors | None):
         raise ValueError(
             f"hyperpriors is a {type(hyperpriors).__name__}: give"
-            " irtjax.models.hierarchical.Hyperpriors(...)"
+            " irtjax.Hyperpriors(...)"
         )
     benchmarks, of_item = np.unique(np.asarray(table.benchmarks), return_inverse=True)
     names, group, several = benchmarks, of_item, len(benchmarks) > 1

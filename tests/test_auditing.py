@@ -271,7 +271,10 @@ def test_planted_defects_are_found_and_sound_items_left_alone():
     false = sum(len(sound & set(report.flagged(name))) for name in TESTED)
     assert false <= 2
     control = {row["defect"]: row for row in report.control.to_pylist()}
-    assert set(control) == set(TESTED)
+    assert list(control) == [*TESTED, "discriminates"]
+    row = control["discriminates"]
+    assert row["flagged"] == sum(report.items.column("discriminates").to_pylist())
+    assert row["tables"] == "permuted" and row["without_signal_mean"] <= 1
     # Seven kinds, each with a chance of 5 % of any flag: three are 4 in 1,000.
     assert sum(row["without_signal_any"] for row in control.values()) <= 2
     discriminating = np.array(report.items.column("discriminates").to_pylist())

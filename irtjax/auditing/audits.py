@@ -151,7 +151,7 @@ def audit(
             table,
             known,
             guess,
-            decided,
+            found,
             level=false_discovery_rate,
             permutations=permutations,
             seed=seed,

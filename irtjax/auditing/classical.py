@@ -53,6 +53,12 @@ class Classical(NamedTuple):
     p_wrong_key: np.ndarray
     alpha: float
 
+    @property
+    def p_zero(self) -> np.ndarray:
+        """Two-sided p-value of no relation with the rest; NaN without variation."""
+        both = np.minimum(1, 2 * np.minimum(self.p_positive, self.p_negative))
+        return np.where(np.isfinite(self.item_rest), both, np.nan)
+
 
 class Rest(NamedTuple):
     """What each subject did, each `[subjects]`, and each item's mean `[items]`."""

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.auditing.examine import TESTED, Known, decide, examine
+from irtjax.auditing.examine import (
+    DISCRIMINATES,
+    TESTED,
+    Found,
+    Known,
+    decide,
+    examine,
+)
+from irtjax.auditing.tails import benjamini_hochberg
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,7 +23,12 @@ if TYPE_CHECKING:
     from irtjax.data import ResponseTable
 
 #: Defects whose absence is a table in which nothing goes with ability.
-PERMUTED = ("negative discrimination", "suspected wrong key", "no discrimination")
+PERMUTED = (
+    "negative discrimination",
+    "suspected wrong key",
+    "no discrimination",
+    DISCRIMINATES,
+)
 
 
 def permuted(table: ResponseTable, random: np.random.Generator) -> ResponseTable:
@@ -83,7 +96,7 @@ def no_signal(
     table: ResponseTable,
     known: Known,
     guess: np.ndarray,
-    decided: Any,
+    found: Found,
     *,
     level: float,
     permutations: int,
@@ -95,29 +108,41 @@ def no_signal(
     subjects; those that concern the model in tables drawn from the fitted model.
 
     Returns:
-        One row per tested defect: flagged in the data, mean and largest number flagged
+        One row per tested defect, and one for "discriminates", the claim that an item's
+        discrimination is not 0: flagged in the data, mean and largest number flagged
         without signal, and the share of these tables with any flag.
     """
     import pyarrow as pa
 
-    counts: dict[str, list[int]] = {name: [] for name in TESTED}
+    names = (*TESTED, DISCRIMINATES)
+    counts: dict[str, list[int]] = {name: [] for name in names}
     for k in range(permutations):
         random = np.random.default_rng([seed, k])
-        without = decide(examine(permuted(table, random), known, guess), level)
+        without = _numbers(examine(permuted(table, random), known, guess), level)
         drawn, scored = simulated(table, known, random)
-        of_model = decide(examine(drawn, scored, guess), level)
-        for name in TESTED:
-            source = without if name in PERMUTED else of_model
-            counts[name].append(int(source[name][1].sum()))
+        of_model = _numbers(examine(drawn, scored, guess), level)
+        for name in names:
+            counts[name].append((without if name in PERMUTED else of_model)[name])
+    flagged = _numbers(found, level)
     rows = [
         {
             "defect": name,
-            "flagged": int(decided[name][1].sum()),
+            "flagged": flagged[name],
             "without_signal_mean": float(np.mean(counts[name])),
             "without_signal_most": int(np.max(counts[name])),
             "without_signal_any": float(np.mean(np.array(counts[name]) > 0)),
             "tables": "permuted" if name in PERMUTED else "of the model",
         }
-        for name in TESTED
+        for name in names
     ]
     return pa.Table.from_pylist(rows)
+
+
+def _numbers(found: Found, level: float) -> dict[str, int]:
+    """How many items each defect is flagged for, and how many surely discriminate."""
+    decided = decide(found, level)
+    adjusted = np.nan_to_num(benjamini_hochberg(found.classical.p_zero), nan=1.0)
+    return {
+        **{name: int(decided[name][1].sum()) for name in TESTED},
+        DISCRIMINATES: int((adjusted <= level).sum()),
+    }

@@ -41,6 +41,8 @@ SEEN = {
     "no variation": "all right, all wrong, or never answered",
     "saturated": f"the strongest subject is right with chance {SATURATED} or more",
 }
+#: The claim that an item's discrimination is not 0: no defect, but tested as one.
+DISCRIMINATES = "discriminates"
 #: Points of the population's distribution of ability.
 NODES = 241
 #: Standard deviations to either side that they span.

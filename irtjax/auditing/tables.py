@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.auditing.examine import SEEN, TESTED, Found, column_of
+from irtjax.auditing.examine import DISCRIMINATES, SEEN, TESTED, Found, column_of
 from irtjax.auditing.properties import PROPERTIES, benchmark_difficulty, benchmark_ranks
 from irtjax.auditing.tails import benjamini_hochberg
 
@@ -44,11 +44,7 @@ def item_table(
     c, groups = found.classical, found.groups
     nothing = np.full(table.num_items, np.nan)
     counts = (jnp.asarray(x, float) for x in c.rest_table)
-    p_zero = np.where(
-        np.isfinite(c.item_rest),
-        np.minimum(1, 2 * np.minimum(c.p_positive, c.p_negative)),
-        np.nan,
-    )
+    p_zero = c.p_zero
     q_zero = benjamini_hochberg(p_zero)
     columns: dict[str, Any] = {
         "item": pa.array(table.items.tolist(), pa.string()),
@@ -78,7 +74,7 @@ def item_table(
         "duplicate_of": _names(found.duplicates.twin, table.items),
         "p_zero_discrimination": numbers(p_zero),
         "q_zero_discrimination": numbers(q_zero),
-        "discriminates": pa.array(
+        DISCRIMINATES: pa.array(
             np.nan_to_num(q_zero, nan=1.0) <= level, mask=~np.isfinite(q_zero)
         ),
     }

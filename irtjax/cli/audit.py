@@ -176,6 +176,8 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
     # They appear together: renamed only after the last was written.
     with ExitStack() as stack:
         tables = {"items.csv": report.items, "benchmarks.csv": report.benchmarks}
+        if report.control is not None:
+            tables["control.csv"] = report.control
         for name, content in tables.items():
             write_table(content, stack.enter_context(atomic_path(out / name)))
         if figures:
@@ -192,10 +194,11 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
         page = stack.enter_context(atomic_path(out / "summary.md"))
         text = audit_page(report, FIGURES if figures else ())
         page.write_text(text, encoding="utf-8")
-    if not figures:
-        # Those of an earlier audit in this folder are not of these tables.
-        for name in FIGURES:
-            (out / name).unlink(missing_ok=True)
+    # What an earlier audit left in this folder is not of these tables.
+    stale = [] if figures else list(FIGURES)
+    stale += ["control.csv"] * (report.control is None)
+    for name in stale:
+        (out / name).unlink(missing_ok=True)
 
 
 def _document(report: Audit, out: Path | None) -> dict[str, Any]:

@@ -55,10 +55,15 @@ def discriminating_sentence(audit: Audit) -> str:
     """Says for how many items zero discrimination is refuted."""
     known = audit.items.column("discriminates").to_pylist()
     count, total = sum(bool(x) for x in known), len(known)
+    without = ""
+    for row in [] if audit.control is None else audit.control.to_pylist():
+        if row["defect"] == "discriminates":
+            mean = number(row["without_signal_mean"], 1)
+            without = f", {mean} where nothing goes with ability"
     return (
         f"{count:,} of {total:,} items surely discriminate (false discovery rate"
-        f" {percent(audit.false_discovery_rate)}); Cronbach's alpha of all items:"
-        f" {number(audit.alpha, 3)}."
+        f" {percent(audit.false_discovery_rate)}{without}); Cronbach's alpha of all"
+        f" items: {number(audit.alpha, 3)}."
     )
 
 
