@@ -1,5 +1,7 @@
 """Structured models: the same density as models written in numpyro's own words."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -67,7 +69,7 @@ def test_cholesky_factors_of_correlations():
     transform = dist.transforms.CorrCholeskyTransform()
     np.testing.assert_allclose(factor, transform(coordinates), atol=1e-12)
 
-    @jax.jit
+    @functools.partial(jax.jit, static_argnums=0)  # It is a setting of a model.
     def both(concentration):
         wanted = dist.LKJCholesky(4, concentration).log_prob(factor)
         wanted += transform.log_abs_det_jacobian(coordinates, factor)
