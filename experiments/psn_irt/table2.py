@@ -198,7 +198,13 @@ def halves_agree(parts: Split, model: Any, parameters: Any) -> float:
         data = Responses(jnp.asarray(values), jnp.asarray(seen))
         found = score(model, items, population, data, method="map", nodes=NODES)
         scores.append(np.asarray(found.ability))
-    return rank_correlation(*scores)
+    return agreement(scores)
+
+
+def agreement(scores: list[np.ndarray]) -> float:
+    """Kendall's tau of two scores; NaN where one does not vary."""
+    found = rank_correlation(*scores)
+    return float("nan") if found is None else found
 
 
 def pointwise(
@@ -330,7 +336,7 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
         if some:
             said += f", learned from {learned.num_items:,} items"
         scores = [fitted.score(parts.table.values, seen) for seen in parts.sides()]
-        tau = rank_correlation(*scores)
+        tau = agreement(scores)
         return Made(fitted.predictions(num_draws=10), said, tau)
 
     for family in effort.families:
@@ -383,7 +389,7 @@ def plan(
             for seen in parts.sides()
         ]
         chance = mean_chances(values, parts.train)["additive"]
-        return Made(chance, "closed form", rank_correlation(*means))
+        return Made(chance, "closed form", agreement(means))
 
     def mle(family: str):
         method = Gradient(penalty=0.0)
