@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.base import AbstractMethod
 from irtjax.estimators.em import EM
@@ -35,6 +36,7 @@ def make_model(
     *,
     positive: bool = False,
     ends: float | None = None,
+    bounds: Bounds | None = None,
 ) -> Model:
     """A model by name, with the categories or kinds of items that the data have."""
     if ends is not None and model != "inflated_beta":
@@ -42,7 +44,7 @@ def make_model(
     if isinstance(model, Model):
         return model
     if model in SCORE_MODELS:
-        return _score_model(model, table, priors, positive, ends)
+        return _score_model(model, table, priors, positive, ends, bounds)
     if model in ORDERED_MODELS:
         categories = int(table.values.max()) + 1 if table.values.size else 0
         if table.kind not in ("binary", "ordinal"):
@@ -61,13 +63,18 @@ def make_model(
 
 
 def _score_model(
-    model: str, table: ResponseTable, priors: Priors, positive: bool, ends: float | None
+    model: str,
+    table: ResponseTable,
+    priors: Priors,
+    positive: bool,
+    ends: float | None,
+    bounds: Bounds | None,
 ) -> Model:
     if model == "inflated_beta":
         return SCORE_MODELS[model](priors, positive=positive, ends=ends or 0.0)
     if model != "mixed":
         return SCORE_MODELS[model](priors, positive=positive)
-    binary = binary_items(table)
+    binary = binary_items(table, bounds)
     if binary.all() or not binary.any():
         kind, cure = ("right or wrong", "2pl") if binary.any() else ("scores", "beta")
         raise ValueError(

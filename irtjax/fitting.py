@@ -233,7 +233,9 @@ def fit(
                 " multimetric or hierarchical, or the method laplace, nuts or vi"
             )
     assert not isinstance(method, NUTS | Variational)
-    chosen = make_model(model, table, priors, positive=positive, ends=ends)
+    chosen = make_model(
+        model, table, priors, positive=positive, ends=ends, bounds=bounds
+    )
     if method == "mm" and isinstance(model, str) and positive and priors == "weak":
         # MM's bound is quadratic, and so must priors be; it keeps slopes at or above 0.
         normal = make_model(model, table, priors).priors
@@ -428,6 +430,13 @@ def _fit_by_structure(
             "structured models learn their priors: leave priors out, or give the ones"
             " that are to be kept by name"
         )
+    if isinstance(plan["levels"], Mapping):
+        # The labels of "benchmark/domain" are those of the domain.
+        facets = {
+            name.rsplit(NESTED)[-1]: np.asarray(labels).astype(str)
+            for name, labels in plan["levels"].items()
+        }
+        table = dataclasses.replace(table, item_facets={**table.item_facets, **facets})
     named = isinstance(model, str) and model in STRUCTURED_MODELS
     kind = model
     if named:
@@ -435,7 +444,7 @@ def _fit_by_structure(
         kind = family or ("continuous" if scores else "2pl")
     elif family is not None:
         raise ValueError("family= goes with multibenchmark, multimetric, hierarchical")
-    chosen = make_model(kind, table, "weak", positive=True, ends=ends)
+    chosen = make_model(kind, table, "weak", positive=True, ends=ends, bounds=bounds)
     if not chosen.family.has_slope and chosen.scale == "standard":
         raise ValueError(
             f"structured models have equal slopes as 'rasch', with slopes of 1 and a"
@@ -454,13 +463,6 @@ def _fit_by_structure(
             f"a {model} model needs items of two or more benchmarks or metrics: name"
             " their column with benchmark=... (--benchmark) when reading"
         )
-    if isinstance(plan["levels"], Mapping):
-        # The labels of "benchmark/domain" are those of the domain.
-        facets = {
-            name.rsplit(NESTED)[-1]: np.asarray(labels).astype(str)
-            for name, labels in plan["levels"].items()
-        }
-        table = dataclasses.replace(table, item_facets={**table.item_facets, **facets})
     shared = plan["shared_items"]
     if shared is not None and model != "multimetric":
         raise ValueError(

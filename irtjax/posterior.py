@@ -18,7 +18,7 @@ from irtjax.diagnostics.loo import LeaveOneOut, psis_loo
 from irtjax.models.base import AbstractResponseFamily
 from irtjax.models.continuous import AbstractScoreFamily
 from irtjax.models.hierarchical import cell_log_lik
-from irtjax.score_tables import prepare, with_scores
+from irtjax.score_tables import options_of, prepare, with_scores
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -197,13 +197,10 @@ def _draws_and_data(fit: Calibration, table: ResponseTable):
             "the fit has no draws: fit with method='nuts', and use the fit itself"
             " (saved fits do not keep draws)"
         )
-    options = fit.options
-    scores = prepare(
-        table,
-        fit.model,
-        squeeze=options.get("squeeze"),
-        bounds=options.get("bounds"),
-    )
+    scores = None
+    if table.num_items == len(fit.items):
+        labelled, options = options_of(fit.options, table, fit.benchmarks)
+        scores = prepare(labelled, fit.model, **options)
     prepared = table if scores is None else scores.table
     if fit.data_hash not in (table.data_hash(), prepared.data_hash()):
         raise ValueError("the table is not the one that was fitted: pass that one")

@@ -121,7 +121,8 @@ def sample(
             f"{path} exists: pass resume=True to go on from it, or name another file"
         )
     start_key, chain_key = jax.random.split(key)
-    start = jax.tree.map(jnp.asarray, start)
+    # A copy: the memory of the chains is used again, and this may be the caller's.
+    start = jax.tree.map(jnp.array, start)
     if spread is not None:
         start = spread_starts(start, method.num_chains, key=start_key, radius=spread)
     functions = (log_density, method, keep)

@@ -33,8 +33,10 @@ class Scores(NamedTuple):
     options: dict[str, Any]
 
 
-def binary_items(table: ResponseTable) -> np.ndarray:
+def binary_items(table: ResponseTable, bounds: Bounds | None = None) -> np.ndarray:
     """Which items are right or wrong: all responses 0 or 1, or counts of trials.
+
+    Those of benchmarks that have bounds are scores, whatever values they took.
 
     >>> table = ResponseTable.from_arrays([[1, 0.5], [0, 1.0]])
     >>> binary_items(table).tolist()
@@ -43,6 +45,8 @@ def binary_items(table: ResponseTable) -> np.ndarray:
     whole = np.all((table.values == 0) | (table.values == 1), axis=0)
     if table.trials is not None:
         whole |= np.any(table.trials > 1, axis=0)
+    if isinstance(bounds, Mapping):
+        whole &= ~np.isin(table.benchmarks, list(bounds))
     return whole
 
 

@@ -150,6 +150,10 @@ def lay_out(
                 "spread_by_benchmark needs items of two or more benchmarks, each with"
                 " items of its own"
             )
+        if {parameter.name for parameter in family.parameters} <= set(priors or {}):
+            raise ValueError(
+                "spread_by_benchmark has nothing to learn: all priors are given"
+            )
         clusters, cluster = benchmarks, jnp.asarray(of_item)
     covariates, subject = _subject_design(table, subject_covariates)
     answered = table.num_observed / (table.num_subjects * len(names))

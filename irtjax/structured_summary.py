@@ -28,7 +28,7 @@ _own_covariance_jit = eqx.filter_jit(own_covariance)
 
 
 #: What `_spreads` is made of, as kept of draws.
-_SPREADS = ("component_sd", "residual_sd", "spread_ratio")
+_SPREADS = ("component_sd", "residual_sd", "benchmark_sd")
 #: Draws of Sigma that are kept with a fit, for the errors of newcomers.
 NUM_POSSIBLE = 200
 
@@ -51,7 +51,8 @@ class Summary(NamedTuple):
         variance: tau^2, of the general ability.
         possible: Draws of Sigma, tau^2 and units; None with one group.
         spreads: `[components + 1 + clusters, columns]` standard deviations of the
-            effects of each level, of items around these, and of each benchmark's items.
+            effects of each level, of items around these, and of each benchmark's items;
+            NaN where nothing is learned of one.
         accepted: Share of proposals accepted in drawing `possible`, by the fast route.
     """
 
@@ -128,17 +129,22 @@ def summary_of_laplace(
         variance,
         _thinned(_with_origins(model, possible)),
         _spreads(
+            model,
             np.exp(np.asarray(components.log_component_sd, float)),
             np.exp(np.asarray(components.log_residual_sd, float)),
-            np.exp(np.asarray(components.spread, float)),
+            np.exp(np.asarray(components.spread + components.log_residual_sd, float)),
         ),
         errors.accepted,
     )
 
 
-def _spreads(components: np.ndarray, items: np.ndarray, ratios: np.ndarray):
-    """`Summary.spreads` of its parts; ratios are those of benchmarks to all items."""
-    return np.concatenate([components, items[None], ratios * items])
+def _spreads(model: Hierarchical, components, items, clusters) -> np.ndarray:
+    """`Summary.spreads` of its parts; NaN where responses tell nothing of one."""
+    same = np.asarray(model.component) == np.arange(model.num_components)[:, None]
+    told = same.astype(int) @ np.asarray(model.told_effects).astype(int) > 0
+    learned = np.asarray(model.learned)
+    told = np.concatenate([told & learned, learned[None], model.told_spreads])
+    return np.where(told, np.concatenate([components, items[None], clusters]), np.nan)
 
 
 def _errors_of_general(
@@ -268,7 +274,8 @@ def kept_quantities(
         kept["effects"] = position.effects * model.effect_sd(position)
         kept["residual_sd"] = jnp.exp(position.log_residual_sd)
         if model.num_clusters:
-            kept["spread_ratio"] = jnp.exp(model.spreads(position))
+            log_sd = position.log_residual_sd + model.spreads(position)
+            kept["benchmark_sd"] = jnp.exp(log_sd)
         if model.num_components:
             kept["component_sd"] = jnp.exp(position.log_component_sd)
     if model.has_group_effects:
@@ -327,16 +334,20 @@ def summary_of_draws(
         np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
         float(np.mean(sd**2)),
         _thinned(possible),
-        _spreads(*(_mean_spread(model, flat, name) for name in _SPREADS)),
+        _spreads(model, *(_mean_spread(model, flat, name) for name in _SPREADS)),
     )
 
 
 def _mean_spread(model: Hierarchical, flat: dict[str, np.ndarray], name: str):
-    """Mean over draws of standard deviations, with no rows (or 0) where none is."""
+    """Mean over draws of standard deviations; NaN where priors were given."""
     if name in flat:
         return flat[name].mean(axis=0)
-    columns = model.num_columns
-    return np.zeros(columns if name == "residual_sd" else (0, columns))
+    rows = {
+        "component_sd": (model.num_components,),
+        "residual_sd": (),
+        "benchmark_sd": (model.num_clusters,),
+    }
+    return np.full((*rows[name], model.num_columns), np.nan)
 
 
 def _units_of_draws(model: Hierarchical, coordinates: np.ndarray) -> np.ndarray:

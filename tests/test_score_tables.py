@@ -131,6 +131,15 @@ def test_each_metric_has_its_own_bounds_and_its_own_ends():
     assert given == {"rouge": found.squeeze["rouge"], "judge": 20.0}
 
 
+def test_items_with_bounds_are_scores_whatever_they_got():
+    table = table_of([[1.0, 1.0, 0.3], [0.0, 1.0, 0.6]], benchmark=["a", "b", "b"])
+    assert binary_items(table).tolist() == [True, True, False]
+    assert binary_items(table, {"b": (1, 10)}).tolist() == [True, False, False]
+    # Of newcomers' answers to the rest of a benchmark there is nothing to rescale.
+    part = rescale(table, {"b": (1, 10)}, np.array([True, False, False]))
+    np.testing.assert_array_equal(part.values, table.values)
+
+
 def test_bounds_of_a_metric_go_with_a_fit(tmp_path):
     inside, wide, _ = judged()
     known = irtjax.fit(inside, "continuous")

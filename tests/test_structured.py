@@ -19,14 +19,17 @@ from experiments.lego_irt.tables import simulated_ratings
 from irtjax.cli.app import app
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.maximisation import pull_of_priors
 from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.possible_spread import Possible
-from irtjax.estimators.structured_state import start_components
+from irtjax.estimators.structured_state import StructuredProblem, start_components
 from irtjax.estimators.variational import Variational
 from irtjax.models.hierarchical import Hyperpriors, general_ability
 from irtjax.models.logistic import Binary, LogisticItems
+from irtjax.models.priors import Normal
 from irtjax.scoring import errors_over_spread, score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, draw_labels
+from irtjax.structure_layout import lay_out
 from irtjax.structured import _runaways
 from tests.estimators.test_laplace import benchmarks, simulated
 
@@ -358,7 +361,7 @@ def test_what_cannot_be_done_is_said():
         irtjax.fit(table, "2pl", levels=("stem",))
     with pytest.raises(ValueError, match="hyperpriors goes with structured models"):
         irtjax.fit(table, "2pl", hyperpriors=Hyperpriors(scale=0.5))
-    with pytest.raises(ValueError, match=r"hyperpriors is a dict: give irtjax\.models"):
+    with pytest.raises(ValueError, match=r"hyperpriors is a dict: give irtjax\.Hyper"):
         irtjax.fit(table, "hierarchical", hyperpriors={"scale": 0.5})
     with pytest.raises(ValueError, match="scale=0; it needs a number above 0"):
         Hyperpriors(scale=0)
@@ -417,6 +420,39 @@ def test_benchmarks_spread_as_widely_as_they_do(tmp_path):
     again = irtjax.load(folder)
     np.testing.assert_array_equal(again.structure.spreads[1], fit.structure.spreads[1])
     assert again.options["spread_by_benchmark"] is True
+
+
+@pytest.mark.slow
+def test_spreads_of_given_priors_are_blank(tmp_path):
+    table = drawn()[0]
+    fit = irtjax.fit(
+        table,
+        "rasch",
+        Variational(num_steps=20),
+        priors={"intercept": Normal(0.0, 2.0)},
+    )
+    folder = irtjax.save(fit, tmp_path / "fit")
+    spreads = pyarrow.csv.read_csv(folder / "spreads.csv").to_pydict()
+    assert spreads == {"of": ["benchmark", "items"], "intercept": [None, None]}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_units_pull_at_effects_in_single_precision_too(dtype):
+    # Two benchmarks of these sizes add up to all items, exactly so in float32.
+    sizes = [30, 50]
+    table = irtjax.ResponseTable.from_arrays(
+        np.random.default_rng(0).integers(0, 2, (6, sum(sizes))),
+        benchmark=np.repeat(["a", "b"], sizes),
+    )
+    family = Binary(slopes="positive")
+    model = lay_out(table, family, grouped=True, dtype=dtype).model
+    problem = StructuredProblem.create(model, table.responses(dtype))
+    components = start_components(model, jnp.zeros((80, 2), dtype))
+    slope, curvature = jax.jit(pull_of_priors)(model, problem.units, components)
+    # Prior precisions: 1 / 25 of the mean of all items, those of exp(-0.5) of levels.
+    wanted = np.exp(1.0) * np.array([[0.5, -0.5], [-0.5, 0.5]]) + 0.25 / 25
+    np.testing.assert_allclose(curvature, wanted, rtol=0.02)
+    assert slope.dtype == dtype and np.isfinite(slope).all()
 
 
 def test_spreads_by_benchmark_need_several():

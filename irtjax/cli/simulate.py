@@ -127,6 +127,7 @@ def draw(
     )
     from irtjax.models.continuous import AbstractScoreFamily
     from irtjax.models.latency import LengthParameters
+    from irtjax.models.mixed import MixedScores
     from irtjax.models.simulate import (
         simulate,
         simulate_abilities,
@@ -181,13 +182,16 @@ def draw(
     if isinstance(chosen.family, AbstractScoreFamily):
         values = np.asarray(chosen.family.to_scores(data.values, records))
         if bounds is not None:
-            values = to_bounds(values, bounds, benchmarks)
+            inside, values = values, to_bounds(values, bounds, benchmarks)
+            if isinstance(chosen.family, MixedScores):
+                values = np.where(chosen.family.binary, inside, values)
     table = ResponseTable.from_arrays(
         values,
         subjects=subjects,
         items=names,
         observed=None if data.observed is None else np.asarray(data.observed),
         lengths=by_length,
+        benchmark=benchmarks,
     )
     columns: dict[str, Any] = {"item": pa.array(names)}
     fields = records._asdict()

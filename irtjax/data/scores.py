@@ -82,8 +82,6 @@ def rescale(
         chosen = columns if name is None else columns & (table.benchmarks == name)
         if table.trials is not None and np.any(table.trials[:, chosen] > 1):
             raise ValueError(f"bounds{whose} are for scores, not for counts of trials")
-        if not chosen.any():
-            raise ValueError(f"bounds{whose} are for scores: its items are binary")
         check_range(table, (low, high), chosen)
         inside = (table.values - low) / (high - low)
         scaled = np.where(chosen, inside, scaled)

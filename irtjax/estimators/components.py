@@ -145,10 +145,15 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     )
     total += max(components.tilt.size - 1, 0)
     total += max(components.group_effects.shape[0] - 1, 0) * model.num_columns
-    total += max(model.num_clusters - 1, 0) * learned
     if not learned:
         return jnp.asarray(float(total))
-    total += learned * (1 + model.num_components)
+    mask = jnp.asarray(model.learned)
+    # A standard deviation of each level, and of each benchmark beside their mean, as
+    # far as there is something to tell it from.
+    same = model.component == jnp.arange(model.num_components)[:, None]
+    told = same.astype(int) @ model.told_effects.astype(int) > 0
+    clusters = jnp.maximum(jnp.sum(model.told_spreads, axis=0) - 1, 0)
+    total = total + learned + jnp.sum(told & mask) + jnp.sum(clusters)
     omega = inverses(factors(model, components))
     mask = jnp.asarray(model.learned, omega.dtype)
     omega = omega * mask * mask[:, None]

@@ -321,8 +321,7 @@ def _improve_residual(
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
         return ((log_det + fit) / 2 - prior) / count
 
-    def ratios(free):
-        return jnp.where(mask, free - jnp.mean(free, axis=0), 0)
+    ratios = model.centred_spreads
 
     first = (old.log_residual_sd, old.residual_correlation, old.spread)
     log_sd, correlation, spread = _descend(loss, first)
@@ -394,7 +393,9 @@ def pull_of_priors(
         return jnp.zeros(groups, dtype), jnp.zeros((groups, groups), dtype)
     weighted = units.design * units.weight[:, None]
     square = weighted.T @ units.design
-    ridge = 1e-9 * jnp.trace(square) * jnp.eye(square.shape[0], dtype=dtype)
+    # Levels add up to all items, so it is singular; the ridge must outlast rounding.
+    least = max(1e-9, 50 * float(jnp.finfo(dtype).eps))
+    ridge = least * jnp.trace(square) * jnp.eye(square.shape[0], dtype=dtype)
     # Effects that add 1 to all items of a group and to no others.
     member = jax.nn.one_hot(units.group[:, 0], groups, dtype=dtype)
     to_groups = jnp.linalg.solve(square + ridge, weighted.T @ member)
@@ -402,6 +403,8 @@ def pull_of_priors(
     # levels whose standard deviation is near 0 their common unit would crawl.
     common = jnp.mean(to_groups, axis=1, keepdims=True)
     to_groups = (to_groups - common).at[0].add(1 / groups)
+    # Effects that are 0 follow no unit, whatever rounding gave them.
+    to_groups = jnp.where(model.told_effects[:, :1], to_groups, 0)
     prior = effect_precision(model, old.log_component_sd)[:, 0]
     curvature = to_groups.T @ (to_groups * prior[:, None])
     return to_groups.T @ (prior * old.effects[:, 0]), curvature

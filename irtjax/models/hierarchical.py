@@ -248,6 +248,20 @@ class Hierarchical(eqx.Module):
         return told & ~alone
 
     @property
+    def told_spreads(self) -> Bool[Array, "clusters columns"]:
+        """Which benchmarks' own spreads responses can tell of; see `told_effects`."""
+        learned = jnp.asarray(self.learned)
+        if self.cluster is None:
+            return jnp.zeros((0, self.num_columns), bool)
+        offsets = self.family.offsets()
+        if offsets is None:
+            return jnp.broadcast_to(learned, (self.num_clusters, self.num_columns))
+        used = (jnp.asarray(offsets) == 0).astype(int)
+        told = jnp.zeros((self.num_clusters, self.num_columns), int)
+        told = told.at[self.cluster[self.stem]].max(used) > 0
+        return told & learned & (jnp.sum(told, axis=0) > 1)
+
+    @property
     def factor_row(self) -> Int[Array, " stems"]:
         """Which of `residual_factor` is each stem's."""
         if self.cluster is not None:
@@ -415,10 +429,14 @@ class Hierarchical(eqx.Module):
 
     def spreads(self, position: Position) -> Float[Array, "clusters columns"]:
         """delta, one row for each benchmark; of their mean Omega0 tells."""
-        if not self.num_clusters:
-            return position.spread
-        gap = position.spread - jnp.mean(position.spread, axis=0)
-        return jnp.where(jnp.asarray(self.learned), self.hyperpriors.spread * gap, 0)
+        return self.hyperpriors.spread * self.centred_spreads(position.spread)
+
+    def centred_spreads(self, free: Array) -> Float[Array, "clusters columns"]:
+        """Spreads of sum 0 over the benchmarks that responses tell them of, 0 else."""
+        told = self.told_spreads
+        mean = jnp.sum(jnp.where(told, free, 0), axis=0)
+        mean = mean / jnp.maximum(jnp.sum(told, axis=0), 1)
+        return jnp.where(told, free - mean, 0)
 
     def residual_factor(
         self,

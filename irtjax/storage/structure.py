@@ -29,7 +29,7 @@ _AXES = {
     "effects": ("effect", "coordinate"),
     "residual_sd": ("coordinate",),
     "component_sd": ("level", "coordinate"),
-    "spread_ratio": ("benchmark", "coordinate"),
+    "benchmark_sd": ("benchmark", "coordinate"),
     "group_effects": ("group", "coordinate"),
     "subject_effects": ("covariate",),
 }
@@ -158,12 +158,12 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     )
     if structure.spreads is not None:
         names, values = structure.spreads
-        tables["spreads"] = pa.table(
-            {
-                "of": pa.array(names.tolist(), pa.string()),
-                **{name: values[:, k] for k, name in enumerate(columns)},
-            }
-        )
+        found = {
+            name: pa.array(values[:, k], mask=np.isnan(values[:, k]))
+            for k, name in enumerate(columns)
+        }
+        of = pa.array(names.tolist(), pa.string())
+        tables["spreads"] = pa.table({"of": of, **found})
     if structure.subject_effects is not None and len(structure.subject_effects[0]):
         names, values, errors = structure.subject_effects
         half = float(ndtri(0.5 + fit.level / 2)) * errors
