@@ -197,8 +197,8 @@ def _draws_and_data(fit: Calibration, table: ResponseTable):
             "the fit has no draws: fit with method='nuts', and use the fit itself"
             " (saved fits do not keep draws)"
         )
-    scores = None
-    if table.num_items == len(fit.items):
+    scores, scored = None, isinstance(fit.model.family, AbstractScoreFamily)
+    if scored and table.num_items == len(fit.items):
         labelled, options = options_of(fit.options, table, fit.benchmarks)
         scores = prepare(labelled, fit.model, **options)
     prepared = table if scores is None else scores.table
