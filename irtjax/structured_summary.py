@@ -140,10 +140,9 @@ def summary_of_laplace(
 
 def _spreads(model: Hierarchical, components, items, clusters) -> np.ndarray:
     """`Summary.spreads` of its parts; NaN where responses tell nothing of one."""
-    same = np.asarray(model.component) == np.arange(model.num_components)[:, None]
-    told = same.astype(int) @ np.asarray(model.told_effects).astype(int) > 0
     learned = np.asarray(model.learned)
-    told = np.concatenate([told & learned, learned[None], model.told_spreads])
+    levels = np.asarray(model.told_components > 0) & learned
+    told = np.concatenate([levels, learned[None], model.told_spreads])
     return np.where(told, np.concatenate([components, items[None], clusters]), np.nan)
 
 

@@ -150,13 +150,10 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     mask = jnp.asarray(model.learned)
     # A standard deviation of each level, and of each benchmark beside their mean, as
     # far as there is something to tell it from.
-    same = model.component == jnp.arange(model.num_components)[:, None]
-    told = same.astype(int) @ model.told_effects.astype(int) > 0
+    levels = jnp.sum((model.told_components > 0) & mask)
     clusters = jnp.maximum(jnp.sum(model.told_spreads, axis=0) - 1, 0)
-    total = total + learned + jnp.sum(told & mask) + jnp.sum(clusters)
-    omega = inverses(factors(model, components))
-    mask = jnp.asarray(model.learned, omega.dtype)
-    omega = omega * mask * mask[:, None]
+    total = total + learned + levels + jnp.sum(clusters)
+    omega = inverses(factors(model, components)) * (mask & mask[:, None])
     row = model.factor_row if len(omega) > 1 else jnp.zeros(model.num_stems, int)
     member = jax.nn.one_hot(row, len(omega), dtype=omega.dtype)
     by_row = jnp.einsum("jr,je->rje", member, model.design)

@@ -162,7 +162,7 @@ def _improve_components(
     count, scale = model.num_components, model.hyperpriors.component
     index = jnp.where(model.component < 0, count, model.component)
     by_component = lambda x: jax.ops.segment_sum(x, index, count + 1)[:-1]  # noqa: E731
-    each = by_component(model.told_effects.astype(effects.dtype))
+    each = model.told_components.astype(effects.dtype)
     total = by_component(effects**2 + jnp.einsum("aeae->ea", inverse))
     new = half_normal_mode(total, each, scale)
     square = jnp.exp(2 * old)

@@ -248,6 +248,12 @@ class Hierarchical(eqx.Module):
         return told & ~alone
 
     @property
+    def told_components(self) -> Int[Array, "components columns"]:
+        """How many effects of each level responses can tell of; see `told_effects`."""
+        same = self.component == jnp.arange(self.num_components)[:, None]
+        return same.astype(int) @ self.told_effects.astype(int)
+
+    @property
     def told_spreads(self) -> Bool[Array, "clusters columns"]:
         """Which benchmarks' own spreads responses can tell of; see `told_effects`."""
         learned = jnp.asarray(self.learned)
