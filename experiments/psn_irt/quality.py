@@ -111,14 +111,18 @@ def responses(folder: Path = SHARED, subset: int | None = None):
     )
 
 
-def fitted(table, model: str, **options: Any) -> dict[str, Any]:
-    """Fits a model, audits, and compares the ranks of benchmarks."""
+def fitted(
+    table, model: str, figures: Path | None = None, **options: Any
+) -> dict[str, Any]:
+    """Fits a model, audits, compares the ranks of benchmarks, and draws the items."""
     import irtjax
 
     began = time.perf_counter()
     fit = irtjax.fit(table, model, standard_errors="none", positive=True, **options)
     seconds = time.perf_counter() - began
     report = irtjax.audit(table, fit)
+    if figures is not None:
+        draw(report, figures / model)
     rows = report.benchmarks.sort_by("benchmark")
     names = np.array(rows.column("benchmark").to_pylist())
     found = {
@@ -140,6 +144,22 @@ def fitted(table, model: str, **options: Any) -> dict[str, Any]:
         "warnings": report.warnings,
         **_compare(names, found),
     }
+
+
+def draw(report: Any, folder: Path) -> None:
+    """Properties of the items by benchmark, and difficulty against discrimination."""
+    from irtjax.plots import (
+        plot_difficulty_discrimination,
+        plot_item_properties,
+        save_figure,
+    )
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, plot in (
+        ("item_properties", plot_item_properties),
+        ("difficulty_discrimination", plot_difficulty_discrimination),
+    ):
+        save_figure(plot(report), folder / f"{name}.png")
 
 
 def by_pattern(table, model: str) -> dict[str, Any]:
@@ -213,6 +233,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("--every", type=int, help="fit one item in so many")
     parser.add_argument("--json", type=Path, help="also write the results here")
+    parser.add_argument("--figures", type=Path, help="folder for figures of the audit")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     if not SHARED.is_dir():
@@ -231,7 +252,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
                 show(f"From {found['model']}, fitted to the corrected responses", found)
                 print(f"  fit {found['seconds_fit']:.0f} s ({found['status']})")
                 continue
-            found = results[model] = fitted(table, model)
+            found = results[model] = fitted(table, model, options.figures)
             show(f"From {model} fitted to the corrected responses", found)
             print(
                 f"  fit {found['seconds_fit']:.0f} s ({found['status']}), audit"

@@ -1,4 +1,4 @@
-"""Prediction of held-out responses by every row of Table 2 of the PSN-IRT paper.
+"""Prediction of held-out responses by every row of Tables 2 and 7 of the PSN-IRT paper.
 
     python experiments/psn_irt/table2.py --small      # simulated data, minutes
     python experiments/psn_irt/table2.py --out DIR    # the data beside the checkout
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -107,6 +108,7 @@ class Effort(NamedTuple):
             learned from by principled fits with asymptotes.
         mcmc_items: Items of each benchmark that MCMC is given.
         nuts: Its settings.
+        classical: Families of maximum likelihood, variational inference and MCMC.
         families: Of the principled fits.
         asymptotes: Priors of asymptotes in them; those not named are learned.
     """
@@ -117,12 +119,20 @@ class Effort(NamedTuple):
     learned_items: int = 100
     mcmc_items: int = 5
     nuts: NUTS = NUTS(num_warmup=300, num_draws=300, num_chains=2)
+    classical: tuple[str, ...] = FAMILIES
     families: tuple[str, ...] = ("2pl", "3pl", "4pl")
     asymptotes: dict[str, LogitNormal] = ASYMPTOTES
 
 
 SMALL = Effort(
-    3, 3, 5, 10, 5, NUTS(num_warmup=30, num_draws=39, num_chains=1), ("2pl", "3pl")
+    3,
+    3,
+    5,
+    10,
+    5,
+    NUTS(num_warmup=30, num_draws=39, num_chains=1),
+    ("4pl",),
+    ("2pl", "3pl"),
 )
 
 
@@ -278,12 +288,13 @@ def read_embeddings(path: Path, items: int) -> np.ndarray:
 
 def vi_rows(parts: Split, effort: Effort) -> Iterator[Row]:
     """Mean-field and amortised, at the means and averaged over the approximation."""
-    for name, amortised in (("VI", False), ("VIBO", True)):
+    both = (("VI", False), ("VIBO", True))
+    for (name, amortised), family in itertools.product(both, effort.classical):
         method = VIBO(amortised=amortised, epochs=effort.vi_epochs)
         found: dict[str, Any] = {}
 
-        def at_means(method=method, found=found):
-            made, fit, problem = pointwise(parts, "4pl", method, effort.vi_epochs)
+        def at_means(method=method, family=family, found=found):
+            made, fit, problem = pointwise(parts, family, method, effort.vi_epochs)
             found["fit"] = (problem, fit.state, made)
             return made
 
@@ -292,8 +303,8 @@ def vi_rows(parts: Split, effort: Effort) -> Iterator[Row]:
             draws = jax.jit(predict)(problem, state, key=jax.random.key(1))
             return made._replace(chance=np.asarray(draws))
 
-        yield f"{name} 4pl", at_means
-        yield f"{name} 4pl, averaged", averaged
+        yield f"{name} {family}", at_means
+        yield f"{name} {family}, averaged", averaged
 
 
 def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
@@ -347,13 +358,17 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
 def mcmc_rows(parts: Split, effort: Effort, seed: int) -> Iterator[Row]:
     """NUTS on some items of each benchmark; other cells of its chances are NaN."""
 
-    def one():
+    def one(family: str):
         some = thinned(parts.table, effort.mcmc_items, seed)
         place = {name: k for k, name in enumerate(parts.table.items.tolist())}
         chosen = np.array([place[name] for name in some.items.tolist()])
         table = masked(some, parts.train[:, chosen])
         fit = irtjax.fit(
-            table, "4pl", effort.nuts, positive=True, key=jax.random.key(seed)
+            table,
+            family,
+            effort.nuts,
+            positive=family != "1pl",
+            key=jax.random.key(seed),
         )
         assert fit.structure is not None and fit.structure.draws is not None
         values = fit.structure.draws.values
@@ -369,7 +384,8 @@ def mcmc_rows(parts: Split, effort: Effort, seed: int) -> Iterator[Row]:
         chance[:, chosen] = total / len(theta)
         return Made(chance, f"{fit.status.name}, {len(chosen)} items")
 
-    yield "MCMC 4pl", one
+    for family in effort.classical:
+        yield f"MCMC {family}", lambda f=family: one(f)
 
 
 class _Point(NamedTuple):
@@ -397,7 +413,7 @@ def plan(
 
     return {
         "additive": iter([("additive", additive)]),
-        "mle": iter([(f"MLE {f}", lambda f=f: mle(f)) for f in ("2pl", "4pl")]),
+        "mle": iter([(f"MLE {f}", lambda f=f: mle(f)) for f in effort.classical]),
         "vi": vi_rows(parts, effort),
         "neural": neural_rows(parts, effort),
         "ablation": ablation_rows(parts, effort, embeddings),
@@ -413,7 +429,7 @@ def table_two(
     groups: tuple[str, ...] = GROUPS,
     embeddings: np.ndarray | None = None,
 ) -> list[dict]:
-    """All rows with their measures; MCMC's also for the best other row on its items."""
+    """All rows with their measures; after MCMC's those of the others on its items."""
     rows, kept = [], {}
     for group, members in plan(parts, effort, seed, embeddings).items():
         if group not in groups:
@@ -428,13 +444,14 @@ def table_two(
             show(rows[-1])
             if group != "mcmc":
                 kept[name] = chance
-                continue
-            for other, theirs in kept.items():
-                found = measures(parts.table.values, theirs, cells)
-                found["tau"] = float("nan")
-                row = {"row": f"  {other}, same items", **found, "seconds": 0.0}
-                rows.append(row | {"end": ""})
-                show(rows[-1])
+        if group != "mcmc":
+            continue
+        # All rows by MCMC are of the same items, and so of the same cells.
+        for other, theirs in kept.items():
+            found = measures(parts.table.values, theirs, cells) | {"tau": float("nan")}
+            row = {"row": f"  {other}, same items", **found, "seconds": 0.0}
+            rows.append(row | {"end": ""})
+            show(rows[-1])
     return rows
 
 
