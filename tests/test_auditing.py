@@ -6,9 +6,13 @@ import json
 from itertools import combinations
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.optimize import minimize
+from scipy.special import expit
 from typer.testing import CliRunner
 
 import irtjax
@@ -24,6 +28,7 @@ from irtjax.auditing import (
     tetrachoric,
     tetrachoric_of_counts,
 )
+from irtjax.auditing.asymptotes import by_subjects, score_test
 from irtjax.auditing.classical import classical
 from irtjax.auditing.control import simulated
 from irtjax.auditing.examine import Known, examine
@@ -217,11 +222,99 @@ def test_p_values_of_sound_items_are_uniform_under_the_model():
         0,
     )
     assert found is not None
-    for p_value in (found.p_misfit, found.p_contaminated):
+    for p_value in (found.p_misfit, found.asymptotes.p_value):
         for level in (0.05, 0.25, 0.5):
             error = np.sqrt(level * (1 - level) / items)
             assert abs(np.mean(p_value <= level) - level) < 5 * error
     assert group_edges(np.zeros(50, int)).size - 1 == 1
+
+
+def test_the_score_of_an_asymptote_is_the_derivative_of_the_likelihood():
+    """By autodiff at the fitted curve, and the variance by the inverse information."""
+    random = np.random.default_rng(2)
+    theta = random.standard_normal(2000)
+    chance = 0.3 + 0.7 * expit(1.3 * theta - 0.4)
+    right = (random.random(2000) < chance).astype(float)
+    there = random.random(2000) < 0.8
+
+    def chances(x):
+        return x[2] + (1 - x[2]) * jax.nn.sigmoid(x[0] * theta + x[1])
+
+    def log_likelihood(x):
+        p = chances(x)
+        return jnp.sum(there * (right * jnp.log(p) + (1 - right) * jnp.log1p(-p)))
+
+    guess = 0.1
+    best = minimize(lambda x: -log_likelihood(jnp.array([*x, guess])), [1.0, 0.0])
+    point = jnp.array([*best.x, guess])
+    slopes, p = jax.jacobian(chances)(point), chances(point)
+    covariance = jnp.linalg.inv(slopes.T @ (slopes * (there / (p * (1 - p)))[:, None]))
+    gradient = jax.grad(log_likelihood)(point)[2]
+    found = score_test(
+        (right * there)[None],
+        there[None].astype(float),
+        theta,
+        lambda chance, slopes: (chance, slopes),
+        (np.array([1.0]), np.array([0.0])),
+        np.array([guess]),
+    )
+    step = float(gradient * covariance[2, 2])
+    assert found.estimate[0] == pytest.approx(guess + step, abs=2e-3)
+    # The sum is skewed, which moves the tail by a share.
+    tail = stats.norm.sf(float(gradient * covariance[2, 2] ** 0.5))
+    assert found.p_value[0] == pytest.approx(tail, rel=0.5)
+    assert found.p_value[0] < 0.05
+
+
+@pytest.mark.parametrize("guess", [0.0, 0.25])
+def test_asymptotes_subject_by_subject_where_answers_are_missing(guess):
+    """300 items, a tenth known to half of the subjects; five binomial errors."""
+    random = np.random.default_rng(9)
+    subjects, items = 1500, 300
+    theta = random.standard_normal((subjects, 1))
+    slope, intercept = random.uniform(0.8, 2, items), random.standard_normal(items)
+    leaked = np.arange(items) < 30
+    slope[leaked], intercept[leaked] = 2.0, -2.0
+    chance = guess + (1 - guess) * expit(slope * theta + intercept)
+    knows = leaked & (random.random((subjects, items)) < 0.5)
+    values = (knows | (random.random(chance.shape) < chance)).astype(np.int8)
+    observed = random.random(values.shape) < 0.8
+    observed[100:, 299] = False
+    values *= observed
+    error = np.full(subjects, 0.2)
+    ability = theta[:, 0] + 0.2 * random.standard_normal(subjects)
+    ability = ability / (1 + 0.2**2)
+    found = by_subjects(
+        values,
+        observed,
+        ability,
+        error,
+        (slope, intercept),
+        np.full(items, guess),
+    )
+    sound = found.p_value[30:299]
+    for level in (0.05, 0.25):
+        bound = 5 * np.sqrt(level * (1 - level) / sound.size)
+        assert abs(np.mean(sound <= level) - level) < bound
+    assert np.mean(found.p_value[leaked] <= 0.01) > 0.5
+    assert np.median(found.estimate[leaked]) > guess + 0.1
+    # Too few answers.
+    assert np.isnan(found.p_value[299]) and np.isnan(found.estimate[299])
+
+
+def test_contamination_is_tested_where_nobody_answered_everything():
+    table, kinds = planted()
+    observed = np.random.default_rng(1).random(table.values.shape) < 0.9
+    observed[:, -1] = True
+    gaps = irtjax.ResponseTable.from_arrays(np.where(observed, table.values, np.nan))
+    report = irtjax.audit(gaps)
+    assert not any("contamination" in line for line in report.warnings)
+    assert any("S-X2" in line and "left out" in line for line in report.warnings)
+    tested = report.items.column("p_suspected_contamination").to_numpy()
+    assert np.isfinite(tested).all()
+    flagged = set(report.flagged("suspected contamination"))
+    names = gaps.items[kinds == "leaked"].tolist()
+    assert flagged & set(names) and len(flagged - set(names)) <= 1
 
 
 def test_groups_of_scores_follow_a_population_of_estimated_form():

@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -80,7 +81,7 @@ def plant(
 
 
 @eqx.filter_jit
-def _fitted(values: jax.Array, nodes: jax.Array):
+def _fitted(values: jax.Array, observed: jax.Array | None, nodes: jax.Array):
     """2PL by EM with weak priors, and the scores: one program for all replications."""
     from irtjax.data.responses import Responses
     from irtjax.estimators.base import Problem, run
@@ -90,7 +91,7 @@ def _fitted(values: jax.Array, nodes: jax.Array):
     from irtjax.scoring import score
 
     model = two_parameter()
-    data = Responses(values)
+    data = Responses(values, observed)
     problem, start = Problem.create(model, data), start_values(model, data)
     key = jax.random.key(0)
     fit = run(problem, EM(nodes, 1e-3), start, key=key, max_steps=100)
@@ -99,7 +100,9 @@ def _fitted(values: jax.Array, nodes: jax.Array):
     return found, scores.ability, scores.standard_error
 
 
-def flags_of(values: np.ndarray, level: float) -> dict[str, np.ndarray]:
+def flags_of(
+    values: np.ndarray, level: float, observed: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Decisions `[items]` of an audit of a matrix, by tested defect.
 
     The same steps as `irtjax.audit`, less the tables, which take most of its time at
@@ -110,21 +113,35 @@ def flags_of(values: np.ndarray, level: float) -> dict[str, np.ndarray]:
     from irtjax.models.catalogue import two_parameter
 
     nodes = jnp.linspace(-6.0, 6.0, 121)
-    found, ability, error = _fitted(jnp.asarray(values), nodes)
+    cells = np.asarray(values, float)
+    seen = None
+    if observed is not None:
+        values, seen = np.where(observed, values, 0), jnp.asarray(observed)
+        cells = np.where(observed, cells, np.nan)
+    found, ability, error = _fitted(jnp.asarray(values, jnp.int8), seen, nodes)
     fit: Any = SimpleNamespace(model=two_parameter(), parameters=found)
     known = Known(fit, found.items, np.asarray(ability), np.asarray(error))
-    table = irtjax.ResponseTable.from_arrays(values)
+    table = irtjax.ResponseTable.from_arrays(cells)
     decided = decide(examine(table, known, np.zeros(values.shape[1])), level)
     return {name: flagged for name, (_, flagged) in decided.items()}
 
 
 def planted_counts(
-    replication: int, subjects: int, items: int, level: float = 0.05
+    replication: int,
+    subjects: int,
+    items: int,
+    level: float = 0.05,
+    missing: float = 0.0,
 ) -> dict[str, tuple[int, int, int]]:
-    """False flags, flags, and items to be flagged, by defect, in one table."""
-    case = plant(np.random.default_rng([1, replication]), subjects, items)
+    """False flags, flags, and items to be flagged, by defect, in one table.
+
+    A share of the answers is missing at random.
+    """
+    random = np.random.default_rng([1, replication])
+    case = plant(random, subjects, items)
+    observed = random.random(case.values.shape) >= missing if missing else None
     counts = {}
-    for name, flagged in flags_of(case.values, level).items():
+    for name, flagged in flags_of(case.values, level, observed).items():
         kinds = [kind for kind, names in PLANTED.items() if name in names]
         true = np.isin(case.kinds, kinds)
         sums = (np.sum(flagged & ~true), np.sum(flagged), np.sum(true))
@@ -161,10 +178,16 @@ def planted_rows(
 
 
 def planted_study(
-    replications: int, subjects: int, items: int, level: float = 0.05
+    replications: int,
+    subjects: int,
+    items: int,
+    level: float = 0.05,
+    missing: float = 0.0,
 ) -> list[dict[str, Any]]:
     """`planted_rows` of as many tables."""
-    counts = [planted_counts(k, subjects, items, level) for k in range(replications)]
+    counts = [
+        planted_counts(k, subjects, items, level, missing) for k in range(replications)
+    ]
     return planted_rows(counts)
 
 
@@ -250,11 +273,15 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--study", action="append", choices=["planted", "permuted", "sparse"]
     )
+    parser.add_argument(
+        "--missing", type=float, default=0.0, help="share of answers, of planted tables"
+    )
     parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     replications = options.replications or (200 if options.full else 3)
-    studies = {"sparse": sparse_study, "planted": planted_study}
+    planted = partial(planted_study, missing=options.missing)
+    studies = {"sparse": sparse_study, "planted": planted}
     studies["permuted"] = permuted_study
     results: dict[str, Any] = {}
     for name in options.study or studies:

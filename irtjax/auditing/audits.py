@@ -10,6 +10,7 @@ import numpy as np
 
 from irtjax.auditing import classical as classic
 from irtjax.auditing import score_groups
+from irtjax.auditing.asymptotes import LEAST_ANSWERS
 from irtjax.auditing.control import no_signal
 from irtjax.auditing.examine import (
     LEAST_COMPLETE,
@@ -233,13 +234,16 @@ def _warnings(
             " since the others say too little about ability"
         )
     if found.groups is None:
-        complete = f"{found.num_complete:,} subjects answered every item, and"
-        need = f"need {LEAST_COMPLETE}"
+        why = f"{found.num_complete:,} subjects answered every item, and S-X2 needs"
+        why += f" {LEAST_COMPLETE}"
         if found.num_complete >= LEAST_COMPLETE:
-            complete, need = "the subjects' scores are too few or too alike:", "need"
-            need += f" {score_groups.LEAST_GROUPS} groups of different scores"
+            why = "the subjects' scores are too few or too alike: S-X2 needs"
+            why += f" {score_groups.LEAST_GROUPS} groups of different scores"
+        lines.append(f"{why}: it is left out")
+    if not np.isfinite(found.asymptotes.p_value).any():
         lines.append(
-            f"{complete} S-X2 and the test of contamination {need}: both are left out"
+            f"no item has {LEAST_ANSWERS} answers: the test of contamination, which"
+            " needs as many, is left out"
         )
     misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])
     if misfits.sum() > MANY * max(tested.sum(), 1):

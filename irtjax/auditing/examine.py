@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.auditing import asymptotes, score_groups
 from irtjax.auditing import classical as classic
-from irtjax.auditing import score_groups
 from irtjax.auditing.properties import SATURATED, at_strongest, item_properties
 from irtjax.auditing.residuals import (
     DEPENDENT,
@@ -166,24 +166,24 @@ class Found:
     partners: Any
     duplicates: Any
     groups: score_groups.GroupTests | None
+    asymptotes: asymptotes.Asymptotes
     num_complete: int
 
     def p_values(self) -> dict[str, np.ndarray]:
         """P-values `[items]` by tested defect; NaN where an item was not tested."""
         varied = np.isfinite(self.classical.item_rest)
         nothing = np.full(varied.size, np.nan)
-        groups = self.groups
+        misfit, contaminated = nothing, nothing
         # Over an ability that the items do not measure there is no curve to judge.
-        if not self.classical.alpha >= classic.LEAST_RELIABILITY:
-            groups = None
+        if self.classical.alpha >= classic.LEAST_RELIABILITY:
+            misfit = nothing if self.groups is None else self.groups.p_misfit
+            contaminated = self.asymptotes.p_value
         values = {
             "negative discrimination": self.classical.p_negative,
             "suspected wrong key": self.classical.p_wrong_key,
             "no discrimination": self.classical.p_weak,
-            "misfit": nothing if groups is None else groups.p_misfit,
-            "suspected contamination": nothing
-            if groups is None
-            else groups.p_contaminated,
+            "misfit": misfit,
+            "suspected contamination": contaminated,
             "local dependence": self.partners.p_value,
             "duplicate": self.duplicates.p_value,
         }
@@ -219,6 +219,14 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
         )
         if groups is not None:
             groups = groups.of_items(place)
+    if groups is not None and 2 * len(complete) >= len(values):
+        lower_asymptotes = groups.asymptotes
+    else:
+        # Few answered everything: subjects one by one, by the items that each has.
+        ability, error = known.ability, known.error
+        lower_asymptotes = asymptotes.by_subjects(
+            values, observed, ability, error, (slope, intercept), guess
+        )
     return Found(
         known,
         classic.classical(values, observed),
@@ -227,6 +235,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
         dependence(*cells),
         twins,
         groups,
+        lower_asymptotes,
         len(complete),
     )
 

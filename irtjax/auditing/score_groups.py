@@ -7,12 +7,13 @@ has to be known of single abilities (Orlando and Thissen 2000).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, gammaincc, ndtr
+from scipy.special import gammaincc, ndtr
 
-from irtjax.auditing.tails import upper_tail
+from irtjax.auditing.asymptotes import Asymptotes, score_test
 
 #: Groups at the most, and subjects in each at the least.
 MOST_GROUPS, LEAST_IN_GROUP = 16, 30
@@ -34,8 +35,7 @@ class GroupTests(NamedTuple):
         s_x2: The statistic; NaN without a test.
         degrees: Its degrees of freedom.
         p_misfit: Its p-value.
-        lower_asymptote: One-step estimate of the lower asymptote, between 0 and 1.
-        p_contaminated: p-value of "the lower asymptote is at most that of chance".
+        asymptotes: Estimates and tests of the lower asymptotes.
         right: `[items, groups]` right answers.
         expected: `[items, groups]` as many as the model expects.
         sizes: `[groups]` subjects.
@@ -45,8 +45,7 @@ class GroupTests(NamedTuple):
     s_x2: np.ndarray
     degrees: np.ndarray
     p_misfit: np.ndarray
-    lower_asymptote: np.ndarray
-    p_contaminated: np.ndarray
+    asymptotes: Asymptotes
     right: np.ndarray
     expected: np.ndarray
     sizes: np.ndarray
@@ -57,9 +56,10 @@ class GroupTests(NamedTuple):
         items = {
             name: values[places]
             for name, values in self._asdict().items()
-            if name not in ("sizes", "ability")
+            if name not in ("asymptotes", "sizes", "ability")
         }
-        return self._replace(**items)
+        asymptotes = Asymptotes(*(x[places] for x in self.asymptotes))
+        return self._replace(asymptotes=asymptotes, **items)
 
 
 def group_edges(scores: np.ndarray) -> np.ndarray:
@@ -139,16 +139,17 @@ def _expected(chance, weights, windows):
     return share, bottom
 
 
-def _tangents(slopes, weights, windows, share, bottom):
-    """Derivatives of the shares, `[items, groups]` for each `[items, nodes]` given."""
+def _through(weights, windows, chance, slopes):
+    """Shares `[items, groups]` of chances `[items, nodes]`, and their derivatives."""
     one, zero = windows
+    share, bottom = _expected(chance, weights, windows)
     found = []
     for slope in slopes:
         weighted = (slope * weights)[..., None]
         up = np.matmul(one, weighted)[..., 0]
         down = np.matmul(zero, weighted)[..., 0]
         found.append((up * (1 - share) + down * share) / bottom)
-    return found
+    return share, found
 
 
 def group_tests(
@@ -166,10 +167,7 @@ def group_tests(
     joined until each expects right and wrong answers, against chi-squared with as
     many degrees of freedom as groups less item parameters.
 
-    The second test asks for right answers of weak subjects beyond an asymptote of
-    `guess`. A curve with this asymptote is fitted to the groups; the score of the
-    asymptote, made orthogonal to those of slope and intercept, is a sum over groups
-    with known variance and skewness (Neyman 1959; Rao 1948 for the score test).
+    The second test is that of `irtjax.auditing.asymptotes`, over groups.
 
     Args:
         values: `[subjects, items]` 0 and 1, complete.
@@ -200,12 +198,12 @@ def group_tests(
         right[part] = values[:, part].T.astype(np.float32) @ member
         windows = _windows(chance, edges, part)
         share, _ = _expected(chance[part], weights, windows)
-        asymptote = _lower_asymptote(
+        asymptote = score_test(
             right[part],
             count,
-            (nodes, weights),
-            windows,
-            [x[part] for x in start],
+            nodes,
+            partial(_through, weights, windows),
+            (start[0][part], start[1][part]),
             guess[part],
         )
         parts.append((share, *asymptote))
@@ -222,8 +220,7 @@ def group_tests(
         np.where(tested, statistic, np.nan),
         np.where(tested, degrees, 0),
         np.where(tested, p_misfit, np.nan),
-        np.where(varied, estimate, np.nan),
-        np.where(varied, p_value, np.nan),
+        Asymptotes(*(np.where(varied, x, np.nan) for x in (estimate, p_value))),
         right,
         share * count,
         count,
@@ -273,44 +270,3 @@ def pooled_chi_squared(right, share, count) -> tuple[np.ndarray, np.ndarray]:
         cells += full
         cell = np.where(full, 0, cell)
     return statistic + term(last + cell), cells
-
-
-def _lower_asymptote(right, count, grid, windows, start, guess):
-    """One-step estimate of the lower asymptote, and its one-sided p-value."""
-    nodes, weights = grid
-    slope, intercept = (np.array(x, np.float64) for x in start)
-    lower = guess[:, None]
-    ridge = 1e-3
-    for last in (False, False, False, False, True):
-        curve = expit(slope[:, None] * nodes + intercept[:, None])
-        chance = lower + (1 - lower) * curve
-        share, bottom = _expected(chance, weights, windows)
-        steep = (1 - lower) * curve * (1 - curve)
-        slopes = [steep * nodes, steep] + ([1 - curve] if last else [])
-        tangents = _tangents(slopes, weights, windows, share, bottom)
-        weight = count / (share * (1 - share))
-        gap = right / count - share
-        a, d = tangents[:2]
-        inner = [(weight * x * y).sum(1) for x, y in ((a, a), (a, d), (d, d))]
-        aa, ad, dd = inner[0] + ridge, inner[1], inner[2] + ridge
-        determinant = np.maximum(aa * dd - ad**2, 1e-12)
-        if last:
-            break
-        ga, gd = ((weight * x * gap).sum(1) for x in (a, d))
-        slope += np.clip((dd * ga - ad * gd) / determinant, -0.5, 0.5)
-        intercept += np.clip((aa * gd - ad * ga) / determinant, -1, 1)
-        slope, intercept = np.clip(slope, -10, 10), np.clip(intercept, -15, 15)
-    c = tangents[2]
-    ca, cd = ((weight * x * c).sum(1) for x in (a, d))
-    on_a, on_d = (dd * ca - ad * cd) / determinant, (aa * cd - ad * ca) / determinant
-    effect = c - on_a[:, None] * a - on_d[:, None] * d
-    effect = effect / (share * (1 - share))
-    score = (effect * count * gap).sum(1)
-    spread = count * share * (1 - share)
-    variance = (effect**2 * spread).sum(1)
-    third = (effect**3 * spread * (1 - 2 * share)).sum(1)
-    known = variance > 1e-9
-    sd = np.sqrt(np.where(known, variance, 1))
-    p_value = np.where(known, upper_tail(score / sd, third / sd**3), 1.0)
-    step = np.where(known, score / np.where(known, variance, 1), 0)
-    return np.clip(guess + step, 0, 1), p_value

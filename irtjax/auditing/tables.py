@@ -64,9 +64,7 @@ def item_table(
         "outfit": numbers(found.residuals.outfit),
         "s_x2": numbers(nothing if groups is None else groups.s_x2),
         "s_x2_degrees": numbers(nothing if groups is None else groups.degrees),
-        "lower_asymptote": numbers(
-            nothing if groups is None else groups.lower_asymptote
-        ),
+        "lower_asymptote": numbers(found.asymptotes.estimate),
         "surprises": pa.array(found.residuals.surprises.astype(np.int64)),
         "surprises_expected": numbers(found.residuals.surprises_expected),
         "q3": numbers(found.partners.q3),
