@@ -472,6 +472,12 @@ def main(argv: list[str] | None = None) -> list[dict]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", action="append", choices=GROUPS, help="some groups")
     parser.add_argument(
+        "--family",
+        action="append",
+        choices=FAMILIES,
+        help="some families of all but the networks",
+    )
+    parser.add_argument(
         "--embeddings", type=Path, help=".npy of the items' texts, a row for each"
     )
     parser.add_argument(
@@ -499,6 +505,10 @@ def main(argv: list[str] | None = None) -> list[dict]:
     effort = SMALL if options.small else Effort()
     if options.learn_from is not None:
         effort = effort._replace(learned_items=options.learn_from)
+    if options.family:
+        effort = effort._replace(
+            classical=tuple(options.family), families=tuple(options.family)
+        )
     if options.learn_asymptotes:
         effort = effort._replace(asymptotes={})
     embeddings = None
