@@ -365,7 +365,8 @@ def mcmc_rows(parts: Split, effort: Effort, seed: int) -> Iterator[Row]:
         table = masked(some, parts.train[:, chosen])
         fit = irtjax.fit(
             table,
-            family,
+            # The 1PL with its unit in the items, which is how posteriors have it.
+            "rasch" if family == "1pl" else family,
             effort.nuts,
             positive=family != "1pl",
             key=jax.random.key(seed),
