@@ -109,7 +109,8 @@ class Laplace(AbstractMethod):
             raise ValueError(
                 f"{subjects:,} subjects times {groups} groups are more than the"
                 f" {LARGEST:,} abilities that structured fits hold a covariance of;"
-                " fit fewer of either, or a plain model by method='em', such as '2pl'"
+                f" calibrate on {LARGEST // groups:,} subjects and score the others with"
+                " irtjax.score, or fit a plain model by method='em', such as '2pl'"
             )
         ability, mode = start_structured(model, problem.data)
         components = start_components(model, mode) if start is None else start
