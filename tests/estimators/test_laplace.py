@@ -737,7 +737,7 @@ def test_what_is_too_large_or_double_is_refused():
     with pytest.raises(ValueError, match="two columns of one metric"):
         arrange(twice, random_data(4, 6))
     model, data = benchmarks(3001, 4, 2), random_data(3001, 4)
-    with pytest.raises(ValueError, match="fit fewer of either"):
+    with pytest.raises(ValueError, match="calibrate on 3,000 subjects and score"):
         Laplace().init(StructuredProblem.create(model, data), None, None)
 
 
