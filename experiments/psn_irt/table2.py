@@ -118,7 +118,9 @@ class Effort(NamedTuple):
     mle_steps: int = 200
     learned_items: int = 100
     mcmc_items: int = 5
-    nuts: NUTS = NUTS(num_warmup=300, num_draws=300, num_chains=2)
+    nuts: NUTS = NUTS(
+        num_warmup=1000, num_draws=1000, num_chains=4, target_acceptance=0.99
+    )
     classical: tuple[str, ...] = FAMILIES
     families: tuple[str, ...] = ("2pl", "3pl", "4pl")
     asymptotes: dict[str, LogitNormal] = ASYMPTOTES
