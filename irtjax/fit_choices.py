@@ -97,6 +97,12 @@ def make_method(
     for models without priors): plain joint maximum likelihood.
     """
     if not isinstance(method, str):
+        own = getattr(method, "population", "normal")
+        if population not in ("normal", own):
+            raise ValueError(
+                f"population={population!r} does not reach a method that is given: use"
+                f" method=EM(population={population!r}), or method='em'"
+            )
         return method
     if method == "em":
         return EM(population=population)

@@ -322,7 +322,7 @@ def fit(
         "positive": positive,
         "anchored_items": 0 if anchor is None else _num_anchored(anchor, table),
         "start": start if isinstance(start, str) else "given",
-        "population": population,
+        "population": getattr(estimator, "population", population),
         "standard_errors": standard_errors,
         "item_uncertainty": item_uncertainty,
         **({} if chosen.lengths is None else {"length_offset": length_offset}),

@@ -1,5 +1,6 @@
 """Twin networks and variational inference: recovery, stopping, and honest doors."""
 
+import csv
 import json
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from irtjax.estimators.networks import (
     aggregate,
     make_graph,
     make_table,
+    make_tower,
     update_rows,
 )
 from irtjax.estimators.neural import Neural
@@ -143,6 +145,18 @@ def test_rows_touched_twice_get_the_sum_and_others_stay():
         np.testing.assert_allclose(moved.rows, expected, atol=1e-12)
 
 
+def test_what_is_added_to_outputs_does_not_decay():
+    """Else the asymptotes of networks would be drawn to one half."""
+    average = jnp.array([0.2, -1.0, -3.0, 3.0])
+    tower = make_tower(3, (4,), average, looked_up=True, key=jax.random.key(1))
+    optimiser = Neural(weight_decay=1.0, learning_rate=0.1)._optimiser
+    nothing = jax.tree.map(jnp.zeros_like, tower)
+    moves, _ = optimiser.update(nothing, optimiser.init(tower), tower)
+    assert all(bool((move == 0).all()) for move in (moves.shift, *moves.biases))
+    for move, weight in zip(moves.weights, tower.weights, strict=True):
+        np.testing.assert_allclose(move, -0.1 * weight)
+
+
 def test_the_graph_is_the_attention_of_the_paper():
     rng = np.random.default_rng(2)
     own, others = rng.normal(size=(3, 4)), rng.normal(size=(5, 4))
@@ -258,6 +272,17 @@ def test_what_cannot_be_trained_is_refused(table):
         irtjax.fit(table, "2pl", Neural(head="deep"))
     with pytest.raises(ValueError, match="have 2 rows for 60 items"):
         irtjax.fit(table, "2pl", Neural(item_features=jnp.ones((2, 3))))
+    for wrong in ({"learning_rate": 0.0}, {"weight_decay": -1.0}, {"hidden": (8, 0)}):
+        with pytest.raises(ValueError, match=r"not a number|width below 1"):
+            Neural(**wrong)
+    with pytest.raises(ValueError, match=r"shape \(60,\), responses \(40, 60\)"):
+        irtjax.fit(table, "2pl", Neural(validation=jnp.zeros(60, bool)))
+    with pytest.raises(ValueError, match="does not reach a method that is given"):
+        irtjax.fit(table, "2pl", QUICK, population="histogram")
+    trials = np.full((SUBJECTS, ITEMS), 3)
+    counts = irtjax.ResponseTable.from_arrays(trials // 2, trials=trials)
+    with pytest.raises(ValueError, match="right and wrong answers, not counts"):
+        irtjax.fit(counts, "2pl", Neural(encoder="graph"))
     with pytest.raises(ValueError, match="has no fixed items"):
         anchors = {"item_0": {"intercept": 0.0}}
         irtjax.fit(table, "2pl", "neural", anchor=anchors)
@@ -277,11 +302,30 @@ def test_the_command_line_trains(tmp_path):
     common += ["--no-figures"]
     settings = ["--epochs", "2", "--embedding-size", "4", "--layers", "4"]
     settings += ["--batch-size", "64", "--learning-rate", "0.01"]
-    settings += ["--weight-decay", "0.1", "--patience", "1"]
+    settings += ["--weight-decay", "0.1", "--patience", "1", "--criterion", "f1"]
+    rows = [
+        "item,emb_0,emb_1,words",
+        *(f"q{j},{j % 2},{j % 3},9" for j in range(ITEMS)),
+    ]
+    (tmp_path / "items.csv").write_text("\n".join(rows))
+    settings += ["--item-table", str(tmp_path / "items.csv"), "--validation", "0.2"]
+    settings += ["--item-features", "emb_*"]
     asked = [*common, "--method", "neural", *settings]
     done = CliRunner().invoke(app, asked, prog_name="irtjax")
     assert done.exit_code == 0, done.output
     options = json.loads((tmp_path / "fit" / "fit.json").read_text())["options"]
     assert options["hidden"] == [4] and options["epochs"] == 2
+    assert options["criterion"] == "f1" and options["validation"] == 0.2
+    # Two features serve six kinds of items alike.
+    with (tmp_path / "fit" / "items.csv").open() as file:
+        kinds = {row["difficulty"] for row in csv.DictReader(file)}
+    assert len(kinds) == 6
     refused = CliRunner().invoke(app, [*common, "--patience", "3"], prog_name="irtjax")
     assert refused.exit_code == 2 and "--patience does not go with" in refused.output
+    for extra, said in (
+        (["--method", "neural", "--item-features", "emb_*"], "--item-table"),
+        (["--method", "neural", "--mean-field"], "use vibo"),
+        (["--method", "neural", "--epochs", "2", "--max-steps", "3"], "leave one out"),
+    ):
+        refused = CliRunner().invoke(app, [*common, *extra], prog_name="irtjax")
+        assert refused.exit_code == 2 and said in " ".join(refused.output.split())

@@ -277,6 +277,54 @@ _Patience = Annotated[
         rich_help_panel=_TRAINING,
     ),
 ]
+_Criterion = Annotated[
+    str | None,
+    typer.Option(
+        "--criterion",
+        help="What held-out responses are judged by: log_loss or f1; log_loss.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+_Validation = Annotated[
+    float | None,
+    typer.Option(
+        "--validation",
+        help="Share of the responses held out; 0.1. With 0 every epoch is run.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+_Head = Annotated[
+    str | None,
+    typer.Option(
+        "--head", help="irt, or deep (Deep-IRT, with --model 1pl); irt.",
+        rich_help_panel=_TRAINING,
+    ),
+]  # fmt: skip
+_Encoder = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        help="lookup, or graph: who met whom; take large batches. lookup.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+_ItemFeatures = Annotated[
+    str | None,
+    typer.Option(
+        "--item-features",
+        metavar="A,B",
+        help="Columns of --item-table in place of the items' names, such as 'emb_*'.",
+        rich_help_panel=_TRAINING,
+    ),
+]
+_MeanField = Annotated[
+    bool,
+    typer.Option(
+        "--mean-field",
+        help="vibo: abilities of their own for subjects in place of a network's.",
+        rich_help_panel=_TRAINING,
+    ),
+]
 
 
 @opt.with_reading
@@ -321,6 +369,12 @@ def fit_command(
     learning_rate: _LearningRate = None,
     weight_decay: _WeightDecay = None,
     patience: _Patience = None,
+    criterion: _Criterion = None,
+    validation: _Validation = None,
+    head: _Head = None,
+    encoder: _Encoder = None,
+    item_features: _ItemFeatures = None,
+    mean_field: _MeanField = False,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
@@ -358,6 +412,7 @@ def fit_command(
         spread_by_benchmark=spread_by_benchmark,
         item_table=item_table,
         item_covariates=_listed(item_covariates),
+        item_features=_listed(item_features),
         subject_table=subject_table,
         subject_covariates=_listed(subject_covariates),
         nuts=(chains, draws, warmup, target_acceptance) if method == "nuts" else None,
@@ -370,6 +425,11 @@ def fit_command(
             learning_rate=learning_rate,
             weight_decay=weight_decay,
             patience=patience,
+            criterion=criterion,
+            validation=validation,
+            head=head,
+            encoder=encoder,
+            amortised=False if mean_field else None,
         ),
         checkpoint=f"{folder}.nuts.npz" if method == "nuts" else None,
         resume=resume,
@@ -378,6 +438,10 @@ def fit_command(
         float32=float32,
         device=device,
     )
+    if item_features and method != "neural":
+        raise ValueError("--item-features go with --method neural")
+    if epochs is not None and max_steps is not None:
+        raise ValueError("--epochs and --max-steps say the same: leave one out")
     if (resume or save_draws) and method != "nuts":
         raise ValueError("--resume and --save-draws go with --method nuts")
     left = settings.checkpoint
@@ -412,11 +476,16 @@ def _listed(names: str | None) -> tuple[str, ...]:
 def _training(method: str, **given: Any) -> dict[str, Any]:
     """Settings of a method that is trained: those that were given."""
     chosen = {name: value for name, value in given.items() if value is not None}
-    known = {"neural": set(given), "vibo": {"epochs", "learning_rate"}}
+    known = {
+        "neural": set(given) - {"amortised"},
+        "vibo": {"epochs", "learning_rate", "amortised"},
+    }
     wrong = sorted(set(chosen) - known.get(method, set()))
     if wrong:
-        option = "layers" if wrong[0] == "hidden" else wrong[0].replace("_", "-")
-        raise ValueError(f"--{option} does not go with --method {method}: use neural")
+        names = {"hidden": "layers", "amortised": "mean-field"}
+        option = names.get(wrong[0], wrong[0].replace("_", "-"))
+        cure = "vibo" if wrong[0] == "amortised" else "neural"
+        raise ValueError(f"--{option} does not go with --method {method}: use {cure}")
     return chosen
 
 

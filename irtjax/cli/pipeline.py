@@ -40,6 +40,7 @@ class Settings:
     spread_by_benchmark: bool = False
     item_table: Path | None = None
     item_covariates: tuple[str, ...] = ()
+    item_features: tuple[str, ...] = ()
     subject_table: Path | None = None
     subject_covariates: tuple[str, ...] = ()
     nuts: tuple[int, int, int, float] | None = None
@@ -69,6 +70,7 @@ def calibrate(
         share_items=settings.share_items,
         item_table=settings.item_table,
         item_covariates=settings.item_covariates,
+        item_features=settings.item_features,
         subject_table=settings.subject_table,
         subject_covariates=settings.subject_covariates,
     )
@@ -93,12 +95,16 @@ def calibrate(
             num_warmup=warmup,
             target_acceptance=target,
         )
-    if settings.training:
+    features = structure.pop("item_features", None)
+    if settings.training or features is not None:
         from irtjax.estimators.neural import Neural
         from irtjax.estimators.vibo import VIBO
 
         kind = Neural if method == "neural" else VIBO
-        method = kind(**settings.training)
+        training = dict(settings.training)
+        if features is not None:
+            training["item_features"] = jax.numpy.asarray(features, dtype)
+        method = kind(**training)
     result = fit(
         table,
         settings.model,

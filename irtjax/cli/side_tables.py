@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,20 @@ class SideTable:
             found.append(number)
         return np.asarray(found)
 
+    def matrix(self, patterns: tuple[str, ...]) -> np.ndarray:
+        """Returns columns of numbers, `[names, columns]`; "emb_*" is all of that form.
+
+        Raises:
+            ValueError: If there is no such column, or a row has no finite number.
+        """
+        chosen = []
+        for pattern in patterns:
+            found = [x for x in self.content.column_names if fnmatchcase(x, pattern)]
+            if not found:
+                _check_column(self.option, self.path, self.content, pattern)
+            chosen += found
+        return np.stack([self.numbers(name) for name in chosen], axis=1)
+
 
 def read_content(option: str, path: Path) -> pa.Table:
     """Returns the rows of a CSV or Parquet file.
@@ -134,6 +149,7 @@ def structure_options(
     share_items: str | None,
     item_table: Path | None,
     item_covariates: tuple[str, ...],
+    item_features: tuple[str, ...] = (),
     subject_table: Path | None,
     subject_covariates: tuple[str, ...],
 ) -> tuple[ResponseTable, dict[str, Any]]:
@@ -145,20 +161,21 @@ def structure_options(
         share_items: The label that names what items measure.
         item_table: Table of the items, for labels and covariates.
         item_covariates: Columns of it.
+        item_features: Columns of it that stand for items in twin networks.
         subject_table: Table of the subjects.
         subject_covariates: Columns of it.
 
     Raises:
         ValueError: If a table is not there, or does not hold what is asked of it.
     """
-    for covariates, path, kind in (
-        (item_covariates, item_table, "item"),
-        (subject_covariates, subject_table, "subject"),
+    for columns, path, kind, what in (
+        (item_covariates, item_table, "item", "covariates"),
+        (item_features, item_table, "item", "features"),
+        (subject_covariates, subject_table, "subject", "covariates"),
     ):
-        if covariates and path is None:
+        if columns and path is None:
             raise ValueError(
-                f"--{kind}-covariates are columns of a table: name it with"
-                f" --{kind}-table"
+                f"--{kind}-{what} are columns of a table: name it with --{kind}-table"
             )
     options: dict[str, Any] = {"levels": levels, "shared_items": share_items}
     if item_table is not None:
@@ -176,6 +193,8 @@ def structure_options(
         if item_covariates:
             columns = {name: side.numbers(name) for name in item_covariates}
             options["item_covariates"] = columns
+        if item_features:
+            options["item_features"] = side.matrix(item_features)
     if subject_table is not None:
         side = SideTable.read(
             "--subject-table", subject_table, "subject", table.subjects

@@ -109,7 +109,7 @@ class Laplace(AbstractMethod):
             raise ValueError(
                 f"{subjects:,} subjects times {groups} groups are more than the"
                 f" {LARGEST:,} abilities that structured fits hold a covariance of;"
-                f" calibrate on {LARGEST // groups:,} subjects and score the others with"
+                f" calibrate on {LARGEST // groups:,} subjects and score the others by"
                 " irtjax.score, or fit a plain model by method='em', such as '2pl'"
             )
         ability, mode = start_structured(model, problem.data)

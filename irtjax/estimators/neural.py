@@ -8,6 +8,8 @@ that are held out. An epoch is one `lax.scan` over shuffled mini-batches of cell
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -111,7 +113,8 @@ class Neural(AbstractMethod):
         epochs: The most passes over the cells; the number of them where nothing is held
             out.
         learning_rate: Of AdamW.
-        weight_decay: Of AdamW: share of a weight lost per step and learning rate.
+        weight_decay: Of AdamW: share of a weight lost per step and learning rate, of
+            rows and matrices; biases do not decay.
         patience: Epochs without a better criterion after which training ends.
         validation: Share of the cells held out at random, or the cells `[subjects,
             items]`; 0 trains for all epochs on everything.
@@ -158,6 +161,14 @@ class Neural(AbstractMethod):
                 raise ValueError(
                     f"Neural has {name}={getattr(self, name)}; it needs at least 1"
                 )
+        if any(width < 1 for width in self.hidden):
+            raise ValueError(f"hidden layers {self.hidden} have a width below 1")
+        for name, least in (("learning_rate", "above"), ("weight_decay", "at least")):
+            value = getattr(self, name)
+            if not isinstance(value, float | int):
+                continue
+            if not math.isfinite(value) or value < 0 or (value, least) == (0, "above"):
+                raise ValueError(f"{name} {value:g} is not a number {least} 0")
         for name, known in (
             ("criterion", ("log_loss", "f1")),
             ("head", ("irt", "deep")),
@@ -176,7 +187,11 @@ class Neural(AbstractMethod):
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
+        # What is added to outputs decays in no way: asymptotes would go to one half.
+        matrices = partial(jax.tree.map, lambda x: x.ndim > 1)
+        return optax.adamw(
+            self.learning_rate, weight_decay=self.weight_decay, mask=matrices
+        )
 
     def check(self, problem: Problem) -> None:
         """Refuses what twin networks cannot fit.
@@ -196,6 +211,17 @@ class Neural(AbstractMethod):
             raise ValueError(
                 f"the head of Deep-IRT has one discrimination: use the model 1pl, not"
                 f" {problem.model.name}"
+            )
+        if self.encoder == "graph" and problem.data.trials is not None:
+            raise ValueError(
+                "the graph encoder takes right and wrong answers, not counts: use the"
+                " lookup"
+            )
+        given = self.validation
+        shape = problem.data.values.shape
+        if not isinstance(given, float | int) and jnp.shape(given) != shape:
+            raise ValueError(
+                f"validation cells have shape {jnp.shape(given)}, responses {shape}"
             )
         features = self.item_features
         if features is not None and features.shape[0] != problem.data.num_items:
