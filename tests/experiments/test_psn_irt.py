@@ -38,7 +38,7 @@ def test_rows_of_the_ablation_and_the_baseline(tmp_path, capsys):
     named = ["--rows", "additive", "--rows", "ablation"]
     named += ["--embeddings", str(tmp_path / "texts.npy"), "--out", str(tmp_path)]
     rows = table2.main(["--small", *named])
-    names = ["additive", "twin 4pl, graph"]
+    names = ["additive", "twin 4pl, graph", "twin 4pl, three layers"]
     names += ["twin 4pl, items by benchmark", "twin 4pl, items by embeddings"]
     assert [row["row"] for row in rows] == names
     printed = capsys.readouterr().out
