@@ -18,7 +18,6 @@ from irtjax.estimators.networks import (
     aggregate,
     make_graph,
     make_table,
-    make_tower,
     update_rows,
 )
 from irtjax.estimators.neural import Neural
@@ -143,18 +142,6 @@ def test_rows_touched_twice_get_the_sum_and_others_stay():
         expected = np.array(rows.rows)
         np.subtract.at(expected, np.asarray(places), np.asarray(gradient))
         np.testing.assert_allclose(moved.rows, expected, atol=1e-12)
-
-
-def test_what_is_added_to_outputs_does_not_decay():
-    """Else the asymptotes of networks would be drawn to one half."""
-    average = jnp.array([0.2, -1.0, -3.0, 3.0])
-    tower = make_tower(3, (4,), average, looked_up=True, key=jax.random.key(1))
-    optimiser = Neural(weight_decay=1.0, learning_rate=0.1)._optimiser
-    nothing = jax.tree.map(jnp.zeros_like, tower)
-    moves, _ = optimiser.update(nothing, optimiser.init(tower), tower)
-    assert all(bool((move == 0).all()) for move in (moves.shift, *moves.biases))
-    for move, weight in zip(moves.weights, tower.weights, strict=True):
-        np.testing.assert_allclose(move, -0.1 * weight)
 
 
 def test_the_graph_is_the_attention_of_the_paper():

@@ -1,5 +1,6 @@
 """Small benchmarks: what is chosen, what is predicted, and who was never seen."""
 
+import dataclasses
 import json
 from functools import cache
 
@@ -16,6 +17,7 @@ from irtjax import plots
 from irtjax.analysis.clusters import anchors
 from irtjax.analysis.crossfit import Pool, choose_from, folds_of, learn, predict_held
 from irtjax.analysis.errors import rank_correlation
+from irtjax.analysis.shrinking import _prepare
 from irtjax.analysis.subset_choice import (
     METHODS,
     choose,
@@ -221,6 +223,28 @@ def test_held_out_subjects_are_never_seen():
         first = choose_from(pool(), known(), method, (6,), KEY)[6]
         second = choose_from(turned, again, method, (6,), KEY)[6]
         assert first.items.tolist() == second.items.tolist()
+
+
+def test_folds_have_the_form_of_the_calibrations_population():
+    """Two kinds of subjects: the weights of a fold have two peaks, as the fit's."""
+    rng = np.random.default_rng(8)
+    ability = rng.choice([-1.5, 1.5], size=(400, 1)) + 0.3 * rng.normal(size=(400, 1))
+    chance = 1 / (1 + np.exp(-1.5 * ability - rng.normal(size=16)))
+    given = irtjax.ResponseTable.from_arrays(
+        (rng.random(chance.shape) < chance).astype(float)
+    )
+    fit = irtjax.fit(given, "2pl", population="histogram", standard_errors="none")
+    made = _prepare(given, fit, None, "items", "score", None)[0]
+    assert made.form == "histogram"
+    curves = learn(made, np.arange(400) % 4 == 0).curves
+    middle = np.abs(curves.ability) < 0.4
+    sides = np.abs(np.abs(curves.ability) - 1) < 0.4
+    weight = np.exp(curves.log_weight - curves.log_weight.max())
+    assert weight[sides].mean() > 2 * weight[middle].mean()
+    plain = dataclasses.replace(made, form="normal")
+    normal = learn(plain, np.arange(400) % 4 == 0).curves
+    weight = np.exp(normal.log_weight - normal.log_weight.max())
+    assert np.interp(0, normal.ability, weight) > 0.99
 
 
 def test_intervals_hold_fresh_subjects():

@@ -58,6 +58,7 @@ class Pool:
         stratum: `[items]` codes from 0.
         aim: What information is for: "score" or "ability".
         abilities: Where information matters, or None for the population.
+        form: Of the population, "normal" or "histogram": that of the calibration.
     """
 
     table: ResponseTable
@@ -67,6 +68,7 @@ class Pool:
     stratum: np.ndarray
     aim: str = "score"
     abilities: np.ndarray | None = None
+    form: str = "normal"
 
     def full_scores(self) -> np.ndarray:
         """`[subjects]` scores on what each subject answered; NaN for nothing."""
@@ -137,13 +139,15 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
         size = choose_nodes(model, items, population, data).size
         # Multiples of 60, so that folds share a compiled program.
         nodes = equal_nodes(-REACH, REACH, 60 * math.ceil(size / 60) + 1)
-        method = EM(jnp.asarray(nodes, dtype), TOLERANCE)
+        method = EM(jnp.asarray(nodes, dtype), TOLERANCE, population=pool.form)
         result = _run_jit(problem, method, first, max_steps=MAX_STEPS)
         items, population = result.parameters.items, result.parameters.population
         resolved = resolution(model, items, population, nodes, data)
         if resolved.warning() is None or size >= 401:
             break
-    return knowledge_of(pool, items, population._replace(log_weights=None), held)
+    if pool.form == "normal":
+        population = population._replace(log_weights=None)
+    return knowledge_of(pool, items, population, held)
 
 
 def choose_from(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -410,13 +411,18 @@ def _pool(data, model, stratify, average, aim, abilities):
     where = None if abilities is None else np.asarray(abilities, float).reshape(-1)
     if where is not None and (where.size == 0 or not np.isfinite(where).all()):
         raise ValueError("abilities must be finite numbers, one or more")
-    pool = Pool(table, table.responses(), chosen, target, stratum, aim, where)
+    # Held-out subjects are predicted as new ones will be, by the same form.
+    form = "normal"
+    if isinstance(model, Calibration):
+        free = model.parameters.population.log_weights is not None
+        form = "histogram" if free else "normal"
+    pool = Pool(table, table.responses(), chosen, target, stratum, aim, where, form)
     unanswered = np.isnan(pool.full_scores())
     warnings = ()
     if unanswered.any():
         pool_table = table.select(subjects=~unanswered)
-        pool = Pool(
-            pool_table, pool_table.responses(), chosen, target, stratum, aim, where
+        pool = dataclasses.replace(
+            pool, table=pool_table, responses=pool_table.responses()
         )
         warnings = (f"{unanswered.sum():,} subjects without responses are left out",)
     return pool, warnings

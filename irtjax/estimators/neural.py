@@ -9,7 +9,6 @@ that are held out. An epoch is one `lax.scan` over shuffled mini-batches of cell
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -113,8 +112,8 @@ class Neural(AbstractMethod):
         epochs: The most passes over the cells; the number of them where nothing is held
             out.
         learning_rate: Of AdamW.
-        weight_decay: Of AdamW: share of a weight lost per step and learning rate, of
-            rows and matrices; biases do not decay.
+        weight_decay: Of AdamW: share of a weight lost per step and learning rate. It
+            draws asymptotes, of which few answers tell, towards one half.
         patience: Epochs without a better criterion after which training ends.
         validation: Share of the cells held out at random, or the cells `[subjects,
             items]`; 0 trains for all epochs on everything.
@@ -187,11 +186,7 @@ class Neural(AbstractMethod):
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        # What is added to outputs decays in no way: asymptotes would go to one half.
-        matrices = partial(jax.tree.map, lambda x: x.ndim > 1)
-        return optax.adamw(
-            self.learning_rate, weight_decay=self.weight_decay, mask=matrices
-        )
+        return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
 
     def check(self, problem: Problem) -> None:
         """Refuses what twin networks cannot fit.
