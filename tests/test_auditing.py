@@ -346,7 +346,7 @@ def test_groups_of_scores_follow_a_population_of_estimated_form():
 def test_planted_defects_are_found_and_sound_items_left_alone():
     """Six defects in 80 items: each flag that should be there is, none on the sound.
 
-    Recall of leaked items is 80 % at this size (experiments/psn_irt), so one of two.
+    Recall of leaked items is 61 % at this size (experiments/psn_irt), so one of two.
     """
     _, kinds = planted()
     report = planted_audit()
@@ -667,9 +667,10 @@ def test_command_line(tmp_path):
 
 def test_false_discoveries_of_zero_discrimination_are_at_their_level():
     """Share of zero items s: BH holds the rate at 5 % s; five errors of 40 tables."""
-    for row in defects.sparse_study(40, 200, 60)[:-1]:
+    for row in defects.sparse_study(40, 200, 60):
         assert row["false_discovery_rate"] < row["expected"] + 5 * row["error"] + 0.005
-        assert row["recall"] > 0.5
+        # Where nearly nothing is measured, next to nothing is found.
+        assert row["recall"] > 0.5 or row["sparsity"] > 0.9
 
 
 @pytest.mark.slow

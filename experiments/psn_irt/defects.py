@@ -100,16 +100,14 @@ def _fitted(values: jax.Array, observed: jax.Array | None, nodes: jax.Array):
     return found, scores.ability, scores.standard_error
 
 
-def flags_of(
-    values: np.ndarray, level: float, observed: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
-    """Decisions `[items]` of an audit of a matrix, by tested defect.
+def examined(values: np.ndarray, observed: np.ndarray | None = None) -> Any:
+    """What an audit of a matrix computes.
 
     The same steps as `irtjax.audit`, less the tables, which take most of its time at
     this size.
     """
     import irtjax
-    from irtjax.auditing.examine import Known, decide, examine
+    from irtjax.auditing.examine import Known, examine
     from irtjax.models.catalogue import two_parameter
 
     nodes = jnp.linspace(-6.0, 6.0, 121)
@@ -122,7 +120,16 @@ def flags_of(
     fit: Any = SimpleNamespace(model=two_parameter(), parameters=found)
     known = Known(fit, found.items, np.asarray(ability), np.asarray(error))
     table = irtjax.ResponseTable.from_arrays(cells)
-    decided = decide(examine(table, known, np.zeros(values.shape[1])), level)
+    return examine(table, known, np.zeros(values.shape[1]))
+
+
+def flags_of(
+    values: np.ndarray, level: float, observed: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Decisions `[items]` of an audit of a matrix, by tested defect."""
+    from irtjax.auditing.examine import decide
+
+    decided = decide(examined(values, observed), level)
     return {name: flagged for name, (_, flagged) in decided.items()}
 
 
@@ -259,8 +266,55 @@ def sparse_study(
     return rows
 
 
+def levels_study(
+    replications: int,
+    subjects: int,
+    items: int,
+    missing: float = 0.0,
+    share: float = 0.1,
+) -> list[dict[str, Any]]:
+    """How often p-values of sound items are at or below their levels, over these.
+
+    Parameters are estimated, and a share of the items is spoilt. S-X2 and contamination
+    only: the others' p-values are bounds, or of nulls that sound items are far inside.
+
+    Returns:
+        A row for each of the two and each level: the share at or below over the level,
+        and its standard error over items as if independent.
+    """
+    found = {"misfit": [], "suspected contamination": []}
+    for k in range(replications):
+        random = np.random.default_rng([4, k])
+        case = plant(random, subjects, items, share)
+        observed = random.random(case.values.shape) >= missing if missing else None
+        p_values = examined(case.values, observed).p_values()
+        for name, kept in found.items():
+            kept.append(p_values[name][case.kinds == ""])
+    rows = []
+    for name, parts in found.items():
+        values = np.concatenate(parts)
+        values = values[np.isfinite(values)]
+        if values.size == 0:
+            continue
+        for level in LEVELS:
+            error = np.sqrt((1 - level) / level / values.size)
+            ratio = float(np.mean(values <= level) / level)
+            rows.append(
+                {"defect": name, "items": values.size, "level": level}
+                | {"share_over_level": ratio, "error": float(error)}
+            )
+    return rows
+
+
+#: Levels of `levels_study`.
+LEVELS = (0.001, 0.01, 0.05, 0.25)
 #: Subjects and items of each study with --full.
-FULL_SIZES = {"sparse": (500, 200), "planted": (1500, 80), "permuted": (500, 60)}
+FULL_SIZES = {
+    "sparse": (500, 200),
+    "planted": (1500, 80),
+    "permuted": (500, 60),
+    "levels": (1500, 80),
+}
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
@@ -271,10 +325,10 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--subjects", type=int)
     parser.add_argument("--items", type=int)
     parser.add_argument(
-        "--study", action="append", choices=["planted", "permuted", "sparse"]
+        "--study", action="append", choices=["planted", "permuted", "sparse", "levels"]
     )
     parser.add_argument(
-        "--missing", type=float, default=0.0, help="share of answers, of planted tables"
+        "--missing", type=float, default=0.0, help="share of answers (planted, levels)"
     )
     parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args(argv)
@@ -283,6 +337,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     planted = partial(planted_study, missing=options.missing)
     studies = {"sparse": sparse_study, "planted": planted}
     studies["permuted"] = permuted_study
+    studies["levels"] = partial(levels_study, missing=options.missing)
     results: dict[str, Any] = {}
     for name in options.study or studies:
         began = time.perf_counter()

@@ -5,8 +5,10 @@ import csv
 import numpy as np
 import pytest
 
+import irtjax
 from experiments.lego_irt.tables import simulated_groups
-from experiments.psn_irt import table2
+from experiments.psn_irt import quality, subsets, table2
+from experiments.shrink import run
 
 
 def test_cells_are_split_once_and_judged_by_hand():
@@ -46,3 +48,49 @@ def test_rows_of_the_ablation_and_the_baseline(tmp_path, capsys):
         for row, kept in zip(rows, csv.DictReader(file), strict=True):
             assert kept["row"] == row["row"] and f"{row['AUC']:.4f}" in printed
             assert 0 < row["AUC"] < 1 and np.isfinite(row["log-loss"])
+
+
+@pytest.mark.slow
+def test_small_benchmarks_and_marginal_fits(tmp_path, capsys):
+    """Tables 4, 6 and 7 on simulated responses: rows of every kind, within bounds."""
+    found = subsets.main(["--small", "--out", str(tmp_path)])
+    assert set(found) == {"subsets", "stability", "prediction"}
+    for name, rows in found.items():
+        with (tmp_path / f"{name}.csv").open(encoding="utf-8") as file:
+            assert len(list(csv.DictReader(file))) == len(rows) > 0
+    assert {row["method"] for row in found["subsets"]} >= {"random", "information"}
+    for row in found["prediction"]:
+        assert 0.5 < row["AUC"] < 1 and 0 < row["log-loss"] < 1
+    assert capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_errors_of_small_benchmarks(tmp_path, capsys):
+    errors = run.main(["--out", str(tmp_path)])
+    mean = {
+        (row["method"], row["size"]): row["mean_absolute_error"] for row in errors.rows
+    }
+    assert all(mean[key, 40] < mean[key, 5] for key in {k for k, _ in mean})
+    assert any(tmp_path.iterdir()) and capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_benchmarks_of_a_fit_are_ranked_and_drawn(tmp_path):
+    """The paper's benchmarks, as hard as it says: their order comes out again."""
+    random = np.random.default_rng(0)
+    names = np.repeat(list(quality.TABLE_5), 30)
+    rank = np.array([quality.TABLE_5[name][0] for name in names])
+    theta, slope = random.normal(size=(60, 1)), random.uniform(0.8, 2, names.size)
+    place = slope * (theta - (6 - rank) / 3 + 0.2 * random.normal(size=names.size))
+    table = irtjax.ResponseTable.from_arrays(
+        (random.random(place.shape) < 1 / (1 + np.exp(-place))).astype(float),
+        benchmark=names.tolist(),
+    )
+    for found in (
+        quality.fitted(table, "2pl", tmp_path),
+        quality.by_pattern(table, "2pl"),
+    ):
+        assert found["status"] == "CONVERGED"
+        assert found["spearman"]["difficulty"] > 0.95
+    drawn = {path.name for path in (tmp_path / "2pl").iterdir()}
+    assert drawn == {"item_properties.png", "difficulty_discrimination.png"}
