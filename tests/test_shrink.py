@@ -421,6 +421,8 @@ def test_the_command_line_goes_there_and_back(tmp_path):
     # The reference is the full score: agreement with either is the same.
     for row in content["errors"]:
         assert row["reference_kendall"] == pytest.approx(row["kendall"])
+        mean = row["reference_kendall_of_mean"]
+        assert mean == pytest.approx(row["kendall_of_mean"])
     loaded = irtjax.load_subset(out)
     assert loaded.items.tolist() == [str(x) for x in written["item"].to_pylist()]
     subset = table().select(items=loaded.items).save(tmp_path / "new.json")

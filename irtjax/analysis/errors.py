@@ -35,7 +35,8 @@ class SubsetErrors:
             kendall_of_mean, of the weighted mean;
             variance of the weighted mean over subjects, and variance_full of the full
             score (with 1 / N, as the PSN-IRT paper's Table 6);
-            reference_kendall, of predicted scores and the reference (None without).
+            reference_kendall, of predicted scores and the reference (None without),
+            and reference_kendall_of_mean, of the weighted means and it.
         level: Level of the intervals.
         num_subjects: Number of subjects, each predicted once.
         num_items: Number of items of the whole.
@@ -176,6 +177,9 @@ def agreement(
         "variance": float(np.var(found.mean[kept])) if kept.any() else None,
         "variance_full": float(np.var(truth)),
         "reference_kendall": _with_reference(predicted, subjects[rows], reference),
+        "reference_kendall_of_mean": _with_reference(
+            found.mean[kept], subjects[rows][kept], reference
+        ),
     }
 
 
@@ -203,5 +207,7 @@ def _with_reference(score, names, reference) -> float | None:
         return None
     pairs = zip(score, names.tolist(), strict=True)
     known = [(value, reference[name]) for value, name in pairs if name in reference]
+    if len(known) < 2:
+        return None
     first, second = np.array(known, float).T
     return rank_correlation(first, second)
