@@ -23,7 +23,9 @@ LEAST_ANSWERS = 120
 #: Cells of a block of items: its dozen arrays stay in the processor's cache.
 BLOCK = 50_000
 #: Steps of the fit of slope and intercept, from those of the calibration.
-STEPS = 5
+STEPS = 4
+#: Added to the information of slopes and intercepts.
+RIDGE = 1e-3
 #: What an item says of its own subjects' abilities is taken out of them up to here.
 MOST_OWN = 0.5
 
@@ -62,42 +64,75 @@ def score_test(
         guess: `[items]` lower asymptote that is not suspicious.
     """
     slope, intercept = (np.array(x, np.float64)[:, None] for x in start)
-    lower = guess[:, None]
-    # Where an item tells nothing of a slope or an intercept, it stays.
-    ridge = 1e-3
-    total = lambda x: x.sum(1, keepdims=True)  # noqa: E731
-    for step in range(STEPS):
-        curve = expit(slope * nodes + intercept)
-        steep = (1 - lower) * curve * (1 - curve)
-        last = step == STEPS - 1
-        slopes = [steep * nodes, steep] + ([1 - curve] if last else [])
-        share, tangents = through(lower + (1 - lower) * curve, slopes)
-        precision = 1 / (share * (1 - share))
-        residual = (right - count * share) * precision
-        weight = count * precision
-        a, d = tangents[:2]
-        aa, dd = total(weight * a * a) + ridge, total(weight * d * d) + ridge
-        ad = total(weight * a * d)
-        determinant = np.maximum(aa * dd - ad**2, 1e-12)
-        if last:
-            break
-        ga, gd = total(a * residual), total(d * residual)
-        slope = slope + np.clip((dd * ga - ad * gd) / determinant, -0.5, 0.5)
-        intercept = intercept + np.clip((aa * gd - ad * ga) / determinant, -1, 1)
-        slope, intercept = np.clip(slope, -10, 10), np.clip(intercept, -15, 15)
-    c = tangents[2]
-    ca, cd = total(weight * a * c), total(weight * d * c)
-    effect = c - (dd * ca - ad * cd) / determinant * a
-    effect = effect - (aa * cd - ad * ca) / determinant * d
-    score = (effect * residual).sum(1)
-    square = effect * effect * weight
-    variance = square.sum(1)
-    third = (effect * square * precision * (1 - 2 * share)).sum(1)
+    for _ in range(STEPS):
+        at = _Local.of(right, count, nodes, through, (slope, intercept), guess)
+        by_slope, by_intercept = (_total(x * at.residual) for x in at.tangents)
+        move = at.solved(by_slope, by_intercept)
+        slope = np.clip(slope + np.clip(move[0], -0.5, 0.5), -10, 10)
+        intercept = np.clip(intercept + np.clip(move[1], -1, 1), -15, 15)
+    line = slope, intercept
+    at = _Local.of(right, count, nodes, through, line, guess, asymptote=True)
+    a, d, c = at.tangents
+    on_a, on_d = at.solved(_total(at.weight * a * c), _total(at.weight * d * c))
+    effect = c - on_a * a - on_d * d
+    square = effect * effect * at.weight
+    score, variance = (effect * at.residual).sum(1), square.sum(1)
+    third = (effect * square * at.precision * (1 - 2 * at.share)).sum(1)
     known = variance > 1e-9
     variance = np.where(known, variance, 1)
     p_value = upper_tail(score / np.sqrt(variance), third / variance**1.5)
     estimate = guess + np.where(known, score / variance, 0)
     return Asymptotes(np.clip(estimate, 0, 1), np.where(known, p_value, 1.0))
+
+
+def _total(values: np.ndarray) -> np.ndarray:
+    """Sums over cells, `[items, 1]`."""
+    return values.sum(1, keepdims=True)
+
+
+class _Local(NamedTuple):
+    """Curves and data at some slopes and intercepts, each `[items, cells]`.
+
+    Attributes:
+        share: Expected shares right.
+        precision: Of one answer.
+        residual: Right answers less expected ones, times the precision.
+        weight: Precision of all answers of a cell.
+        tangents: Derivatives of the shares by slope and intercept, and on request by
+            the asymptote.
+    """
+
+    share: np.ndarray
+    precision: np.ndarray
+    residual: np.ndarray
+    weight: np.ndarray
+    tangents: list[np.ndarray]
+
+    @staticmethod
+    def of(
+        right, count, nodes, through: Through, line, guess, *, asymptote: bool = False
+    ) -> _Local:
+        """Of `score_test`'s arguments; `line` are slopes and intercepts."""
+        lower = guess[:, None]
+        curve = expit(line[0] * nodes + line[1])
+        steep = (1 - lower) * curve * (1 - curve)
+        slopes = [steep * nodes, steep] + [1 - curve] * asymptote
+        share, tangents = through(lower + (1 - lower) * curve, slopes)
+        precision = 1 / (share * (1 - share))
+        residual = (right - count * share) * precision
+        return _Local(share, precision, residual, count * precision, tangents)
+
+    def solved(self, by_slope: np.ndarray, by_intercept: np.ndarray):
+        """The inverse of the information of slope and intercept times two columns."""
+        a, d = self.tangents[:2]
+        # Where an item tells nothing of a slope or an intercept, it stays.
+        aa, dd = (_total(self.weight * x * x) + RIDGE for x in (a, d))
+        ad = _total(self.weight * a * d)
+        determinant = np.maximum(aa * dd - ad**2, 1e-12)
+        return (
+            (dd * by_slope - ad * by_intercept) / determinant,
+            (aa * by_intercept - ad * by_slope) / determinant,
+        )
 
 
 def by_subjects(
