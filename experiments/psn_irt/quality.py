@@ -233,6 +233,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("--every", type=int, help="fit one item in so many")
     parser.add_argument("--json", type=Path, help="also write the results here")
+    parser.add_argument(
+        "--audit", action="store_true", help="of other models than 2pl too; 4pl: 10 min"
+    )
     parser.add_argument("--figures", type=Path, help="folder for figures of the audit")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
@@ -247,7 +250,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     if options.full or options.every:
         table = responses(subset=options.every)
         for model in options.model or ("2pl", "4pl"):
-            if model != "2pl":
+            if model != "2pl" and not options.audit:
                 found = results[model] = by_pattern(table, model)
                 show(f"From {found['model']}, fitted to the corrected responses", found)
                 print(f"  fit {found['seconds_fit']:.0f} s ({found['status']})")
