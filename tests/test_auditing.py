@@ -289,7 +289,7 @@ def test_asymptotes_subject_by_subject_where_answers_are_missing(guess):
         observed,
         ability,
         error,
-        (slope, intercept),
+        (slope, intercept, np.full(items, guess), np.ones(items)),
         np.full(items, guess),
     )
     sound = found.p_value[30:299]
@@ -300,6 +300,51 @@ def test_asymptotes_subject_by_subject_where_answers_are_missing(guess):
     assert np.median(found.estimate[leaked]) > guess + 0.1
     # Too few answers.
     assert np.isnan(found.p_value[299]) and np.isnan(found.estimate[299])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guess", [0.0, 0.25])
+def test_asymptotes_at_abilities_from_the_same_answers(guess):
+    """Short tests: an error of 10 % of the level 0.05, five of which are allowed above.
+
+    Where the error of abilities is left out 1.6 times too many are at or below 0.05
+    with guessing; weak subjects' abilities are the less sure for it. Without it the
+    test is careful (0.8 of the level).
+    """
+    nodes = np.linspace(-5, 5, 81)
+    tested = []
+    for replication in range(70):
+        random = np.random.default_rng([11, replication])
+        theta = random.standard_normal((1000, 1))
+        slope, intercept = random.uniform(0.8, 2, 30), random.standard_normal(30)
+        items = slope, intercept, np.full(30, guess), np.ones(30)
+        chance = guess + (1 - guess) * expit(slope * theta + intercept)
+        observed = random.random(chance.shape) < 0.8
+        values = ((random.random(chance.shape) < chance) & observed).astype(np.int8)
+        curve = guess + (1 - guess) * expit(np.outer(slope, nodes) + intercept[:, None])
+        place = values @ np.log(curve) + (observed - values) @ np.log1p(-curve)
+        weight = np.exp(place - place.max(1, keepdims=True) - 0.5 * nodes**2)
+        weight /= weight.sum(1, keepdims=True)
+        ability = weight @ nodes
+        error = np.sqrt(weight @ nodes**2 - ability**2)
+        error[0] = np.nan  # A subject without an error counts for nothing.
+        scored = values, observed, ability, error
+        tested.append(by_subjects(*scored, items, np.full(30, guess)).p_value)
+    p_value = np.concatenate(tested)
+    for level in (0.01, 0.05, 0.25):
+        error = np.sqrt(level * (1 - level) / p_value.size)
+        assert 0.5 * level < np.mean(p_value <= level) < level + 5 * error
+
+
+@pytest.mark.slow
+def test_levels_of_sound_items():
+    for missing, kinds in ((0.0, 2), (0.1, 1)):
+        rows = defects.levels_study(3, 200, 30, missing=missing)
+        assert len({row["defect"] for row in rows}) == kinds
+        assert len(rows) == kinds * len(defects.LEVELS)
+        for row in rows:
+            assert row["items"] > 50
+            assert row["share_over_level"] < 1 + 5 * row["error"]
 
 
 def test_contamination_is_tested_where_nobody_answered_everything():

@@ -303,6 +303,7 @@ def test_the_command_line_trains(tmp_path):
     options = json.loads((tmp_path / "fit" / "fit.json").read_text())["options"]
     assert options["hidden"] == [4] and options["epochs"] == 2
     assert options["criterion"] == "f1" and options["validation"] == 0.2
+    assert options["item_features"] == ["emb_*"]
     # Two features serve six kinds of items alike.
     with (tmp_path / "fit" / "items.csv").open() as file:
         kinds = {row["difficulty"] for row in csv.DictReader(file)}
@@ -312,6 +313,8 @@ def test_the_command_line_trains(tmp_path):
     for extra, said in (
         (["--method", "neural", "--item-features", "emb_*"], "--item-table"),
         (["--method", "neural", "--mean-field"], "use vibo"),
+        (["--method", "vibo", "--learning-rate", "-1"], "not a number above 0"),
+        (["--method", "neural", "--population", "histogram"], "--method em"),
         (["--method", "neural", "--epochs", "2", "--max-steps", "3"], "leave one out"),
     ):
         refused = CliRunner().invoke(app, [*common, *extra], prog_name="irtjax")

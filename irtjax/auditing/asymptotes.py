@@ -16,8 +16,8 @@ from scipy.special import expit
 
 from irtjax.auditing.tails import upper_tail
 
-#: Answers to an item from which it is tested subject by subject. With 60 the smallest
-#: p-values are three times too frequent, with 150 as frequent as they should be
+#: Answers to an item from which it is tested subject by subject. With 54 the smallest
+#: p-values are three times too frequent, with 135 about as frequent as they should be
 #: (experiments/psn_irt/quality.md).
 LEAST_ANSWERS = 120
 #: Cells of a block of items: its dozen arrays stay in the processor's cache.
@@ -52,6 +52,7 @@ def score_test(
     through: Through,
     start: tuple[np.ndarray, np.ndarray],
     guess: np.ndarray,
+    spread: np.ndarray | float = 0.0,
 ) -> Asymptotes:
     """Tests the lower asymptote of each item.
 
@@ -62,16 +63,18 @@ def score_test(
         through: Makes of chances and derivatives at nodes those of cells.
         start: Slopes and intercepts to begin at, each `[items]`.
         guess: `[items]` lower asymptote that is not suspicious.
+        spread: Variances of abilities around the nodes over 1.702^2, `[items, nodes]`.
     """
     slope, intercept = (np.array(x, np.float64)[:, None] for x in start)
     for _ in range(STEPS):
-        at = _Local.of(right, count, nodes, through, (slope, intercept), guess)
+        line = slope, intercept
+        at = _Local.of(right, count, nodes, through, line, guess, spread)
         by_slope, by_intercept = (_total(x * at.residual) for x in at.tangents)
         move = at.solved(by_slope, by_intercept)
         slope = np.clip(slope + np.clip(move[0], -0.5, 0.5), -10, 10)
         intercept = np.clip(intercept + np.clip(move[1], -1, 1), -15, 15)
     line = slope, intercept
-    at = _Local.of(right, count, nodes, through, line, guess, asymptote=True)
+    at = _Local.of(right, count, nodes, through, line, guess, spread, asymptote=True)
     a, d, c = at.tangents
     on_a, on_d = at.solved(_total(at.weight * a * c), _total(at.weight * d * c))
     effect = c - on_a * a - on_d * d
@@ -110,13 +113,24 @@ class _Local(NamedTuple):
 
     @staticmethod
     def of(
-        right, count, nodes, through: Through, line, guess, *, asymptote: bool = False
+        right,
+        count,
+        nodes,
+        through: Through,
+        line,
+        guess,
+        spread,
+        *,
+        asymptote: bool = False,
     ) -> _Local:
         """Of `score_test`'s arguments; `line` are slopes and intercepts."""
         lower = guess[:, None]
-        curve = expit(line[0] * nodes + line[1])
-        steep = (1 - lower) * curve * (1 - curve)
-        slopes = [steep * nodes, steep] + [1 - curve] * asymptote
+        wider = 1 + line[0] ** 2 * spread
+        place = (line[0] * nodes + line[1]) / np.sqrt(wider)
+        curve = expit(place)
+        steep = (1 - lower) * curve * (1 - curve) / np.sqrt(wider)
+        flatter = place * line[0] * spread / np.sqrt(wider)
+        slopes = [steep * (nodes - flatter), steep] + [1 - curve] * asymptote
         share, tangents = through(lower + (1 - lower) * curve, slopes)
         precision = 1 / (share * (1 - share))
         residual = (right - count * share) * precision
@@ -140,21 +154,23 @@ def by_subjects(
     observed: np.ndarray | None,
     ability: np.ndarray,
     error: np.ndarray,
-    start: tuple[np.ndarray, np.ndarray],
+    items: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     guess: np.ndarray,
 ) -> Asymptotes:
     """The test subject by subject, at estimated abilities less what the item adds.
 
     An item's own answer moves the ability that it is held against: by one Newton step
     that part is taken out. What is left of the error of an ability flattens the curve,
-    which is fitted to the same abilities.
+    E[expit(a theta + d)] ~ expit((a m + d) / sqrt(1 + a^2 s^2 / 1.702^2)) for theta
+    normal with mean m and standard deviation s.
 
     Args:
         values: `[subjects, items]` 0 and 1.
         observed: Mask or None.
         ability: `[subjects]` abilities.
-        error: `[subjects]` their standard errors.
-        start: Slopes and intercepts to begin at, each `[items]`.
+        error: `[subjects]` their standard errors; subjects without one are left out.
+        items: Slopes, intercepts, lower and upper asymptotes of the calibration, each
+            `[items]` and of logistic curves.
         guess: `[items]` lower asymptote that is not suspicious.
 
     Returns:
@@ -163,6 +179,9 @@ def by_subjects(
     """
     size = values.shape[1]
     estimate, p_value = np.full(size, np.nan), np.full(size, np.nan)
+    scored = np.isfinite(error) & (error > 0)
+    values, ability, error = values[scored], ability[scored], error[scored]
+    observed = None if observed is None else observed[scored]
     width = max(1, BLOCK // max(values.shape[0], 1))
     for begin in range(0, size, width):
         part = slice(begin, begin + width)
@@ -170,26 +189,27 @@ def by_subjects(
         count = np.ones_like(right)
         if observed is not None:
             count = observed[:, part].T.astype(np.float64)
-        slope, intercept = (np.asarray(x, np.float64)[part, None] for x in start)
-        lower = guess[part, None]
+        slope, intercept, lower, upper = (
+            np.asarray(x, np.float64)[part, None] for x in items
+        )
         curve = expit(slope * ability + intercept)
-        chance = np.clip(lower + (1 - lower) * curve, 1e-9, 1 - 1e-9)
-        steep = (1 - lower) * slope * curve * (1 - curve)
-        told = count * steep**2 / (chance * (1 - chance))
-        own = np.minimum(error**2 * told, MOST_OWN)
-        pull = count * (right - chance) * steep / (chance * (1 - chance))
+        chance = np.clip(lower + (upper - lower) * curve, 1e-9, 1 - 1e-9)
+        steep = (upper - lower) * slope * curve * (1 - curve)
+        told = count * steep / (chance * (1 - chance))
+        own = np.minimum(error**2 * told * steep, MOST_OWN)
+        left = error**2 / (1 - own)
         found = score_test(
             right * count,
             count,
-            ability - error**2 * pull / (1 - own),
+            ability - left * told * (right - chance),
             lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes),
             (slope[:, 0], intercept[:, 0]),
             guess[part],
+            left / 1.702**2,
         )
-        ones = (right * count).sum(1)
+        ones, answers = (right * count).sum(1), count.sum(1)
         # Without variation there is no curve.
-        enough = count.sum(1) >= LEAST_ANSWERS
-        enough &= (ones > 0) & (ones < count.sum(1))
+        enough = (answers >= LEAST_ANSWERS) & (ones > 0) & (ones < answers)
         estimate[part] = np.where(enough, found.estimate, np.nan)
         p_value[part] = np.where(enough, found.p_value, np.nan)
     return Asymptotes(estimate, p_value)

@@ -240,10 +240,11 @@ def _warnings(
             why = "the subjects' scores are too few or too alike: S-X2 needs"
             why += f" {score_groups.LEAST_GROUPS} groups of different scores"
         lines.append(f"{why}: it is left out")
-    if not np.isfinite(found.asymptotes.p_value).any():
+    short = int(np.sum(found.classical.observed < LEAST_ANSWERS))
+    if short:
         lines.append(
-            f"no item has {LEAST_ANSWERS} answers: the test of contamination, which"
-            " needs as many, is left out"
+            f"{short:,} of {table.num_items:,} items have fewer than {LEAST_ANSWERS}"
+            " answers, which the test of contamination needs: they are left out of it"
         )
     misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])
     if misfits.sum() > MANY * max(tested.sum(), 1):

@@ -222,10 +222,13 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     if groups is not None and 2 * len(complete) >= len(values):
         lower_asymptotes = groups.asymptotes
     else:
-        # Few answered everything: subjects one by one, by the items that each has.
-        ability, error = known.ability, known.error
+        # Few answered everything, or scores are too alike for groups of them: subjects
+        # one by one, by the items that each has.
+        probit = getattr(family, "link", "logit") != "logit"
+        logistic = 1.702 if probit else 1.0
+        curves = logistic * slope, logistic * intercept, lower, upper
         lower_asymptotes = asymptotes.by_subjects(
-            values, observed, ability, error, (slope, intercept), guess
+            values, observed, known.ability, known.error, curves, guess
         )
     return Found(
         known,

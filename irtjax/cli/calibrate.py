@@ -438,6 +438,8 @@ def fit_command(
         float32=float32,
         device=device,
     )
+    if population != "normal" and method != "em":
+        raise ValueError(f"--population {population} goes with --method em")
     if item_features and method != "neural":
         raise ValueError("--item-features go with --method neural")
     if epochs is not None and max_steps is not None:

@@ -134,6 +134,11 @@ def calibrate(
     )
     options = {
         **result.options,
+        **(
+            {"item_features": list(settings.item_features)}
+            if settings.item_features
+            else {}
+        ),
         "seed": settings.seed,
         "device": str(jax.devices()[0].platform),
         "sources": list(table.sources),

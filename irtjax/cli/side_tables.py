@@ -109,10 +109,13 @@ class SideTable:
         """
         chosen = []
         for pattern in patterns:
-            found = [x for x in self.content.column_names if fnmatchcase(x, pattern)]
+            names = self.content.column_names
+            found = [pattern]
+            if pattern not in names:
+                found = [x for x in names if fnmatchcase(x, pattern)]
             if not found:
                 _check_column(self.option, self.path, self.content, pattern)
-            chosen += found
+            chosen += [name for name in found if name not in chosen]
         return np.stack([self.numbers(name) for name in chosen], axis=1)
 
 

@@ -8,6 +8,7 @@ are read and written, so that a step costs the same however many items there are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,15 @@ from irtjax._types import KeyArray
 
 #: Size of random rows at the start: items that are hardly seen stay near each other.
 FIRST_ROW = 0.01
+
+
+def check_rate(name: str, value: float | Array, *, positive: bool = True) -> None:
+    """Refuses a setting of an optimiser that is no number above, or at least, 0."""
+    if not isinstance(value, float | int):
+        return
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        least = "above" if positive else "at least"
+        raise ValueError(f"{name} {value:g} is not a number {least} 0")
 
 
 class Tower(NamedTuple):

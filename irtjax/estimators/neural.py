@@ -8,7 +8,6 @@ that are held out. An epoch is one `lax.scan` over shuffled mini-batches of cell
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -34,6 +33,7 @@ from irtjax.estimators.networks import (
     Table,
     Tower,
     aggregate,
+    check_rate,
     make_graph,
     make_table,
     make_tower,
@@ -162,12 +162,8 @@ class Neural(AbstractMethod):
                 )
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"hidden layers {self.hidden} have a width below 1")
-        for name, least in (("learning_rate", "above"), ("weight_decay", "at least")):
-            value = getattr(self, name)
-            if not isinstance(value, float | int):
-                continue
-            if not math.isfinite(value) or value < 0 or (value, least) == (0, "above"):
-                raise ValueError(f"{name} {value:g} is not a number {least} 0")
+        check_rate("learning_rate", self.learning_rate)
+        check_rate("weight_decay", self.weight_decay, positive=False)
         for name, known in (
             ("criterion", ("log_loss", "f1")),
             ("head", ("irt", "deep")),

@@ -30,7 +30,7 @@ from irtjax.estimators.base import (
     report_scale,
 )
 from irtjax.estimators.joint import identify, joint_derivatives
-from irtjax.estimators.networks import Tower, make_tower
+from irtjax.estimators.networks import Tower, check_rate, make_tower
 from irtjax.models.logistic import Binary
 
 #: Standard deviations of the approximation at the start.
@@ -117,6 +117,7 @@ class VIBO(AbstractMethod):
                 raise ValueError(
                     f"VIBO has {name}={getattr(self, name)}; it needs at least 1"
                 )
+        check_rate("learning_rate", self.learning_rate)
 
     def check(self, problem: Problem) -> None:
         """Refuses models that are not binary, and anchors, in one line."""
