@@ -302,7 +302,6 @@ def test_asymptotes_subject_by_subject_where_answers_are_missing(guess):
     assert np.isnan(found.p_value[299]) and np.isnan(found.estimate[299])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("guess", [0.0, 0.25])
 def test_asymptotes_at_abilities_from_the_same_answers(guess):
     """Short tests: an error of 10 % of the level 0.05, five of which are allowed above.
