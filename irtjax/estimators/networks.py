@@ -221,7 +221,8 @@ def _added_up(places: Array, gradient: Array, count: int) -> Array:
         order = jnp.argsort(places)
         inside = places[order]
         new = jnp.concatenate([jnp.zeros(1, bool), inside[1:] != inside[:-1]])
-        group = jnp.zeros_like(places).at[order].set(jnp.cumsum(new, dtype=places.dtype))
+        number = jnp.cumsum(new, dtype=places.dtype)
+        group = jnp.zeros_like(places).at[order].set(number)
         size = places.shape[0]
     room = jnp.zeros((size, gradient.shape[1]), gradient.dtype)
     return room.at[group].add(gradient)[group]
