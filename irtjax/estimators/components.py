@@ -163,19 +163,37 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     return total + jnp.trace(jnp.linalg.solve(data + jnp.diag(prior), data))
 
 
-def judged(model: Hierarchical, weights: Components) -> Components:
-    """`precisions` by which to tell that a fit has come to rest.
+def judged(
+    model: Hierarchical, components: Components, ability: Array, error: Array
+) -> tuple[Components, Array]:
+    """By what to tell that components and abilities have come to rest.
 
-    Log discriminations go up and down with the units of ability, whose errors are those
-    of a sample of subjects. Of complete data the mean of many items is known so well
-    that in single precision rounding alone moves it.
+    Precisions, but for what goes up and down with the units of ability, whose errors
+    are those of a sample of subjects: abilities, log discriminations, and intercepts
+    where groups' depend on these. Of complete data the mean of many items, and an
+    ability given the items, are known so well that in single precision the rounding of
+    the units alone moves them.
+
+    Args:
+        model: The model.
+        components: Where.
+        ability: `[subjects, groups]`.
+        error: `[subjects, groups]` errors of the abilities, their units given.
     """
-    if not (model.learned[0] and num_units(model)):
-        return weights
-    subjects = model.subject_design.shape[0]
-    complete = weights.effects[:, 0]
-    both = complete / jnp.sqrt(1 + complete**2 / (2 * subjects))
-    return weights._replace(effects=weights.effects.at[:, 0].set(both))
+    weights = precisions(model, components)
+    if not num_units(model):
+        return weights, 1 / error
+    # Squared error of a log unit.
+    unit = 1 / (2 * model.subject_design.shape[0])
+    if model.learned[0]:
+        slopes = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
+        if model.has_tilts:
+            columns = jnp.asarray(model.family.intercept_columns)
+            slopes = slopes.at[columns].set(jnp.sqrt(jnp.mean(components.tilt**2)))
+        complete = weights.effects
+        both = complete / jnp.sqrt(1 + unit * (slopes * complete) ** 2)
+        weights = weights._replace(effects=both)
+    return weights, 1 / jnp.sqrt(error**2 + unit * ability**2)
 
 
 def precisions(model: Hierarchical, components: Components) -> Components:

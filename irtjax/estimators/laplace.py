@@ -164,7 +164,7 @@ class Laplace(AbstractMethod):
         point, _ = ravel_pytree((components, state.ability_mode))
         image, unravel = ravel_pytree(moved)
         weight, _ = ravel_pytree(scale)
-        judge, _ = ravel_pytree((judged(model, precision), scale[1]))
+        judge, _ = ravel_pytree(judged(model, *moved, found.error))
         residual = jnp.max(jnp.abs((image - point) * judge))
         # The map climbs but need not end at the very top of the approximation, so a
         # plain step is always kept, and a proposal if it falls by next to nothing.

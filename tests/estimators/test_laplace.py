@@ -15,7 +15,7 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.ability_errors import centred, factorise
 from irtjax.estimators.base import run
-from irtjax.estimators.components import num_effective
+from irtjax.estimators.components import judged, num_effective, precisions
 from irtjax.estimators.laplace import Laplace
 from irtjax.estimators.maximisation import _error_of_effects, half_normal_mode
 from irtjax.estimators.structured_errors import errors_of
@@ -775,6 +775,46 @@ def test_a_fit_rests_only_when_its_likelihood_does():
     # Rounding of a large number in single precision is no change.
     large = jnp.asarray([-4e6, -4e6 + 1, -4e6, -4e6 + 0.5, -4e6 + 1.5], jnp.float32)
     assert ends(large) and not ends(large.astype(float))
+
+
+def test_what_moves_with_the_units_of_ability_is_judged_by_their_errors():
+    """A unit's error in logarithms is (2 n)^-1/2: moved by it, nothing seems moved more."""
+    subjects, items, groups = 12, 60, 3
+    model = benchmarks(subjects, items, groups)
+    assert model.has_tilts
+    zeros = jnp.zeros((items, model.num_columns))
+    components = start_components(model, zeros)._replace(tilt=jnp.array([-2.0, 0, 2]))
+    ability = jnp.asarray(RNG.normal(size=(subjects, groups)))
+    tiny = jnp.full(ability.shape, 1e-6)
+    weights, by_ability = judged(model, components, ability, tiny)
+    unit = (2 * subjects) ** -0.5
+    # Known exactly but for their units, a move by one unit's error is one error.
+    np.testing.assert_allclose(
+        by_ability * ability * unit, jnp.sign(ability), rtol=1e-6
+    )
+    assert np.all(weights.effects[:, 0] * unit < 1)
+    slope = np.sqrt(np.mean(np.square(components.tilt)))
+    assert np.all(weights.effects[:, 1:] * unit * slope < 1)
+    # Errors that are wide leave no room for those of units.
+    wide = jnp.full(ability.shape, 1e3)
+    np.testing.assert_allclose(
+        judged(model, components, ability, wide)[1], 1e-3, rtol=1e-5
+    )
+    # Without slopes there is no unit, and all is judged as complete data would.
+    rasch = Hierarchical(
+        Binary(slopes="unit"),
+        model.group,
+        model.stem,
+        model.design,
+        np.array([-1, 0, 0, 0]),
+        jnp.zeros((subjects, 0)),
+        num_groups=groups,
+        has_group_scales=True,
+    )
+    plain = start_components(rasch, jnp.zeros((items, rasch.num_columns)))
+    same, by_error = judged(rasch, plain, ability, tiny)
+    np.testing.assert_array_equal(same.effects, precisions(rasch, plain).effects)
+    np.testing.assert_allclose(by_error, 1e6, rtol=1e-6)
 
 
 def test_what_is_given_of_items_is_not_learned_and_tells_nothing():
