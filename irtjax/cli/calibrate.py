@@ -4,377 +4,62 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from irtjax.cli import fit_options as of
 from irtjax.cli import options as opt
 from irtjax.cli.pipeline import Settings, calibrate, report, write
 from irtjax.cli.progress import Progress
-
-_Out = Annotated[
-    Path,
-    typer.Option("--out", "-o", metavar="DIR", help="Folder to write."),
-]
-_Model = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        help="rasch, 1pl, 2pl, 3pl, 4pl, probit1pl, probit2pl; graded or"
-        " partial_credit for ordered categories; continuous, beta, inflated_beta or"
-        " mixed for scores in [0, 1]; lart with --length; multibenchmark, multimetric"
-        " or hierarchical.",
-    ),
-]
-_Method = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        help="em or saem (marginal), mm or gradient (joint), neural (twin networks),"
-        " vibo (amortised variational), laplace (items integrated out), nuts (full"
-        " posterior) or vi (a Gaussian near it).",
-    ),
-]
-_Priors = Annotated[
-    str, typer.Option("--priors", help="weak, or none for maximum likelihood.")
-]
-_Positive = Annotated[
-    bool, typer.Option("--positive", help="Keep every discrimination above 0.")
-]
-_Start = Annotated[
-    str,
-    typer.Option("--start", help="Start: proportions, spectral or low_rank."),
-]
-_ItemUncertainty = Annotated[
-    bool,
-    typer.Option(
-        "--item-uncertainty/--items-known",
-        help="Whether errors of abilities count the items' uncertainty.",
-    ),
-]
-_Anchor = Annotated[
-    Path | None,
-    typer.Option(
-        "--anchor",
-        metavar="FILE",
-        help="Item parameters to hold fixed: a fit folder or a table of items.",
-    ),
-]
-_StandardErrors = Annotated[
-    str,
-    typer.Option("--standard-errors", help="observed, cross_product, sandwich, none."),
-]
-_Population = Annotated[
-    str, typer.Option("--population", help="Form of abilities: normal or histogram.")
-]
-_MaxSteps = Annotated[
-    int | None, typer.Option("--max-steps", help="Limit of the iterations.", min=1)
-]
-_LengthOffset = Annotated[
-    float,
-    typer.Option("--length-offset", help="lart models log(offset + length)."),
-]
-_Squeeze = Annotated[
-    float | None,
-    typer.Option(
-        "--squeeze",
-        metavar="N",
-        help="Scores nearer to 0 or 1 than 1/(2N) are put there, and counted.",
-    ),
-]
-_Ends = Annotated[
-    float | None,
-    typer.Option(
-        "--ends", help="inflated_beta: scores at most this far from 0 or 1 are at it."
-    ),
-]
-_Bounds = Annotated[
-    tuple[float, float] | None,
-    typer.Option(
-        "--bounds",
-        metavar="LOW HIGH",
-        help="Lowest and highest possible score, if not 0 and 1.",
-    ),
-]
-_BoundsOf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--bounds-of",
-        metavar="NAME=LOW:HIGH",
-        help="The same for one benchmark or metric; may be repeated.",
-    ),
-]
-_BAYES = "Structured models, laplace and nuts"
-_Family = Annotated[
-    str | None,
-    typer.Option(
-        "--family",
-        help="Of a structured model: the model of one response, such as 2pl.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_Levels = Annotated[
-    str | None,
-    typer.Option(
-        "--levels",
-        metavar="A,B",
-        help="Facets of items, beside the benchmark, whose values shift items; A/B is"
-        " B within each A.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_ItemTable = Annotated[
-    Path | None,
-    typer.Option(
-        "--item-table",
-        metavar="FILE",
-        help="Table with a column item and columns for --levels, --share-items and"
-        " --item-covariates.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_ShareItems = Annotated[
-    str | None,
-    typer.Option(
-        "--share-items",
-        metavar="FACET",
-        help="multimetric: the facet that names what is measured, such as stem; the"
-        " metrics of a thing then share its parameters.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_MetricEffects = Annotated[
-    bool,
-    typer.Option(
-        "--metric-effects/--no-metric-effects",
-        help="With --share-items: whether each metric shifts all parameters.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_SpreadByBenchmark = Annotated[
-    bool,
-    typer.Option(
-        "--spread-by-benchmark",
-        help="Items of each benchmark have standard deviations of their own.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_ItemCovariates = Annotated[
-    str | None,
-    typer.Option(
-        "--item-covariates",
-        metavar="A,B",
-        help="Columns of --item-table with numbers that shift items (LLTM).",
-        rich_help_panel=_BAYES,
-    ),
-]
-_SubjectTable = Annotated[
-    Path | None,
-    typer.Option(
-        "--subject-table",
-        metavar="FILE",
-        help="Table with a column subject and columns for --subject-covariates.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_SubjectCovariates = Annotated[
-    str | None,
-    typer.Option(
-        "--subject-covariates",
-        metavar="A,B",
-        help="Columns of --subject-table with numbers that shift abilities (latent"
-        " regression).",
-        rich_help_panel=_BAYES,
-    ),
-]
-_Chains = Annotated[
-    int, typer.Option("--chains", help="nuts: chains.", min=1, rich_help_panel=_BAYES)
-]
-_Draws = Annotated[
-    int,
-    typer.Option(
-        "--draws", help="nuts: draws of each chain.", min=1, rich_help_panel=_BAYES
-    ),
-]
-_Warmup = Annotated[
-    int,
-    typer.Option("--warmup", help="nuts: warm-up.", min=0, rich_help_panel=_BAYES),
-]
-_TargetAcceptance = Annotated[
-    float,
-    typer.Option(
-        "--target-acceptance",
-        help="nuts: between 0 and 1; closer to 1 where transitions diverge.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="nuts: go on from DIR.nuts.npz, which a run that was stopped has left.",
-        rich_help_panel=_BAYES,
-    ),
-]
-_SaveDraws = Annotated[
-    bool,
-    typer.Option(
-        "--save-draws",
-        help="nuts: write draws.nc for ArviZ (needs irtjax[arviz]).",
-        rich_help_panel=_BAYES,
-    ),
-]
-_TRAINING = "Twin networks (--method neural)"
-_Epochs = Annotated[
-    int | None,
-    typer.Option(
-        "--epochs",
-        help="neural, vibo: the most passes over the responses.",
-        min=1,
-        rich_help_panel=_TRAINING,
-    ),
-]
-_EmbeddingSize = Annotated[
-    int | None,
-    typer.Option(
-        "--embedding-size",
-        help="Numbers that stand for a subject or an item; 64.",
-        min=1,
-        rich_help_panel=_TRAINING,
-    ),
-]
-_Layers = Annotated[
-    str | None,
-    typer.Option(
-        "--layers",
-        metavar="A,B",
-        help="Widths of hidden layers after these numbers; none.",
-        rich_help_panel=_TRAINING,
-    ),
-]
-_BatchSize = Annotated[
-    int | None,
-    typer.Option(
-        "--batch-size", help="Responses per step; 512.", min=1,
-        rich_help_panel=_TRAINING,
-    ),
-]  # fmt: skip
-_LearningRate = Annotated[
-    float | None,
-    typer.Option("--learning-rate", help="Of AdamW; 0.003.", rich_help_panel=_TRAINING),
-]
-_WeightDecay = Annotated[
-    float | None,
-    typer.Option("--weight-decay", help="Of AdamW; 1.", rich_help_panel=_TRAINING),
-]
-_Patience = Annotated[
-    int | None,
-    typer.Option(
-        "--patience",
-        help="Epochs without gain on held-out responses, then training ends; 5.",
-        min=1,
-        rich_help_panel=_TRAINING,
-    ),
-]
-_Criterion = Annotated[
-    str | None,
-    typer.Option(
-        "--criterion",
-        help="What held-out responses are judged by: log_loss or f1; log_loss.",
-        rich_help_panel=_TRAINING,
-    ),
-]
-_Validation = Annotated[
-    float | None,
-    typer.Option(
-        "--validation",
-        help="Share of the responses held out; 0.1. With 0 every epoch is run.",
-        rich_help_panel=_TRAINING,
-    ),
-]
-_Head = Annotated[
-    str | None,
-    typer.Option(
-        "--head", help="irt, or deep (Deep-IRT, with --model 1pl); irt.",
-        rich_help_panel=_TRAINING,
-    ),
-]  # fmt: skip
-_Encoder = Annotated[
-    str | None,
-    typer.Option(
-        "--encoder",
-        help="lookup, or graph: who met whom; take large batches. lookup.",
-        rich_help_panel=_TRAINING,
-    ),
-]
-_ItemFeatures = Annotated[
-    str | None,
-    typer.Option(
-        "--item-features",
-        metavar="A,B",
-        help="Columns of --item-table in place of the items' names, such as 'emb_*'.",
-        rich_help_panel=_TRAINING,
-    ),
-]
-_MeanField = Annotated[
-    bool,
-    typer.Option(
-        "--mean-field",
-        help="vibo: abilities of their own for subjects in place of a network's.",
-        rich_help_panel=_TRAINING,
-    ),
-]
 
 
 @opt.with_reading
 def fit_command(
     files: opt.Files,
     reading: opt.Reading,
-    out: _Out,
-    model: _Model = "2pl",
-    method: _Method = "em",
-    priors: _Priors = "weak",
-    positive: _Positive = False,
-    anchor: _Anchor = None,
-    start: _Start = "proportions",
-    standard_errors: _StandardErrors = "observed",
-    item_uncertainty: _ItemUncertainty = True,
-    population: _Population = "normal",
-    length_offset: _LengthOffset = 1.0,
-    squeeze: _Squeeze = None,
-    ends: _Ends = None,
-    bounds: _Bounds = None,
-    bounds_of: _BoundsOf = None,
-    max_steps: _MaxSteps = None,
-    family: _Family = None,
-    levels: _Levels = None,
-    share_items: _ShareItems = None,
-    metric_effects: _MetricEffects = True,
-    spread_by_benchmark: _SpreadByBenchmark = False,
-    item_table: _ItemTable = None,
-    item_covariates: _ItemCovariates = None,
-    subject_table: _SubjectTable = None,
-    subject_covariates: _SubjectCovariates = None,
-    chains: _Chains = 4,
-    draws: _Draws = 1000,
-    warmup: _Warmup = 1000,
-    target_acceptance: _TargetAcceptance = 0.8,
-    resume: _Resume = False,
-    save_draws: _SaveDraws = False,
-    epochs: _Epochs = None,
-    embedding_size: _EmbeddingSize = None,
-    layers: _Layers = None,
-    batch_size: _BatchSize = None,
-    learning_rate: _LearningRate = None,
-    weight_decay: _WeightDecay = None,
-    patience: _Patience = None,
-    criterion: _Criterion = None,
-    validation: _Validation = None,
-    head: _Head = None,
-    encoder: _Encoder = None,
-    item_features: _ItemFeatures = None,
-    mean_field: _MeanField = False,
+    out: of.Out,
+    model: of.Model = "2pl",
+    method: of.Method = "em",
+    priors: of.Priors = "weak",
+    positive: of.Positive = False,
+    anchor: of.Anchor = None,
+    start: of.Start = "proportions",
+    standard_errors: of.StandardErrors = "observed",
+    item_uncertainty: of.ItemUncertainty = True,
+    population: of.Population = "normal",
+    length_offset: of.LengthOffset = 1.0,
+    squeeze: of.Squeeze = None,
+    ends: of.Ends = None,
+    bounds: of.Bounds = None,
+    bounds_of: of.BoundsOf = None,
+    max_steps: of.MaxSteps = None,
+    family: of.Family = None,
+    levels: of.Levels = None,
+    share_items: of.ShareItems = None,
+    metric_effects: of.MetricEffects = True,
+    spread_by_benchmark: of.SpreadByBenchmark = False,
+    item_table: of.ItemTable = None,
+    item_covariates: of.ItemCovariates = None,
+    subject_table: of.SubjectTable = None,
+    subject_covariates: of.SubjectCovariates = None,
+    chains: of.Chains = 4,
+    draws: of.Draws = 1000,
+    warmup: of.Warmup = 1000,
+    target_acceptance: of.TargetAcceptance = 0.8,
+    resume: of.Resume = False,
+    save_draws: of.SaveDraws = False,
+    epochs: of.Epochs = None,
+    embedding_size: of.EmbeddingSize = None,
+    layers: of.Layers = None,
+    batch_size: of.BatchSize = None,
+    learning_rate: of.LearningRate = None,
+    weight_decay: of.WeightDecay = None,
+    patience: of.Patience = None,
+    criterion: of.Criterion = None,
+    validation: of.Validation = None,
+    head: of.Head = None,
+    encoder: of.Encoder = None,
+    item_features: of.ItemFeatures = None,
+    mean_field: of.MeanField = False,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
@@ -484,10 +169,12 @@ def _training(method: str, **given: Any) -> dict[str, Any]:
     }
     wrong = sorted(set(chosen) - known.get(method, set()))
     if wrong:
-        names = {"hidden": "layers", "amortised": "mean-field"}
-        option = names.get(wrong[0], wrong[0].replace("_", "-"))
-        cure = "vibo" if wrong[0] == "amortised" else "neural"
-        raise ValueError(f"--{option} does not go with --method {method}: use {cure}")
+        option = {"hidden": "layers", "amortised": "mean-field"}.get(wrong[0], wrong[0])
+        cure = next(name for name, settings in known.items() if wrong[0] in settings)
+        raise ValueError(
+            f"--{option.replace('_', '-')} does not go with --method {method}:"
+            f" use {cure}"
+        )
     return chosen
 
 
