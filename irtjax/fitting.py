@@ -13,7 +13,8 @@ import numpy as np
 
 from irtjax._types import KeyArray
 from irtjax.anchors import Anchor, read_anchor
-from irtjax.calibration import Calibration, build
+from irtjax.calibrating import build
+from irtjax.calibration import Calibration
 from irtjax.data.read import read
 from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable

@@ -17,14 +17,9 @@ import numpy as np
 
 from irtjax import checks, score_tables
 from irtjax._types import KeyArray, Status
-from irtjax.calibration import (
-    SHARED_RANK,
-    Calibration,
-    Structure,
-    make_ability_table,
-    make_item_table,
-    versions,
-)
+from irtjax.calibrating import SHARED_RANK, versions
+from irtjax.calibration import Calibration, Structure
+from irtjax.calibration_tables import make_ability_table, make_item_table
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.diagnostics import pareto_k, verdict

@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("anchors", "timing", "length_tables", "score_tables", "calibration"),
+        *("calibration_tables", "calibrating"),
         *("structure_layout", "structured_summary", "structured", "prediction"),
         *("posterior", "fit_choices", "fit_runs", "fitting", "storage", "sampling"),
     ),

@@ -778,7 +778,7 @@ def test_a_fit_rests_only_when_its_likelihood_does():
 
 
 def test_what_moves_with_the_units_of_ability_is_judged_by_their_errors():
-    """A unit's error in logarithms is (2 n)^-1/2: moved by it, nothing seems moved more."""
+    """A unit's error in logarithms is (2 n)^-1/2: nothing is moved more by it."""
     subjects, items, groups = 12, 60, 3
     model = benchmarks(subjects, items, groups)
     assert model.has_tilts

@@ -1,0 +1,169 @@
+"""The tables of a calibration: a row for each item, and one for each subject."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import ndtri
+
+from irtjax import checks
+from irtjax.estimators.base import is_rescaled
+from irtjax.information import difficulty
+from irtjax.models.logistic import LogisticItems
+from irtjax.ranking import rank_intervals
+from irtjax.uncertainty import Covariance
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@eqx.filter_jit
+def _item_errors(problem, coordinates, covariance: Covariance, items):
+    """Standard errors of the natural parameters and of the difficulty.
+
+    Delta method: the Jacobian of (natural parameters, difficulty) with respect to the
+    coordinates, and for a common slope to the population's log sd, where
+    d a / d log sd = a. As one program: it is compiled once, not operation by operation.
+    """
+    model = problem.model
+    common = is_rescaled(problem)
+
+    def natural(row, log_scale, reported):
+        item = model.family.constrain(row)
+        if not model.family.has_slope:
+            item = item._replace(
+                discrimination=reported.discrimination * jnp.exp(log_scale)
+            )
+        parts = {name: getattr(item, name) for name in item._fields}
+        parts["difficulty"] = difficulty(item)
+        return parts
+
+    def error(row, block, cross, reported):
+        zero = jnp.zeros((), row.dtype)
+        slopes = jax.jacfwd(natural, argnums=(0, 1))(row, zero, reported)
+        corner = covariance.scale[1, 1] if common else jnp.zeros((), row.dtype)
+        border = cross[:, 1] if common else jnp.zeros_like(cross[:, 1])
+
+        def of(by_row, by_scale):
+            linear = by_row @ block
+            own = jnp.sum(linear * by_row, axis=-1)
+            variance = own + 2 * (by_row @ border) * by_scale + by_scale**2 * corner
+            return jnp.sqrt(jnp.maximum(variance, 0))
+
+        return {name: of(slopes[name][0], slopes[name][1]) for name in slopes}
+
+    return jax.vmap(error)(coordinates, covariance.items, covariance.items_scale, items)
+
+
+_difficulty_jit = jax.jit(difficulty)
+
+
+def make_item_table(table, problem, estimates, coordinates, covariance, found, flags):
+    """The fixed columns; a parameter that is a constant of the model has error 0."""
+    import pyarrow as pa
+
+    items = estimates.items
+    errors = {}
+    if covariance is not None:
+        errors = _item_errors(problem, coordinates, covariance, items)
+        errors = {name: np.asarray(error) for name, error in errors.items()}
+    values = {name: np.asarray(getattr(items, name)) for name in items._fields}
+    values["difficulty"] = np.asarray(_difficulty_jit(items))
+    if "difficulty" in errors:
+        defined = np.isfinite(values["difficulty"])
+        errors["difficulty"] = np.where(defined, errors["difficulty"], np.nan)
+    if not isinstance(items, LogisticItems):
+        values["lower_asymptote"] = np.zeros(table.num_items)
+        values["upper_asymptote"] = np.ones(table.num_items)
+    columns: dict[str, Any] = {
+        "item": pa.array(table.items.tolist()),
+        "benchmark": pa.array(table.benchmarks.tolist()),
+    }
+    vectors: dict[str, Any] = {}
+    for name in (
+        "discrimination",
+        "intercept",
+        "difficulty",
+        "lower_asymptote",
+        "upper_asymptote",
+    ):
+        value, error = values[name], errors.get(name)
+        if error is None and covariance is not None:
+            error = np.zeros_like(value)
+        if value.ndim == 1:
+            columns[name] = number_column(value)
+            columns[f"{name}_se"] = number_column(error, len(value))
+        else:
+            # The mean threshold stands for the item; each one follows further on.
+            columns[name] = number_column(value.mean(axis=1))
+            columns[f"{name}_se"] = number_column(None, len(value))
+            vectors |= _columns_of(name, value, error)
+    columns["accuracy"] = number_column(_mean(found))
+    columns["observed"] = pa.array(found.observed)
+    columns["flags"] = pa.array(flags)
+    for name in items._fields:
+        if values[name].ndim > 1 and name not in columns:
+            vectors |= _columns_of(name, values[name], errors.get(name))
+        elif name not in columns:
+            # A parameter that an item does not use has no value.
+            used = np.broadcast_to(problem.model.family.in_use(items, name), len(flags))
+            columns[name] = number_column(np.where(used, values[name], np.nan))
+            error = errors.get(name)
+            if error is not None:
+                error = np.where(used, error, np.nan)
+            columns[f"{name}_se"] = number_column(error, len(flags))
+    return pa.table({**columns, **vectors})
+
+
+def _columns_of(name: str, value: np.ndarray, error: np.ndarray | None) -> dict:
+    """A column for each number of a parameter that is several, and for its error."""
+    found: dict[str, Any] = {}
+    for k in range(value.shape[1]):
+        found[f"{name}_{k + 1}"] = number_column(value[:, k])
+        part = None if error is None else error[:, k]
+        found[f"{name}_{k + 1}_se"] = number_column(part, len(value))
+    return found
+
+
+def make_ability_table(table, ability, error, shared, found, flags, level, key, speeds):
+    """The fixed columns, best first, and the order that made them so."""
+    import pyarrow as pa
+
+    half = float(ndtri(0.5 + level / 2)) * error
+    ranking = rank_intervals(ability, error, key=key, shared=shared, level=level)
+    columns = {
+        "subject": pa.array(table.subjects.tolist()),
+        "ability": number_column(ability),
+        "ability_se": number_column(error),
+        "lower": number_column(ability - half),
+        "upper": number_column(ability + half),
+        "rank": pa.array(np.asarray(ranking.rank, np.int64)),
+        "rank_lower": pa.array(np.asarray(ranking.rank_lower, np.int64)),
+        "rank_upper": pa.array(np.asarray(ranking.rank_upper, np.int64)),
+        "accuracy": number_column(_mean(found)),
+        "observed": pa.array(found.observed),
+        "flags": pa.array(flags),
+        **{name: number_column(values) for name, values in speeds.items()},
+    }
+    order = np.argsort(-ability, kind="stable")
+    return pa.table(columns).take(pa.array(order)), order
+
+
+def _mean(found: checks.Margins) -> np.ndarray:
+    return np.where(
+        found.observed > 0, found.total / np.maximum(found.observed, 1), np.nan
+    )
+
+
+def number_column(values: np.ndarray | None, size: int = 0) -> pa.Array:
+    """A float column in which what is not finite, or not known, is null."""
+    import pyarrow as pa
+
+    if values is None:
+        return pa.nulls(size, pa.float64())
+    array = np.asarray(values, np.float64)
+    return pa.array(array, mask=~np.isfinite(array))
