@@ -72,7 +72,11 @@ def test_sentences_say_who_leads_and_what_is_flagged():
 
 def test_a_fit_that_did_not_converge_says_so():
     fit = dataclasses.replace(small_fit(), status=irtjax.Status.MAX_STEPS)
-    assert summarise(fit, rank(fit))[0].startswith("NOT CONVERGED")
+    first, caution, leader, *_ = summarise(fit, rank(fit))
+    assert first.startswith("NOT CONVERGED")
+    assert "not to be relied on" in caution and "highest ability" in leader
+    settled = summarise(small_fit(), rank(fit))
+    assert not any("relied on" in sentence for sentence in settled)
 
 
 def test_two_subjects_far_apart_are_two_groups():

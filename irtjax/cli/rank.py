@@ -81,11 +81,12 @@ def rank_command(
         )
     elif not quiet:
         from irtjax.cli import screen
-        from irtjax.report.summary import subject_sentences
+        from irtjax.report.summary import has_converged, subject_sentences
 
         out = screen.console()
         screen.show_ranking(out, ranked, everything)
-        screen.show_sentences(out, subject_sentences(ranked))
+        sentences = subject_sentences(ranked, converged=has_converged(fit))
+        screen.show_sentences(out, sentences)
 
 
 def _draw_changes(fit, other, labels: tuple[str, str], path: Path) -> None:

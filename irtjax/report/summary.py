@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from irtjax.calibration import Calibration
     from irtjax.verbs import RankedSubjects
 
+#: Said of subjects where a fit has not converged.
+UNSETTLED = (
+    "As the fit has not converged, what follows on subjects is not to be relied on:"
+    " abilities and their errors may change."
+)
+
 
 def flag_counts(table: pa.Table, name: str) -> dict[str, list[str]]:
     """Returns the names behind each flag of a table, the commonest flag first.
@@ -49,7 +55,7 @@ def summarise(
     """
     return [
         *fit_sentences(fit),
-        *subject_sentences(ranked, escape),
+        *subject_sentences(ranked, escape, has_converged(fit)),
         *item_sentences(fit, escape),
     ]
 
@@ -58,7 +64,7 @@ def fit_sentences(fit: Calibration) -> list[str]:
     """Returns a sentence on what was fitted and how it ended."""
     status = Status(int(fit.status))
     method = str(fit.options.get("method", "")).upper()
-    verb = "" if status == Status.CONVERGED else "NOT CONVERGED: "
+    verb = "" if has_converged(fit) else "NOT CONVERGED: "
     cells = len(fit.subjects) * len(fit.items)
     missing = 1 - fit.num_observed / cells
     sentences = [
@@ -82,16 +88,30 @@ def fit_sentences(fit: Calibration) -> list[str]:
     return sentences
 
 
+def has_converged(fit: Calibration) -> bool:
+    """Whether the abilities of a fit, and their errors, can be relied on."""
+    return Status(int(fit.status)) == Status.CONVERGED
+
+
 def subject_sentences(
-    ranked: RankedSubjects, escape: Callable[[str], str] = visible
+    ranked: RankedSubjects,
+    escape: Callable[[str], str] = visible,
+    converged: bool = True,
 ) -> list[str]:
-    """Returns sentences on who is ahead and how many can be told apart."""
+    """Returns sentences on who is ahead and how many can be told apart.
+
+    Args:
+        ranked: The ranking.
+        escape: Applied to every name, to suit where the text will be shown.
+        converged: Whether the fit has; else the first sentence says what that means.
+    """
     table = ranked.table
     if not table.num_rows:
         return ["No subject has a finite ability."]
     best = ranked.rows()[0]
     half = (best["upper"] - best["lower"]) / 2
-    out = [
+    out = [] if converged else [UNSETTLED]
+    out += [
         f"{escape(best['subject'])} has the highest ability,"
         f" {number(best['ability'])} ± {number(half)} ({percent(ranked.level)}),"
         f" and is the best of all with probability"
