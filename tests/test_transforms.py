@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irtjax.transforms import IDENTITY, MARGIN, POSITIVE, UNIT, Parameter
+from irtjax.transforms import (
+    IDENTITY,
+    MARGIN,
+    POSITIVE,
+    UNIT,
+    Parameter,
+    correlation_cholesky,
+    correlation_coordinates,
+    lkj_height,
+    lkj_log_density,
+)
 from tests.tables import MODELS, NAMES, true_items
 
 BIJECTIONS = {"identity": IDENTITY, "positive": POSITIVE, "unit": UNIT}
@@ -79,3 +89,19 @@ def test_folding_the_scale_leaves_the_response_functions_alone(name):
     after = model.family.table(model.constrain(folded), theta)
     for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+@given(st.permutations(range(4)), st.floats(1.0, 4.0))
+@settings(max_examples=10, deadline=None)
+def test_the_height_of_a_prior_of_correlations_knows_no_order(order, concentration):
+    at = jnp.asarray([0.4, -0.3, 0.8, 0.1, -0.6, 0.2])
+    factor = np.asarray(correlation_cholesky(at, 4), float)
+    whole = (factor @ factor.T)[np.ix_(order, order)]
+    moved = correlation_coordinates(jnp.asarray(np.linalg.cholesky(whole)))
+    heights = [float(lkj_height(x, 4, concentration)) for x in (at, moved)]
+    np.testing.assert_allclose(*heights, rtol=1e-4)
+    # Two variables have one order, and the density of the coordinate itself.
+    pair = [at[:1], at[1:2]]
+    density = [float(lkj_log_density(x, 2, concentration)) for x in pair]
+    height = [float(lkj_height(x, 2, concentration)) for x in pair]
+    np.testing.assert_allclose(np.diff(density), np.diff(height), rtol=1e-4)

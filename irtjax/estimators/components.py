@@ -14,7 +14,7 @@ from irtjax.estimators.structured_state import (
 from irtjax.estimators.units import Units
 from irtjax.models.hierarchical import Hierarchical, general_variance
 from irtjax.models.priors import HalfNormal, Normal
-from irtjax.transforms import correlation_cholesky, lkj_log_density
+from irtjax.transforms import correlation_cholesky, lkj_height, lkj_log_density
 
 #: Prior precision of an effect that is held at 0; no data weigh a millionth of it.
 HELD = 1e12
@@ -74,11 +74,14 @@ def squares(units: Units, rows: int) -> Array:
 
 
 def log_prior(model: Hierarchical, components: Components) -> Scalar:
-    """Log density of effects and variances, in their coordinates."""
+    """Log density of effects and variances, in their coordinates, but for constants.
+
+    That of the groups' correlations is `lkj_height`: no mode hangs on the groups' order.
+    """
     own = model.hyperpriors
     total = jnp.zeros((), components.effects.dtype)
     if model.num_groups > 1:
-        total = total + lkj_log_density(
+        total = total + lkj_height(
             components.correlation, model.num_groups, own.concentration
         )
         total = total + log_half_normal(components.log_scale, own.scale)

@@ -30,7 +30,7 @@ from irtjax.estimators.structured_state import (
 from irtjax.estimators.units import Units
 from irtjax.models.hierarchical import Hierarchical, general_variance
 from irtjax.numerics import positive_definite_solve
-from irtjax.transforms import lkj_log_density
+from irtjax.transforms import lkj_height, lkj_log_density
 
 #: Share of the items' covariances that must be left once abilities have errors.
 SMALLEST_WITHIN = 0.25
@@ -439,7 +439,7 @@ def _improve_covariance(
         inner = scatter / unit / unit[:, None]
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) + log_unit)
-        prior = lkj_log_density(correlation, groups, hyper.concentration)
+        prior = lkj_height(correlation, groups, hyper.concentration)
         prior = prior + log_half_normal(log_scale, hyper.scale)
         prior = prior + log_half_normal(log_general, hyper.general)
         return (count * log_det + fit) / 2 - prior + pulled
