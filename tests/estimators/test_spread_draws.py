@@ -205,27 +205,35 @@ def test_a_fit_is_the_mode_of_the_density(three_groups):
     np.testing.assert_allclose(found, state.ability, atol=1e-3)
 
 
-def test_a_fit_does_not_hang_on_the_order_of_groups(three_groups):
-    problem, method, state = three_groups
-    model, order = problem.model, np.array([2, 0, 1])
+def test_a_fit_does_not_hang_on_the_order_of_groups():
+    """Priors of correlations have a say with so few subjects, and four groups."""
+    subjects, items, groups = 12, 60, 4
+    rng = np.random.default_rng(5)
+    model = benchmarks(subjects, items, groups)
+    theta = rng.normal(size=(subjects, 1)) + rng.normal(size=(subjects, groups)) / 2
+    slope = np.exp(0.4 * rng.normal(size=items))
+    eta = slope * theta[:, np.asarray(model.group)] + rng.normal(size=items)
+    right = rng.random(eta.shape) < 1 / (1 + np.exp(-eta))
+    data = Responses(jnp.asarray(right, jnp.int8))
+    order = np.roll(np.arange(groups), -1)
     columns = np.concatenate([[0], 1 + np.argsort(order)])
     other = dataclasses.replace(
-        model,
-        group=jnp.asarray(order)[model.group],
-        design=model.design[:, columns],
+        model, group=jnp.asarray(order)[model.group], design=model.design[:, columns]
     )
-    again = StructuredProblem.create(other, problem.data)
-    fit = run_jit(again, method, None, max_steps=300)
-    assert Status(int(fit.status)) is Status.CONVERGED
-    error = np.sqrt(np.diag(state.ability_covariance)).reshape(3, -1).T
-    apart = np.abs(fit.state.ability[:, order] - state.ability) / error
-    # Both have come to rest within a thousandth in their last steps.
-    assert apart.max() < 0.02
-    own = [
-        own_covariance(model, part.log_scale, part.correlation)
-        for part in (state.components, fit.state.components)
-    ]
-    np.testing.assert_allclose(own[1][np.ix_(order, order)], own[0], atol=2e-3)
+    found = []
+    for one in (model, other):
+        problem = StructuredProblem.create(one, data)
+        fit = run_jit(problem, Laplace(order=3, tolerance=1e-3), None, max_steps=300)
+        assert Status(int(fit.status)) is Status.CONVERGED
+        at = fit.state.components
+        found.append(
+            (fit.state.ability, own_covariance(one, at.log_scale, at.correlation))
+        )
+    # The density of coordinates, maximised, moves them by 0.03 in place of 0.0001.
+    np.testing.assert_allclose(found[1][0][:, order], found[0][0], atol=3e-3)
+    np.testing.assert_allclose(
+        found[1][1][np.ix_(order, order)], found[0][1], atol=3e-3
+    )
 
 
 def test_abilities_given_a_draw_are_conditional_normals():
