@@ -76,7 +76,7 @@ def squares(units: Units, rows: int) -> Array:
 def log_prior(model: Hierarchical, components: Components) -> Scalar:
     """Log density of effects and variances, in their coordinates, but for constants.
 
-    That of the groups' correlations is `lkj_height`: no mode hangs on the groups' order.
+    Of the groups' correlations it is `lkj_height`: no mode hangs on their order.
     """
     own = model.hyperpriors
     total = jnp.zeros((), components.effects.dtype)
