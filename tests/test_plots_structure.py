@@ -14,6 +14,7 @@ from tests.small_fits import NASTY, small_fit
 ALL = [
     plots.plot_abilities_by_group,
     plots.plot_correlations,
+    plots.plot_test_information,
     lambda fit: plots.plot_profiles(fit, ["vendor/model_3", NASTY]),
 ]
 
@@ -94,3 +95,23 @@ def test_what_cannot_be_drawn_is_refused():
         plots.plot_profiles(fit, ["nobody"])
     with pytest.raises(ValueError, match="0 subjects are not 1 to 8"):
         plots.plot_profiles(fit, [])
+
+
+@pytest.mark.parametrize("groups", [4, 9])
+def test_information_on_different_abilities_is_not_added_up(groups):
+    fit = structured_fit(groups)
+    figure = plots.plot_test_information(fit)
+    curves, errors = (axes.get_lines() for axes in figure.axes)
+    assert len(curves) == len(errors) == min(groups, 7)
+    grid = curves[1].get_xdata()
+    mine = np.asarray(fit.structure.group) == 1
+    family, items = fit.model.family, fit.parameters.items
+    at = slice(None, None, 20)
+    wanted = np.zeros(len(grid[at]))
+    for row in np.flatnonzero(mine):
+        item = type(items)(*(np.asarray(part)[row] for part in items))
+        wanted += [float(family.information(item, x)) for x in grid[at]]
+    np.testing.assert_allclose(curves[1].get_ydata()[at], wanted, rtol=1e-4)
+    np.testing.assert_allclose(errors[1].get_ydata()[at], wanted**-0.5, rtol=1e-4)
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert not any("all" in text for text in said)

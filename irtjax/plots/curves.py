@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from irtjax.calibration import Calibration
+    from irtjax.calibration import Calibration, Structure
 
 #: Benchmarks with a curve of their own.
 CURVES = 7
@@ -166,7 +166,9 @@ def plot_test_information(fit: Calibration) -> Figure:
 
     The information is the sum over all items; the standard error of a maximum
     likelihood score is 1 / sqrt(information). With several benchmarks each has its
-    own curve. Marks at the foot are the subjects.
+    own curve. Marks at the foot are the subjects. Where a structured fit has an ability
+    for each group of items, information on different abilities does not add up: each
+    group has its curves, for its own ability.
 
     Args:
         fit: The calibration.
@@ -174,6 +176,8 @@ def plot_test_information(fit: Calibration) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
+    if fit.structure is not None and len(fit.structure.groups) > 1:
+        return _plot_information_by_ability(fit, fit.structure)
     grid = ability_grid(fit)
     codes, names = item_benchmarks(fit, CURVES)
     parts = information_by_group(fit, grid, codes, len(names))
@@ -185,7 +189,46 @@ def plot_test_information(fit: Calibration) -> Figure:
             axes.plot(grid, parts[k], color=PALETTE[k], lw=1.4, label=text)
     text = f"all {len(fit.items):,} items"
     axes.plot(grid, total, color=INK, lw=2.2, label=f"Information, {text}")
-    axes.set_ylim(0, 1.12 * max(float(total.max()), 1e-6))
+    error_axes = _information_axes(axes, fit, grid, float(total.max()))
+    _draw_error(error_axes, grid, total, text)
+    _draw_subjects(axes, fit)
+    _legend_below(figure, axes, error_axes)
+    title(axes, "Test information", "ticks at the foot: subjects")
+    return figure
+
+
+def _plot_information_by_ability(fit: Calibration, structure: Structure) -> Figure:
+    """Information of each group's items on the group's ability, with its error."""
+    grid, group = ability_grid(fit), np.asarray(structure.group)
+    count = np.bincount(group, minlength=len(structure.groups))
+    shown = np.sort(np.argsort(-count, kind="stable")[:CURVES])
+    parts = information_by_group(fit, grid, group, len(count))[shown]
+    figure, (axes,) = new_figure(7.5, 4.5 + 0.1 * len(shown))
+    error_axes = _information_axes(axes, fit, grid, float(parts.max()))
+    largest = 0.0
+    for k, place in enumerate(shown):
+        color, name = PALETTE[k], label(structure.groups[place], 30)
+        text = f"{name} ({count[place]:,} items)"
+        axes.plot(grid, parts[k], color=color, lw=1.6, label=text)
+        error = 1 / np.sqrt(np.maximum(parts[k], 1e-12))
+        error_axes.plot(grid, error, color=color, ls="--", lw=1.2)
+        largest = max(largest, min(float(error.max()), 6 * float(error.min())))
+    error_axes.set_ylim(0, largest * 1.12)
+    error_axes.set_ylabel(
+        "Standard error from a group's items alone", color="#555555", fontsize=9
+    )
+    _legend_below(figure, axes, error_axes)
+    less = "" if len(shown) == len(count) else f", {len(shown)} groups of most items"
+    note = f"on each group's own ability{less}; dashed: standard errors, items known"
+    title(axes, "Test information", note)
+    return figure
+
+
+def _information_axes(
+    axes: Axes, fit: Calibration, grid: np.ndarray, highest: float
+) -> Axes:
+    """Labels the axes of information and returns those of errors, at the right."""
+    axes.set_ylim(0, 1.12 * max(highest, 1e-6))
     axes.set_xlim(grid[0], grid[-1])
     axes.set_xlabel(f"Ability ({ability_unit(fit)})")
     axes.set_ylabel("Test information")
@@ -193,8 +236,10 @@ def plot_test_information(fit: Calibration) -> Figure:
     error_axes = axes.twinx()
     error_axes.spines["top"].set_visible(False)
     error_axes.tick_params(colors=GREY, labelsize=8)
-    _draw_error(error_axes, grid, total, text)
-    _draw_subjects(axes, fit)
+    return error_axes
+
+
+def _legend_below(figure: Figure, axes: Axes, error_axes: Axes) -> None:
     handles, texts = axes.get_legend_handles_labels()
     more, more_texts = error_axes.get_legend_handles_labels()
     figure.legend(
@@ -205,8 +250,6 @@ def plot_test_information(fit: Calibration) -> Figure:
         loc="outside lower center",
         ncols=2,
     )
-    title(axes, "Test information", "ticks at the foot: subjects")
-    return figure
 
 
 def _draw_error(axes: Axes, grid: np.ndarray, total: np.ndarray, text: str) -> None:
