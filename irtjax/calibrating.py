@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ from irtjax.estimators.base import (
     with_lengths,
 )
 from irtjax.estimators.joint import diverging
+from irtjax.estimators.neural import Neural
 from irtjax.estimators.nodes import Resolution, choose_nodes
+from irtjax.estimators.vibo import VIBO
 from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary
 from irtjax.ranking import leading_loadings
@@ -179,7 +182,10 @@ def build(
             *warnings,
             *found_so_far,
             *checks.fit_warnings(
-                model,
+                # Networks have no priors, whatever the model has.
+                dataclasses.replace(model, priors={})
+                if isinstance(estimator, Neural)
+                else model,
                 status=Status(int(result.status)),
                 residual=float(result.residual),
                 num_subjects=table.num_subjects,
@@ -187,6 +193,7 @@ def build(
                 flags=item_flags,
                 subject_flags=subject_flags,
                 joint=joint,
+                trained=isinstance(estimator, Neural | VIBO),
             ),
         ]
         item_table = make_item_table(

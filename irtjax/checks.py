@@ -194,13 +194,27 @@ def fit_warnings(
     flags: list[str],
     subject_flags: list[str],
     joint: bool,
+    trained: bool = False,
 ) -> tuple[str, ...]:
-    """What the whole fit should be read with, each a sentence."""
+    """What the whole fit should be read with, each a sentence.
+
+    Args:
+        model: What was fitted.
+        status: How it ended.
+        residual: Last move, in the method's own measure.
+        num_subjects: How many.
+        components: Groups of the data without a common subject or item.
+        flags: Of the items.
+        subject_flags: Of the subjects.
+        joint: Whether subjects were estimated beside items, without a population.
+        trained: Whether the method goes by epochs, and joint estimates are not its own.
+    """
     found = []
     if status != Status.CONVERGED:
         found.append(
             f"{status.explain()} (residual {residual:.2g}): treat the estimates as"
-            " provisional; raise max_steps, or use priors if items run away"
+            f" provisional; raise {'epochs' if trained else 'max_steps'}"
+            + ("" if trained else ", or use priors if items run away")
         )
     needed = FEW_SUBJECTS.get(model.family.num_columns, 50)
     if model.family.num_categories == 0:
@@ -226,7 +240,7 @@ def fit_warnings(
             if count:
                 noun = several if count > 1 else several[:-1]
                 found.append(f"{count} {noun}: {name} ({MEANING[name]})")
-    if joint:
+    if joint and not trained:
         found.append(
             "joint estimates of items are biased when each subject met few items; use"
             " method='em' unless there are hundreds"

@@ -25,6 +25,9 @@ from irtjax.models.continuous import AbstractScoreFamily
 from irtjax.score_tables import binary_items
 
 METHODS = ("em", "saem", "mm", "gradient", "neural", "vibo")
+#: Methods of structured models, and these: see `irtjax.structured`.
+STRUCTURED_METHODS = ("laplace", "nuts", "vi")
+STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
 #: Step limits of plain fits, by method.
 STEPS_BY_METHOD = {"em": 1000, "saem": 200, "mm": 5000, "gradient": 2000}
 
@@ -55,7 +58,8 @@ def make_model(
     if model in LENGTH_MODELS:
         return LENGTH_MODELS[model](priors, positive=positive)
     if model not in MODELS:
-        names = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS])
+        plain = (*MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS)
+        names = ", ".join([*plain, *STRUCTURED_MODELS])
         raise ValueError(f"no model {model!r}; there are {names}")
     if positive and MODELS[model](priors).family.has_slope:
         return MODELS[model](priors, positive=True)
@@ -107,7 +111,8 @@ def make_method(
     if method == "em":
         return EM(population=population)
     if method not in METHODS:
-        raise ValueError(f"no method {method!r}; there are {', '.join(METHODS)}")
+        names = ", ".join([*METHODS, *STRUCTURED_METHODS])
+        raise ValueError(f"no method {method!r}; there are {names}")
     if population != "normal":
         raise ValueError(f"method {method!r} has no population to estimate; use 'em'")
     if method == "saem":

@@ -32,6 +32,8 @@ from irtjax.estimators.variational import Variational
 from irtjax.estimators.vibo import VIBO
 from irtjax.fit_choices import (
     STEPS_BY_METHOD,
+    STRUCTURED_METHODS,
+    STRUCTURED_MODELS,
     check_data,
     make_method,
     make_model,
@@ -52,11 +54,7 @@ from irtjax.models.continuous import AbstractScoreFamily
 from irtjax.models.hierarchical import Hyperpriors
 from irtjax.score_tables import check_ends, prepare, with_scores
 from irtjax.structure_layout import NESTED, lay_out
-from irtjax.structured import (
-    STRUCTURED_METHODS,
-    STRUCTURED_MODELS,
-    fit_structured,
-)
+from irtjax.structured import fit_structured
 from irtjax.timing import Clock, ProgressCallback
 from irtjax.uncertainty import KINDS, check_kind
 
@@ -227,6 +225,8 @@ def fit(
         ("subject_covariates", subject_covariates),
         ("spread_by_benchmark", "given" * spread_by_benchmark),
         ("hyperpriors", None if hyperpriors is None else (hyperpriors,)),
+        ("family", family),
+        ("metric_effects", "given" * (not metric_effects)),
     ):
         if given is not None and len(given):
             raise ValueError(
@@ -394,7 +394,7 @@ def _refuse_options_of_plain_fits(**is_default: bool) -> None:
     given = [name for name, unused in is_default.items() if not unused]
     if given:
         raise ValueError(
-            f"{given[0]} goes with plain models by em, mm, joint or saem: structured"
+            f"{given[0]} goes with plain models by em, saem, mm or gradient: structured"
             " models, and the methods laplace, nuts and vi, have no use for it; leave"
             " it out"
         )
@@ -451,6 +451,11 @@ def _fit_by_structure(
             f"structured models have equal slopes as 'rasch', with slopes of 1 and a"
             f" learned standard deviation of ability, not as {kind!r}: use 'rasch'"
         )
+    if chosen.lengths is not None:
+        raise ValueError(
+            f"a {chosen.name} model is estimated by method='em' or 'saem', not"
+            f" {options_name(method)!r}, which has no use for lengths"
+        )
     check_data(table, chosen, level)
     floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     scores = prepare(table, chosen, squeeze=squeeze, bounds=bounds)
@@ -459,12 +464,19 @@ def _fit_by_structure(
         table = scores.table
     responses = with_scores(table.responses(floating), scores, floating)
     grouped = model in ("multibenchmark", "multimetric")
-    if grouped and len(set(np.asarray(table.benchmarks).tolist())) < 2:
+    names = np.unique(np.asarray(table.benchmarks)).tolist()
+    if grouped and len(names) < 2:
         raise ValueError(
-            f"a {model} model needs items of two or more benchmarks or metrics: name"
-            " their column with benchmark=... (--benchmark) when reading"
+            f"a {model} model needs items of two or more benchmarks or metrics, not of"
+            f" {names[0]!r} alone: name their column with benchmark= when reading, or"
+            " use the model 'hierarchical'"
         )
     shared = plan["shared_items"]
+    if shared is None and not plan["metric_effects"]:
+        raise ValueError(
+            "metric_effects=False goes with shared_items: metrics that share nothing"
+            " have all parameters of their own"
+        )
     if shared is not None and model != "multimetric":
         raise ValueError(
             f"shared_items goes with the model multimetric, not {model}: it names what"

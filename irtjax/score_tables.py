@@ -162,8 +162,9 @@ def check_ends(scores: Scores, model: Model) -> None:
     inside = (table.values > 0) & (table.values < 1)
     if not inside[:, columns].any():
         raise ValueError(
-            f"no score is between 0 and 1, as a {model.name} model needs; use --model"
-            " 2pl for answers that are right or wrong"
+            f"no score is between 0 and 1, as a {model.name} model needs; use the"
+            " model 2pl, or family 2pl of a structured one, where answers are right or"
+            " wrong"
         )
 
 

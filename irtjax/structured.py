@@ -51,12 +51,8 @@ from irtjax.structured_summary import (
 from irtjax.timing import Clock
 from irtjax.uncertainty import Covariance
 
-#: Methods of this door.
-STRUCTURED_METHODS = ("laplace", "nuts", "vi")
 #: Draws of a variational approximation that its summary is made of.
 VI_DRAWS = 2000
-#: Models with several abilities, or levels of items, by name.
-STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
 #: Step limit of the fast route, alone or before a sampler.
 LAPLACE_STEPS = 300
 #: Said of draws where the fast route failed.
@@ -414,8 +410,9 @@ def _warnings(layout: Layout, found, status: Status) -> list[str]:
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
     if fewest < FEW_ITEMS:
         said.append(
-            f"a group has {fewest} items: method='laplace' needs about {FEW_ITEMS} in"
-            " each group to be near the posterior; use method='nuts'"
+            f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
+            f" about {FEW_ITEMS} in each group to be near the posterior; use"
+            " method='nuts'"
         )
     if groups == 2:
         said.append(

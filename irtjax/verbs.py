@@ -197,6 +197,13 @@ def _find(names: list[str], name: str) -> int:
     raise ValueError(f"no subject is called {name!r} in this fit{hint}")
 
 
+#: Said of all scores: with few subjects in the fit it is most of what is not known.
+ITEMS_KNOWN = (
+    "items are taken as known: errors leave out what the {:,} subjects of the fit did"
+    " not tell of them"
+)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScoredSubjects:
     """Scores of subjects, the items held fixed.
@@ -206,11 +213,13 @@ class ScoredSubjects:
             ability_se, lower, upper, accuracy, observed, flags.
         notes: What was matched and what was left out, in plain language.
         level: Level of the intervals.
+        method: Of the scores: "map" for several abilities, whatever was asked.
     """
 
     table: pa.Table
     notes: tuple[str, ...]
     level: float
+    method: str = "eap"
 
 
 def score(
@@ -265,7 +274,7 @@ def score(
         _check_values(fit, table)
     else:
         table, notes = scores.table, (*notes, *scores.warnings)
-    notes = (*notes, *_left_out(fit))
+    notes = (*notes, ITEMS_KNOWN.format(len(fit.subjects)), *_left_out(fit))
     with_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
@@ -316,7 +325,7 @@ def score(
             for end, values in (("", by_group.ability), ("_se", errors)):
                 column = pa.array(np.asarray(values, np.float64)[:, k])
                 out = out.append_column(f"ability_{name}{end}", column)
-    return ScoredSubjects(out, notes, chosen)
+    return ScoredSubjects(out, notes, chosen, method if by_group is None else "map")
 
 
 def _left_out(fit: Calibration) -> tuple[str, ...]:

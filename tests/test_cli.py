@@ -363,6 +363,21 @@ def bad_level(folder):
     return [path, "--level", "95"], r"--level 95 .*did you mean 0\.95"
 
 
+def bad_high_level(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--level", "1.5"], r"--level 1.5 is not between 0 and 1\n"
+
+
+def bad_sampling(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--method", "laplace", "--draws", "5"], "--draws goes with .*nuts"
+
+
+def bad_family(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--family", "3pl"], "family goes with structured models"
+
+
 def bad_anchor(folder):
     path = write_long(folder / "x.csv", small_table())
     return [path, "--anchor", folder / "none.csv"], "none.csv"

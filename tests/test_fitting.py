@@ -150,7 +150,19 @@ def test_ordered_data_and_their_models():
     ("options", "message"),
     [
         ({"model": "5pl"}, "no model '5pl'; there are rasch, 1pl.*partial_credit"),
-        ({"method": "mcmc"}, "no method 'mcmc'; there are em, saem, mm, gradient"),
+        (
+            {"method": "mcmc"},
+            "no method 'mcmc'; there are em, .*gradient.*laplace, nuts",
+        ),
+        ({"model": "5pl"}, "no model '5pl'; there are .*multibenchmark"),
+        ({"family": "3pl"}, "family goes with structured models"),
+        ({"metric_effects": False}, "metric_effects goes with structured models"),
+        (
+            {"model": "hierarchical", "metric_effects": False},
+            "metric_effects=False goes with shared_items",
+        ),
+        ({"model": "lart", "method": "laplace"}, "lart model is estimated by.*'em'"),
+        ({"model": "multibenchmark"}, "benchmarks or metrics, not of .* alone"),
         ({"method": "mm", "population": "histogram"}, "has no population to estimate"),
         ({"level": 95}, "level 95 is not between 0 and 1"),
         ({"standard_errors": "jackknife"}, "'jackknife' is none of observed"),

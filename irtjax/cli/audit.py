@@ -233,5 +233,7 @@ def _show(report: Audit, out: Path | None) -> None:
     screen.show_table(console, "Items", header, rows, left=1)
     screen.show_sentences(console, [discriminating_sentence(report)])
     if out is not None:
-        screen.show_sentences(console, [f"Written to {out}: {', '.join(FILES)}"])
+        names = (*FILES, "control.csv", *FIGURES)
+        written = [name for name in names if (out / name).is_file()]
+        screen.show_sentences(console, [f"Written to {out}: {', '.join(written)}"])
     screen.show_warnings(console, report.warnings, ())

@@ -41,10 +41,10 @@ def fit_command(
     item_covariates: of.ItemCovariates = None,
     subject_table: of.SubjectTable = None,
     subject_covariates: of.SubjectCovariates = None,
-    chains: of.Chains = 4,
-    draws: of.Draws = 1000,
-    warmup: of.Warmup = 1000,
-    target_acceptance: of.TargetAcceptance = 0.8,
+    chains: of.Chains = None,
+    draws: of.Draws = None,
+    warmup: of.Warmup = None,
+    target_acceptance: of.TargetAcceptance = None,
     resume: of.Resume = False,
     save_draws: of.SaveDraws = False,
     epochs: of.Epochs = None,
@@ -100,7 +100,13 @@ def fit_command(
         item_features=_listed(item_features),
         subject_table=subject_table,
         subject_covariates=_listed(subject_covariates),
-        nuts=(chains, draws, warmup, target_acceptance) if method == "nuts" else None,
+        nuts=_sampling(
+            method,
+            chains=chains,
+            draws=draws,
+            warmup=warmup,
+            target_acceptance=target_acceptance,
+        ),
         training=_training(
             method,
             epochs=epochs,
@@ -176,6 +182,18 @@ def _training(method: str, **given: Any) -> dict[str, Any]:
             f" use {cure}"
         )
     return chosen
+
+
+def _sampling(method: str, **given: Any) -> dict[str, Any] | None:
+    """Settings of the sampler: those that were given; None for other methods."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if method == "nuts":
+        fields = {"chains": "num_chains", "draws": "num_draws", "warmup": "num_warmup"}
+        return {fields.get(name, name): value for name, value in chosen.items()}
+    if chosen:
+        option = next(iter(chosen)).replace("_", "-")
+        raise ValueError(f"--{option} goes with --method nuts, not {method}")
+    return None
 
 
 def _widths(layers: str) -> tuple[int, ...]:

@@ -184,23 +184,29 @@ SubjectCovariates = Annotated[
     ),
 ]
 Chains = Annotated[
-    int, typer.Option("--chains", help="nuts: chains.", min=1, rich_help_panel=_BAYES)
+    int | None,
+    typer.Option("--chains", help="nuts: chains; 4.", min=1, rich_help_panel=_BAYES),
 ]
 Draws = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--draws", help="nuts: draws of each chain.", min=1, rich_help_panel=_BAYES
+        "--draws",
+        help="nuts: draws of each chain; 1000.",
+        min=1,
+        rich_help_panel=_BAYES,
     ),
 ]
 Warmup = Annotated[
-    int,
-    typer.Option("--warmup", help="nuts: warm-up.", min=0, rich_help_panel=_BAYES),
+    int | None,
+    typer.Option(
+        "--warmup", help="nuts: warm-up; 1000.", min=0, rich_help_panel=_BAYES
+    ),
 ]
 TargetAcceptance = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--target-acceptance",
-        help="nuts: between 0 and 1; closer to 1 where transitions diverge.",
+        help="nuts: between 0 and 1, closer to 1 where transitions diverge; 0.8.",
         rich_help_panel=_BAYES,
     ),
 ]
@@ -216,7 +222,7 @@ SaveDraws = Annotated[
     bool,
     typer.Option(
         "--save-draws",
-        help="nuts: write draws.nc for ArviZ (needs irtjax[arviz]).",
+        help="nuts: write draws.nc for ArviZ (needs irtjax\\[arviz]).",
         rich_help_panel=_BAYES,
     ),
 ]

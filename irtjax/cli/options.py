@@ -227,5 +227,5 @@ def check_level(level: float | None) -> None:
         ValueError: If it is not between 0 and 1.
     """
     if level is not None and not 0 < level < 1:
-        cure = f"; did you mean {level / 100:g}?" if 1 < level < 100 else ""
+        cure = f"; did you mean {level / 100:g}?" if 50 <= level < 100 else ""
         raise ValueError(f"--level {level:g} is not between 0 and 1{cure}")

@@ -43,7 +43,7 @@ class Settings:
     item_features: tuple[str, ...] = ()
     subject_table: Path | None = None
     subject_covariates: tuple[str, ...] = ()
-    nuts: tuple[int, int, int, float] | None = None
+    nuts: dict[str, Any] | None = None
     training: dict[str, Any] = dataclasses.field(default_factory=dict)
     checkpoint: str | None = None
     resume: bool = False
@@ -88,13 +88,7 @@ def calibrate(
     if settings.nuts is not None:
         from irtjax.estimators.mcmc import NUTS
 
-        count, draws, warmup, target = settings.nuts
-        method = NUTS(
-            num_chains=count,
-            num_draws=draws,
-            num_warmup=warmup,
-            target_acceptance=target,
-        )
+        method = NUTS(**settings.nuts)
     features = structure.pop("item_features", None)
     if settings.training or features is not None:
         from irtjax.estimators.neural import Neural
@@ -209,7 +203,10 @@ def report(
         out = screen.console()
         screen.show_ranking(out, ranked, everything=False)
         screen.show_sentences(out, summarise(fit, ranked))
-        screen.show_warnings(out, fit.warnings, fit.notes)
+        # A sampler's verdict stands first, good or bad.
+        good = [said for said in fit.warnings if said.startswith("Converged:")]
+        rest = [said for said in fit.warnings if said not in good]
+        screen.show_warnings(out, rest, [*good, *fit.notes])
         if folder is not None:
             screen.show_sentences(out, ["", f"Written to {folder}: {_listed(folder)}"])
 

@@ -77,7 +77,7 @@ def score_command(
 
         print_json(
             {
-                "scores": scores,
+                "scores": result.method,
                 "level": result.level,
                 "out": None if out is None else str(out),
                 "subjects": result.table.to_pylist(),
@@ -85,7 +85,7 @@ def score_command(
             }
         )
     elif not quiet:
-        _show(result.table, result.level, scores)
+        _show(result.table, result.level, result.method)
         from irtjax.cli import screen
 
         console = screen.console()

@@ -147,7 +147,7 @@ def _repeat_message(
         shown = listing([str(k) for k in found], 10)
         cure += f", or one of them with epoch= (epochs found: {shown})"
     else:
-        cure += ", or name all columns that make an item, as in item=['item', 'part']"
+        cure += ", or name with item= all columns that together make an item"
     return f"{records.source}: {pair} has {times} {what}{more}: {cure}"
 
 

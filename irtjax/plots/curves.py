@@ -207,7 +207,7 @@ def _plot_information_by_ability(fit: Calibration, structure: Structure) -> Figu
     error_axes = _information_axes(axes, fit, grid, float(parts.max()))
     largest = 0.0
     for k, place in enumerate(shown):
-        color, name = PALETTE[k], label(structure.groups[place], 30)
+        color, name = PALETTE[k], label(str(structure.groups[place]), 30)
         text = f"{name} ({count[place]:,} items)"
         axes.plot(grid, parts[k], color=color, lw=1.6, label=text)
         error = 1 / np.sqrt(np.maximum(parts[k], 1e-12))
