@@ -73,7 +73,10 @@ def test_the_truth_is_recovered_and_training_stops_early(calibration):
 
 
 def test_errors_are_given_only_where_they_can_be_had(calibration):
-    assert "they have no standard errors" in " ".join(calibration.warnings)
+    said = " ".join(calibration.warnings)
+    assert "they have no standard errors" in said and "poorly determined" in said
+    # There is no prior to rest on, and no step limit to raise.
+    assert "rest on the prior" not in said and "joint estimates" not in said
     assert calibration.item_table.column("discrimination_se").null_count == ITEMS
     errors = np.asarray(calibration.ability_table.column("ability_se"))
     assert np.all((errors > 0.05) & (errors < 1))
@@ -88,6 +91,8 @@ def test_it_is_saved_loaded_and_scores(calibration, table, tmp_path):
         loaded.parameters.items.intercept, calibration.parameters.items.intercept
     )
     scores = irtjax.score(loaded, table)
+    assert scores.method == "eap"
+    assert any(f"what the {SUBJECTS} subjects" in note for note in scores.notes)
     estimates = np.asarray(scores.table.column("ability"))
     assert np.corrcoef(estimates, calibration.parameters.theta)[0, 1] > 0.98
 
@@ -230,7 +235,8 @@ def test_amortised_inference_recovers_the_truth(table):
     method = VIBO(epochs=400, hidden=(8,))
     fit = irtjax.fit(table, "2pl", method, positive=True)
     assert fit.options["method"] == "vibo"
-    assert "variational approximation" in " ".join(fit.warnings)
+    said = " ".join(fit.warnings)
+    assert "variational approximation" in said and "joint estimates" not in said
     assert fit.status is irtjax.Status.CONVERGED
     # As for the networks.
     assert np.corrcoef(fit.parameters.theta, theta)[0, 1] > 0.90

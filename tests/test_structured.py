@@ -121,7 +121,9 @@ def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
     np.testing.assert_array_equal(again.structure.ability, fit.structure.ability)
     assert again.structure.groups.tolist() == fit.structure.groups.tolist()
     # Scored anew with items as known, subjects stand where the fit had them.
-    scored = irtjax.score(again, drawn()[0]).table
+    whole = irtjax.score(again, drawn()[0])
+    assert whole.method == "map"
+    scored = whole.table
     general = by_subject(fit, fit.ability_table["ability"].to_numpy())
     assert np.corrcoef(scored["ability"].to_numpy(), general)[0, 1] > 0.995
     assert "ability_bench 2_se" in scored.column_names
