@@ -31,8 +31,9 @@ from irtjax.auditing import (
 from irtjax.auditing.asymptotes import by_subjects, score_test
 from irtjax.auditing.classical import classical
 from irtjax.auditing.control import simulated
+from irtjax.auditing.copies import duplicates
 from irtjax.auditing.examine import Known, examine
-from irtjax.auditing.residuals import dependence, duplicates
+from irtjax.auditing.residuals import dependence
 from irtjax.auditing.score_groups import (
     _windows,
     group_edges,
@@ -526,6 +527,42 @@ def test_blocks_of_items_change_nothing():
     assert whole.q3[0] == pytest.approx(q3, abs=1e-4)
     pairs = duplicates(*cells, None)
     assert (pairs.group >= 0).sum() == 4
+
+
+def test_copies_are_found_where_answers_are_missing():
+    table, _ = planted()
+    known = Known.of(planted_audit().fit, table)
+    records = jax.tree.map(np.asarray, known.items)
+    family, theta = known.fit.model.family, known.ability
+    whole = duplicates(family, records, theta, table.values, None)
+    sure = whole.p_value < 1e-6
+    assert sure.sum() == 4
+    seen = np.random.default_rng(3).random(table.values.shape) < 0.7
+    # What is behind a missing cell must not matter.
+    values = np.where(seen, table.values, 1 - table.values)
+    found = duplicates(family, records, theta, values, seen)
+    np.testing.assert_array_equal(found.p_value < 1e-6, sure)
+    np.testing.assert_array_equal(found.twin[sure], whole.twin[sure])
+    assert np.all(found.group[sure] == found.group[found.twin[sure]])
+    # The bound by hand, over the subjects who met both.
+    one = int(np.flatnonzero(sure)[0])
+    other, chance = found.twin[one], known.curves(theta)
+    p, q = chance[one], chance[other]
+    alike = np.where(seen[:, one] & seen[:, other], p * q + (1 - p) * (1 - q), 1)
+    bound = np.prod(alike) * (values.shape[1] - 1)
+    assert found.p_value[one] == pytest.approx(bound, rel=1e-3)
+    # Every partner agrees, and no agreeing item was met by more beside it.
+    right = np.where(seen, np.where(values > 0, 1, -1), 0)
+    met = np.abs(right).T @ np.abs(right)
+    agreed = np.where(right.T @ right == met, met, 0)
+    varied = (right == 1).any(0) & (right == -1).any(0)
+    agreed = np.where(varied & varied[:, None], agreed, 0)
+    np.fill_diagonal(agreed, 0)
+    has = np.flatnonzero(found.twin >= 0)
+    np.testing.assert_array_equal(agreed[has, found.twin[has]], agreed[has].max(1))
+    parts = duplicates(family, records, theta, values, seen, width=32)
+    np.testing.assert_array_equal(parts.twin, found.twin)
+    np.testing.assert_allclose(parts.p_value, found.p_value, rtol=1e-5)
 
 
 def test_properties_are_those_of_the_paper():

@@ -9,14 +9,9 @@ import numpy as np
 
 from irtjax.auditing import asymptotes, score_groups
 from irtjax.auditing import classical as classic
+from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
 from irtjax.auditing.properties import SATURATED, at_strongest, item_properties
-from irtjax.auditing.residuals import (
-    DEPENDENT,
-    Duplicates,
-    dependence,
-    duplicates,
-    item_fit,
-)
+from irtjax.auditing.residuals import DEPENDENT, dependence, item_fit
 from irtjax.auditing.tails import benjamini_hochberg
 from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items
@@ -47,8 +42,6 @@ DISCRIMINATES = "discriminates"
 NODES = 241
 #: Standard deviations to either side that they span.
 SPAN = 5.0
-#: Chance below which full agreement of two items is none.
-CERTAIN = 0.01
 #: Subjects who answered everything, below which the groups of scores are left out.
 LEAST_COMPLETE = score_groups.LEAST_GROUPS * score_groups.LEAST_IN_GROUP
 

@@ -1,0 +1,177 @@
+"""Items that copy each other: the same answers from everybody who met both."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from irtjax.auditing.residuals import WIDTH, chances
+
+#: Chance below which full agreement of two items is none.
+CERTAIN = 0.01
+
+
+class Duplicates(NamedTuple):
+    """Items with the same answers from everybody, each `[items]`.
+
+    Attributes:
+        group: Number of the group of equal items; -1 for an item unlike all others,
+            and for items without variation. Where answers are missing items are of one
+            group if agreement by chance is next to impossible (`CERTAIN`).
+        twin: Another item with the same answers; -1 where there is none. Where answers
+            are missing, that of those which most subjects met beside it, unless the
+            bound is 1.
+        p_value: Bound on the chance that any other item would agree so fully.
+    """
+
+    group: np.ndarray
+    twin: np.ndarray
+    p_value: np.ndarray
+
+
+def duplicates(
+    family: Any,
+    items: Any,
+    theta: np.ndarray,
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    width: int = WIDTH,
+) -> Duplicates:
+    """Items answered alike by every subject who met both, and how likely that is.
+
+    Two items that depend on ability alone agree on these subjects with probability
+    prod_i (P_ij P_ik + Q_ij Q_ik); the p-value is that times the number of partners.
+    Whichever of the agreeing items is chosen, it is an upper bound (Bonferroni).
+
+    Args:
+        family: The response family, of right and wrong.
+        items: Item records, `[items]`.
+        theta: `[subjects]` abilities.
+        values: `[subjects, items]` 0 and 1.
+        observed: Mask or None.
+        width: Items of a block.
+    """
+    size = values.shape[1]
+    varied = _varied(values, observed)
+    if observed is None or observed.all():
+        group, twin = _equal_columns(values, varied)
+        observed = None
+    else:
+        group, twin = None, _partners(values, observed, varied, min(width, size))
+    places, p_value = np.flatnonzero(twin >= 0), np.where(varied, 1.0, np.nan)
+    ability = jnp.asarray(theta, items[0].dtype)
+    for start in range(0, places.size, width):
+        rows = places[start : start + width]
+        # A fixed number of rows: one program for all blocks.
+        padded = np.pad(rows, (0, width - rows.size), mode="edge")
+        both = True
+        if observed is not None:
+            both = jnp.asarray(observed[:, padded] & observed[:, twin[padded]])
+        here, there = (
+            jax.tree.map(lambda x, r=r: x[r], items) for r in (padded, twin[padded])
+        )
+        chance = np.asarray(_agreement(family, here, there, ability, both))
+        p_value[rows] = np.minimum(1, chance[: rows.size] * (size - 1))
+    if group is None:
+        # Of few subjects agreement says nothing, and nearly all items agree with one.
+        twin = np.where(p_value < 1, twin, -1)
+        group = _groups(twin, p_value)
+    return Duplicates(group, twin, p_value)
+
+
+def _equal_columns(
+    values: np.ndarray, varied: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Groups of equal items, and another of each group, where nothing is missing."""
+    size = values.shape[1]
+    keys = np.ascontiguousarray(np.packbits(values > 0, axis=0).T)
+    keys = keys.view(np.dtype((np.void, keys.shape[1])))[:, 0]
+    _, code, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    code = code.reshape(-1)
+    group, twin = np.full(size, -1), np.full(size, -1)
+    places = np.flatnonzero(varied & (counts[code] > 1))
+    if places.size:
+        _, group[places] = np.unique(code[places], return_inverse=True)
+        order = places[np.argsort(group[places], kind="stable")]
+        starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+        first, second = order[starts], order[starts + 1]
+        twin[places] = first[group[places]]
+        twin[first] = second
+    return group, twin
+
+
+def _partners(
+    values: np.ndarray, observed: np.ndarray, varied: np.ndarray, width: int
+) -> np.ndarray:
+    """Of the items that agree with each, the one that most subjects met beside it.
+
+    Blocks of items are compared two by two: no matrix of all pairs is ever held.
+    """
+    size = values.shape[1]
+    starts = range(0, size, width)
+    most = np.zeros(size, np.float32)
+    partner = np.full(size, -1)
+
+    def block(start: int) -> jax.Array:
+        mine = slice(start, start + width)
+        sign = np.where(values[:, mine] > 0, 1, -1) * observed[:, mine] * varied[mine]
+        short = width - sign.shape[1]
+        return jnp.asarray(np.pad(sign, ((0, 0), (0, short))), jnp.float32)
+
+    for a in starts:
+        first = block(a)
+        for b in range(a, size, width):
+            second = first if a == b else block(b)
+            found = [np.asarray(x) for x in _met_and_agreed(first, second, a == b)]
+            for here, there, count, place in ((a, b, *found[:2]), (b, a, *found[2:])):
+                mine = slice(here, min(here + width, size))
+                length = mine.stop - mine.start
+                better = count[:length] > most[mine]
+                most[mine] = np.where(better, count[:length], most[mine])
+                chosen = there + place[:length]
+                partner[mine] = np.where(better, chosen, partner[mine])
+    return partner
+
+
+@eqx.filter_jit
+def _met_and_agreed(first: jax.Array, second: jax.Array, same: bool):
+    """Most subjects that an item shares with one it agrees with, and its place.
+
+    Signs are 1 for right, -1 for wrong and 0 for missing: their products sum to the
+    agreements less the disagreements, and the products of their squares to both.
+    """
+    met = (first**2).T @ second**2
+    agreed = jnp.where(first.T @ second == met, met, 0.0)
+    if same:
+        agreed = jnp.where(jnp.eye(len(agreed), dtype=bool), 0.0, agreed)
+    sides = agreed, agreed.T
+    return [f(x, axis=1) for x in sides for f in (jnp.max, jnp.argmax)]
+
+
+def _groups(twin: np.ndarray, p_value: np.ndarray) -> np.ndarray:
+    """Numbers of the groups that certain links make, and of the others' own."""
+    size = twin.size
+    sure = np.flatnonzero((twin >= 0) & (np.nan_to_num(p_value, nan=1.0) <= CERTAIN))
+    links = coo_array((np.ones(sure.size), (sure, twin[sure])), shape=(size, size))
+    _, component = connected_components(links, directed=False)
+    return np.where(twin >= 0, component, -1)
+
+
+@eqx.filter_jit
+def _agreement(family, here, there, ability, both):
+    """Chance that all subjects who met both items answer them alike, `[pairs]`."""
+    p, q = chances(family, here, ability), chances(family, there, ability)
+    return jnp.exp(jnp.sum(jnp.where(both, jnp.log(p * q + (1 - p) * (1 - q)), 0), 0))
+
+
+def _varied(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
+    """Which items have right answers and wrong ones."""
+    count = values.shape[0] if observed is None else observed.sum(0)
+    total = values.sum(0, dtype=np.int64)
+    return (total > 0) & (total < count)
