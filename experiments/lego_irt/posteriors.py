@@ -330,10 +330,16 @@ run_jit = eqx.filter_jit(run)
 
 
 @eqx.filter_jit
-def draw_data(model: Hierarchical, key: jax.Array) -> tuple[dict[str, jax.Array], Any]:
-    """`covered_quantities` of one data set with the true hyperparameters, and it."""
+def draw_data(
+    model: Hierarchical, key: jax.Array, fixed: bool = True
+) -> tuple[dict[str, jax.Array], Any]:
+    """`covered_quantities` of one data set with the true hyperparameters, and it.
+
+    If not `fixed`, hyperparameters are drawn from their priors.
+    """
     keys = jax.random.split(key)
-    drawn = simulate_position(model, keys[0], true_hyperparameters(model))
+    given = true_hyperparameters(model) if fixed else None
+    drawn = simulate_position(model, keys[0], given)
     data = simulate_structured(model, drawn.position, keys[1])
     return covered_quantities(model, drawn.position, drawn.general), data.values
 

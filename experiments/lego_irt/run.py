@@ -96,6 +96,9 @@ def small_plan(seed: int, out: Path | None) -> Plan:
         "sbc": partial(proofs.sbc, 20, seed, ("LEGO-CM",), quick, subjects=6, items=6),
         "coverage": partial(proofs.coverage, 4, seed, ("LEGO-MB",), quick, 10, 12),
         "recovery": partial(proofs.recovery, 2, seed, ("LEGO-MB",), 10, 30),
+        "fast_coverage": partial(
+            proofs.recovery, 4, seed, ("LEGO-MB",), 10, 30, fixed=False
+        ),
     }
 
 
@@ -179,6 +182,9 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
         "sbc": partial(proofs.sbc, options.replicates, seed),
         "coverage": partial(proofs.coverage, options.replicates, seed),
         "recovery": partial(proofs.recovery, options.replicates, seed),
+        "fast_coverage": partial(
+            proofs.recovery, options.replicates, seed, items=60, fixed=False
+        ),
     }
     if options.small:
         plan = small_plan(seed, out)
