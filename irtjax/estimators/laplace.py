@@ -70,6 +70,9 @@ LOG_NOTHING = -3.5
 LOG_TOO_WIDE = 0.69
 #: Steps in which neither is taken for running away.
 EARLY_STEPS = 15
+#: Steps before the acceleration: far from the end it leaps, rounding decides where to,
+#: and a likelihood with several tops has one below another within its reach.
+PLAIN_STEPS = 10
 #: Fall of the log marginal likelihood that a proposal of the acceleration may bring.
 LARGEST_FALL = 0.5
 #: The log marginal likelihood rests when it changes in `WINDOW` steps by fewer nats
@@ -176,9 +179,12 @@ class Laplace(AbstractMethod):
         (components, mode), memory, is_plain = moved, state.memory, jnp.array(True)
         if self.depth:
             proposal, memory = accelerate(memory, point, image, weight)
-            components, mode = choose(unravel(proposal), moved)
-            is_plain = ~kept | (memory.num_seen == 1)
-            memory = forget(memory, ~kept)
+            first = state.num_seen < PLAIN_STEPS
+            components, mode = jax.tree.map(
+                lambda x, y: jnp.where(kept & ~first, x, y), unravel(proposal), moved
+            )
+            is_plain = first | ~kept | (memory.num_seen == 1)
+            memory = forget(memory, first | ~kept)
         reached = jnp.where(kept, found.objective, state.reached)
         return state._replace(
             components=components,
