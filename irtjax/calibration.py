@@ -94,7 +94,7 @@ class Calibration:
         item_table: Items, their parameters with standard errors, and flags.
         ability_table: Subjects, abilities with intervals, ranks, and flags.
         warnings: What the numbers must be read with, each a sentence.
-        notes: What reading the data did.
+        notes: What reading the data did, and a sampler's verdict where it is good.
         options: The options of the fit.
         versions: Versions of the packages that made it.
         data_hash: Hash of the data.

@@ -66,6 +66,11 @@ FEW_ACCEPTED = (
     "what is not known of the abilities' covariance and units could not be drawn:"
     " errors leave it out, or count too little of it; use method='nuts'"
 )
+#: Said where a given prior of discriminations cannot be counted right.
+OTHER_SLOPES = (
+    "the prior given for discriminations is not log-normal: method='laplace' misjudges"
+    " the unit of abilities under it; give LogNormal(mean, sd), or use method='nuts'"
+)
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
 
@@ -145,20 +150,23 @@ def fit_structured(
             said = _warnings(layout, found, status)
             if summary.accepted < LEAST_ACCEPTED:
                 said.append(FEW_ACCEPTED)
+            if problem.expected and "discrimination" in problem.model.priors:
+                said.append(OTHER_SLOPES)
         else:
             summary = summary_of_draws(model, values, options["level"])
             # The mode may also lie where a standard deviation is 0 and has no density.
             likely = float(
-                found.objective - _log_prior_jit(model, found.state.components)
+                found.objective - _log_prior_jit(problem.model, found.state.components)
             )
             if not np.isfinite([likely, float(found.residual)]).all():
-                found = _without_fast_route(model, found, state, values)
+                found = _without_fast_route(problem.model, found, state, values)
                 said = [*said, NO_FAST_ROUTE]
         warnings = [*(() if scores is None else scores.warnings), *said]
         return _describe(
             table,
             responses,
             layout,
+            problem.model,
             found,
             summary,
             status,
@@ -285,6 +293,7 @@ def _describe(
     table,
     responses,
     layout: Layout,
+    fitted: Hierarchical,
     found,
     summary: Summary,
     status,
@@ -295,9 +304,17 @@ def _describe(
     clock,
     key,
 ) -> Calibration:
-    """The calibration: tables, warnings, and what is particular to structure."""
+    """The calibration: tables, warnings, and what is particular to structure.
+
+    `fitted` is the model as the fast route has it (`StructuredProblem`).
+    """
     model, level = layout.model, options["level"]
     family = model.family
+    good = []
+    if draws is not None and status == Status.CONVERGED:
+        # A good verdict is nothing to be warned of; it stands first all the same.
+        good = verdict(draws)[:1]
+        warnings = [said for said in warnings if said not in good]
     # Slopes of 1 leave the unit of ability to the items, as in the Rasch model.
     plain = Model(name, family, {}, "standard" if family.has_slope else "unit_slope")
     problem = Problem.create(plain, responses)
@@ -329,7 +346,7 @@ def _describe(
         {},
     )
     log_likelihood = float(found.objective) - float(
-        _log_prior_jit(model, found.state.components)
+        _log_prior_jit(fitted, found.state.components)
     )
     log_likelihood += score_tables.log_base_total(plain, items, responses)
     count = round(float(_count_jit(model, found.state.components)))
@@ -373,7 +390,7 @@ def _describe(
         item_table=item_table,
         ability_table=ability_table,
         warnings=tuple(warnings),
-        notes=table.notes,
+        notes=(*good, *table.notes),
         options=options,
         versions=versions(),
         data_hash=table.data_hash(),

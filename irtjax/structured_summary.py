@@ -105,7 +105,7 @@ def summary_of_laplace(
     of_items[:, columns, columns] += errors.items[unit]
     stem = np.asarray(model.stem)
     coordinates, of_items = np.asarray(state.mean, float)[unit][stem], of_items[stem]
-    effects = np.asarray(components.effects, float)
+    effects = np.asarray(components.effects, float) * np.asarray(model.regressed)
     if model.has_group_effects:
         shifts = np.asarray(components.group_effects, float)
         coordinates = coordinates + shifts[np.asarray(model.group)]
@@ -140,7 +140,7 @@ def summary_of_laplace(
 
 def _spreads(model: Hierarchical, components, items, clusters) -> np.ndarray:
     """`Summary.spreads` of its parts; NaN where responses tell nothing of one."""
-    learned = np.asarray(model.learned)
+    learned = np.asarray(model.regressed)
     levels = np.asarray(model.told_components > 0) & learned
     told = np.concatenate([levels, learned[None], model.told_spreads])
     return np.where(told, np.concatenate([components, items[None], clusters]), np.nan)

@@ -129,12 +129,16 @@ def lkj_log_density(coordinates: Array, size: int, concentration: float) -> Arra
     """
     _, columns = np.tril_indices(size, -1)
     shape = concentration + (size - 2 - columns) / 2
-    # (1 - z^2)^shape / (B(shape, shape) 2^(2 shape - 1)), with 1 - tanh^2 in logs.
-    log_room = 2 * (math.log(2.0) - coordinates - softplus(-2 * coordinates))
+    # (1 - z^2)^shape / (B(shape, shape) 2^(2 shape - 1)), with 1 - z^2 in logs.
     log_beta = 2 * gammaln(shape) - gammaln(2 * shape)
     normal = log_beta + (2 * shape - 1) * math.log(2.0)
     shape, normal = (x.astype(coordinates.dtype) for x in (shape, normal))
-    return jnp.sum(shape * log_room - normal)
+    return jnp.sum(shape * _log_room(coordinates) - normal)
+
+
+def _log_room(coordinates: Array) -> Array:
+    """Log of 1 - z^2 of the partial correlations z = tanh(coordinates)."""
+    return 2 * (math.log(2.0) - coordinates - softplus(-2 * coordinates))
 
 
 def lkj_height(coordinates: Array, size: int, concentration: float) -> Array:
@@ -152,5 +156,4 @@ def lkj_height(coordinates: Array, size: int, concentration: float) -> Array:
     True
     """
     shape = concentration + (size - 2) / 3
-    log_room = 2 * (math.log(2.0) - coordinates - softplus(-2 * coordinates))
-    return shape * jnp.sum(log_room)
+    return shape * jnp.sum(_log_room(coordinates))

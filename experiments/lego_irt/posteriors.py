@@ -53,6 +53,7 @@ def structured_model(
     groups: int = 3,
     hyperpriors: Hyperpriors = TIGHT,
     centred: bool | None = None,
+    metric_effects: bool = True,
 ) -> Hierarchical:
     """One of the paper's models at any size.
 
@@ -83,8 +84,8 @@ def structured_model(
         num_groups=groups,
         num_stems=stems,
         num_components=int(kind == "LEGO-MB"),
-        has_group_effects=kind == "LEGO-MM",
-        has_group_scales=several,
+        has_group_effects=kind == "LEGO-MM" and metric_effects,
+        has_group_scales=several and (kind == "LEGO-MB" or metric_effects),
         centred=kind != "LEGO-MB" if centred is None else centred,
     )
 
@@ -217,27 +218,50 @@ def replicates(model: Hierarchical, method: NUTS, keys: jax.Array) -> Replicate:
     return jax.lax.map(partial(replicate, model, method), keys)
 
 
-#: What is fixed in the study of coverage: by group, s and the offsets of intercepts.
-TRUE_SCALES, TRUE_OFFSETS = (0.6, 0.4, 0.5), (-0.5, 0.0, 0.5)
-TRUE_CORRELATION = 0.3
-#: Standard deviations of log discriminations, intercepts and log dispersions.
-TRUE_SPREADS = (0.4, 0.8, 0.3)
+#: Offsets of intercepts by group where hyperparameters are fixed.
+TRUE_OFFSETS = (-0.5, 0.0, 0.5)
+
+
+class Truth(NamedTuple):
+    """Hyperparameters that are fixed.
+
+    Attributes:
+        scales: Of each group's own part of ability, s.
+        correlations: Of these parts, by pairs: 2 and 1, 3 and 1, 3 and 2.
+        spreads: Standard deviations of log discriminations, intercepts and log
+            dispersions.
+    """
+
+    scales: tuple[float, float, float]
+    correlations: tuple[float, float, float]
+    spreads: tuple[float, float, float]
+
+
+#: Of items whose priors are learned, which leaves Sigma to its own prior.
+PLAIN = Truth((0.6, 0.4, 0.5), (0.3, 0.3, 0.3), (0.4, 0.8, 0.3))
+#: Where the prior of discriminations is given, and with it the units of abilities: the
+#: data tell Sigma.
+TOLD = Truth((1.5, 1.2, 1.4), (0.4, -0.3, 0.2), (0.3, 0.8, 0.3))
 LEVEL = 0.9
 TAILS = np.array([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
 
 
-def true_hyperparameters(model: Hierarchical) -> Position:
+def true_hyperparameters(model: Hierarchical, truth: Truth = PLAIN) -> Position:
     """The hyperparameters that every data set of the study of coverage has."""
     groups, columns = model.num_groups, model.num_columns
-    own = TRUE_CORRELATION + (1 - TRUE_CORRELATION) * jnp.eye(groups)
+    lower = jnp.zeros((groups, groups)).at[jnp.tril_indices(groups, -1)]
+    lower = lower.set(jnp.asarray(truth.correlations))
+    own = lower + lower.T + jnp.eye(groups)
     offsets = jnp.zeros((groups, columns)).at[:, 1].set(jnp.asarray(TRUE_OFFSETS))
     hyper = model.zeros()._replace(
-        log_scale=jnp.log(jnp.asarray(TRUE_SCALES)),
+        log_scale=jnp.log(jnp.asarray(truth.scales)),
         correlation=correlation_coordinates(jnp.linalg.cholesky(own)),
-        log_residual_sd=jnp.log(jnp.asarray(TRUE_SPREADS[:columns])),
+        log_residual_sd=jnp.log(jnp.asarray(truth.spreads[:columns])),
     )
     if model.has_group_effects:
         return hyper._replace(group_effects=offsets)
+    if not model.num_components:
+        return hyper
     # Effects of benchmarks have a standard deviation of 1 here: they are as written.
     return hyper._replace(effects=hyper.effects.at[1:].set(offsets))
 
@@ -256,6 +280,7 @@ def covered_quantities(
     return {
         "general ability": general,
         "ability by group": model.abilities(position),
+        "own parts of ability": model.abilities(position) - general[:, None],
         "log scales": position.log_scale,
         "correlations of own parts": correlation(own)[pairs],
         # What the data tell of Sigma: the units of abilities are the prior's.
@@ -275,6 +300,8 @@ def keep_covered(
     general = general_ability(model.own_covariance(position))
     psi = model.abilities(position) @ general.weights
     kept = covered_quantities(model, position, psi)
+    # What is left open of psi is so of these, and is added to psi alone.
+    del kept["own parts of ability"]
     return kept | {"left open": general.variance}
 
 
@@ -331,14 +358,14 @@ run_jit = eqx.filter_jit(run)
 
 @eqx.filter_jit
 def draw_data(
-    model: Hierarchical, key: jax.Array, fixed: bool = True
+    model: Hierarchical, key: jax.Array, truth: Truth | None = PLAIN
 ) -> tuple[dict[str, jax.Array], Any]:
     """`covered_quantities` of one data set with the true hyperparameters, and it.
 
-    If not `fixed`, hyperparameters are drawn from their priors.
+    Without a `truth` hyperparameters are drawn from their priors.
     """
     keys = jax.random.split(key)
-    given = true_hyperparameters(model) if fixed else None
+    given = None if truth is None else true_hyperparameters(model, truth)
     drawn = simulate_position(model, keys[0], given)
     data = simulate_structured(model, drawn.position, keys[1])
     return covered_quantities(model, drawn.position, drawn.general), data.values
@@ -358,10 +385,10 @@ class FastFit(NamedTuple):
     bounds: dict[str, np.ndarray]
 
 
-def fast_fit(model: Hierarchical, values: jax.Array) -> FastFit:
+def fast_fit(model: Hierarchical, values: jax.Array, order: int = 5) -> FastFit:
     """Estimates and intervals of coverage `LEVEL` by the fast route."""
     problem = StructuredProblem.create(model, Responses(values))
-    method = Laplace()
+    method = Laplace(order=order)
     fit = run_jit(problem, method, None, max_steps=LAPLACE_STEPS)
     found = summary_of_laplace(problem, method, fit.state)
     reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))

@@ -111,6 +111,7 @@ class Effort(NamedTuple):
         classical: Families of maximum likelihood, variational inference and MCMC.
         families: Of the principled fits.
         asymptotes: Priors of asymptotes in them; those not named are learned.
+        dtype: Floating type of the principled fits.
     """
 
     epochs: int = 50
@@ -124,8 +125,12 @@ class Effort(NamedTuple):
     classical: tuple[str, ...] = FAMILIES
     families: tuple[str, ...] = ("2pl", "3pl", "4pl")
     asymptotes: dict[str, LogitNormal] = ASYMPTOTES
+    dtype: Any = jnp.float32
 
 
+#: Items of each benchmark that fits with asymptotes learn from on the way to more: with
+#: tens of thousands a step takes long, and most steps look for the neighbourhood.
+STAGES = (100, 1000)
 SMALL = Effort(
     3,
     3,
@@ -330,19 +335,24 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
             model.family,
             grouped=grouped,
             priors={name: effort.asymptotes[name] for name in sorted(named)},
-            dtype=jnp.float32,
+            dtype=effort.dtype,
         )
-        responses = table.responses(jnp.float32)
+        responses = table.responses(effort.dtype)
         return StructuredProblem.create(layout.model, responses), layout
 
     def one(family: str, grouped: bool):
         some = family in ("3pl", "4pl")
-        learned = thinned(whole, effort.learned_items, 0) if some else whole
-        problem, layout = problem_of(learned, family, grouped)
         method = Laplace(4 if some else 5, 0.05)
-        fit = _run_jit(problem, method, None, max_steps=300)
+        last = effort.learned_items if some else whole.num_items
+        sizes = [size for size in STAGES if some and size < last]
+        components = None
+        for size in (*sizes, last):
+            learned = thinned(whole, size, 0)
+            problem, layout = problem_of(learned, family, grouped)
+            fit = _run_jit(problem, method, components, max_steps=300)
+            components = fit.state.components
         status, state = Status(int(fit.status)), fit.state
-        if some:
+        if learned.num_items < whole.num_items:
             problem, layout = problem_of(whole, family, grouped)
             known = state
             # Modes of all items to start from; the rest is as learned.
@@ -492,6 +502,9 @@ def main(argv: list[str] | None = None) -> list[dict]:
         "--learn-asymptotes", action="store_true", help="in principled fits"
     )
     parser.add_argument(
+        "--double", action="store_true", help="principled fits in double precision"
+    )
+    parser.add_argument(
         "--learn-from",
         type=int,
         metavar="N",
@@ -517,6 +530,9 @@ def main(argv: list[str] | None = None) -> list[dict]:
         effort = effort._replace(
             classical=tuple(options.family), families=tuple(options.family)
         )
+    if options.double:
+        jax.config.update("jax_enable_x64", True)
+        effort = effort._replace(dtype=jnp.float64)
     if options.learn_asymptotes:
         effort = effort._replace(asymptotes={})
     embeddings = None

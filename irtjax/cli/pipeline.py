@@ -203,10 +203,7 @@ def report(
         out = screen.console()
         screen.show_ranking(out, ranked, everything=False)
         screen.show_sentences(out, summarise(fit, ranked))
-        # A sampler's verdict stands first, good or bad.
-        good = [said for said in fit.warnings if said.startswith("Converged:")]
-        rest = [said for said in fit.warnings if said not in good]
-        screen.show_warnings(out, rest, [*good, *fit.notes])
+        screen.show_warnings(out, fit.warnings, fit.notes)
         if folder is not None:
             screen.show_sentences(out, ["", f"Written to {folder}: {_listed(folder)}"])
 

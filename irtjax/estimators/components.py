@@ -63,6 +63,20 @@ def num_units(model: Hierarchical) -> int:
     return int(model.learned[0] or model.has_group_effects)
 
 
+def known_units(model: Hierarchical, components: Components) -> tuple[Array, Array]:
+    """Of `KnownSlopes`: how far units' means are from the prior's, its precisions."""
+    known = model.known_slopes
+    assert known is not None
+    first, rows = known.mean, jnp.asarray(known.rows)
+    count = jnp.full(1, float(model.num_stems))
+    if len(known.rows) == model.num_groups > 1:
+        first = 0.0
+        column = jnp.zeros(model.num_stems, int).at[model.stem].set(model.group)
+        count = jnp.bincount(column, length=model.num_groups)
+    dtype = components.effects.dtype
+    return components.effects[rows, 0] - first, count.astype(dtype) / known.sd**2
+
+
 def squares(units: Units, rows: int) -> Array:
     """D'D over all units, or over those of each group: `[rows, effects, effects]`."""
 
@@ -90,8 +104,11 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
             components.residual_correlation, model.num_correlated, own.concentration
         )
     total = total + log_half_normal(components.log_general_sd, own.general)
+    if model.known_slopes is not None:
+        gap, precision = known_units(model, components)
+        total = total - jnp.sum(gap**2 * precision) / 2
     if any(model.learned):
-        mask = jnp.asarray(model.learned)
+        mask = jnp.asarray(model.regressed)
         total = total + log_half_normal(components.log_residual_sd, own.residual, mask)
         total = total + log_half_normal(
             components.log_component_sd, own.component, mask
@@ -135,7 +152,7 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     (P + R)^-1 P with P the precision of the items and R that of the prior (Vaida and
     Blanchard 2005); all else counts whole, but for what is known to add up to 0.
     """
-    learned = sum(model.learned)
+    learned = sum(model.regressed)
     total = sum(
         part.size
         for part in (
@@ -150,7 +167,7 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     total += max(components.group_effects.shape[0] - 1, 0) * model.num_columns
     if not learned:
         return jnp.asarray(float(total))
-    mask = jnp.asarray(model.learned)
+    mask = jnp.asarray(model.regressed)
     # A standard deviation of each level, and of each benchmark beside their mean, as
     # far as there is something to tell it from.
     levels = jnp.sum((model.told_components > 0) & mask)

@@ -170,8 +170,11 @@ class Laplace(AbstractMethod):
         judge, _ = ravel_pytree(judged(model, *moved, found.error))
         residual = jnp.max(jnp.abs((image - point) * judge))
         # The map climbs but need not end at the very top of the approximation, so a
-        # plain step is always kept, and a proposal if it falls by next to nothing.
+        # plain step is always kept, and a proposal if it falls by next to nothing or is
+        # nearer to rest than the point before: with asymptotes the end can lie five
+        # nats below points on the way, and would be refused for ever.
         kept = state.is_plain | (found.objective >= state.reached - LARGEST_FALL)
+        kept = kept | (residual < state.residual)
         choose = lambda a, b: jax.tree.map(  # noqa: E731
             lambda x, y: jnp.where(kept, x, y), a, b
         )
@@ -324,7 +327,8 @@ def without_end(model: Hierarchical, components: Components) -> tuple[Array, Arr
     if model.num_clusters:
         widest = widest + jnp.max(components.spread, axis=0)
     wide = widest > LOG_TOO_WIDE
-    logarithms = jnp.asarray(model.has_logarithm)[: wide.shape[0]]
+    logarithms = jnp.asarray(model.has_logarithm) & jnp.asarray(model.regressed)
+    logarithms = logarithms[: wide.shape[0]]
     return components.log_scale < LOG_NOTHING, wide & logarithms
 
 

@@ -18,6 +18,7 @@ from irtjax.estimators.components import (
     effect_precision,
     factors,
     inverses,
+    known_units,
     log_half_normal,
     num_units,
     own_covariance,
@@ -67,13 +68,22 @@ def maximise(
     unit = jnp.exp(log_unit)
     ability = ability / unit
     slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
+    known = model.known_slopes
+    if known is not None:
+        # Of these means nothing but the unit tells: items are held to them.
+        rows = jnp.asarray(known.rows)
+        taken = log_unit if len(rows) == groups else jnp.mean(log_unit)
+        new = new._replace(effects=new.effects.at[rows, 0].add(taken))
     if units.is_aligned and model.has_group_effects:
-        moved = new.group_effects + log_unit[:, None] * slope
+        left = log_unit if known is None else log_unit - jnp.mean(log_unit)
+        moved = new.group_effects + left[:, None] * slope
         new = new._replace(group_effects=moved)
+    elif known is not None:
+        pass
     elif model.learned[0] and num_units(model):
         moved = log_unit[units.group[:, 0]][:, None] * slope
         found = found._replace(mean=found.mean + moved)
-    if any(model.learned):
+    if any(model.regressed):
         new = _improve_items(model, units, new, found)
     if model.has_group_effects:
         new = _improve_group_effects(model, new, found)
@@ -97,7 +107,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     """Regression of item coordinates on the design, and its variance components."""
     design, weight = units.design, units.weight
     omega = inverses(factors(model, old))
-    columns, mask, rows = model.num_columns, jnp.asarray(model.learned), len(omega)
+    columns, mask, rows = model.num_columns, jnp.asarray(model.regressed), len(omega)
     # Of a column whose prior is given nothing is learned, nor does it tell of others.
     omega = omega * mask * mask[:, None]
     row, square = units.row, squares(units, rows)
@@ -139,7 +149,9 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     if model.num_components:
         improved = _improve_components(model, component, effects, inverse, told)
         component = jnp.where(mask, improved, component)
-    return new._replace(effects=jnp.where(mask, effects, 0), log_component_sd=component)
+    given = jnp.where(jnp.asarray(model.learned), old.effects, 0)
+    effects = jnp.where(mask, effects, given)
+    return new._replace(effects=effects, log_component_sd=component)
 
 
 def _improve_components(
@@ -293,7 +305,7 @@ def _improve_residual(
         of_factor: `[columns]` what the responses say of such factors: curvatures.
     """
     count, own = float(model.num_stems), model.hyperpriors
-    mask = jnp.asarray(model.learned)
+    mask = jnp.asarray(model.regressed)
     if not (model.correlated or model.num_clusters):
         total = jnp.sum(jnp.diagonal(scatter, axis1=1, axis2=2), axis=0)
         log_sd = half_normal_mode(total, count, own.residual)
@@ -371,7 +383,8 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
     effects = old.group_effects + jnp.clip(step, -0.5, 0.5)
     mean = jnp.where(jnp.asarray(model.learned), jnp.mean(effects, axis=0), 0)
     return old._replace(
-        group_effects=effects - mean, effects=old.effects.at[0].add(mean)
+        group_effects=effects - mean,
+        effects=old.effects.at[0].add(jnp.where(jnp.asarray(model.regressed), mean, 0)),
     )
 
 
@@ -385,12 +398,20 @@ def pull_of_priors(
     """
     groups, own = model.num_groups, model.hyperpriors
     dtype = old.effects.dtype
+    slope, curvature = jnp.zeros(groups, dtype), jnp.zeros((groups, groups), dtype)
+    if model.known_slopes is not None:
+        gap, precision = known_units(model, old)
+        share = jnp.full((groups, 1), 1 / groups, dtype)
+        share = jnp.eye(groups, dtype=dtype) if len(gap) == groups else share
+        slope, curvature = share @ (precision * gap), (share * precision) @ share.T
     if units.is_aligned and model.has_group_effects:
         precision = own.group_effect**-2.0
-        curvature = precision * jnp.eye(groups, dtype=dtype)
-        return precision * old.group_effects[:, 0], curvature
+        curvature = curvature + precision * jnp.eye(groups, dtype=dtype)
+        return slope + precision * old.group_effects[:, 0], curvature
+    if model.known_slopes is not None:
+        return slope, curvature
     if not (model.learned[0] and num_units(model)):
-        return jnp.zeros(groups, dtype), jnp.zeros((groups, groups), dtype)
+        return slope, curvature
     weighted = units.design * units.weight[:, None]
     square = weighted.T @ units.design
     # Levels add up to all items, so it is singular; the ridge must outlast rounding.

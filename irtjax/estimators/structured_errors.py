@@ -117,10 +117,10 @@ def following(
     model: Hierarchical, units: Units, components: Components, found: Summary
 ) -> Following | None:
     """How effects of items follow the abilities; None where no prior is learned."""
-    if not any(model.learned):
+    if not any(model.regressed):
         return None
     omega = inverses(factors(model, components))
-    mask = jnp.asarray(model.learned, omega.dtype)
+    mask = jnp.asarray(model.regressed, omega.dtype)
     omega = omega * mask * mask[:, None]
     size, rows = model.num_columns * model.design.shape[1], len(omega)
     cross = found.cross.reshape(rows, -1, *found.cross.shape[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.acceleration import Memory
 from irtjax.estimators.units import Summary, Units, arrange
-from irtjax.models.hierarchical import Hierarchical
+from irtjax.models.hierarchical import Hierarchical, slopes_known
 
 #: Responses of an item from which on they are many.
 MANY_PER_ITEM = 20
@@ -23,7 +24,8 @@ class StructuredProblem(eqx.Module):
     """A structured model with its data.
 
     Attributes:
-        model: The model.
+        model: The model; where `expected`, a given prior of discriminations is in its
+            `known_slopes`.
         data: The responses.
         units: The same by stem.
         expected: Whether items are fitted to what is expected over the error of the
@@ -46,6 +48,7 @@ class StructuredProblem(eqx.Module):
         each = seen / max(model.num_stems, 1)
         # Without slopes nothing runs away, and derivatives are nearer to the truth.
         expected = scores or (each >= MANY_PER_ITEM and model.family.has_slope)
+        model = slopes_known(model) if expected else model
         return cls(model, data, arrange(model, data), expected)
 
 
@@ -183,12 +186,17 @@ def start_components(model: Hierarchical, mode: Array) -> Components:
     """First effects: items around their mean with standard deviation 1."""
     zeros = model.zeros(mode.dtype)
     effects = jnp.zeros((model.design.shape[1], model.num_columns), mode.dtype)
+    effects = effects.at[0].set(jnp.mean(mode, axis=0))
+    log_residual_sd = jnp.zeros(model.num_columns, mode.dtype)
+    if model.known_slopes is not None:
+        effects = effects.at[0, 0].set(model.known_slopes.mean)
+        log_residual_sd = log_residual_sd.at[0].set(math.log(model.known_slopes.sd))
     return Components(
         zeros.log_scale - 0.5,
         zeros.correlation,
-        effects.at[0].set(jnp.mean(mode, axis=0)),
+        effects,
         jnp.full((model.num_components, model.num_columns), -0.5, mode.dtype),
-        jnp.zeros(model.num_columns, mode.dtype),
+        log_residual_sd,
         zeros.residual_correlation,
         zeros.group_effects,
         zeros.subject_effects,

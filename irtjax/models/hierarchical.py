@@ -29,12 +29,14 @@ abilities is normal again (`general_ability`).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import Scalar
@@ -42,7 +44,7 @@ from irtjax.data.responses import Responses
 from irtjax.models.base import AbstractResponseFamily, Items
 from irtjax.models.continuous import LogitNormalScores
 from irtjax.models.moments import item_moments, normal_log_lik
-from irtjax.models.priors import AbstractPrior, HalfNormal, Normal
+from irtjax.models.priors import AbstractPrior, HalfNormal, LogNormal, Normal
 from irtjax.transforms import correlation_cholesky, lkj_log_density
 
 _LOG_TWO_PI = 1.8378770664093453
@@ -125,6 +127,24 @@ class Hyperpriors(eqx.Module):
                 )
 
 
+class KnownSlopes(NamedTuple):
+    """A normal prior of log discriminations that is given: N(mean, sd^2).
+
+    The mean of a unit's items, N(mean, sd^2 / items), is then apart from their
+    deviations from it, as with a prior that is learned: it moves with the unit of
+    ability.
+
+    Attributes:
+        mean: Mean of the logarithms.
+        sd: Their standard deviation.
+        rows: Effects that hold the units' means: those of the groups, or the first.
+    """
+
+    mean: float
+    sd: float
+    rows: tuple[int, ...]
+
+
 class Hierarchical(eqx.Module):
     """A structured model; see the module for its formula.
 
@@ -151,6 +171,8 @@ class Hierarchical(eqx.Module):
             abilities: the design or the groups' effects tell groups apart.
         centred: Whether abilities are sampled as they are, or as standard normals that
             the covariance is applied to: better where a subject answers few items.
+        known_slopes: A given prior of discriminations, where the fast route has taken
+            it out of `priors` (`slopes_known`).
     """
 
     family: AbstractResponseFamily
@@ -169,6 +191,7 @@ class Hierarchical(eqx.Module):
     has_group_effects: bool = eqx.field(static=True, default=False)
     has_group_scales: bool = eqx.field(static=True, default=False)
     centred: bool = eqx.field(static=True, default=True)
+    known_slopes: KnownSlopes | None = eqx.field(static=True, default=None)
 
     @property
     def num_columns(self) -> int:
@@ -183,6 +206,12 @@ class Hierarchical(eqx.Module):
             for parameter in self.family.parameters
             for _ in range(parameter.columns)
         )
+
+    @property
+    def regressed(self) -> tuple[bool, ...]:
+        """Whether effects and spreads of each column are learned."""
+        first = self.known_slopes is None
+        return tuple(has and (first or k > 0) for k, has in enumerate(self.learned))
 
     @property
     def has_logarithm(self) -> tuple[bool, ...]:
@@ -209,7 +238,7 @@ class Hierarchical(eqx.Module):
         Those before the first prior that is given, if all after it are given too: with
         asymptotes given, discrimination and intercept correlate all the same.
         """
-        learned = self.learned
+        learned = self.regressed
         leading = sum(learned)
         return leading if all(learned[:leading]) else 0
 
@@ -236,16 +265,19 @@ class Hierarchical(eqx.Module):
         nothing of dispersions; nor does one level say how levels differ. Such effects
         are 0 in estimates: their standard deviation would confirm whatever it is.
         """
+        free = jnp.asarray(self.regressed) | (self.known_slopes is None)
         offsets = self.family.offsets()
         if offsets is None:
-            return jnp.ones((self.design.shape[1], self.num_columns), bool)
+            return jnp.broadcast_to(free, (self.design.shape[1], self.num_columns))
         used = jnp.asarray(offsets) == 0
         stems = jnp.zeros((self.num_stems, self.num_columns), int)
         stems = stems.at[self.stem].max(used.astype(int))
         told = (self.design != 0).T.astype(int) @ stems > 0
         same = (self.component[:, None] == self.component) & (self.component >= 0)
         alone = (same.astype(int) @ told < 2) & (self.component >= 0)[:, None]
-        return told & ~alone
+        return (
+            told & ~alone & (self.known_slopes is None or jnp.asarray(self.regressed))
+        )
 
     @property
     def told_components(self) -> Int[Array, "components columns"]:
@@ -256,7 +288,7 @@ class Hierarchical(eqx.Module):
     @property
     def told_spreads(self) -> Bool[Array, "clusters columns"]:
         """Which benchmarks' own spreads responses can tell of; see `told_effects`."""
-        learned = jnp.asarray(self.learned)
+        learned = jnp.asarray(self.regressed)
         if self.cluster is None:
             return jnp.zeros((0, self.num_columns), bool)
         offsets = self.family.offsets()
@@ -535,6 +567,29 @@ class Hierarchical(eqx.Module):
             data: The responses.
         """
         return self.total_log_likelihood(position, data) + self.log_prior(position)
+
+
+def slopes_known(model: Hierarchical) -> Hierarchical:
+    """The model with a given log-normal prior of discriminations as `KnownSlopes`.
+
+    As it is where discriminations have another prior, or none that is given, or where
+    groups have units of their own and no effects to hold them.
+    """
+    prior = model.priors.get("discrimination")
+    if not (model.family.has_slope and isinstance(prior, LogNormal)):
+        return model
+    rows: tuple[int, ...] = (0,)
+    if model.has_group_scales and not model.has_group_effects:
+        group = np.zeros(model.num_stems, int)
+        group[np.asarray(model.stem)] = np.asarray(model.group)
+        member = group == np.arange(model.num_groups)[:, None]
+        same = (np.asarray(model.design).T == member[:, None]).all(axis=2)
+        if not same.any(axis=1).all():
+            return model
+        rows = tuple(same.argmax(axis=1).tolist())
+    known = KnownSlopes(float(prior.mean), float(prior.sd), rows)
+    priors = {k: v for k, v in model.priors.items() if k != "discrimination"}
+    return dataclasses.replace(model, priors=priors, known_slopes=known)
 
 
 def cell_log_lik(

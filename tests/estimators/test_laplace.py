@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from experiments.scaling.bayes import draw_benchmarks
 from irtjax._types import Status
@@ -42,7 +42,7 @@ from irtjax.models.continuous import LogitNormalScores
 from irtjax.models.hierarchical import Hierarchical, general_ability
 from irtjax.models.logistic import Binary
 from irtjax.models.mixed import MixedScores
-from irtjax.models.priors import LogitNormal, Normal
+from irtjax.models.priors import LogitNormal, LogNormal, Normal
 from irtjax.prediction import predict_responses
 
 RNG = np.random.default_rng(8)
@@ -865,6 +865,65 @@ def four_parameters(subjects, items, seed):
     low, room = 1 / (1 + np.exp(-rng.normal([[-1.2], [3.0]], 0.7, (2, items))))
     chance = low + (1 - low) * room / (1 + np.exp(-2 * slope * theta - shift))
     return rng.random(chance.shape) < chance, chance
+
+
+@pytest.mark.parametrize("kind", ["one ability", "metrics"])
+def test_a_given_prior_of_discriminations_tells_the_unit_of_ability(kind):
+    # Scores so sure that all but the unit is known: abilities c u, slopes alpha / c.
+    # Then log c has the density c^n exp(-c^2 u'Pu / 2) prod_j p(alpha_j / c),
+    # n for the volume of the n abilities, P the precision of their prior.
+    subjects, stems, groups, sd = 60, 24, 1 if kind == "one ability" else 3, 0.5
+    own = np.array([[0.64, 0.3, 0.0], [0.3, 0.49, -0.1], [0.0, -0.1, 0.81]])
+    theta = RNG.normal(size=(subjects, 1))
+    if groups > 1:
+        theta = theta + RNG.multivariate_normal(np.zeros(3), own, subjects)
+    # A truth that the prior finds unlikely: the unit is between the two.
+    slope = np.exp(sd * RNG.normal(size=stems) - 0.4)
+    intercept = RNG.normal(size=stems)
+    logits = slope * theta.T[:, :, None] + intercept
+    logits = logits + 0.02 * RNG.normal(size=logits.shape)
+    logits = logits.transpose(1, 0, 2).reshape(subjects, -1)
+    group, stem = np.divmod(np.arange(groups * stems), stems)
+    model = Hierarchical(
+        LogitNormalScores(slopes="positive"),
+        jnp.asarray(group),
+        jnp.asarray(stem),
+        jnp.ones((stems, 1)),
+        jnp.asarray([-1]),
+        jnp.zeros((subjects, 0)),
+        {"discrimination": LogNormal(0.0, sd)},
+        num_groups=groups,
+        num_stems=stems,
+    )
+    problem = StructuredProblem.create(model, Responses(jnp.asarray(logits)))
+    fit = run_jit(problem, Laplace(2, 1e-3), None, max_steps=300)
+    assert int(fit.status) == Status.CONVERGED
+    ability = np.asarray(fit.state.ability)
+    ability = ability - ability.mean(axis=0)
+    # In units of the truth: the mean of all items tells it next to exactly.
+    shape = theta - theta.mean(axis=0)
+    found = np.sum(ability * shape) / np.sum(shape**2)
+    np.testing.assert_allclose(ability, found * shape, atol=0.05)
+    covariance = np.eye(1)
+    if groups > 1:
+        scale, place = fit.state.components.log_scale, fit.state.components.correlation
+        covariance = 1 + np.asarray(
+            problem.model.own_covariance(
+                model.zeros()._replace(log_scale=scale, correlation=place)
+            )
+        )
+    square = np.sum(shape @ np.linalg.inv(covariance) * shape)
+    count, log_slope = shape.size - groups, np.log(slope)
+
+    def rise(log_unit):
+        pull = np.sum(log_slope - log_unit) / sd**2
+        return count - np.exp(2 * log_unit) * square + pull
+
+    expected = optimize.brentq(rise, -2, 2)
+    error = (2 * count + stems / sd**2) ** -0.5
+    assert abs(np.log(found) - expected) < 0.25 * error
+    # Without the volume the unit would be elsewhere, by many errors.
+    assert optimize.brentq(lambda x: rise(x) - count, -5, 2) < expected - 2 * error
 
 
 def test_curvature_has_a_least_share_of_the_prior_only_where_it_lacks():

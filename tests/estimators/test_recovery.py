@@ -1,12 +1,21 @@
 """The fast route finds what several groups were simulated with: LEGO-MM and LEGO-MB."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
-from experiments.lego_irt.posteriors import draw_data, fast_fit, structured_model
+from experiments.lego_irt.posteriors import (
+    TOLD,
+    draw_data,
+    fast_fit,
+    structured_model,
+    true_hyperparameters,
+)
 from irtjax._types import Status
 from irtjax.models.hierarchical import Hyperpriors, general_ability
+from irtjax.models.priors import LogNormal
 
 SUBJECTS, ITEMS, DATA_SETS = 40, 240, 4
 #: Own parts of abilities, and offsets of intercepts: `posteriors.true_hyperparameters`.
@@ -66,3 +75,46 @@ def test_abilities_correlations_and_offsets_are_recovered(kind):
         variance += 2 * (SPREAD_OF_ITEMS**2 + 5 / SUBJECTS) / (ITEMS // 3)
     error = np.sqrt(variance) * MEAN
     assert np.all(np.abs(gap[1:] - gap[0] - (OFFSETS[1:] - OFFSETS[0])) < 4 * error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["LEGO-MM", "LEGO-MB"])
+def test_sigma_is_recovered_where_the_prior_of_discriminations_is_given(kind):
+    # The paper gives that prior, and metrics no slopes of their own: items then know
+    # the units of abilities, and nothing of Sigma is left to its own prior.
+    subjects, items, sets = 300, 120, 3
+    drawn = structured_model(
+        kind,
+        subjects,
+        items,
+        hyperpriors=Hyperpriors(),
+        centred=True,
+        metric_effects=False,
+    )
+    given = {"discrimination": LogNormal(0.0, TOLD.spreads[0])}
+    model = dataclasses.replace(drawn, priors=given)
+    own = np.asarray(drawn.own_covariance(true_hyperparameters(drawn, TOLD)))
+    found = []
+    for key in jax.random.split(jax.random.key(12), sets):
+        truth, values = jax.device_get(draw_data(drawn, key, TOLD))
+        fit = fast_fit(model, values, order=2)
+        assert fit.status is Status.CONVERGED
+        scales = np.exp(fit.estimates["log scales"])
+        alike = np.eye(3)
+        alike[np.tril_indices(3, -1)] = fit.estimates["correlations of own parts"]
+        alike = alike + np.tril(alike, -1).T
+        found.append(alike * np.outer(scales, scales))
+        part = fit.estimates["own parts of ability"]
+        assert (
+            np.corrcoef(part.ravel(), truth["own parts of ability"].ravel())[0, 1] > 0.8
+        )
+
+    # Errors of a covariance of so many subjects, and of the units: each the mean of the
+    # logarithms of its items, of all of them where metrics share theirs.
+    whole = 1 + own
+    error = np.outer(np.diag(whole), np.diag(whole)) + whole**2
+    error = error / subjects
+    unit = TOLD.spreads[0] ** 2 / (items // 3)
+    both = 4.0 if kind == "LEGO-MM" else 2 + 2 * np.eye(3)
+    error = np.sqrt((error + both * unit * whole**2) / sets)
+    assert np.all(np.abs(np.mean(found, axis=0) - own) < 4 * error)
