@@ -170,11 +170,8 @@ class Laplace(AbstractMethod):
         judge, _ = ravel_pytree(judged(model, *moved, found.error))
         residual = jnp.max(jnp.abs((image - point) * judge))
         # The map climbs but need not end at the very top of the approximation, so a
-        # plain step is always kept, and a proposal if it falls by next to nothing or is
-        # nearer to rest than the point before: with asymptotes the end can lie five
-        # nats below points on the way, and would be refused for ever.
+        # plain step is always kept, and a proposal if it falls by next to nothing.
         kept = state.is_plain | (found.objective >= state.reached - LARGEST_FALL)
-        kept = kept | (residual < state.residual)
         choose = lambda a, b: jax.tree.map(  # noqa: E731
             lambda x, y: jnp.where(kept, x, y), a, b
         )
@@ -302,7 +299,8 @@ class Laplace(AbstractMethod):
         there whatever the data.
         """
         tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
-        gone, wide = without_end(problem.model, state.components)
+        # By the last kept point: a proposal can leap there and will be taken back.
+        gone, wide = without_end(problem.model, state.image[0])
         gone = (jnp.any(gone) | jnp.any(wide)) & (state.num_seen >= EARLY_STEPS)
         rounding = ROUNDINGS * jnp.finfo(state.objective.dtype).eps
         small = jnp.maximum(CHANGE * tolerance, rounding * jnp.abs(state.objective))
