@@ -759,7 +759,7 @@ def test_a_fit_rests_only_when_its_likelihood_does():
     def ends(objectives, method=method, residual=0.005):
         recent = jnp.asarray(objectives)
         state = SimpleNamespace(
-            components=components,
+            image=(components, None),
             num_seen=jnp.asarray(20),
             recent=recent,
             objective=recent[-1],
