@@ -240,13 +240,13 @@ class Laplace(AbstractMethod):
             step = fold(flat)
             step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
             found = found._replace(mean=held.mean)
-            return found, state.ability_mode + step, root, data, inner
+            return found, state.ability_mode + step, root, data, held, inner
 
         # What is expected of items is that at the abilities to be, not those that were:
         # from the same point both overshoot, and some fits then go to and fro for ever.
         _, ability, *_ = newton(state, corrected=False)
         state = state._replace(ability_mode=ability, ability=ability + shift)
-        found, ability, root, data, inner = newton(state, corrected=True)
+        found, ability, root, data, held, inner = newton(state, corrected=True)
         solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
         covariance = solve(jnp.eye(root.shape[0], dtype=root.dtype))
         covariance = centred(covariance, shifts)
@@ -254,8 +254,11 @@ class Laplace(AbstractMethod):
         # which with free units of many groups goes to and fro.
         covariance = (covariance + state.ability_covariance) / 2
         error = fold(jnp.sqrt(jnp.diagonal(covariance)))
-        # The derivative of -log|A| / 2: that of h has the part of the old shift in it.
-        bend = centred(flatten(found.bend) + data @ flatten(shift), shifts)
+        # The derivative of -log|A| / 2: that of h has the part of the old shift in it,
+        # but for what is held, which h knows nothing of.
+        old = flatten(shift)
+        of_items = data @ old - held.slope @ (held.slope.T @ old)
+        bend = centred(flatten(found.bend) + of_items, shifts)
         new = jnp.clip(fold(solve(bend)), -error, error)
         shift = (shift + new) / 2
         objective = (
