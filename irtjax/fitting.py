@@ -23,7 +23,7 @@ from irtjax.estimators.base import (
     Start,
 )
 from irtjax.estimators.em import EM
-from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.laplace import Laplace, suitable_order
 from irtjax.estimators.mcmc import NUTS
 from irtjax.estimators.neural import Neural
 from irtjax.estimators.saem import SAEM
@@ -491,9 +491,7 @@ def _fit_by_structure(
         table, chosen.family, grouped=grouped, priors=fixed, dtype=floating, **plan
     )
     if not isinstance(method, Laplace | NUTS | Variational):
-        subjects = table.num_subjects
-        # The fewer answer an item, the less its posterior is normal.
-        order = 5 if subjects < 40 else 3 if subjects < 200 else 2
+        order = suitable_order(chosen.family, table.num_subjects)
         by_name = {"nuts": NUTS(), "vi": Variational(), "laplace": Laplace(order=order)}
         method = by_name[method]
     name = model if isinstance(model, str) else model.name

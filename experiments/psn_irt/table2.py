@@ -124,7 +124,7 @@ class Effort(NamedTuple):
     )
     classical: tuple[str, ...] = FAMILIES
     families: tuple[str, ...] = ("2pl", "3pl", "4pl")
-    asymptotes: dict[str, LogitNormal] = ASYMPTOTES
+    asymptotes: dict[str, LogitNormal] = {}
     dtype: Any = jnp.float32
 
 
@@ -322,8 +322,8 @@ def vi_rows(parts: Split, effort: Effort) -> Iterator[Row]:
 def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
     """Items integrated out, priors learned by benchmark; one ability, then several.
 
-    Asymptotes have given priors. Where time demands, abilities and the other priors are
-    learned from some items of each benchmark, and all are then integrated given these.
+    Where there are asymptotes, abilities and priors are learned from some items of each
+    benchmark, and all are then integrated given these.
     """
     whole = masked(parts.table, parts.train)
 
@@ -342,7 +342,8 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
 
     def one(family: str, grouped: bool):
         some = family in ("3pl", "4pl")
-        method = Laplace(4 if some else 5, 0.05)
+        # Spreads of asymptotes that are learned by few nodes are others: see README.
+        method = Laplace(8 if some else 5, 0.05)
         last = effort.learned_items if some else whole.num_items
         sizes = [size for size in STAGES if some and size < last]
         components = None
@@ -354,7 +355,7 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
         status, state = Status(int(fit.status)), fit.state
         if learned.num_items < whole.num_items:
             problem, layout = problem_of(whole, family, grouped)
-            known = state
+            known, method = state, Laplace(4, 0.05)
             # Modes of all items to start from; the rest is as learned.
             state = jax.jit(method.init)(problem, known.components, None)._replace(
                 ability=known.ability, ability_covariance=known.ability_covariance
@@ -499,7 +500,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
         "--embeddings", type=Path, help=".npy of the items' texts, a row for each"
     )
     parser.add_argument(
-        "--learn-asymptotes", action="store_true", help="in principled fits"
+        "--given-asymptotes", action="store_true", help="in principled fits"
     )
     parser.add_argument(
         "--double", action="store_true", help="principled fits in double precision"
@@ -533,8 +534,8 @@ def main(argv: list[str] | None = None) -> list[dict]:
     if options.double:
         jax.config.update("jax_enable_x64", True)
         effort = effort._replace(dtype=jnp.float64)
-    if options.learn_asymptotes:
-        effort = effort._replace(asymptotes={})
+    if options.given_asymptotes:
+        effort = effort._replace(asymptotes=ASYMPTOTES)
     embeddings = None
     if options.embeddings is not None:
         embeddings = read_embeddings(options.embeddings, table.num_items)

@@ -58,8 +58,9 @@ from irtjax.estimators.structured_state import (
     start_components,
     start_structured,
 )
-from irtjax.estimators.unit_posterior import Outer
+from irtjax.estimators.unit_posterior import Outer, has_shares
 from irtjax.estimators.units import Summary, summarise
+from irtjax.models.base import AbstractResponseFamily
 from irtjax.models.hierarchical import Hierarchical
 
 #: The covariance of abilities is dense; beyond this many the memory is not there.
@@ -320,6 +321,22 @@ class Laplace(AbstractMethod):
     ) -> tuple[LaplaceState, Array]:
         """The state, and the log-likelihood of each item's responses."""
         return state, state.log_marginal[problem.units.unit]
+
+
+def suitable_order(family: AbstractResponseFamily, subjects: int) -> int:
+    """Nodes per coordinate that integrate items well enough.
+
+    The fewer subjects answer an item, the less its posterior is normal. With asymptotes
+    it is not with many either: by 6 nodes the spreads learned from 12 subjects and 550
+    items ended 17 nats below those by 8 (by 16 and more).
+
+    >>> from irtjax.models.logistic import Binary
+    >>> suitable_order(Binary(), 12), suitable_order(Binary(asymptotes=2), 12)
+    (5, 8)
+    """
+    if has_shares(family):
+        return 8 if subjects < 40 else 5
+    return 5 if subjects < 40 else 3 if subjects < 200 else 2
 
 
 def without_end(model: Hierarchical, components: Components) -> tuple[Array, Array]:

@@ -216,7 +216,7 @@ def posterior(
         rows = centre + math.sqrt(2.0) * points @ root.T
         return rows, jax.vmap(log_joint)(rows) + log_weights
 
-    for _ in range(NUM_REFINEMENTS if _has_shares(model) else 0):
+    for _ in range(NUM_REFINEMENTS if has_shares(model.family) else 0):
         rows, logs = at(centre, root)
         share = jax.nn.softmax(logs)
         centre = share @ rows
@@ -231,9 +231,9 @@ def posterior(
     return _Nodes(mode, rows, logs, jax.nn.softmax(logs), log_marginal)
 
 
-def _has_shares(model: Hierarchical) -> bool:
+def has_shares(family: AbstractResponseFamily) -> bool:
     """Whether a chance is mixed of others: then likelihoods are not log-concave."""
-    return any(p.bijection.kind == "unit" for p in model.family.parameters)
+    return any(p.bijection.kind == "unit" for p in family.parameters)
 
 
 class Error(NamedTuple):
@@ -444,7 +444,7 @@ def _at_least(model: Hierarchical, factor: Array, curvature: Array) -> Array:
     With asymptotes a mode can be next to flat, or bent upwards: nodes placed by that
     curvature are anywhere, and in single precision beyond what a chance can be.
     """
-    if not _has_shares(model):
+    if not has_shares(model.family):
         return curvature
     scale = jnp.where(jnp.asarray(model.learned), 1.0, GIVEN_SD)
     factor = factor * scale[:, None]

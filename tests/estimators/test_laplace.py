@@ -16,7 +16,7 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.ability_errors import centred, factorise
 from irtjax.estimators.base import run
 from irtjax.estimators.components import judged, num_effective, precisions
-from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.laplace import Laplace, suitable_order
 from irtjax.estimators.maximisation import _error_of_effects, half_normal_mode
 from irtjax.estimators.structured_errors import errors_of
 from irtjax.estimators.structured_state import (
@@ -988,12 +988,17 @@ def test_asymptotes_that_round_to_an_end_leave_numbers_in_single_precision():
     assert np.isfinite(0 * base).all() and np.isfinite(base + rest).all()
 
 
-def by_nodes_of_the_prior(right, theta, mean, sd):
-    """Log marginal and variances of an item with asymptotes, by 20 nodes of each."""
+def by_nodes_of_the_prior(right, theta, mean, sd, of_room=False):
+    """Log marginal and variances of an item with asymptotes, by 20 nodes of each.
+
+    With `of_room` the last coordinate is that of the share of the room above the lower
+    asymptote.
+    """
     points, weights = np.polynomial.hermite_e.hermegauss(20)
     rows = [m + s * points for m, s in zip(mean, sd, strict=True)]
     log_a, d, low, high = np.meshgrid(*rows, indexing="ij", sparse=True)
     low, high = (1 / (1 + np.exp(-x)) for x in (low, high))
+    high = low + (1 - low) * high if of_room else high
     total = 0.0
     for answer, ability in zip(right, theta, strict=True):
         rise = 1 / (1 + np.exp(-np.exp(log_a) * ability - d))
@@ -1009,6 +1014,31 @@ def by_nodes_of_the_prior(right, theta, mean, sd):
         own = share.sum(axis=tuple(np.delete(np.arange(4), axis))) / whole
         found.append(own @ row**2 - (own @ row) ** 2)
     return np.log(whole), np.array(found)
+
+
+def test_the_nodes_of_a_fit_with_asymptotes_are_enough():
+    # Priors as wide as those learned from 12 models: with 6 nodes the error of 550
+    # items decided what was learned.
+    model = with_asymptotes(12, 20, given=False)
+    values, _ = four_parameters(12, 20, 4)
+    units = arrange(model, Responses(jnp.asarray(values, jnp.int8)))
+    theta, mean, sd = np.linspace(-2, 2, 12), [0.6, 0.3, -2.6, 2.8], [0.6, 2, 1, 1]
+    outer = Outer(
+        jnp.asarray(theta)[:, None],
+        jnp.asarray([mean]),
+        jnp.diag(jnp.asarray(sd, float))[None],
+        jnp.zeros((0, 4)),
+    )
+    mode = jnp.tile(jnp.asarray(mean), (len(units.weight), 1))
+    none = (jnp.zeros((1, 12, 12)), jnp.zeros((12, 1)))
+    exact = [by_nodes_of_the_prior(y, theta, mean, sd, True)[0] for y in values.T]
+
+    def error(order):
+        options = {"order": order, "num_newton": 9, "corrected": False}
+        found = summarise(model, units, outer, mode, *none, **options)
+        return np.mean(np.abs(found.log_marginal[units.unit] - np.asarray(exact)))
+
+    assert error(suitable_order(model.family, 12)) < 0.015 < 0.03 < error(5)
 
 
 @pytest.mark.slow
