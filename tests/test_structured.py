@@ -372,8 +372,8 @@ def test_what_cannot_be_done_is_said():
 @pytest.mark.slow
 def test_priors_of_what_is_learned_can_be_given(tmp_path):
     table, scale = small_table(), 0.05
-    # So near 0 a step of EM is a sixteenth of what is left to go.
-    method = Laplace(order=5, tolerance=1e-3)
+    # Near 0 EM crawls, and accelerated it comes to rest some percent too soon.
+    method = Laplace(order=5, tolerance=1e-4, depth=0)
     door = functools.partial(irtjax.fit, table, "hierarchical", method, family="rasch")
     tight = door(hyperpriors=Hyperpriors(general=scale))
     # Abilities were drawn with a standard deviation of 1. Near 0 the log-likelihood
