@@ -867,7 +867,9 @@ def four_parameters(subjects, items, seed):
     return rng.random(chance.shape) < chance, chance
 
 
-@pytest.mark.parametrize("kind", ["one ability", "metrics"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("one ability", marks=pytest.mark.slow), "metrics"]
+)
 def test_a_given_prior_of_discriminations_tells_the_unit_of_ability(kind):
     # With this seed the acceleration leaps to a spread without bound, and comes back.
     rng = np.random.default_rng(1)
@@ -928,7 +930,13 @@ def test_a_given_prior_of_discriminations_tells_the_unit_of_ability(kind):
     assert optimize.brentq(lambda x: rise(x) - count, -5, 2) < expected - 2 * error
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["given", "learned"])
+@pytest.mark.parametrize(
+    "known",
+    [
+        pytest.param(True, id="given"),
+        pytest.param(False, id="learned", marks=pytest.mark.slow),
+    ],
+)
 def test_abilities_and_discriminations_are_in_one_unit(known):
     """Regressions of scores on abilities, their errors counted, have the slopes found.
 
