@@ -38,6 +38,9 @@ from irtjax.estimators.unit_posterior import (
 )
 from irtjax.models.hierarchical import Hierarchical
 
+#: Items up to which equal ones are not merged to save time: a pass over so many takes
+#: milliseconds.
+MOST_UNMERGED = 1024
 #: Floats of a block's largest array, about what a processor keeps close by.
 BLOCK_FLOATS = 2**19
 
@@ -109,6 +112,10 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
     if offset is not None:
         offset = np.where(absent, 0, offset[column])
     first, unit, count = _distinct(values, seen, groups, np.asarray(model.design))
+    # Rows that count for nothing, so that data of about this size share programs.
+    lacking = padded_size(model.num_stems, len(first)) - len(first)
+    first = np.concatenate([first, np.full(lacking, first[0])])
+    count = np.concatenate([count, np.zeros(lacking, count.dtype)])
     return Units(
         jnp.asarray(values[first]),
         jnp.asarray(seen[first]),
@@ -119,6 +126,22 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
         model.factor_row[first],
         jnp.asarray(unit),
     )
+
+
+def padded_size(stems: int, distinct: int) -> int:
+    """Number of rows that distinct items are stored in.
+
+    How many items are distinct varies with the responses. A program compiled for that
+    number would serve one data set only. Few items fill as many rows as there are
+    items; many fill the next of four sizes per power of two.
+
+    >>> padded_size(240, 151), padded_size(41_871, 5_055)
+    (240, 5120)
+    """
+    if stems <= MOST_UNMERGED:
+        return stems
+    step = 2 ** max(int(np.ceil(np.log2(distinct))) - 3, 0)
+    return min(-(-distinct // step) * step, stems)
 
 
 def _distinct(values, seen, groups, design):
