@@ -105,6 +105,9 @@ class Calibration:
             unconstrained coordinates, or None.
         ability_shared: `[subjects, rank]` loadings of what ability errors share, in the
             order of `ability_table` (see `scoring.Scores`), or None.
+        ability_scale: `[subjects]` the part of `ability_shared` that stretches all
+            abilities alike (`ranking.scale_loadings`), which tests of equal abilities
+            leave out; in the same order, or None.
         correlation_error: Standard error of the correlation of ability and speed, for
             models with answer lengths.
         structure: Abilities by group and what goes with them, for structured models.
@@ -137,6 +140,7 @@ class Calibration:
     level: float
     item_covariance: np.ndarray | None = None
     ability_shared: np.ndarray | None = None
+    ability_scale: np.ndarray | None = None
     correlation_error: float | None = None
     structure: Structure | None = None
 

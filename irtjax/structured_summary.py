@@ -23,6 +23,7 @@ from irtjax.models.hierarchical import (
     general_variance,
 )
 from irtjax.models.sampling_frame import SamplingFrame
+from irtjax.ranking import scale_loadings
 
 _own_covariance_jit = eqx.filter_jit(own_covariance)
 
@@ -54,6 +55,8 @@ class Summary(NamedTuple):
             effects of each level, of items around these, and of each benchmark's items;
             NaN where nothing is learned of one.
         accepted: Share of proposals accepted in drawing `possible`, by the fast route.
+        scale: `[subjects]` part of the shared error that stretches all general
+            abilities alike (`ranking.scale_loadings`); 0 where there is none.
     """
 
     general: np.ndarray
@@ -71,6 +74,7 @@ class Summary(NamedTuple):
     possible: Possible | None
     spreads: np.ndarray
     accepted: float = 1.0
+    scale: np.ndarray | float = 0.0
 
 
 def summary_of_laplace(
@@ -97,7 +101,8 @@ def summary_of_laplace(
     # average, and what it moves.
     whole = errors.covariance + given - errors.given
     error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
-    covariance, left = _errors_of_general(errors, given, own, variance, mean)
+    covariance, left, moved = _errors_of_general(errors, given, own, variance, mean)
+    general = mean + (ability - mean[:, None]) @ weights
     roots, vectors = np.linalg.eigh(covariance)
     unit = np.asarray(problem.units.unit)
     of_items = np.asarray(state.covariance, float)[unit]
@@ -115,7 +120,7 @@ def summary_of_laplace(
     if possible is not None:
         bounds = _correlation_bounds(possible.own, level)
     return Summary(
-        mean + (ability - mean[:, None]) @ weights,
+        general,
         np.sqrt(np.diag(covariance) + left),
         vectors * np.sqrt(np.maximum(roots, 0)),
         ability,
@@ -135,6 +140,7 @@ def summary_of_laplace(
             np.exp(np.asarray(components.spread + components.log_residual_sd, float)),
         ),
         errors.accepted,
+        scale_loadings(general, moved.T / len(moved) ** 0.5),
     )
 
 
@@ -152,8 +158,8 @@ def _errors_of_general(
     own: np.ndarray,
     variance: float,
     mean: np.ndarray,
-) -> tuple[np.ndarray, float]:
-    """Covariance of general abilities, and the variance that abilities leave open.
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Covariance of general abilities, the variance that abilities leave open, moves.
 
     Both are averages over draws of the spread of abilities; to the covariance comes
     what the spread moves: weights, units, and what abilities are drawn to.
@@ -179,7 +185,7 @@ def _errors_of_general(
     blocks = given.reshape(groups, subjects, groups, subjects)
     products = weights.T @ weights / len(weights)
     covariance = np.einsum("ab,anbk->nk", products, blocks)
-    return covariance + moved.T @ moved / len(moved), float(left.mean())
+    return covariance + moved.T @ moved / len(moved), float(left.mean()), moved
 
 
 def _thinned(possible: Possible | None) -> Possible | None:

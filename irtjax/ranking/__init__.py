@@ -6,7 +6,13 @@ rows. Everything runs on the host in double precision; draws are seeded by a JAX
 """
 
 from irtjax.ranking.comparison import Comparison, compare
-from irtjax.ranking.pairs import Pairs, leading_loadings, pairwise
+from irtjax.ranking.pairs import (
+    Pairs,
+    leading_loadings,
+    pairwise,
+    scale_loadings,
+    without_scale,
+)
 from irtjax.ranking.ranks import Ranking, RankIntervals, rank, rank_intervals
 
 __all__ = [
@@ -19,4 +25,6 @@ __all__ = [
     "pairwise",
     "rank",
     "rank_intervals",
+    "scale_loadings",
+    "without_scale",
 ]

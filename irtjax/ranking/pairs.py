@@ -73,6 +73,59 @@ def leading_loadings(shared: np.ndarray, rank: int) -> np.ndarray:
     return shared @ vectors[:, ::-1][:, :rank]
 
 
+def scale_loadings(ability: np.ndarray, shared: np.ndarray) -> np.ndarray:
+    """The part of shared errors that stretches all abilities alike, `[subjects]`.
+
+    Abilities are in a unit that is itself estimated: with ten subjects to some 20 %.
+    An error of the unit moves far subjects apart and near ones too, but never changes
+    their order. With e the shared errors, g the abilities less their mean and
+    c = g'e / g'g the stretch, the loadings are Cov(e, c) / sd(c): e given c has the
+    covariance of e less their outer product. Tests of equal abilities use that.
+
+    Args:
+        ability: `[subjects]` abilities.
+        shared: `[subjects, rank]` loadings of the shared errors.
+
+    >>> ability = np.array([-1.0, 0.0, 1.0])
+    >>> scale_loadings(ability, 0.2 * ability[:, None] + 0.1).round(3).tolist()
+    [-0.1, 0.1, 0.3]
+    """
+    gap = ability - ability.mean()
+    stretch = gap @ shared
+    size = np.sqrt(np.sum(stretch**2))
+    return shared @ stretch / size if size > 0 else np.zeros_like(gap)
+
+
+def without_scale(
+    error: np.ndarray, shared: np.ndarray | None, scale: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Errors and loadings given the scale of ability: for all that asks for order.
+
+    Args:
+        error: `[subjects]` standard errors.
+        shared: `[subjects, rank]` loadings of shared errors, or None.
+        scale: `[subjects]` what `scale_loadings` found, or None.
+
+    Returns:
+        Standard errors and loadings of the covariance less `scale` times itself.
+
+    >>> shared = np.array([[-0.3], [0.0], [0.3]])
+    >>> error, rest = without_scale(np.full(3, 0.5), shared, shared[:, 0])
+    >>> error.round(3).tolist(), bool(abs(rest).max() < 1e-6)
+    ([0.4, 0.5, 0.4], True)
+    """
+    if shared is None or scale is None:
+        return error, shared
+    # The loadings are the leading ones, of which the scale's need not be a part: the
+    # difference of the two products is kept as far as it is positive.
+    basis, root = np.linalg.qr(np.column_stack([shared, scale]))
+    signs = np.append(np.ones(shared.shape[1]), -1.0)
+    values, vectors = np.linalg.eigh((root * signs) @ root.T)
+    rest = basis @ (vectors * np.sqrt(np.maximum(values, 0)))
+    own = error**2 - np.sum(shared**2, axis=1)
+    return np.sqrt(np.maximum(own, 0) + np.sum(rest**2, axis=1)), rest
+
+
 def pairwise(
     ability: Float[Array, " subjects"] | np.ndarray,
     standard_error: Float[Array, " subjects"] | np.ndarray,

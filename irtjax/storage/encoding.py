@@ -203,6 +203,7 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
     arrays |= {"benchmark_names": fit.benchmarks}
     arrays |= {"item_covariance": fit.item_covariance}
     arrays |= {"ability_shared": fit.ability_shared}
+    arrays |= {"ability_scale": fit.ability_scale}
     arrays |= structure_arrays(fit.structure)
     return {k: np.asarray(v) for k, v in arrays.items() if v is not None}
 
@@ -276,6 +277,7 @@ def from_parts(
         level=content["level"],
         item_covariance=arrays.get("item_covariance"),
         ability_shared=arrays.get("ability_shared"),
+        ability_scale=arrays.get("ability_scale"),
         correlation_error=content.get("correlation_se"),
         structure=structure_of(arrays),
     )
