@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax import checks, length_tables
+from irtjax import assumptions, checks, length_tables
 from irtjax._types import Status
 from irtjax.calibration import Calibration
 from irtjax.calibration_tables import (
@@ -34,7 +34,7 @@ from irtjax.estimators.nodes import Resolution, choose_nodes
 from irtjax.estimators.vibo import VIBO
 from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary
-from irtjax.ranking import leading_loadings
+from irtjax.ranking import leading_loadings, scale_loadings
 from irtjax.score_tables import log_base_total
 from irtjax.scoring import ScoreFlag, score
 from irtjax.timing import Clock
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 #: A discrimination or intercept beyond this, without a prior, has run away.
 RUNAWAY_SIZE = 25.0
+#: Log weights of nodes that differ by less from a normal density's are normal.
+NORMAL_WEIGHTS = 1e-3
 #: Directions of shared error that are kept: location, scale, and the next few.
 SHARED_RANK = 16
 
@@ -181,6 +183,7 @@ def build(
             *_edge_warnings(result, estimator),
             *warnings,
             *found_so_far,
+            *_assumption_warnings(problem, result, table, ability, error, loadings),
             *checks.fit_warnings(
                 # Networks have no priors, whatever the model has.
                 dataclasses.replace(model, priors={})
@@ -257,6 +260,9 @@ def build(
         level=level,
         item_covariance=None if covariance is None else np.asarray(covariance.items),
         ability_shared=None if shared is None else shared[order],
+        ability_scale=None
+        if shared is None
+        else scale_loadings(ability, shared)[order],
         correlation_error=None
         if estimates.lengths is None
         else length_tables.correlation_error(estimates.lengths, of_lengths),
@@ -275,6 +281,33 @@ def _edge_warnings(result: Fit, estimator: AbstractMethod) -> list[str]:
         f"{count} subject{'s' * (count > 1)} at the end of the quadrature nodes: their"
         " abilities are cut off; give EM wider nodes"
     ]
+
+
+def _assumption_warnings(
+    problem: Problem, result: Fit, table: ResponseTable, ability, error, loadings
+) -> list[str]:
+    """Violated assumptions of a marginal fit: joint ones assume no population."""
+    estimates, data = result.parameters, problem.data
+    if estimates.theta is not None or estimates.lengths is not None:
+        return []
+    benchmarks = normality = None
+    if "benchmark" in table.item_facets:
+        benchmarks = assumptions.one_ability_test(
+            problem.model.family,
+            estimates.items,
+            ability,
+            data.values,
+            data.exposure,
+            table.benchmarks,
+        )
+    weights = np.asarray(result.state.log_weights)
+    standard = np.asarray(result.state.nodes) if not problem.anchored else weights
+    # A histogram has a form of its own, and anchored items another scale.
+    is_normal = np.ptp(weights + standard**2 / 2) < NORMAL_WEIGHTS
+    if is_normal and not problem.anchored and problem.model.scale == "standard":
+        shared = 0.0 if loadings is None else np.sum(loadings**2, axis=1)
+        normality = assumptions.normality_test(ability, error**2 - shared)
+    return assumptions.warnings_of(benchmarks, normality)
 
 
 def _diverges_without_priors(model: Model) -> bool:

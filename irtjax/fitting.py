@@ -39,6 +39,7 @@ from irtjax.fit_choices import (
     make_model,
     options_name,
 )
+from irtjax.fit_defaults import AUTO, choose
 from irtjax.fit_runs import (
     LARGE,
     anchored_problem,
@@ -71,8 +72,8 @@ _start_jit = eqx.filter_jit(start_values)
 
 def fit(
     data: ResponseTable | Any,
-    model: Model | str = "2pl",
-    method: AbstractMethod | NUTS | Variational | str = "em",
+    model: Model | str = AUTO,
+    method: AbstractMethod | NUTS | Variational | str = AUTO,
     *,
     priors: Priors = "weak",
     positive: bool = False,
@@ -105,14 +106,18 @@ def fit(
 
     Args:
         data: A `ResponseTable`, or anything `irtjax.read` takes: a path, a data frame.
-        model: A model, or the name of one: "rasch", "1pl", "2pl", "3pl", "4pl",
+        model: "auto" chooses from the kind of the data: 2pl, graded, continuous or
+            mixed (`fit_defaults.choose`). Or a model, or the name of one: "rasch",
+            "1pl", "2pl", "3pl", "4pl",
             "probit1pl", "probit2pl", "graded", "partial_credit", "lart" (with answer
             lengths: `irtjax.read(..., length=...)`); for scores in [0, 1] "continuous",
             "beta", "inflated_beta" or, with items that are right or wrong, "mixed".
             Structured models: "multibenchmark" and "multimetric" (an ability for each
             benchmark or metric beside the general one), "hierarchical" (one ability;
             items by benchmark and further levels).
-        method: "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
+        method: "auto" integrates items out by "laplace" where they have few responses
+            each, and uses "em" elsewhere; the summary states which and why. Or
+            "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
             by random draws), "mm" or "gradient" (joint), "neural" (twin networks) or
             "vibo" (amortised variational inference), both for binary models,
             "laplace" (empirical Bayes, items integrated out), "nuts" (the full
@@ -185,6 +190,29 @@ def fit(
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
+    chosen_by_data = choose(
+        table,
+        model,
+        method,
+        bounds=bounds,
+        for_em={
+            "anchor": anchor is not None,
+            "start": not (isinstance(start, str) and start == "proportions"),
+            "population": population != "normal",
+            "standard_errors": standard_errors != "observed",
+            "item_uncertainty": not item_uncertainty,
+            "priors": not (isinstance(priors, str) and priors == "weak"),
+        },
+        for_laplace={
+            "levels": len(levels) > 0,
+            "shared_items": shared_items is not None,
+            "item_covariates": bool(item_covariates),
+            "subject_covariates": subject_covariates is not None,
+            "spread_by_benchmark": spread_by_benchmark,
+            "hyperpriors": hyperpriors is not None,
+        },
+    )
+    model, method, reason = chosen_by_data
     if uses_structure(model, method):
         _refuse_options_of_plain_fits(
             anchor=anchor is None,
@@ -204,6 +232,7 @@ def fit(
             level=level,
             key=jax.random.key(0) if key is None else key,
             family=family,
+            reason=reason,
             plan={
                 "levels": levels,
                 "shared_items": shared_items,
@@ -319,6 +348,7 @@ def fit(
     options = {
         "model": chosen.name,
         "method": options_name(method),
+        **({"choice": reason} if reason else {}),
         "priors": _describe_priors(chosen),
         "positive": positive,
         "anchored_items": 0 if anchor is None else _num_anchored(anchor, table),
@@ -412,6 +442,7 @@ def _fit_by_structure(
     level: float,
     key: KeyArray,
     family: str | None,
+    reason: str,
     plan: dict[str, Any],
     saving: dict[str, Any],
     dtype: Any,
@@ -419,8 +450,6 @@ def _fit_by_structure(
     clock: Clock,
 ) -> Calibration:
     """A structured fit: what is particular to it of `fit`."""
-    if method == "em":
-        method = "laplace"  # The default method of plain models.
     if isinstance(method, str) and method not in STRUCTURED_METHODS:
         raise ValueError(
             f"a {model} model is estimated by method='laplace', 'nuts' or 'vi', not"
@@ -498,6 +527,7 @@ def _fit_by_structure(
     options = {
         "model": name,
         "method": options_name(method),
+        **({"choice": reason} if reason else {}),
         "family": chosen.name,
         "priors": {k: repr(v) for k, v in fixed.items()},
         "levels": list(plan["levels"]),

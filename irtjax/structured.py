@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax import checks, score_tables
+from irtjax import assumptions, checks, score_tables
 from irtjax._types import KeyArray, Status
 from irtjax.calibrating import SHARED_RANK, versions
 from irtjax.calibration import Calibration, Structure
@@ -333,6 +333,16 @@ def _describe(
     item_table = make_item_table(
         table, problem, estimates, coordinates, covariance, margins[0], item_flags
     )
+    if model.num_groups == 1 and "benchmark" in table.item_facets:
+        tested = assumptions.one_ability_test(
+            family,
+            items,
+            summary.ability[:, 0],
+            responses.values,
+            responses.exposure,
+            table.benchmarks,
+        )
+        warnings = [*warnings, *assumptions.warnings_of(tested, None)]
     shared = leading_loadings(summary.shared, SHARED_RANK)
     ability_table, order = make_ability_table(
         table,
@@ -399,6 +409,7 @@ def _describe(
         level=level,
         item_covariance=np.asarray(summary.covariance),
         ability_shared=shared[order],
+        ability_scale=(np.zeros(len(shared)) + summary.scale)[order],
         structure=structure,
     )
 
@@ -442,7 +453,7 @@ def _warnings(layout: Layout, found, status: Status) -> list[str]:
             f"correlations of {groups} groups from {subjects} subjects rest on their"
             " prior, which prefers none"
         )
-    if subjects < 30:
+    if subjects < 30 and groups > 1:
         said.append(
             f"with {subjects} subjects the errors of method='laplace' leave out what is"
             " not known of the spread of items; method='nuts' counts it"

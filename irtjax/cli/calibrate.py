@@ -17,8 +17,8 @@ def fit_command(
     files: opt.Files,
     reading: opt.Reading,
     out: of.Out,
-    model: of.Model = "2pl",
-    method: of.Method = "em",
+    model: of.Model = "auto",
+    method: of.Method = "auto",
     priors: of.Priors = "weak",
     positive: of.Positive = False,
     anchor: of.Anchor = None,
@@ -129,7 +129,7 @@ def fit_command(
         float32=float32,
         device=device,
     )
-    if population != "normal" and method != "em":
+    if population != "normal" and method not in ("auto", "em"):
         raise ValueError(f"--population {population} goes with --method em")
     if item_features and method != "neural":
         raise ValueError("--item-features go with --method neural")

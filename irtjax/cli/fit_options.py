@@ -16,17 +16,18 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="rasch, 1pl, 2pl, 3pl, 4pl, probit1pl, probit2pl; graded or"
-        " partial_credit for ordered categories; continuous, beta, inflated_beta or"
-        " mixed for scores in [0, 1]; lart with --length; multibenchmark, multimetric"
-        " or hierarchical.",
+        help="auto (by the kind of the data); rasch, 1pl, 2pl, 3pl, 4pl, probit1pl,"
+        " probit2pl; graded or partial_credit for ordered categories; continuous, beta,"
+        " inflated_beta or mixed for scores in [0, 1]; lart with --length;"
+        " multibenchmark, multimetric or hierarchical.",
     ),
 ]
 Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="em or saem (marginal), mm or gradient (joint), neural (twin networks),"
+        help="auto (laplace where items have few responses, else em), em or saem"
+        " (marginal), mm or gradient (joint), neural (twin networks),"
         " vibo (amortised variational), laplace (items integrated out), nuts (full"
         " posterior) or vi (a Gaussian near it).",
     ),

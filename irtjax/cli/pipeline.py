@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Settings:
     """How to fit; the names are those of `irtjax.fit` and of the options."""
 
-    model: str = "2pl"
-    method: str = "em"
+    model: str = "auto"
+    method: str = "auto"
     priors: str = "weak"
     positive: bool = False
     start: str = "proportions"

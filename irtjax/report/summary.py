@@ -74,6 +74,9 @@ def fit_sentences(fit: Calibration) -> list[str]:
         f" {fit.num_steps:,} iterations; log-likelihood {number(fit.log_likelihood)},"
         f" AIC {number(fit.aic, 1)}, BIC {number(fit.bic, 1)}."
     ]
+    if fit.options.get("choice"):
+        choice = str(fit.options["choice"])
+        sentences.append(f"{choice[0].upper()}{choice[1:]}.")
     if fit.parameters.lengths is not None:
         rho, bounds = float(fit.parameters.lengths.correlation), None
         found = f"Ability and speed correlate at {number(rho)}"

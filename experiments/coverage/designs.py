@@ -1,0 +1,310 @@
+"""Do the defaults of `irtjax.fit` hold their promises, over the designs users have?
+
+    python experiments/coverage/designs.py                # small: a minute
+    python experiments/coverage/designs.py --full --out DIR  # docs/evidence
+
+Each replication draws abilities, items and responses, calls `irtjax.fit(table)` with
+nothing else, and compares what it states with what was drawn. The README beside this
+file says what the columns are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import irtjax
+from irtjax._types import Status
+from irtjax.ranking import without_scale
+from irtjax.ranking.discoveries import benjamini_hochberg
+
+RATE = 0.05
+#: Pairs of subjects that are looked at in one data set.
+MOST_PAIRS = 20_000
+#: What intervals are required to hold.
+WANTED = (0.93, 0.97)
+#: Trials of each cell where responses are counts.
+TRIALS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """What is drawn.
+
+    Attributes:
+        subjects: Number of subjects.
+        items: Number of items.
+        abilities: "normal", "skewed", "bimodal" or "clustered".
+        missing: Share of cells missing at random.
+        truth: "2pl", or "3pl" with lower asymptotes from .1 to .3.
+        kind: "binary", "counts" or "scores".
+        replications: Data sets.
+    """
+
+    subjects: int
+    items: int
+    abilities: str = "normal"
+    missing: float = 0.0
+    truth: str = "2pl"
+    kind: str = "binary"
+    replications: int = 40
+
+    @property
+    def name(self) -> str:
+        """Everything but the sizes, in words."""
+        parts = [self.abilities, self.truth, self.kind]
+        parts += [f"{self.missing:.0%} missing"] * bool(self.missing)
+        return ", ".join(parts)
+
+
+FULL = (
+    Design(8, 25, replications=60),
+    Design(8, 240, replications=60),
+    Design(10, 240, replications=100),
+    Design(15, 400, replications=60),
+    Design(10, 2000, replications=30),
+    Design(30, 100),
+    Design(60, 200, missing=0.7),
+    Design(100, 50),
+    Design(100, 200, replications=20),
+    Design(200, 40),
+    Design(500, 25, replications=20),
+    Design(40, 100, truth="3pl"),
+    Design(40, 100, abilities="skewed"),
+    Design(200, 40, abilities="skewed"),
+    Design(40, 100, abilities="bimodal"),
+    Design(20, 200, abilities="clustered"),
+    Design(15, 100, kind="counts"),
+    Design(15, 100, kind="scores"),
+)
+SMALL = (
+    Design(10, 60, replications=3),
+    Design(120, 20, abilities="clustered", replications=2),
+)
+
+
+def draw_abilities(kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Abilities with mean 0 and standard deviation 1 in the population."""
+    if kind == "normal":
+        return rng.normal(size=count)
+    if kind == "skewed":  # Gamma with shape 2: skewness 1.4.
+        return (rng.gamma(2.0, size=count) - 2) / 2**0.5
+    if kind == "bimodal":
+        centre = np.where(rng.random(count) < 0.5, -0.9, 0.9)
+        return centre + 0.44 * rng.normal(size=count)
+    if kind == "clustered":  # About four subjects of exactly the same ability.
+        values = rng.normal(size=max(3, count // 4))
+        return values[rng.integers(len(values), size=count)]
+    raise ValueError(f"no abilities {kind!r}")
+
+
+def draw(design: Design, rng: np.random.Generator) -> tuple[np.ndarray, Any]:
+    """Abilities `[subjects]`, and the table of responses."""
+    size = design.subjects, design.items
+    theta = draw_abilities(design.abilities, design.subjects, rng)
+    slope = np.exp(rng.normal(0.1, 0.4, size=design.items))
+    intercept = -slope * rng.normal(-0.3, 1.2, size=design.items)
+    logit = theta[:, None] * slope + intercept
+    low = rng.uniform(0.1, 0.3, design.items) if design.truth == "3pl" else 0.0
+    mean = low + (1 - low) / (1 + np.exp(-logit))
+    options: dict[str, Any] = {}
+    if design.kind == "counts":
+        values = rng.binomial(TRIALS, mean).astype(float)
+        options["trials"] = np.full(size, TRIALS)
+    elif design.kind == "scores":
+        # Logit-normal around the same curves: the continuous model's own truth.
+        values = 1 / (1 + np.exp(-(logit + rng.normal(0, 1.5, size))))
+    else:
+        values = (rng.random(size) < mean).astype(float)
+    if design.missing:
+        options["observed"] = rng.random(size) >= design.missing
+    return theta, irtjax.ResponseTable.from_arrays(values, **options)
+
+
+def paired_accuracies(table, first, second) -> tuple[np.ndarray, np.ndarray]:
+    """Differences of mean responses, and p-values of paired t-tests over items."""
+    from scipy.stats import t as student
+
+    values = np.asarray(table.values, float)
+    if table.trials is not None:
+        values = values / np.maximum(table.trials, 1)
+    seen = np.ones(values.shape) if table.observed is None else table.observed
+    seen = np.asarray(seen, float)
+    values = values * seen
+    count = (seen @ seen.T)[first, second]
+    sums, products = values @ seen.T, values @ values.T
+    squares = values**2 @ seen.T
+    difference = (sums[first, second] - sums[second, first]) / np.maximum(count, 1)
+    square = squares[first, second] + squares[second, first]
+    square = (square - 2 * products[first, second]) / np.maximum(count, 1)
+    degrees = np.maximum(count - 1, 1)
+    error = np.sqrt(np.maximum(square - difference**2, 1e-12) / degrees)
+    p_value = 2 * student.sf(np.abs(difference) / error, degrees)
+    return difference, np.where(count > 1, p_value, 1.0)
+
+
+def spread_of_pairs(error, shared, first, second) -> np.ndarray:
+    """Standard errors of differences of abilities."""
+    variance = error[first] ** 2 + error[second] ** 2
+    if shared is not None:
+        variance = variance - 2 * np.sum(shared[first] * shared[second], axis=1)
+    return np.sqrt(np.maximum(variance, 0))
+
+
+def evaluate(theta: np.ndarray, table, fit) -> dict[str, float]:
+    """What one fit states against what was drawn."""
+    from scipy.special import ndtr
+
+    ranked = irtjax.rank(fit)
+    place = {name: k for k, name in enumerate(table.subjects.tolist())}
+    rows = [place[name] for name in ranked.table.column("subject").to_pylist()]
+    truth = theta[rows]
+    column = {
+        name.split("_95")[0]: np.asarray(ranked.table.column(name).to_pylist())
+        for name in ranked.table.column_names
+    }
+    ability, error = column["ability"], column["ability_se"]
+    inside = (column["lower"] <= truth) & (truth <= column["upper"])
+    end = truth >= np.quantile(truth, 0.95)
+    names = fit.ability_table.column("subject").to_pylist()
+    order = [names.index(table.subjects[k]) for k in rows]
+    shared = None if fit.ability_shared is None else fit.ability_shared[order]
+    scale = None if fit.ability_scale is None else fit.ability_scale[order]
+    first, second = np.triu_indices(len(truth), 1)
+    if len(first) > MOST_PAIRS:
+        chosen = np.random.default_rng(0).choice(len(first), MOST_PAIRS, replace=False)
+        first, second = first[chosen], second[chosen]
+    gap, apart = ability[first] - ability[second], truth[first] - truth[second]
+    spread = spread_of_pairs(error, shared, first, second)
+    tested = spread_of_pairs(*without_scale(error, shared, scale), first, second)
+    p_of_z = 2 * ndtr(-np.abs(gap) / np.maximum(tested, 1e-12))
+    significant = benjamini_hochberg(p_of_z) <= RATE
+    right = significant & (gap * apart > 0)
+    difference, p_value = paired_accuracies(table.select(subjects=rows), first, second)
+    plain = benjamini_hochberg(p_value) <= RATE
+    plain_right = plain & (difference * apart > 0)
+    unequal = apart != 0
+    higher = (truth[None, :] > truth[:, None]).sum(axis=1) + 1
+    lowest = (truth[None, :] >= truth[:, None]).sum(axis=1)
+    held = (column["rank_lower"] <= lowest) & (higher <= column["rank_upper"])
+    best = truth == truth.max()
+    return {
+        "ability": float(inside.mean()),
+        "top": float(inside[end].mean()),
+        "difference": float((np.abs(gap - apart) <= 1.959964 * spread).mean()),
+        "rank": float(held.mean()),
+        "found": float(right[unequal].mean()),
+        "found_accuracy": float(plain_right[unequal].mean()),
+        "false": float((significant & ~right).sum() / max(significant.sum(), 1)),
+        "p_best": float(column["probability_best"].max()),
+        "is_best": float(best[np.argmax(column["probability_best"])]),
+        "tau": float(np.mean(np.sign(gap) * np.sign(apart))),
+        "tau_accuracy": float(np.mean(np.sign(difference) * np.sign(apart))),
+        "converged": float(fit.status == Status.CONVERGED),
+    }
+
+
+def run_design(design: Design, seed: int) -> dict[str, Any]:
+    """One row of the table: means over replications, and their Monte-Carlo errors."""
+    found, methods, seconds = [], set(), []
+    for replication in range(design.replications):
+        rng = np.random.default_rng([seed, design.subjects, design.items, replication])
+        theta, table = draw(design, rng)
+        began = time.process_time()
+        fit = irtjax.fit(table)
+        seconds.append(time.process_time() - began)
+        methods.add(f"{fit.options['model']} {fit.options['method']}")
+        found.append(evaluate(theta, table, fit))
+    row: dict[str, Any] = {
+        "subjects": design.subjects,
+        "items": design.items,
+        "design": design.name,
+        "fitted": " or ".join(sorted(methods)),
+        "replications": design.replications,
+    }
+    for name in found[0]:
+        values = np.array([one[name] for one in found])
+        row[name] = float(values.mean())
+        row[f"{name}_error"] = float(values.std(ddof=1) / len(values) ** 0.5)
+    # Paired: both orders and both tests saw the same data.
+    for one, other in (("found", "found_accuracy"), ("tau", "tau_accuracy")):
+        gain = np.array([each[one] - each[other] for each in found])
+        row[f"{one}_gain"] = float(gain.mean())
+        row[f"{one}_gain_error"] = float(gain.std(ddof=1) / len(gain) ** 0.5)
+    row["seconds"] = float(np.median(seconds))
+    return row
+
+
+COLUMNS = {
+    "subjects": "N", "items": "J", "design": "design", "fitted": "fitted",
+    "replications": "sets", "ability": "ability", "top": "top 5 %",
+    "difference": "difference", "rank": "rank", "found": "pairs found",
+    "found_gain": "more than by accuracy", "false": "false", "p_best": "P(best)",
+    "is_best": "is best", "tau_gain": "τ less accuracy's", "converged": "converged",
+    "seconds": "seconds",
+}  # fmt: skip
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The table, with Monte-Carlo errors of what is averaged."""
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        value = row[name]
+        if not isinstance(value, float):
+            return str(value)
+        error = row.get(f"{name}_error")
+        digits = 2 if name == "seconds" else 3
+        text = f"{value:.{digits}f}"
+        return text if error is None else f"{text} ± {error:.{digits}f}"
+
+    lines = [" | ".join(COLUMNS.values()), " | ".join("---" for _ in COLUMNS)]
+    lines += [" | ".join(cell(row, name) for name in COLUMNS) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
+    """Runs the designs, prints the table and returns its rows."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--small", action="store_true", help="a quick look (default)")
+    size.add_argument("--full", action="store_true", help="every design")
+    parser.add_argument("--only", help="designs as subjects x items, such as 10x240")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for designs.csv and .md")
+    options = parser.parse_args(argv)
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    for design in FULL if options.full else SMALL:
+        if options.only in (None, f"{design.subjects}x{design.items}"):
+            rows.append(run_design(design, options.seed))
+            print(markdown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    if not rows:
+        parser.error(f"no design has the sizes {options.only!r}")
+    text = markdown(rows)
+    print(text)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with open(
+            options.out / "designs.csv", "w", newline="", encoding="utf-8"
+        ) as file:
+            writer = csv.DictWriter(file, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
+        (options.out / "designs.md").write_text(text + "\n", encoding="utf-8")
+    return rows
+
+
+if __name__ == "__main__":
+    main()
