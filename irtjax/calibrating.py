@@ -15,6 +15,7 @@ from irtjax import assumptions, checks, length_tables
 from irtjax._types import Status
 from irtjax.calibration import Calibration
 from irtjax.calibration_tables import (
+    item_errors,
     make_ability_table,
     make_item_table,
     number_column,
@@ -31,6 +32,7 @@ from irtjax.estimators.base import (
 from irtjax.estimators.joint import diverging
 from irtjax.estimators.neural import Neural
 from irtjax.estimators.nodes import Resolution, choose_nodes
+from irtjax.estimators.saem import SAEM
 from irtjax.estimators.vibo import VIBO
 from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary
@@ -45,12 +47,11 @@ from irtjax.uncertainty import (
     length_covariance,
     speed_error,
 )
+from irtjax.validity import negative_discrimination
 
 if TYPE_CHECKING:
     pass
 
-#: A discrimination or intercept beyond this, without a prior, has run away.
-RUNAWAY_SIZE = 25.0
 #: Log weights of nodes that differ by less from a normal density's are normal.
 NORMAL_WEIGHTS = 1e-3
 #: Directions of shared error that are kept: location, scale, and the next few.
@@ -91,6 +92,7 @@ def build(
     without = problem
     problem, part = with_lengths(problem, estimates.lengths)
     level, joint = options["level"], estimates.theta is not None
+    trained = isinstance(estimator, Neural | VIBO)
     coordinates = model.unconstrain(estimates.items)
     population = estimation_scale(
         problem, Start(estimates.items, None, estimates.population)
@@ -121,13 +123,11 @@ def build(
                     without, coordinates, estimates.lengths, nodes
                 )
                 covariance = of_lengths.of_items()
-            if not bool(covariance.definite):
-                found_so_far.append(
-                    "the information matrix is not positive definite: some item"
-                    " parameters are not identified here, so no item standard errors"
-                    " are given; use priors, or a simpler model"
-                )
+            if of_lengths is not None and not bool(covariance.definite):
+                found_so_far.append(_not_definite(model))
                 covariance = of_lengths = None
+            elif int(covariance.negative):
+                found_so_far.append(_no_maximum(model, int(covariance.negative)))
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
         moves = None
@@ -155,23 +155,27 @@ def build(
             checks.margins(table.values, table.observed, table.trials, top, axis)
             for axis in (0, 1)
         ]
-        separated = np.zeros(table.num_items, bool)
-        if model.family.num_categories == 2 and table.trials is None:
-            separated = checks.separated_items(table.values, table.observed, ability)
-        slope, intercept = (
-            np.asarray(getattr(estimates.items, name), float)
-            for name in ("discrimination", model.family.intercept_name)
+        errors, missing = item_errors(problem, estimates, coordinates, covariance)
+        findings, separated = _findings(
+            table, problem, estimates, ability, missing, trained
         )
-        extreme = np.abs(intercept).reshape(len(slope), -1).max(axis=1)
-        runaway = np.maximum(np.abs(slope), extreme) > RUNAWAY_SIZE
         if estimates.theta is not None and _diverges_without_priors(model):
             lost = diverging(model, problem.data, estimates.items, estimates.theta)
-            runaway |= np.asarray(lost.items)
+            findings = findings._replace(
+                diverging=findings.diverging | np.asarray(lost.items)
+            )
             for flags, infinite in zip(
                 ability_flags, np.asarray(lost.subjects), strict=True
             ):
                 flags.extend([checks.RUNAWAY] * bool(infinite))
-        item_flags = checks.item_flags(model, found[0], slope, separated, runaway)
+        nowhere = np.zeros(table.num_items, bool)
+        if not trained:
+            nowhere = checks.without_estimate(model, found[0], findings)
+        errors = _without(errors, nowhere, model)
+        item_flags = checks.item_flags(model, found[0], findings)
+        notes = []
+        if separated is not None and "discrimination" in model.priors and not trained:
+            notes = [*filter(None, [checks.separation_note(separated)])]
         subject_flags = [
             "; ".join(flags + extra)
             for flags, extra in zip(
@@ -196,11 +200,17 @@ def build(
                 flags=item_flags,
                 subject_flags=subject_flags,
                 joint=joint,
-                trained=isinstance(estimator, Neural | VIBO),
+                trained=trained,
+                items=table.items,
+                limit="num_steps of SAEM"
+                if isinstance(estimator, SAEM)
+                else "max_steps",
+                single_precision=coordinates.dtype == jnp.float32,
+                responses_per_subject=float(np.median(found[1].observed)),
             ),
         ]
         item_table = make_item_table(
-            table, problem, estimates, coordinates, covariance, found[0], item_flags
+            table, problem, estimates, errors, found[0], item_flags, separated
         )
         speeds = {}
         if part is not None:
@@ -251,14 +261,14 @@ def build(
         item_table=item_table,
         ability_table=ability_table,
         warnings=tuple(found_so_far),
-        notes=table.notes,
+        notes=(*table.notes, *notes),
         options=options,
         versions=versions(),
         data_hash=data_hash,
         timings=dict(clock.timings),
         resolution=resolved,
         level=level,
-        item_covariance=None if covariance is None else np.asarray(covariance.items),
+        item_covariance=_known_covariance(covariance),
         ability_shared=None if shared is None else shared[order],
         ability_scale=None
         if shared is None
@@ -266,6 +276,68 @@ def build(
         correlation_error=None
         if estimates.lengths is None
         else length_tables.correlation_error(estimates.lengths, of_lengths),
+    )
+
+
+def _findings(table, problem, estimates, ability, missing, trained: bool):
+    """`checks.Findings` of the items, and separation (None where not defined)."""
+    model = problem.model
+    slope, intercept = (
+        np.asarray(getattr(estimates.items, name), float)
+        for name in ("discrimination", model.family.intercept_name)
+    )
+    separated = None
+    if model.family.num_categories == 2 and table.trials is None:
+        if model.family.has_slope:
+            separated = checks.separated_items(table.values, table.observed, ability)
+    nothing = np.zeros(table.num_items, bool)
+    # What stopped early has a finite estimate without a prior.
+    limitless = nothing if trained else checks.diverging_items(model, slope, intercept)
+    findings = checks.Findings(
+        negative=negative_discrimination(table.values, table.observed, table.trials),
+        separated=nothing if separated is None or trained else separated,
+        diverging=limitless & np.asarray(problem.free).any(axis=1),
+        not_identified=missing,
+    )
+    return findings, separated
+
+
+def _without(errors, nowhere: np.ndarray, model: Model):
+    """Errors, NaN for estimates that do not exist; constants and common slopes stay."""
+    found = dict(errors)
+    for name, error in errors.items():
+        if name != "discrimination" or model.family.has_slope:
+            which = nowhere.reshape(-1, *[1] * (error.ndim - 1)) & (error > 0)
+            found[name] = np.where(which, np.nan, error)
+    return found
+
+
+def _known_covariance(covariance: Covariance | None) -> np.ndarray | None:
+    """Covariance blocks; NaN in rows and columns of what is not identified."""
+    if covariance is None:
+        return None
+    known = np.asarray(covariance.identified)
+    both = known[:, :, None] & known[:, None, :]
+    return np.where(both, np.asarray(covariance.items), np.nan)
+
+
+def _not_definite(model: Model) -> str:
+    """Warning of a model with response lengths whose errors cannot be computed."""
+    cure = "use fewer items or more subjects" if model.priors else "use priors"
+    return (
+        "the information matrix is not positive definite: some item parameters are not"
+        f" identified, so no item standard errors are given; {cure}"
+    )
+
+
+def _no_maximum(model: Model, count: int) -> str:
+    """Warning of a stationary point that is not a maximum."""
+    directions = f"{count} directions" if count > 1 else "one direction"
+    cure = "use priors, or" if not model.priors else "use narrower priors, or"
+    return (
+        "the estimate is not a maximum: the log-posterior curves upwards in"
+        f" {directions} (negative eigenvalues of the observed information);"
+        f" {cure} a model with fewer parameters per item"
     )
 
 
@@ -279,7 +351,8 @@ def _edge_warnings(result: Fit, estimator: AbstractMethod) -> list[str]:
         return []
     return [
         f"{count} subject{'s' * (count > 1)} at the end of the quadrature nodes: their"
-        " abilities are cut off; give EM wider nodes"
+        f" abilities are cut off; use method={type(estimator).__name__}(nodes) with"
+        " nodes that reach further"
     ]
 
 

@@ -15,7 +15,7 @@ from irtjax.estimators.base import is_rescaled
 from irtjax.information import difficulty
 from irtjax.models.logistic import LogisticItems
 from irtjax.ranking import rank_intervals
-from irtjax.uncertainty import Covariance
+from irtjax.uncertainty import LOST, Covariance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,35 +42,58 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
         parts["difficulty"] = difficulty(item)
         return parts
 
-    def error(row, block, cross, reported):
+    def error(row, known, lost, reported):
         zero = jnp.zeros((), row.dtype)
         slopes = jax.jacfwd(natural, argnums=(0, 1))(row, zero, reported)
-        corner = covariance.scale[1, 1] if common else jnp.zeros((), row.dtype)
-        border = cross[:, 1] if common else jnp.zeros_like(cross[:, 1])
 
-        def of(by_row, by_scale):
-            linear = by_row @ block
-            own = jnp.sum(linear * by_row, axis=-1)
-            variance = own + 2 * (by_row @ border) * by_scale + by_scale**2 * corner
-            return jnp.sqrt(jnp.maximum(variance, 0))
+        def variance(by_row, by_scale, block, corner, cross):
+            border = cross[:, 1] * common
+            own = jnp.sum((by_row @ block) * by_row, axis=-1)
+            tied = 2 * (by_row @ border) * by_scale
+            return own + tied + by_scale**2 * corner[1, 1] * common
 
-        return {name: of(slopes[name][0], slopes[name][1]) for name in slopes}
+        def of(slope):
+            own, missing = (variance(*slope, *parts) for parts in (known, lost))
+            error = jnp.sqrt(jnp.maximum(own, 0))
+            return jnp.where(missing > LOST * own, jnp.nan, error)
 
-    return jax.vmap(error)(coordinates, covariance.items, covariance.items_scale, items)
+        return {name: of(slopes[name]) for name in slopes}
+
+    known = covariance.items, covariance.scale, covariance.items_scale
+    axes = (0, None, 0)
+    over_items = jax.vmap(error, in_axes=(0, axes, axes, 0))
+    return over_items(coordinates, known, covariance.lost, items)
+
+
+def item_errors(problem, estimates, coordinates, covariance: Covariance | None):
+    """Standard errors by parameter name, and which items have one missing, `[items]`.
+
+    An error is NaN where the parameter is not identified.
+    """
+    items = estimates.items
+    missing = np.zeros(np.shape(items[0])[0], bool)
+    if covariance is None:
+        return {}, missing
+    errors = _item_errors(problem, coordinates, covariance, items)
+    errors = {name: np.asarray(error) for name, error in errors.items()}
+    for name in items._fields:
+        missing |= np.isnan(errors[name]).reshape(missing.size, -1).any(axis=1)
+    return errors, missing
 
 
 _difficulty_jit = jax.jit(difficulty)
 
 
-def make_item_table(table, problem, estimates, coordinates, covariance, found, flags):
-    """The fixed columns; a parameter that is a constant of the model has error 0."""
+def make_item_table(table, problem, estimates, errors, found, flags, separated):
+    """The fixed columns; a parameter that is a constant of the model has error 0.
+
+    `errors` are those of `item_errors`, empty where there are none; `separated` is
+    `[items]` booleans, or None where separation is not defined.
+    """
     import pyarrow as pa
 
     items = estimates.items
-    errors = {}
-    if covariance is not None:
-        errors = _item_errors(problem, coordinates, covariance, items)
-        errors = {name: np.asarray(error) for name, error in errors.items()}
+    errors = dict(errors)
     values = {name: np.asarray(getattr(items, name)) for name in items._fields}
     values["difficulty"] = np.asarray(_difficulty_jit(items))
     if "difficulty" in errors:
@@ -92,7 +115,7 @@ def make_item_table(table, problem, estimates, coordinates, covariance, found, f
         "upper_asymptote",
     ):
         value, error = values[name], errors.get(name)
-        if error is None and covariance is not None:
+        if error is None and errors:
             error = np.zeros_like(value)
         if value.ndim == 1:
             columns[name] = number_column(value)
@@ -105,6 +128,9 @@ def make_item_table(table, problem, estimates, coordinates, covariance, found, f
     columns["accuracy"] = number_column(_mean(found))
     columns["observed"] = pa.array(found.observed)
     columns["flags"] = pa.array(flags)
+    columns["separated"] = (
+        pa.nulls(len(flags), pa.bool_()) if separated is None else pa.array(separated)
+    )
     for name in items._fields:
         if values[name].ndim > 1 and name not in columns:
             vectors |= _columns_of(name, values[name], errors.get(name))

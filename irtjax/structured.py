@@ -19,7 +19,11 @@ from irtjax import assumptions, checks, score_tables
 from irtjax._types import KeyArray, Status
 from irtjax.calibrating import SHARED_RANK, versions
 from irtjax.calibration import Calibration, Structure
-from irtjax.calibration_tables import make_ability_table, make_item_table
+from irtjax.calibration_tables import (
+    item_errors,
+    make_ability_table,
+    make_item_table,
+)
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.diagnostics import pareto_k, verdict
@@ -50,6 +54,7 @@ from irtjax.structured_summary import (
 )
 from irtjax.timing import Clock
 from irtjax.uncertainty import Covariance
+from irtjax.validity import negative_discrimination
 
 #: Draws of a variational approximation that its summary is made of.
 VI_DRAWS = 2000
@@ -327,12 +332,18 @@ def _describe(
         checks.margins(table.values, table.observed, table.trials, top, axis)
         for axis in (0, 1)
     ]
-    item_flags = ["; ".join(f) for f in checks.no_variation_flags(margins[0])]
+    findings, separated = _findings(table, layout, summary)
+    none = np.zeros(table.num_items, bool)
+    # The model's priors are learned or given: every parameter has one.
+    item_flags = checks.item_flags(plain, margins[0], findings._replace(separated=none))
     subject_flags = ["; ".join(f) for f in checks.no_variation_flags(margins[1])]
     covariance = Covariance.of_independent(jnp.asarray(summary.covariance))
+    errors, _ = item_errors(problem, estimates, coordinates, covariance)
     item_table = make_item_table(
-        table, problem, estimates, coordinates, covariance, margins[0], item_flags
+        table, problem, estimates, errors, margins[0], item_flags, separated
     )
+    warnings = [*warnings, *checks.flag_warnings(item_flags, has_priors=True)]
+    note = None if separated is None else checks.separation_note(separated)
     if model.num_groups == 1 and "benchmark" in table.item_facets:
         tested = assumptions.one_ability_test(
             family,
@@ -400,7 +411,7 @@ def _describe(
         item_table=item_table,
         ability_table=ability_table,
         warnings=tuple(warnings),
-        notes=(*good, *table.notes),
+        notes=(*good, *table.notes, *filter(None, [note])),
         options=options,
         versions=versions(),
         data_hash=table.data_hash(),
@@ -412,6 +423,31 @@ def _describe(
         ability_scale=(np.zeros(len(shared)) + summary.scale)[order],
         structure=structure,
     )
+
+
+def _findings(table: ResponseTable, layout: Layout, summary: Summary):
+    """`checks.Findings` of the items, and separation (None where not defined).
+
+    The items of each group are compared with the rest of their group.
+    """
+    group = np.asarray(layout.model.group)
+    none = np.zeros(table.num_items, bool)
+    negative = negative_discrimination(
+        table.values, table.observed, table.trials, group
+    )
+    findings = checks.Findings(negative, none, none, none)
+    family = layout.model.family
+    if family.num_categories != 2 or table.trials is not None or not family.has_slope:
+        return findings, None
+    separated = none.copy()
+    for k in range(layout.model.num_groups):
+        mine = group == k
+        separated[mine] = checks.separated_items(
+            table.values[:, mine],
+            None if table.observed is None else table.observed[:, mine],
+            np.asarray(summary.ability)[:, k],
+        )
+    return findings, separated
 
 
 def _spread_names(layout: Layout) -> np.ndarray:

@@ -40,7 +40,6 @@ from irtjax.auditing.score_groups import (
     group_tests,
     pooled_chi_squared,
 )
-from irtjax.auditing.tails import bennett_bound, permutation_tails, upper_tail
 from irtjax.cli.app import app
 from irtjax.models.base import Population
 from irtjax.plots import (
@@ -49,6 +48,7 @@ from irtjax.plots import (
     plot_item_properties,
 )
 from irtjax.report import audit_page
+from irtjax.validity.tails import bennett_bound, permutation_tails, upper_tail
 from tests.small_fits import NASTY, small_fit, small_table
 
 

@@ -30,6 +30,7 @@ ITEM_COLUMNS = [
     "accuracy",
     "observed",
     "flags",
+    "separated",
 ]
 ABILITY_COLUMNS = (
     "subject ability ability_se lower upper rank rank_lower rank_upper accuracy"

@@ -8,6 +8,7 @@ import pytest
 from irtjax import checks
 from irtjax._types import Status
 from irtjax.models.catalogue import one_parameter, two_parameter
+from irtjax.models.priors import Normal
 
 
 def test_margins_of_items_and_subjects():
@@ -77,21 +78,63 @@ def test_components_of_who_answered_what():
     assert checks.num_components(chain) == 1
 
 
+def _findings(count, **given):
+    which = dict.fromkeys(checks.Findings._fields, np.zeros(count, bool))
+    return checks.Findings(**{**which, **given})
+
+
 def test_item_flags():
     values = np.array([[1, 0, 1, 0], [1, 1, 0, 1]], np.int8)
     found = checks.margins(values, None, None, 1, 0)
-    slope = np.array([-1.0, -0.5, 40.0, 1.0])
-    apart = np.array([False, True, False, False])
-    flags = checks.item_flags(two_parameter(), found, slope, apart, slope > 25)
-    # The prior alone speaks about an item without variation: no flag but that one.
-    assert flags == [
+    findings = _findings(
+        4,
+        negative=np.array([False, True, False, False]),
+        separated=np.array([False, True, False, False]),
+        diverging=np.array([True, False, True, False]),
+        not_identified=np.array([False, False, False, True]),
+    )
+    free = checks.item_flags(two_parameter(None), found, findings)
+    # No variation explains an estimate without a limit.
+    assert free == [
         checks.ALL_RIGHT,
         f"{checks.NEGATIVE}; {checks.SEPARATED}",
         checks.RUNAWAY,
-        "",
+        checks.NOT_IDENTIFIED,
     ]
-    common = checks.item_flags(one_parameter(), found, abs(slope), apart, slope > 99)
-    assert common[1] == ""
+    # Where a prior determines the slope, or all items share one, separation is none.
+    for model in (two_parameter(), one_parameter(None)):
+        assert checks.item_flags(model, found, findings)[1] == checks.NEGATIVE
+
+
+def test_only_estimates_without_a_prior_diverge():
+    slope, intercept = np.array([1.0, 30.0, 1.0]), np.array([0.0, 0.0, -30.0])
+    diverging = [
+        checks.diverging_items(model, slope, intercept).tolist()
+        for model in (
+            two_parameter(),
+            two_parameter(None),
+            two_parameter({"discrimination": Normal(1.0, 1.0)}),
+        )
+    ]
+    assert diverging == [
+        [False, False, False],
+        [False, True, True],
+        [False, False, True],
+    ]
+
+
+def test_estimates_that_do_not_exist():
+    values = np.array([[1, 0, 1], [1, 1, 0]], np.int8)
+    found = checks.margins(values, None, None, 1, 0)
+    findings = _findings(3, separated=np.array([False, False, True]))
+    lost = checks.without_estimate(two_parameter(None), found, findings)
+    assert lost.tolist() == [True, False, True]
+    assert not checks.without_estimate(two_parameter(), found, findings).any()
+
+
+def test_the_note_counts_separated_items():
+    assert checks.separation_note(np.zeros(3, bool)) is None
+    assert "2 items are separated" in str(checks.separation_note(np.ones(2, bool)))
 
 
 def _warnings(**changes):
@@ -108,8 +151,21 @@ def _warnings(**changes):
     return checks.fit_warnings(model, **{**settings, **changes})
 
 
+MLE = two_parameter(None)
+
+
 def test_a_clean_fit_has_no_warning():
     assert _warnings() == ()
+    assert _warnings(joint=True, responses_per_subject=1000) == ()
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("flag", checks.MEANING)
+def test_nobody_who_has_priors_is_told_to_use_them(status, flag):
+    found = _warnings(
+        status=status, num_subjects=10, flags=[flag], subject_flags=["all right"]
+    )
+    assert not [text for text in found if "use priors" in text]
 
 
 @pytest.mark.parametrize(
@@ -117,14 +173,44 @@ def test_a_clean_fit_has_no_warning():
     [
         ({"status": Status.MAX_STEPS}, "stopped at the step limit"),
         ({"status": Status.NONFINITE}, "the last finite state was kept"),
-        ({"num_subjects": 30}, "only 30 subjects .* rest on the priors"),
+        ({"num_subjects": 30}, "only 30 subjects .* depend strongly on the priors"),
         (
             {"num_subjects": 30, "model": two_parameter(None)},
             "item parameters are poorly determined",
         ),
         ({"components": 3}, "fall into 3 groups"),
-        ({"flags": ["all right", "all right"]}, r"^2 items: all right \(the est"),
-        ({"subject_flags": ["all wrong"]}, r"^1 subject: all wrong \(the est"),
+        (
+            {"flags": ["all right", "all right"]},
+            r"^2 items: all right \(every resp.*; the prior det",
+        ),
+        (
+            {"flags": ["all right"], "model": two_parameter(None)},
+            r"^1 item: all right \(every resp.*; without a prior it has no limit",
+        ),
+        (
+            {"subject_flags": ["all wrong"]},
+            r"^1 subject: all wrong \(the estimate depends on the distribution of",
+        ),
+        (
+            {"subject_flags": ["all wrong"], "joint": True, "model": MLE},
+            r"^1 subject: all wrong \(the estimate has no finite value; use priors",
+        ),
+        (
+            {"flags": ["not identified"] * 7, "items": np.arange(7)},
+            r"^7 items: not identified: 0, 1, 2, 3, 4 and 2 more \(.*; use a model",
+        ),
+        (
+            {"flags": ["not identified"], "model": MLE},
+            r"^1 item: not identified \(.*; use priors, or a model with fewer",
+        ),
+        ({"status": Status.MAX_STEPS, "model": MLE}, "raise max_steps, or use priors$"),
+        ({"status": Status.MAX_STEPS}, "provisional; raise max_steps$"),
+        ({"status": Status.MAX_STEPS, "trained": True}, "raise epochs$"),
+        ({"status": Status.MAX_STEPS, "limit": "num_steps"}, "raise num_steps$"),
+        ({"status": Status.STALLED, "single_precision": True}, "use float64"),
+        ({"status": Status.STALLED}, "use smaller steps"),
+        ({"status": Status.NONFINITE}, "use other start values$"),
+        ({"status": Status.NONFINITE, "model": MLE}, "use priors$"),
         (
             {"flags": ["negative discrimination; separated", ""]},
             "1 item: negative discrimination",
@@ -136,9 +222,3 @@ def test_each_trouble_has_its_sentence(changes, words):
     found = _warnings(**changes)
     assert found
     assert any(re.search(words, sentence) for sentence in found)
-
-
-def test_every_flag_has_a_meaning():
-    names = {checks.ALL_RIGHT, checks.ALL_WRONG, checks.NO_RESPONSES}
-    names |= {checks.NEGATIVE, checks.SEPARATED, checks.RUNAWAY}
-    assert names == set(checks.MEANING)

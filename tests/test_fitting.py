@@ -95,6 +95,9 @@ def test_an_unidentified_item_has_flags_and_no_errors():
     assert any("1 item: all right" in text for text in fit.warnings)
     for name in ("discrimination", "intercept"):
         assert all(np.isfinite(found[name]))
+    # The errors of the other items exist.
+    errors = found["intercept_se"]
+    assert errors[0] is None and None not in errors[1:]
     assert np.isfinite(fit.log_likelihood)
 
 

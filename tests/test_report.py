@@ -64,10 +64,24 @@ def test_sentences_say_who_leads_and_what_is_flagged():
     assert visible(ranked.groups[0][0]) in text
     assert f"{ranked.num_different:,} (" in text
     counts = flag_counts(fit.item_table, "item")
-    # The table was made with one reversed item and one that everyone solves.
-    assert "b1/q3" in counts["negative discrimination"]
-    assert counts["all right"] == ["b0/q0"]
-    assert "all right: 1 (b0/q0)" in text
+    # The table was made with one item that everyone solves, which is no defect.
+    assert counts == {"all right": ["b0/q0"]}
+    assert "No item is flagged (false discovery rate 5 %)" in text
+    assert "items have no variation:\n  all right: 1 (b0/q0)" in text
+
+
+def test_sentences_name_flagged_items_and_what_is_not_identified():
+    fit = small_fit()
+    flags = fit.item_table.column("flags").to_pylist()
+    flags[:2] = ["negative discrimination", "not identified"]
+    place = fit.item_table.column_names.index("flags")
+    table = fit.item_table.set_column(place, "flags", pa.array(flags))
+    fit = dataclasses.replace(fit, item_table=table)
+    text = "\n".join(summarise(fit, rank(fit)))
+    first, second = (visible(str(name)) for name in fit.items[:2])
+    assert f"NOT IDENTIFIED: 1 of {len(fit.items)} items have parameters" in text
+    assert f"negative discrimination: 1 ({first})" in text
+    assert f"not identified: 1 ({second})" in text
 
 
 def test_a_fit_that_did_not_converge_says_so():

@@ -14,12 +14,13 @@ from irtjax.models import catalogue
 from irtjax.models.base import Population, free_mask
 from irtjax.models.priors import Beta, Normal
 from irtjax.numerics import equal_nodes
-from irtjax.uncertainty import item_covariance, scores
+from irtjax.uncertainty import LOST, item_covariance, scores
 from tests import brute_force
 from tests.tables import (
     NUM_ITEMS,
     NUM_SUBJECTS,
     case,
+    draw,
     estimated_vector,
     fit_with,
     frame_columns,
@@ -267,7 +268,8 @@ def test_blocks_of_subjects_change_nothing_but_rounding(monkeypatch):
     np.testing.assert_allclose(blocks.items, whole.items, rtol=1e-9, atol=1e-13)
 
 
-def test_what_is_not_identified_is_said():
+@pytest.mark.parametrize("how", ["dense", "woodbury", "leading"])
+def test_what_is_not_identified_is_said(how):
     # Nobody met the last item, and there is no prior on it.
     simulated = case("2pl")
     observed = simulated.data.observed
@@ -275,13 +277,84 @@ def test_what_is_not_identified_is_said():
     seen = observed.at[:, -1].set(False)
     data = Responses(simulated.data.values * seen, seen)
     problem = Problem.create(catalogue.two_parameter(None), data)
-    assert not bool(_covariance(problem, simulated.vector).definite)
+    covariance = _covariance(problem, simulated.vector, how=how)
+    assert not bool(covariance.definite) and int(covariance.negative) == 0
+    identified = np.asarray(covariance.identified)
+    assert identified[:-1].all() and not identified[-1].any()
+    # The errors of the others are those of the Hessian without that item.
+    free = free_columns(problem.model)
+    whole = _hessian_inverse(problem, simulated.vector, free[:-2])
+    error = np.sqrt(np.diag(whole))[: 2 * NUM_ITEMS].reshape(NUM_ITEMS, 2)[:-1]
+    found = np.sqrt(np.diagonal(covariance.items, axis1=1, axis2=2))[:-1]
+    np.testing.assert_allclose(found, error, rtol=AGREEMENT)
     priors = {"discrimination": Normal(1.0, 2.0), "intercept": Normal(0.0, 3.0)}
     weak = Problem.create(catalogue.two_parameter(priors), data)
-    covariance = _covariance(weak, simulated.vector)
+    covariance = _covariance(weak, simulated.vector, how=how)
     # Its errors are its priors' standard deviations and what comes from their frame.
-    assert bool(covariance.definite)
+    assert bool(covariance.definite) and bool(covariance.identified.all())
     assert (np.diag(covariance.items[-1]) > 0.9 * np.array([4.0, 9.0])).all()
+
+
+def _four_parameter_vector():
+    """Items of which some are steep: their scores are no polynomials of ability."""
+    model = catalogue.four_parameter(None)
+    row = lambda *x: jnp.asarray(x)  # noqa: E731
+    items = model.family.Items(
+        discrimination=row(1.2, 8.0, 1.8, 1.0, 20.0, 0.4),
+        intercept=row(0.0, 1.0, -1.0, 0.5, -4.0, 0.2),
+        lower_asymptote=row(0.1, 0.2, 0.15, 0.25, 0.2, 0.1),
+        upper_asymptote=row(0.95, 0.9, 0.97, 0.99, 0.8, 0.95),
+    )
+    return model, items, brute_force.pack(model.unconstrain(items))
+
+
+def _without_frame(model, data, vector):
+    """Minus the Hessian of the objective over the items' coordinates."""
+    objective = brute_force.marginal_objective(model, data, WIDE)
+    hessian = np.asarray(jax.jit(jax.hessian(objective))(vector))
+    free = free_columns(model)
+    return -hessian[np.ix_(free, free)]
+
+
+def test_steep_items_have_the_errors_of_the_hessian_or_none():
+    # Not at a maximum: the information has negative eigenvalues.
+    model, items, vector = _four_parameter_vector()
+    random = np.random.default_rng(5)
+    values = draw("4pl", items, random.standard_normal(240), random)
+    data = Responses(jnp.asarray(values), None)
+    information = _without_frame(model, data, vector)
+    eigenvalues = np.linalg.eigvalsh(information)
+    problem = Problem.create(model, data)
+    covariance = _covariance(problem, vector)
+    assert int(covariance.negative) == np.sum(eigenvalues < 0) > 0
+    assert not bool(covariance.definite)
+    variance = np.diag(np.linalg.inv(information))
+    identified = np.asarray(covariance.identified).ravel()
+    assert 0 < identified.sum() < identified.size
+    found = np.diagonal(covariance.items, axis1=1, axis2=2).ravel()[identified]
+    # What is left out adds or takes at most LOST of a variance.
+    ratio = found / variance[identified]
+    assert (variance[identified] > 0).all()
+    np.testing.assert_allclose(ratio, 1, atol=1.1 * LOST)
+    # At a maximum nothing is left out and all errors are the Hessian's. A few
+    # polynomials make some of them too small.
+    prior = {
+        "discrimination": Normal(1.0, 3.0),
+        "intercept": Normal(0.0, 5.0),
+        "lower_asymptote": Beta(1.5, 4.0),
+        "upper_asymptote": Beta(4.0, 1.5),
+    }
+    model = catalogue.four_parameter(prior)
+    vector = estimated_vector(fit_with(marginal_method(), model, data))
+    vector = _in_best_frame(model, vector)
+    problem = Problem.create(model, data)
+    covariance = _covariance(problem, vector)
+    assert bool(covariance.definite)
+    whole = _hessian_inverse(problem, vector, free_columns(model))
+    _assert_blocks_agree(covariance, whole, 4)
+    few = _covariance(problem, vector, num_terms=8, how="dense")
+    ratio = np.diagonal(few.items, axis1=1, axis2=2).ravel() / np.diag(whole)[:-2]
+    assert ratio.min() < 0.95 and ratio.max() < 1 + AGREEMENT
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from irtjax.auditing.tails import upper_tail
+from irtjax.validity.tails import upper_tail
 
 #: Answers to an item from which it is tested subject by subject. With 54 the smallest
 #: p-values are three times too frequent, with 135 about as frequent as they should be

@@ -25,8 +25,8 @@ from irtjax.auditing.examine import (
     several_abilities,
 )
 from irtjax.auditing.tables import benchmark_table, item_table
-from irtjax.auditing.tails import ENUMERATED, log_choose
 from irtjax.data import ResponseTable, read
+from irtjax.validity.tails import ENUMERATED, log_choose
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from irtjax.auditing.tails import permutation_tails
+from irtjax.validity.discrimination import Rest, rest_of
+from irtjax.validity.tails import permutation_tails
 
 #: Cells of a block of subjects by items, in double precision.
 BLOCK = 4_000_000
@@ -58,33 +59,6 @@ class Classical(NamedTuple):
         """Two-sided p-value of no relation with the rest; NaN without variation."""
         both = np.minimum(1, 2 * np.minimum(self.p_positive, self.p_negative))
         return np.where(np.isfinite(self.item_rest), both, np.nan)
-
-
-class Rest(NamedTuple):
-    """What each subject did, each `[subjects]`, and each item's mean `[items]`."""
-
-    total: np.ndarray
-    answers: np.ndarray
-    means: np.ndarray
-
-
-def rest_of(values: np.ndarray, observed: np.ndarray | None) -> Rest:
-    """Sum over the answered items of response less the item's mean, and their number.
-
-    Subjects who met harder items are not thought worse for it.
-    """
-    if observed is None:
-        answers = np.full(values.shape[0], float(values.shape[1]))
-        means = values.mean(0, dtype=np.float64)
-        return Rest(values.sum(1, dtype=np.float64) - means.sum(), answers, means)
-    count = observed.sum(0)
-    means = values.sum(0, dtype=np.float64) / np.maximum(count, 1)
-    answers = observed.sum(1).astype(np.float64)
-    expected = np.empty(values.shape[0])
-    height = max(1, BLOCK // max(values.shape[1], 1))
-    for start in range(0, values.shape[0], height):
-        expected[start : start + height] = observed[start : start + height] @ means
-    return Rest(values.sum(1, dtype=np.float64) - expected, answers, means)
 
 
 def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
@@ -151,8 +125,7 @@ def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
 def _block(right, seen, rest: Rest, means, middle) -> tuple[np.ndarray, ...]:
     """Sums over subjects for a block of items, each `[items]`."""
     own = np.where(seen, right - means, 0)
-    others = np.maximum(rest.answers - 1, 1)[:, None]
-    score = (rest.total[:, None] - own) / others
+    score = rest.scores(own)
     count, ones = seen.sum(0).astype(float), right.sum(0).astype(float)
     centre = np.where(seen, score, 0).sum(0) / np.maximum(count, 1)
     apart = np.where(seen, score - centre, 0)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.auditing.tails import bennett_bound
+from irtjax.validity.tails import bennett_bound
 
 #: Items of a block; two blocks are compared at a time.
 WIDTH = 2048

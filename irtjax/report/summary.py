@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from irtjax._types import Status
+from irtjax.checks import NO_VARIATION, NOT_IDENTIFIED
 from irtjax.report.words import interval, listing, number, percent, visible
+from irtjax.validity import FALSE_DISCOVERY_RATE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,6 +79,13 @@ def fit_sentences(fit: Calibration) -> list[str]:
     if fit.options.get("choice"):
         choice = str(fit.options["choice"])
         sentences.append(f"{choice[0].upper()}{choice[1:]}.")
+    lost = flag_counts(fit.item_table, "item").get(NOT_IDENTIFIED, [])
+    if lost:
+        sentences.append(
+            f"NOT IDENTIFIED: {len(lost):,} of {len(fit.items):,} items have parameters"
+            " that the data and the priors do not determine; these have no standard"
+            " error (see the warnings)."
+        )
     if fit.parameters.lengths is not None:
         rho, bounds = float(fit.parameters.lengths.correlation), None
         found = f"Ability and speed correlate at {number(rho)}"
@@ -149,12 +158,32 @@ def escape_all(
 def item_sentences(
     fit: Calibration, escape: Callable[[str], str] = visible
 ) -> list[str]:
-    """Returns one sentence, with a line per flag, on items that need a look."""
+    """Returns sentences, with a line per flag, on items that need a look.
+
+    Items without variation are counted apart: that is a fact, not a defect.
+    """
     found = flag_counts(fit.item_table, "item")
-    if not found:
-        return ["No item is flagged."]
-    flagged = {name for names in found.values() for name in names}
-    lines = [f"{len(flagged):,} of {len(fit.items):,} items are flagged:"]
-    for flag, names in list(found.items())[:8]:
-        lines.append(f"  {flag}: {len(names):,} ({escape_all(names, escape, 3)})")
-    return ["\n".join(lines)]
+    still = {name: found.pop(name) for name in NO_VARIATION if name in found}
+    rate = percent(FALSE_DISCOVERY_RATE)
+    out = [
+        _counted(fit, found, f"are flagged (false discovery rate {rate})", escape)
+        if found
+        else f"No item is flagged (false discovery rate {rate})."
+    ]
+    if still:
+        out.append(_counted(fit, still, "have no variation", escape))
+    return out
+
+
+def _counted(
+    fit: Calibration,
+    found: dict[str, list[str]],
+    what: str,
+    escape: Callable[[str], str],
+) -> str:
+    """A sentence on items, with a line per flag."""
+    names = {name for names in found.values() for name in names}
+    lines = [f"{len(names):,} of {len(fit.items):,} items {what}:"]
+    for flag, which in list(found.items())[:8]:
+        lines.append(f"  {flag}: {len(which):,} ({escape_all(which, escape, 3)})")
+    return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from irtjax.uncertainty.covariance import (
     KINDS,
+    LOST,
     Covariance,
     check_kind,
     item_covariance,
@@ -16,6 +17,7 @@ from irtjax.uncertainty.lengths import (
 
 __all__ = [
     "KINDS",
+    "LOST",
     "Covariance",
     "LengthCovariance",
     "SpeedError",

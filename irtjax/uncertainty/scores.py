@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
@@ -258,5 +259,46 @@ def fold_blocks(setting, whitening, num_terms: int, body, init):
         scores, weight = _block_scores(setting, start, size, num_terms)
         root = jnp.where(is_new, jnp.sqrt(weight), 0)
         return body(carry, whitening.rows(scores) * root[None, :, None], start)
+
+    return scan_subject_blocks(step, init, num_subjects, size)
+
+
+def fold_nodes(setting, whitening, body, init):
+    """Folds `body(carry, rows)` over blocks of subjects and over nodes.
+
+    The rows `[block, parameters]` of node k are sqrt(w p_k) (s_k - E[s]), p the
+    subject's posterior and w its weight. The sum of their outer products over k is the
+    covariance of its score on the nodes, with nothing left out.
+    """
+    model, data = setting.model, setting.data
+    num_subjects, count = data.num_subjects, setting.nodes.size
+    bytes_each = 4 * (setting.free.size + 2) * setting.nodes.dtype.itemsize
+    size = min(num_subjects, max(16, BLOCK_BYTES // bytes_each))
+    size = -(-num_subjects // -(-num_subjects // size))
+
+    def step(carry, start, is_new):
+        mean = ability_block(setting, start, size, 0)
+        _, statistics, exposure = block_log_likelihood(
+            model, setting.tables, setting.nodes, data, start, size
+        )
+        weight = jnp.where(is_new, _block_scores(setting, start, size, 0)[1], 0)
+        base, *rest = setting.slopes
+
+        def at_node(carry, k):
+            columns = []
+            for column, table in enumerate(base):
+                total = jnp.broadcast_to(table[k], (size, table.shape[1]))
+                if exposure is not None:
+                    total = total * exposure
+                for statistic, slopes in zip(statistics, rest, strict=True):
+                    total = total + statistic * slopes[column][k]
+                columns.append(total)
+            items = (jnp.stack(columns, -1) * setting.free).reshape(size, -1)
+            scale = jnp.broadcast_to(setting.scale_scores[:, k], (size, 2))
+            gap = jnp.concatenate([items, scale], axis=1) - mean.scores[0]
+            root = jnp.sqrt(weight * mean.posterior[:, k])
+            return body(carry, whitening.rows(gap * root[:, None])), None
+
+        return lax.scan(at_node, carry, jnp.arange(count))[0]
 
     return scan_subject_blocks(step, init, num_subjects, size)

@@ -1,4 +1,4 @@
-"""Tail probabilities of sums, and false-discovery control over items.
+"""Tail probabilities of sums, and control of the false discovery rate.
 
 Everything is vectorised over items and stays in numpy, on the host.
 """
@@ -116,45 +116,109 @@ def permutation_tails(
     >>> round(float(upper[0]), 4), float(lower[0])
     (0.1667, 1.0)
     """
+    if right.shape[0] > ENUMERATED:
+        return permutation_tails_of_scores(right, seen, score)
     count = seen.sum(0).astype(np.float64)
     ones = right.sum(0).astype(np.float64)
     varied = (ones > 0) & (ones < count)
     safe = np.maximum(count, 1)
     centred = np.where(seen, score - np.where(seen, score, 0).sum(0) / safe, 0)
     total = np.where(right, centred, 0).sum(0)
-    if right.shape[0] <= ENUMERATED:
-        upper, lower = _enumerated(right, seen, centred, total)
-    else:
-        second, third = ((centred**k).sum(0) / safe for k in (2, 3))
-        spread = ones * (count - ones) / np.maximum(count - 1, 1) * second
-        varied &= spread > 0
-        spread = np.where(varied, spread, 1)
-        skew = third / np.where(second > 0, second, 1) ** 1.5
-        skew = skew * (count - 2 * ones) / np.maximum(count - 2, 1)
-        free = np.where(varied, ones * (count - ones), 1)
-        skew = skew * np.sqrt(np.maximum(count - 1, 1) / free)
-        z = total / np.sqrt(spread)
-        least = np.exp(-log_choose(count, ones))
-        upper = np.maximum(upper_tail(z, skew), least)
-        lower = np.maximum(upper_tail(-z, -skew), least)
+    upper, lower = _enumerated(right, seen, centred, total)
     return np.where(varied, upper, 1.0), np.where(varied, lower, 1.0)
 
 
+def permutation_tails_of_scores(
+    values: np.ndarray, seen: np.ndarray, score: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """One-sided p-values of S = sum_i y_i s_i when any y are permuted over subjects.
+
+    With x and s centred over the n subjects of an item, the permutation distribution
+    of S has
+
+        E S^2 = sum x^2 sum s^2 / (n - 1),
+        E S^3 = n sum x^3 sum s^3 / ((n - 1) (n - 2)),
+
+    and is approximated by Pearson's type III form. No p-value is below that of the most
+    extreme permutation, prod_v c_v! / n!, with c_v the number of responses equal to v.
+
+    Args:
+        values: `[subjects, items]` responses, 0 where missing; booleans if right or
+            wrong.
+        seen: `[subjects, items]` booleans.
+        score: `[subjects, items]` what the responses are held against.
+
+    Returns:
+        `[items]` chances of a sum as large, and of a sum as small; 1 for items without
+        variation.
+
+    >>> values = np.array([[0.1], [0.5], [0.2], [0.9]])
+    >>> upper, lower = permutation_tails_of_scores(values, values > 0, values)
+    >>> round(float(upper[0]), 4), float(lower[0]) > 0.9
+    (0.0417, True)
+    """
+    count = seen.sum(0).astype(np.float64)
+    safe = np.maximum(count, 1)
+    centred = np.where(seen, score - np.where(seen, score, 0).sum(0) / safe, 0)
+    square = centred * centred
+    second, third = square.sum(0), (square * centred).sum(0)
+    if values.dtype == bool:
+        ones = values.sum(0).astype(np.float64)
+        total = np.where(values, centred, 0).sum(0)
+        share = ones / safe
+        own_second = ones * (1 - share)
+        own_third = own_second * (1 - 2 * share)
+        ties = gammaln(ones + 1) + gammaln(count - ones + 1)
+    else:
+        x = np.where(seen, values - np.where(seen, values, 0).sum(0) / safe, 0)
+        total = (x * centred).sum(0)
+        own_second, own_third = (x**2).sum(0), (x**3).sum(0)
+        ties = _log_ties(values, seen)
+    variance = own_second * second / np.maximum(count - 1, 1)
+    varied = (count > 2) & (own_second > 1e-12 * safe) & (variance > 0)
+    sd = np.sqrt(np.where(varied, variance, 1))
+    skewness = count * own_third * third
+    skewness = skewness / np.maximum((count - 1) * (count - 2), 1) / sd**3
+    z = total / sd
+    least = np.exp(ties - gammaln(count + 1))
+    upper = np.maximum(upper_tail(z, skewness), least)
+    lower = np.maximum(upper_tail(-z, -skewness), least)
+    return np.where(varied, upper, 1.0), np.where(varied, lower, 1.0)
+
+
+def _log_ties(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Log prod_v c_v! of each column, c_v the number of values equal to v."""
+    ordered = np.sort(np.where(seen, values, np.inf), axis=0)
+    place = np.arange(len(ordered))[:, None]
+    new = np.ones(ordered.shape, bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    start = np.maximum.accumulate(np.where(new, place, 0), axis=0)
+    # c! is the product of each value's place among its equals.
+    among = np.where(np.isfinite(ordered), place - start + 1, 1)
+    return np.log(among).sum(0)
+
+
 def _enumerated(right, seen, score, total) -> tuple[np.ndarray, np.ndarray]:
-    """Exact tails by all 2^n sets of subjects, those of the same size counted."""
+    """Exact tails by all sets of subjects, those of the same size counted."""
     size = right.shape[0]
     sets = (np.arange(2**size)[:, None] >> np.arange(size)) & 1
-    sets = sets.astype(np.float64)
     members = sets.sum(1)
+    number_right = right.sum(0)
     upper, lower = np.ones(total.size), np.ones(total.size)
     slack = 1e-9 * (1 + np.abs(score).sum(0))
-    width = max(1, 2_000_000 // len(sets))
-    for start in range(0, total.size, width):
-        part = slice(start, start + width)
-        sums = sets @ score[:, part]
-        outside = sets @ (~seen[:, part]).astype(np.float64)
-        alike = (members[:, None] == right[:, part].sum(0)) & (outside == 0)
-        number = np.maximum(alike.sum(0), 1)
-        upper[part] = (alike & (sums >= total[part] - slack[part])).sum(0) / number
-        lower[part] = (alike & (sums <= total[part] + slack[part])).sum(0) / number
+    for count in np.unique(number_right):
+        alike = sets[members == count].astype(np.float64)
+        items = np.flatnonzero(number_right == count)
+        width = max(1, 2_000_000 // len(alike))
+        for start in range(0, items.size, width):
+            part = items[start : start + width]
+            sums = alike @ score[:, part]
+            number = len(alike)
+            if not seen[:, part].all():
+                # Sets with subjects who did not see the item do not count.
+                possible = alike @ (~seen[:, part]).astype(np.float64) == 0
+                number = np.maximum(possible.sum(0), 1)
+                sums = np.where(possible, sums, np.nan)
+            upper[part] = (sums >= total[part] - slack[part]).sum(0) / number
+            lower[part] = (sums <= total[part] + slack[part]).sum(0) / number
     return upper, lower

@@ -1,0 +1,9 @@
+"""Whether the measurement is sound: tests of items that every fit can afford."""
+
+from irtjax.validity.discrimination import (
+    FALSE_DISCOVERY_RATE,
+    negative_discrimination,
+)
+from irtjax.validity.tails import benjamini_hochberg
+
+__all__ = ["FALSE_DISCOVERY_RATE", "benjamini_hochberg", "negative_discrimination"]
