@@ -9,7 +9,7 @@ from irtjax.auditing.properties import (
     benchmark_ranks,
     item_properties,
 )
-from irtjax.auditing.tails import benjamini_hochberg
+from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.auditing.tetrachoric import tetrachoric, tetrachoric_of_counts
 
 __all__ = [
