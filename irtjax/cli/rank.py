@@ -74,7 +74,7 @@ def rank_command(
             {
                 "level": ranked.level,
                 "subjects": ranked.table.to_pylist(),
-                "groups": ranked.groups,
+                "groups": list(ranked.groups),
                 "num_pairs": ranked.num_pairs,
                 "num_different": ranked.num_different,
             }

@@ -50,6 +50,8 @@ class Crowd(NamedTuple):
             are counted one by one.
         loading: `[points, rank]` mean loading of the subjects near a point, or None.
         residual: `[subjects]` r_j, the error of each subject against those near it.
+        own: `[subjects]` the part of each error that no other subject shares.
+        shared: `[subjects, rank]` loadings of shared errors, or None.
     """
 
     start: float
@@ -60,6 +62,8 @@ class Crowd(NamedTuple):
     exact: np.ndarray
     loading: np.ndarray | None
     residual: np.ndarray
+    own: np.ndarray
+    shared: np.ndarray | None
 
     @property
     def grid(self) -> np.ndarray:
@@ -92,10 +96,7 @@ class Crowd(NamedTuple):
     def loading_at(self, x: np.ndarray) -> np.ndarray:
         """The mean loading near x, `[size of x, rank]`."""
         assert self.loading is not None
-        place = np.clip((x - self.start) / self.spacing, 0, len(self.loading) - 1.001)
-        left = place.astype(np.int64)
-        share = (place - left)[:, None]
-        return (1 - share) * self.loading[left] + share * self.loading[left + 1]
+        return _on_grid(self.loading, (x - self.start) / self.spacing)
 
 
 def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> Crowd:
@@ -107,18 +108,17 @@ def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> C
         shared: `[subjects, rank]` loadings of shared errors, or None.
     """
     residual, loading = own, None
-    if shared is not None:
-        total = np.sqrt(own**2 + np.sum(shared**2, axis=1))
+    if shared is None:
+        frame = _frame(theta, own)
+    else:
+        total = np.sqrt(own**2 + np.einsum("ij,ij->i", shared, shared))
         frame = _frame(theta, total)
         loading = _mean_loading(theta, own, shared, *frame)
-        crowd = Crowd(*frame[:2], *(np.zeros(frame[2]),) * 3, own[:0], loading, own)
         residual = np.empty_like(own)
-        for start in range(0, theta.size, CHUNK):
-            part = slice(start, start + CHUNK)
-            away = shared[part] - crowd.loading_at(theta[part])
-            residual[part] = np.sqrt(own[part] ** 2 + np.sum(away**2, axis=1))
-    else:
-        frame = _frame(theta, own)
+        for first in range(0, theta.size, CHUNK):
+            part = slice(first, first + CHUNK)
+            near = _on_grid(loading, (theta[part] - frame[0]) / frame[1])
+            residual[part] = _apart(own[part], shared[part], near)
     start, spacing, size = frame
     smooth = residual >= spacing
     exact = np.sort(theta[~smooth])
@@ -126,7 +126,22 @@ def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> C
     if smooth.any():
         levels, counts = histogram(theta[smooth], residual[smooth], *frame, CLASSES)
         above, variance, density = _convolved(levels, counts, spacing)
-    return Crowd(start, spacing, above, variance, density, exact, loading, residual)
+    crowd = start, spacing, above, variance, density, exact, loading
+    return Crowd(*crowd, residual, own, shared)
+
+
+def _apart(own: np.ndarray, shared: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """Errors against subjects with the loadings `near`."""
+    away = shared - near
+    return np.sqrt(own**2 + np.einsum("ij,ij->i", away, away))
+
+
+def _on_grid(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Rows of values `[points, rank]`, linear between points, constant outside."""
+    place = np.clip(place, 0, len(values) - 1.001)
+    left = place.astype(np.int64)
+    share = (place - left)[:, None]
+    return (1 - share) * values[left] + share * values[left + 1]
 
 
 def _frame(theta: np.ndarray, error: np.ndarray) -> tuple[float, float, int]:
@@ -231,7 +246,7 @@ def _mean_loading(theta, own, shared, start: float, spacing: float, size: int):
 
 
 def quantile_ranks(
-    theta: np.ndarray, crowd: Crowd, own, shared, level: float
+    theta: np.ndarray, crowd: Crowd, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the central rank intervals, best and worst, `[subjects]` each."""
     from scipy.special import ndtri
@@ -245,11 +260,10 @@ def quantile_ranks(
             part = slice(start, start + CHUNK)
             t, error = theta[part], crowd.residual[part]
             x = t + sign * z * error
-            if shared is not None:
-                for _ in range(2):
-                    away = shared[part] - crowd.loading_at(x)
-                    error = np.sqrt(own[part] ** 2 + np.sum(away**2, axis=1))
-                    x = t + sign * z * error
+            if crowd.shared is not None:
+                near = crowd.loading_at(x)
+                error = _apart(crowd.own[part], crowd.shared[part], near)
+                x = t + sign * z * error
             count = crowd.number_above(x, ties=sign < 0)
             slope = crowd.at(crowd.density, x) * error
             noise = np.sqrt(slope**2 + crowd.at(crowd.variance, x)) - slope

@@ -20,8 +20,8 @@ from irtjax.ranking.crowd import Crowd
 #: Subjects expected above x_0, and subjects drawn one by one: each of the others then
 #: exceeds x_0 with a chance below DEPTH / DRAWN. Ranks beyond DEPTH / 2 or so come from
 #: `quantile_ranks`, whose error there is below one rank.
-DEPTH = 100
-DRAWN = 1000
+DEPTH = 60
+DRAWN = 600
 #: Points at which the sum of the other subjects' chances is computed.
 POINTS = 128
 
@@ -45,8 +45,6 @@ class Extremes(NamedTuple):
 def extremes(
     theta: np.ndarray,
     crowd: Crowd,
-    own: np.ndarray,
-    shared: np.ndarray | None,
     level: float,
     num_draws: int,
     generator: np.random.Generator,
@@ -61,9 +59,11 @@ def extremes(
     chance = _exceeds(theta, crowd.residual, x0)
     drawn = np.argpartition(-chance, DRAWN)[:DRAWN]
     drawn = drawn[np.argsort(-theta[drawn], kind="stable")]
-    abilities = theta[drawn] + generator.standard_normal((num_draws, DRAWN)) * own[drawn]
-    if shared is not None:
-        away = shared[drawn] - crowd.loading_at(np.array([x0]))
+    abilities = generator.standard_normal((num_draws, DRAWN))
+    abilities *= crowd.own[drawn]
+    abilities += theta[drawn]
+    if crowd.shared is not None:
+        away = crowd.shared[drawn] - crowd.loading_at(np.array([x0]))
         abilities += generator.standard_normal((num_draws, away.shape[1])) @ away.T
     draw, who = np.nonzero(abilities > x0)
     value = abilities[draw, who]

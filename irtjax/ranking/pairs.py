@@ -73,11 +73,20 @@ class Errors(NamedTuple):
             variance = variance - 2 * self.shared[rows] @ self.shared[columns].T
         return np.sqrt(np.maximum(variance, 0))
 
+    def at(self, rows: np.ndarray) -> Errors:
+        """The errors of these subjects, in this order."""
+        covariance, shared = self.covariance, self.shared
+        return Errors(
+            self.error[rows],
+            None if covariance is None else covariance[np.ix_(rows, rows)],
+            None if shared is None else shared[rows],
+        )
+
     def own(self) -> np.ndarray:
         """The part of each error that no other score shares, `[subjects]`."""
         if self.shared is None:
             return self.error
-        rest = self.error**2 - np.sum(self.shared**2, axis=1)
+        rest = self.error**2 - np.einsum("ij,ij->i", self.shared, self.shared)
         return np.sqrt(np.maximum(rest, 0))
 
 
@@ -239,38 +248,39 @@ def critical_z(tests: TestedPairs, rate: float) -> tuple[float, int]:
     return float("nan"), 0
 
 
-def groups_of(theta, errors: Errors, order, critical, crowd: Crowd | None):
-    """Longest runs in order of ability without a significant pair."""
+def groups_of(theta, errors: Errors, critical, crowd: Crowd | None):
+    """Longest runs, in descending order of ability, without a significant pair.
+
+    Returns the first and the last group of each subject, and of each group the places
+    at which it begins and ends.
+    """
     size = theta.size
-    reach = np.full(size, size - 1)
+    reach = np.full(size, size)
     if not np.isnan(critical):
         places = np.arange(size)
         if crowd is not None:
             sharing = errors.shared is not None
-            found = theta[order], crowd.residual[order]
-            places = decisive_places(*found, critical, sharing=sharing)
-        first = _first_different(theta, errors, order[places], critical)
+            places = decisive_places(theta, crowd.residual, critical, sharing=sharing)
+        first = _first_different(theta, errors, places, critical)
         hit = first < places.size
-        reach[places[hit]] = places[first[hit]] - 1
+        reach[places[hit]] = places[first[hit]]
     # A run from place i ends before the first place that differs from any member.
     reach = np.minimum.accumulate(reach[::-1])[::-1]
-    begins = np.flatnonzero(np.diff(reach, prepend=-1) > 0)
+    begins = np.flatnonzero(np.diff(reach, prepend=0) > 0)
     ends = reach[begins]
     places = np.arange(size)
-    first, last = np.empty(size, np.int64), np.empty(size, np.int64)
-    first[order] = np.searchsorted(ends, places)
-    last[order] = np.searchsorted(begins, places, side="right") - 1
-    groups = tuple(
-        order[begin : end + 1] for begin, end in zip(begins, ends, strict=True)
-    )
-    return first, last, groups
+    first = np.searchsorted(ends, places, side="right")
+    last = np.searchsorted(begins, places, side="right") - 1
+    return first, last, list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
 def _first_different(theta, errors: Errors, order, critical) -> np.ndarray:
-    """Of each in order of ability, the first later one that differs, or the number."""
+    """The first later one that differs from each of `order`, or their number."""
     size, rows_at_once = order.size, 256
     first = np.full(size, size)
-    own = errors.own() if errors.covariance is None else np.zeros(theta.size)
+    own = np.zeros(theta.size)
+    if errors.covariance is None:
+        own[order] = errors.at(order).own()
     least = own[order].min()
     columns_at_once = max(1, BLOCK // (4 * rows_at_once))
     for start in range(0, size, rows_at_once):

@@ -110,21 +110,26 @@ def rank(
     ([3, 1, 2], [[1], [2, 0]])
     """
     theta, errors = checked(ability, standard_error, covariance, shared, level)
+    order, theta, errors = _sorted(theta, errors)
     crowd = _crowd(theta, errors)
     intervals = _intervals(theta, errors, crowd, key, level, num_draws)
     tests = tests_of_pairs(theta, errors, crowd)
     critical, num_different = critical_z(tests, 1 - level)
-    order = np.argsort(-theta, kind="stable")
-    first, last, groups = groups_of(theta, errors, order, critical, crowd)
+    first, last, groups = groups_of(theta, errors, critical, crowd)
+    back = np.argsort(order)
     return Ranking(
-        *intervals,
-        first,
-        last,
-        groups,
+        *(column[back] for column in (*intervals, first, last)),
+        tuple(order[begin:end] for begin, end in groups),
         tests.pairs,
         num_different,
         critical,
     )
+
+
+def _sorted(theta, errors: Errors) -> tuple[np.ndarray, np.ndarray, Errors]:
+    """Subjects by descending ability, so that draws do not depend on their order."""
+    order = np.argsort(-theta, kind="stable")
+    return order, theta[order], errors.at(order)
 
 
 def _competition_ranks(theta: np.ndarray) -> np.ndarray:
@@ -151,8 +156,11 @@ def rank_intervals(
     ([2, 1], [2, 1])
     """
     theta, errors = checked(ability, standard_error, covariance, shared, level)
+    order, theta, errors = _sorted(theta, errors)
     crowd = _crowd(theta, errors)
-    return _intervals(theta, errors, crowd, key, level, num_draws)
+    found = _intervals(theta, errors, crowd, key, level, num_draws)
+    back = np.argsort(order)
+    return RankIntervals(*(column[back] for column in found))
 
 
 def _crowd(theta, errors: Errors) -> Crowd | None:
@@ -168,7 +176,7 @@ def _intervals(
     ranks = _competition_ranks(theta)
     found = None
     if crowd is not None and num_draws is None:
-        found = _many_ranks(theta, errors, crowd, level, key)
+        found = _many_ranks(theta, crowd, level, key)
     if found is None:
         found = _draw_ranks(theta, errors, level, num_draws or DRAWS, key)
     lower, upper, best = found
@@ -177,16 +185,15 @@ def _intervals(
     )
 
 
-def _many_ranks(theta, errors: Errors, crowd: Crowd, level, key):
+def _many_ranks(theta, crowd: Crowd, level, key):
     """Rank intervals from the crowd, those near either end and P(best) from draws."""
-    own, shared = errors.own(), errors.shared
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    options = own, shared, level, DRAWS, generator
+    options = level, DRAWS, generator
     top = extremes(theta, crowd, *options)
     bottom = extremes(-theta, crowd.mirrored(), *options)
     if top is None or bottom is None:
         return None
-    low, high = quantile_ranks(theta, crowd, own, shared, level)
+    low, high = quantile_ranks(theta, crowd, level)
     # From the bottom the worst end is the best, and rank 1 is the last.
     last = theta.size + 1
     for at, end, found in (

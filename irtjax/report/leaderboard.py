@@ -74,7 +74,7 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
     header = ["subject", "rank", f"{level} ranks", "ability", "error"]
     header += [f"{level} interval", "P(best)", "groups", "accuracy", "observed"]
     rows = []
-    for row in ranked.rows()[:MOST_ROWS]:
+    for row in ranked.rows(stop=MOST_ROWS):
         rows.append(
             [
                 markdown(row["subject"]),

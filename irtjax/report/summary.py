@@ -108,7 +108,7 @@ def subject_sentences(
     table = ranked.table
     if not table.num_rows:
         return ["No subject has a finite ability."]
-    best = ranked.rows()[0]
+    best = ranked.rows(stop=1)[0]
     half = (best["upper"] - best["lower"]) / 2
     out = [] if converged else [UNSETTLED]
     out += [
