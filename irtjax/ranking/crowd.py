@@ -33,6 +33,8 @@ from scipy.special import dawsn
 CLASSES = 32
 #: Fewest and most points of the grid of abilities.
 GRID = (2**12, 2**16)
+#: Estimates are near each other within this share of the smaller own errors.
+LOCAL = 0.08
 #: Subjects in one block of the vectorised passes, so that they stay in the cache.
 CHUNK = 2**15
 
@@ -50,6 +52,8 @@ class Crowd(NamedTuple):
             are counted one by one.
         loading: `[points, rank]` mean loading of the subjects near a point, or None.
         residual: `[subjects]` r_j, the error of each subject against those near it.
+        local_loading: As `loading`, of subjects with estimates near a point.
+        local_residual: As `residual`, from `local_loading`.
         own: `[subjects]` the part of each error that no other subject shares.
         shared: `[subjects, rank]` loadings of shared errors, or None.
     """
@@ -62,6 +66,8 @@ class Crowd(NamedTuple):
     exact: np.ndarray
     loading: np.ndarray | None
     residual: np.ndarray
+    local_loading: np.ndarray | None
+    local_residual: np.ndarray
     own: np.ndarray
     shared: np.ndarray | None
 
@@ -107,18 +113,20 @@ def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> C
         own: `[subjects]` errors that no other subject shares.
         shared: `[subjects, rank]` loadings of shared errors, or None.
     """
-    residual, loading = own, None
+    residual, local_residual, loading, local_loading = own, own, None, None
     if shared is None:
         frame = _frame(theta, own)
     else:
         total = np.sqrt(own**2 + np.einsum("ij,ij->i", shared, shared))
         frame = _frame(theta, total)
-        loading = _mean_loading(theta, own, shared, *frame)
-        residual = np.empty_like(own)
+        loading, local_loading = _mean_loadings(theta, own, shared, *frame)
+        residual, local_residual = np.empty_like(own), np.empty_like(own)
         for first in range(0, theta.size, CHUNK):
             part = slice(first, first + CHUNK)
-            near = _on_grid(loading, (theta[part] - frame[0]) / frame[1])
-            residual[part] = _apart(own[part], shared[part], near)
+            place = (theta[part] - frame[0]) / frame[1]
+            for means, errors in ((loading, residual), (local_loading, local_residual)):
+                near = _on_grid(means, place)
+                errors[part] = _apart(own[part], shared[part], near)
     start, spacing, size = frame
     smooth = residual >= spacing
     exact = np.sort(theta[~smooth])
@@ -127,7 +135,7 @@ def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> C
         levels, counts = histogram(theta[smooth], residual[smooth], *frame, CLASSES)
         above, variance, density = _convolved(levels, counts, spacing)
     crowd = start, spacing, above, variance, density, exact, loading
-    return Crowd(*crowd, residual, own, shared)
+    return Crowd(*crowd, residual, local_loading, local_residual, own, shared)
 
 
 def _apart(own: np.ndarray, shared: np.ndarray, near: np.ndarray) -> np.ndarray:
@@ -220,29 +228,43 @@ def _convolved(levels, counts, spacing):
     return above, spread, mass / spacing
 
 
-def _mean_loading(theta, own, shared, start: float, spacing: float, size: int):
-    """The mean of loadings near each point, weighted by the density of each subject."""
+def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
+    """Means of loadings of those with abilities, and with estimates, near each point.
+
+    Whoever has an ability near x has an estimate near x up to its own error; estimates
+    are near within `LOCAL` of that.
+    """
     levels, place = error_classes(np.maximum(own, spacing), 8)
     row = np.rint(place).astype(np.int64)
     column = np.rint((theta - start) / spacing).astype(np.int64)
     index = row * size + column
     frequency = 2 * np.pi * np.fft.rfftfreq(size, spacing)
-    kernels = np.exp(-((frequency * levels[:, None]) ** 2) / 2)
+    wide = np.exp(-((frequency * levels[:, None]) ** 2) / 2)
+    narrow = np.exp(-((frequency * np.maximum(LOCAL * levels[0], spacing)) ** 2) / 2)
 
-    def smoothed(weights: np.ndarray | None) -> np.ndarray:
+    def smoothed(weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         counts = np.bincount(index, weights, len(levels) * size).astype(np.float64)
-        counts = counts.reshape(len(levels), size)
-        return np.fft.irfft(np.sum(np.fft.rfft(counts) * kernels, axis=0), size)
+        transformed = np.fft.rfft(counts.reshape(len(levels), size))
+        return (
+            np.fft.irfft(np.sum(transformed * wide, axis=0), size),
+            np.fft.irfft(np.sum(transformed, axis=0) * narrow, size),
+        )
 
-    weight = smoothed(None)
+    weights = smoothed(None)
+    sums = [smoothed(column) for column in shared.T]
+    return tuple(
+        _ratios(weight, np.stack([both[k] for both in sums], axis=1))
+        for k, weight in enumerate(weights)
+    )
+
+
+def _ratios(weight: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Means `[points, rank]` from weights and weighted sums."""
     # Where nobody is near, the mean of the nearest point with some.
     known = weight > 1e-6
-    points = np.arange(size)
-    nearest = points[known][
-        np.clip(np.searchsorted(points[known], points), 0, known.sum() - 1)
-    ]
-    columns = [smoothed(column) / np.where(known, weight, 1) for column in shared.T]
-    return np.stack(columns, axis=1)[nearest]
+    points = np.arange(len(weight))
+    places = np.clip(np.searchsorted(points[known], points), 0, known.sum() - 1)
+    return (sums / np.where(known, weight, 1)[:, None])[points[known][places]]
 
 
 def quantile_ranks(

@@ -23,7 +23,9 @@ from irtjax.ranking.crowd import Crowd
 DEPTH = 60
 DRAWN = 600
 #: Points at which the sum of the other subjects' chances is computed.
-POINTS = 128
+POINTS = 48
+#: Chances to exceed x_0 that count as 0: those of a million subjects sum to 0.001.
+NEGLIGIBLE = 1e-9
 
 
 class Extremes(NamedTuple):
@@ -68,14 +70,17 @@ def extremes(
     draw, who = np.nonzero(abilities > x0)
     value = abilities[draw, who]
     # The other subjects: a Poisson process, without names.
-    points = np.linspace(x0, max(grid[-1], x0 + crowd.spacing), POINTS)
-    mean = crowd.number_above(points) - np.sum(
-        _exceeds(theta[drawn, None], crowd.residual[drawn, None], points), axis=0
-    )
-    mean = np.minimum.accumulate(np.maximum(mean, 0))
+    # From 6 errors above nobody is left; denser near x_0, where most points lie.
+    end = np.max(theta[drawn] + 6 * crowd.residual[drawn])
+    end = max(end, x0 + crowd.spacing)
+    points = x0 + (end - x0) * np.linspace(0, 1, POINTS) ** 2
+    chance[drawn] = 0
+    rest = np.flatnonzero(chance > NEGLIGIBLE)
+    other = theta[rest], crowd.residual[rest]
+    mean = np.array([_exceeds(*other, point).sum() for point in points])
     number = generator.poisson(mean[0], num_draws)
     levels = generator.uniform(size=number.sum()) * mean[0]
-    # Interpolated in the logarithm, in which the mean above x is nearly quadratic.
+    # Interpolated in the logarithm, in which the mean is nearly quadratic in x.
     floor = 1e-12
     nameless = np.interp(
         np.log(np.maximum(levels, floor)),

@@ -30,38 +30,52 @@ def pair_counter(theta: np.ndarray, crowd: Crowd) -> Callable[[float], float]:
     size = len(crowd.above)
     pairs = theta.size * (theta.size - 1) / 2
     levels, counts = histogram(
-        theta, crowd.residual, crowd.start, crowd.spacing, size, CLASSES
+        theta, crowd.local_residual, crowd.start, crowd.spacing, size, CLASSES
     )
     occupied = np.flatnonzero(counts.sum(axis=0))
     counts = counts[:, occupied[0] : occupied[-1] + 1]
     points = np.arange(counts.shape[1], dtype=np.float64)
     below = np.cumsum(counts, axis=1) - counts / 2
     apart = None
-    if crowd.loading is not None:
+    if crowd.local_loading is not None:
         step = max(1, counts.shape[1] // LOADING_POINTS)
-        near = crowd.loading[occupied[0] + step // 2 : occupied[-1] + 1 : step]
+        centres = points[step // 2 :: step]
+        near = crowd.local_loading[occupied[0] + centres.astype(np.int64)]
         square = np.sum(near**2, axis=1)
-        apart = square[:, None] + square - 2 * near @ near.T
-        apart = np.maximum(apart, 0)
-        coarse = np.minimum((points / step).astype(np.int64), len(near) - 1)
+        apart = np.maximum(square[:, None] + square - 2 * near @ near.T, 0)
+    variances = levels[:, None] ** 2 + levels**2
 
     def count(z: float) -> float:
+        if apart is None:
+            gaps = z * np.sqrt(variances[..., None]) / crowd.spacing
+        else:
+            gaps = _gaps(z, variances.ravel(), apart, centres, crowd.spacing)
+            gaps = gaps.reshape(*variances.shape, -1)
         total = 0.0
-        for level, higher in zip(levels, counts, strict=True):
-            for other, cumulative in zip(levels, below, strict=True):
-                variance = level**2 + other**2
-                gap = np.full(points.size, np.sqrt(variance))
+        for higher, row in zip(counts, gaps, strict=True):
+            for cumulative, gap in zip(below, row, strict=True):
                 if apart is not None:
-                    # The gap depends on where it ends: two steps of a fixed point.
-                    for _ in range(2):
-                        end = points - z * gap / crowd.spacing
-                        end = np.clip(end / step, 0, len(apart) - 1).astype(np.int64)
-                        gap = np.sqrt(variance + apart[coarse, end])
-                end = points - z * gap / crowd.spacing
-                total += float(higher @ np.interp(end, points, cumulative, left=0.0))
+                    gap = np.interp(points, centres, gap)
+                end = np.interp(points - gap, points, cumulative, left=0.0)
+                total += float(higher @ end)
         return min(total, pairs)
 
     return count
+
+
+def _gaps(z: float, variances, apart, centres, spacing: float) -> np.ndarray:
+    """How far below each point abilities begin to differ, `[variances, points]`.
+
+    An ability d below differs once d^2 / z^2 less what the loadings add to the variance
+    reaches the variance of the two residual errors.
+    """
+    gaps = np.empty((len(variances), len(centres)))
+    for k, centre in enumerate(centres):
+        down = centre - centres[k::-1]
+        excess = (down * spacing / z) ** 2 - apart[k, k::-1]
+        excess = np.maximum.accumulate(excess)
+        gaps[:, k] = np.interp(variances, excess, down, right=2 * centres[-1] + 2)
+    return gaps
 
 
 def decisive_places(

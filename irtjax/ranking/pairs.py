@@ -260,7 +260,9 @@ def groups_of(theta, errors: Errors, critical, crowd: Crowd | None):
         places = np.arange(size)
         if crowd is not None:
             sharing = errors.shared is not None
-            places = decisive_places(theta, crowd.residual, critical, sharing=sharing)
+            places = decisive_places(
+                theta, crowd.local_residual, critical, sharing=sharing
+            )
         first = _first_different(theta, errors, places, critical)
         hit = first < places.size
         reach[places[hit]] = places[first[hit]]
