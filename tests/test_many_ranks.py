@@ -6,17 +6,15 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from irtjax.ranking import rank, rank_intervals
+from irtjax.ranking import pairs, rank, rank_intervals
 from irtjax.ranking.crowd import crowd_of, quantile_ranks
 from irtjax.ranking.extremes import extremes
 from irtjax.ranking.pair_counts import decisive_places, pair_counter
-from irtjax.ranking import pairs
 from irtjax.ranking.pairs import (
     EXACT_SUBJECTS,
     checked,
     critical_z,
     groups_of,
-
 )
 
 KEY = jax.random.key(4)
@@ -120,7 +118,9 @@ def test_the_draws_of_the_top_have_the_chances_of_integrals():
     x = np.linspace(1, 8, 1401)
     log_below = np.log(ndtr((x - theta[:, None]) / error[:, None]))
     density = norm.pdf(x, theta[:, None], error[:, None])
-    exact = np.sum(density * np.exp(log_below.sum(0) - log_below), axis=1) * (x[1] - x[0])
+    exact = np.sum(density * np.exp(log_below.sum(0) - log_below), axis=1) * (
+        x[1] - x[0]
+    )
     assert exact.sum() == pytest.approx(1, abs=1e-3)
     tolerance = 5 * np.sqrt(np.maximum(exact, 1e-4) / 40_000)
     assert (np.abs(found.probability_best - exact) < tolerance).all()
@@ -166,7 +166,7 @@ def test_slots_of_ability_hardly_change_groups(monkeypatch):
     # By definition: a run ends before the first ability 2.4 errors below its first.
     ends = np.searchsorted(-theta, -(theta - 2.4 * 0.3 * np.sqrt(2)))
     begin, end = found[0], found[1]
-    member = np.flatnonzero((begin[:-1] > end[0]))[0]
+    member = np.flatnonzero(begin[:-1] > end[0])[0]
     assert theta[0] - theta[member] == pytest.approx(2.4 * 0.3 * np.sqrt(2), rel=0.01)
     assert abs(member - ends[0]) < 0.01 * size
 

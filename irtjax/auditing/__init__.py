@@ -9,8 +9,8 @@ from irtjax.auditing.properties import (
     benchmark_ranks,
     item_properties,
 )
-from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.auditing.tetrachoric import tetrachoric, tetrachoric_of_counts
+from irtjax.ranking.discoveries import benjamini_hochberg
 
 __all__ = [
     "PROPERTIES",

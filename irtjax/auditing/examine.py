@@ -12,11 +12,11 @@ from irtjax.auditing import classical as classic
 from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
 from irtjax.auditing.properties import SATURATED, at_strongest, item_properties
 from irtjax.auditing.residuals import DEPENDENT, dependence, item_fit
-from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items
 from irtjax.estimators.nodes import REACH
 from irtjax.numerics import equal_nodes
+from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
     from irtjax.calibration import Calibration

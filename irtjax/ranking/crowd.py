@@ -78,7 +78,9 @@ class Crowd(NamedTuple):
 
     def at(self, values: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Values on the grid, linear in between and constant outside."""
-        return np.interp((x - self.start) / self.spacing, np.arange(len(values)), values)
+        return np.interp(
+            (x - self.start) / self.spacing, np.arange(len(values)), values
+        )
 
     def mirrored(self) -> Crowd:
         """The crowd of the abilities with their signs changed."""
