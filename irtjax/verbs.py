@@ -37,7 +37,7 @@ class GroupNames(Sequence[tuple[str, ...]]):
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __getitem__(self, place):
+    def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return GroupNames(self._names, self._groups[place])
         return tuple(self._names.take(self._groups[place]).to_pylist())

@@ -36,7 +36,7 @@ def pair_counter(theta: np.ndarray, crowd: Crowd) -> Callable[[float], float]:
     counts = counts[:, occupied[0] : occupied[-1] + 1]
     points = np.arange(counts.shape[1], dtype=np.float64)
     below = np.cumsum(counts, axis=1) - counts / 2
-    apart = None
+    apart, centres = None, points
     if crowd.local_loading is not None:
         step = max(1, counts.shape[1] // LOADING_POINTS)
         centres = points[step // 2 :: step]

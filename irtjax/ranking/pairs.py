@@ -42,11 +42,11 @@ class TestedPairs(NamedTuple):
 
     Attributes:
         pairs: How many there are.
-        count: The number of them with |z| at or above a value.
+        number: The number of them with |z| at or above a value.
     """
 
     pairs: int
-    count: Callable[[float], float]
+    number: Callable[[float], float]
 
 
 class Errors(NamedTuple):
@@ -239,7 +239,7 @@ def critical_z(tests: TestedPairs, rate: float) -> tuple[float, int]:
     count = float(tests.pairs)
     while count >= 1:
         critical = -float(ndtri(rate * count / tests.pairs / 2))
-        new = float(tests.count(critical))
+        new = float(tests.number(critical))
         # Counts from a histogram are real numbers: equal to a thousandth of a pair in
         # a million.
         if new >= count * (1 - 1e-9):

@@ -118,7 +118,9 @@ def rank(
     first, last, groups = groups_of(theta, errors, critical, crowd)
     back = np.argsort(order)
     return Ranking(
-        *(column[back] for column in (*intervals, first, last)),
+        *RankIntervals(*(column[back] for column in intervals)),
+        first[back],
+        last[back],
         tuple(order[begin:end] for begin, end in groups),
         tests.pairs,
         num_different,
