@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax import assumptions, checks, length_tables
+from irtjax import checks, length_tables
 from irtjax._types import Status
 from irtjax.calibration import Calibration
 from irtjax.calibration_tables import (
@@ -47,7 +47,7 @@ from irtjax.uncertainty import (
     length_covariance,
     speed_error,
 )
-from irtjax.validity import negative_discrimination
+from irtjax.validity import assumptions, negative_discrimination
 
 if TYPE_CHECKING:
     pass

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax import assumptions, checks, score_tables
+from irtjax import checks, score_tables
 from irtjax._types import KeyArray, Status
 from irtjax.calibrating import SHARED_RANK, versions
 from irtjax.calibration import Calibration, Structure
@@ -54,7 +54,7 @@ from irtjax.structured_summary import (
 )
 from irtjax.timing import Clock
 from irtjax.uncertainty import Covariance
-from irtjax.validity import negative_discrimination
+from irtjax.validity import assumptions, negative_discrimination
 
 #: Draws of a variational approximation that its summary is made of.
 VI_DRAWS = 2000

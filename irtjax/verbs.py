@@ -7,6 +7,7 @@ labelled tables out.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from irtjax.calibration import Calibration
+
+
+class GroupNames(Sequence[tuple[str, ...]]):
+    """Groups of subjects by name, each made when it is asked for.
+
+    Groups overlap: with many subjects all their names together are far more than there
+    are subjects.
+    """
+
+    def __init__(self, names: pa.Array, groups: tuple[np.ndarray, ...]) -> None:
+        """Keeps the names and, for each group, the places of its own among them."""
+        self._names, self._groups = names, groups
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return GroupNames(self._names, self._groups[place])
+        return tuple(self._names.take(self._groups[place]).to_pylist())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,16 +60,17 @@ class RankedSubjects:
     """
 
     table: pa.Table
-    groups: tuple[tuple[str, ...], ...]
+    groups: Sequence[tuple[str, ...]]
     num_pairs: int
     num_different: int
     level: float
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of the table, the level left out of the names of intervals."""
+    def rows(self, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
+        """Rows `start` to `stop` of the table, names of intervals without the level."""
         ending = level_ending(self.level)
         names = [name.removesuffix(ending) for name in self.table.column_names]
-        return self.table.rename_columns(names).to_pylist()
+        length = max((self.table.num_rows if stop is None else stop) - start, 0)
+        return self.table.rename_columns(names).slice(start, length).to_pylist()
 
 
 def level_ending(level: float) -> str:
@@ -73,7 +95,8 @@ def rank(
         fit: The calibration.
         level: Level of the intervals; None takes that of the calibration.
         num_draws: Draws behind rank intervals and the probability of being best; None
-            for 4,000, fewer for more than 4,000 subjects.
+            for 4,000. By default the intervals of more than 2,000 subjects need no
+            draws; see `irtjax.ranking.crowd`.
         seed: Seed of the draws; the same seed gives the same table.
 
     Returns:
@@ -111,13 +134,14 @@ def rank(
         half = ndtri(0.5 + chosen / 2) * error[known][order]
         columns["lower"] = pa.array(ability[known][order] - half)
         columns["upper"] = pa.array(ability[known][order] + half)
-        columns["rank_lower"] = pa.array(result.rank_lower[order])
-        columns["rank_upper"] = pa.array(result.rank_upper[order])
+    # From the same draws as P(best), so that the two agree.
+    columns["rank_lower"] = pa.array(result.rank_lower[order])
+    columns["rank_upper"] = pa.array(result.rank_upper[order])
     columns["probability_best"] = pa.array(result.probability_best[order])
     columns["first_group"] = pa.array(result.first_group[order] + 1)
     columns["last_group"] = pa.array(result.last_group[order] + 1)
-    names = table.column("subject").take(pa.array(known)).to_pylist()
-    groups = tuple(tuple(names[k] for k in group) for group in result.groups)
+    names = table.column("subject").take(pa.array(known)).combine_chunks()
+    groups = GroupNames(names, result.groups)
     head = ("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lower")
     head += ("rank_upper", "probability_best", "first_group", "last_group")
     rest = tuple(name for name in columns if name not in head)

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import irtjax
-from irtjax import fit_runs
+from irtjax import fit_runs, ranking
 from irtjax._types import Status
 from irtjax.adaptive import Design, ItemBank
 from irtjax.adaptive.simulation import run_tests_jit
@@ -429,6 +429,40 @@ def measure_audit(spec: Spec) -> list[Row]:
     ]
 
 
+def measure_ranks(spec: Spec) -> list[Row]:
+    """Ranks, intervals, P(best), pair tests and groups; processor time and memory."""
+    rows = []
+    for size in spec["sizes"]:
+        for rank in (0, 16):
+            scores = _scores(size, rank)
+            before, began = peak_bytes(), time.process_time()
+            found = ranking.rank(*scores[:2], shared=scores[2], key=jax.random.key(0))
+            seconds = time.process_time() - began
+            name = f"{size:,} subjects, {rank or 'no'} loadings"
+            target = spec.get("max_seconds")
+            rows += [
+                row(f"{name}: processor time", seconds, "s", target),
+                row("  peak above that before", (peak_bytes() - before) / 1e6, "MB"),
+                row("  share of pairs that differ",
+                    found.num_different / found.num_pairs),
+                row("  groups", len(found.groups)),
+            ]  # fmt: skip
+    return rows
+
+
+def _scores(size: int, rank: int):
+    """Abilities, errors that depend on ability and chance, smooth loadings or None."""
+    rng = np.random.default_rng(0)
+    theta = 0.93 * rng.normal(size=size)
+    error = 0.35 * rng.uniform(0.8, 1.3, size) * np.sqrt(1 + 0.2 * theta**2)
+    if not rank:
+        return theta, error, None
+    waves = np.sin(np.arange(1, rank - 1) * theta[:, None] / 2)
+    columns = [np.ones((size, 1)), theta[:, None], 0.2 * waves]
+    shared = 0.1 * np.concatenate(columns, axis=1)
+    return theta, np.sqrt(error**2 + np.sum(shared**2, axis=1)), shared
+
+
 KINDS: dict[str, Callable[[Spec], list[Row]]] = {
     "simulate": write_data,
     "em": measure_em,
@@ -438,6 +472,7 @@ KINDS: dict[str, Callable[[Spec], list[Row]]] = {
     "adaptive": measure_adaptive,
     "lengths": measure_lengths,
     "audit": measure_audit,
+    "ranks": measure_ranks,
 }
 
 

@@ -64,6 +64,10 @@ FULL: dict[str, Spec] = {
         "fast_subjects": 12, "fast_items": 41871, "fast_groups": 11, "max_seconds": 60,
     },
     "twins": {"kind": "twins", "subjects": 12, "items": 41871, "min_ratio": 20},
+    "ranks": {
+        "kind": "ranks", "subjects": 500_000, "items": 50,
+        "sizes": [10, 1000, 50_000, 500_000], "max_seconds": 3,
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -85,6 +89,7 @@ SMALL: dict[str, Spec] = {
         "fast_subjects": 12, "fast_items": 100, "fast_groups": 2,
     },
     "twins": {"kind": "twins", "subjects": 12, "items": 1000},
+    "ranks": {"kind": "ranks", "subjects": 3000, "items": 50, "sizes": [10, 3000]},
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 
@@ -114,7 +119,7 @@ def worker(spec: Spec) -> dict[str, Any]:
 
 def run_case(spec: Spec) -> dict[str, Any]:
     """One case: its data from one process, its measurements from another."""
-    if spec["kind"] in (*APART, "adaptive", "lengths"):
+    if spec["kind"] in (*APART, "adaptive", "lengths", "ranks"):
         return worker(spec)  # They draw what they need themselves.
     with tempfile.TemporaryDirectory() as folder:
         with_data = spec | {"data": folder}

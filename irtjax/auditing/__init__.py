@@ -10,7 +10,7 @@ from irtjax.auditing.properties import (
     item_properties,
 )
 from irtjax.auditing.tetrachoric import tetrachoric, tetrachoric_of_counts
-from irtjax.validity.tails import benjamini_hochberg
+from irtjax.ranking.discoveries import benjamini_hochberg
 
 __all__ = [
     "PROPERTIES",

@@ -15,7 +15,7 @@ from irtjax.auditing.examine import (
     decide,
     examine,
 )
-from irtjax.validity.tails import benjamini_hochberg
+from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items
 from irtjax.estimators.nodes import REACH
 from irtjax.numerics import equal_nodes
-from irtjax.validity.tails import benjamini_hochberg
+from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
     from irtjax.calibration import Calibration

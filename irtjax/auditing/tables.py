@@ -8,7 +8,7 @@ import numpy as np
 
 from irtjax.auditing.examine import DISCRIMINATES, SEEN, TESTED, Found, column_of
 from irtjax.auditing.properties import PROPERTIES, benchmark_difficulty, benchmark_ranks
-from irtjax.validity.tails import benjamini_hochberg
+from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -67,8 +67,8 @@ def sentences(first: str, second: str, result: Comparison, level: float) -> list
     chance = max(result.probability_greater, 1 - result.probability_greater)
     lines = [
         f"{ahead} is {'significantly ' if sure else ''}ahead of {behind}"
-        f"{'' if sure else ', but they cannot be told apart'}: difference of abilities"
-        f" {number(abs(result.difference))}, {percent(level)} interval"
+        f"{'' if sure else ', but they are statistically tied'}: difference of"
+        f" abilities {number(abs(result.difference))}, {percent(level)} interval"
         f" {interval(low, high)}, z = {number(abs(result.z))},"
         f" p = {result.p_value:.2g}; it is the better one with probability"
         f" {number(chance, 3)}."

@@ -192,7 +192,7 @@ def report(
                 **to_json(fit),
                 "out": None if folder is None else str(folder),
                 "subjects": ranked.rows(),
-                "groups": ranked.groups,
+                "groups": list(ranked.groups),
                 "flagged_items": flag_counts(fit.item_table, "item"),
                 **(more or {}),
             }

@@ -23,8 +23,8 @@ def rank_command(
         typer.Option(
             "--draws",
             min=100,
-            help="Draws behind P(best) and ranks [default: 4000, fewer for more than"
-            " 4,000 subjects]",
+            help="Draws behind P(best) and ranks [default: 4000; ranks of more than"
+            " 2,000 subjects are computed without draws]",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +74,7 @@ def rank_command(
             {
                 "level": ranked.level,
                 "subjects": ranked.table.to_pylist(),
-                "groups": ranked.groups,
+                "groups": list(ranked.groups),
                 "num_pairs": ranked.num_pairs,
                 "num_different": ranked.num_different,
             }

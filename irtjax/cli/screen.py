@@ -123,12 +123,14 @@ def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None
     level = percent(ranked.level)
     header = ["subject", "rank", f"{level} ranks", "ability", "error"]
     header += [f"{level} interval", "P(best)", "groups", "accuracy", "answers", "flags"]
-    rows = [_row(row) for row in ranked.rows()]
-    title = f"{len(rows):,} subjects"
-    if not everything and len(rows) > 2 * ENDS + 5:
-        left = len(rows) - 2 * ENDS
-        gap = [f"... {left:,} more ..."] + [""] * (len(header) - 1)
-        rows = rows[:ENDS] + [gap] + rows[-ENDS:]
+    size = ranked.table.num_rows
+    title = f"{size:,} subjects"
+    if not everything and size > 2 * ENDS + 5:
+        gap = [f"... {size - 2 * ENDS:,} more ..."] + [""] * (len(header) - 1)
+        first, last = ranked.rows(stop=ENDS), ranked.rows(size - ENDS)
+        rows = [*map(_row, first), gap, *map(_row, last)]
+    else:
+        rows = [_row(row) for row in ranked.rows()]
     if not any(row[-1] for row in rows):
         header = header[:-1]
         rows = [row[: len(header)] for row in rows]

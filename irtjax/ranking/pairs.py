@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from irtjax.ranking.crowd import Crowd
+from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.ranking.pair_counts import decisive_places, pair_counter
+
 #: Pairs in one block.
-BLOCK = 4_000_000
+BLOCK = 2_000_000
+#: Subjects up to which every pair is tested by itself. 2,000 take 0.5 s; beyond, pairs
+#: are counted from a histogram and `critical_z` differs by less than 0.001.
+EXACT_SUBJECTS = 2000
 
 
 class Pairs(NamedTuple):
@@ -28,6 +35,18 @@ class Pairs(NamedTuple):
     p_value: Float[np.ndarray, "subjects subjects"]
     p_adjusted: Float[np.ndarray, "subjects subjects"]
     different: Bool[np.ndarray, "subjects subjects"]
+
+
+class TestedPairs(NamedTuple):
+    """All pairs of subjects.
+
+    Attributes:
+        pairs: How many there are.
+        number: The number of them with |z| at or above a value.
+    """
+
+    pairs: int
+    number: Callable[[float], float]
 
 
 class Errors(NamedTuple):
@@ -54,11 +73,20 @@ class Errors(NamedTuple):
             variance = variance - 2 * self.shared[rows] @ self.shared[columns].T
         return np.sqrt(np.maximum(variance, 0))
 
+    def at(self, rows: np.ndarray) -> Errors:
+        """The errors of these subjects, in this order."""
+        covariance, shared = self.covariance, self.shared
+        return Errors(
+            self.error[rows],
+            None if covariance is None else covariance[np.ix_(rows, rows)],
+            None if shared is None else shared[rows],
+        )
+
     def own(self) -> np.ndarray:
         """The part of each error that no other score shares, `[subjects]`."""
         if self.shared is None:
             return self.error
-        rest = self.error**2 - np.sum(self.shared**2, axis=1)
+        rest = self.error**2 - np.einsum("ij,ij->i", self.shared, self.shared)
         return np.sqrt(np.maximum(rest, 0))
 
 
@@ -161,15 +189,10 @@ def pairwise(
     z = z_rows(theta, errors, rows, rows)
     p_value = 2 * ndtr(-np.abs(z))
     upper = np.triu_indices(theta.size, 1)
-    flat = p_value[upper]
-    order = np.argsort(flat)
-    scaled = flat[order] * flat.size / np.arange(1, flat.size + 1)
-    adjusted = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1)
+    adjusted = benjamini_hochberg(p_value[upper])
     p_adjusted = np.ones_like(p_value)
-    back = np.empty_like(adjusted)
-    back[order] = adjusted
-    p_adjusted[upper] = back
-    p_adjusted.T[upper] = back
+    p_adjusted[upper] = adjusted
+    p_adjusted.T[upper] = adjusted
     difference = theta[:, None] - theta[None, :]
     different = p_adjusted <= 1 - level
     return Pairs(difference, z, p_value, p_adjusted, different)
@@ -229,6 +252,23 @@ def z_rows(theta, errors: Errors, rows, columns) -> np.ndarray:
     return np.clip(z, -1e6, 1e6)
 
 
+def tests_of_pairs(theta, errors: Errors, crowd: Crowd | None) -> TestedPairs:
+    """Counts the pairs by |z|, one by one or, given a crowd, from its histogram."""
+    size = theta.size
+    pairs = size * (size - 1) // 2
+    if crowd is not None:
+        return TestedPairs(pairs, pair_counter(theta, crowd))
+    sizes = np.empty(pairs)
+    start = 0
+    for rows, columns in _upper_blocks(size):
+        z = np.abs(z_rows(theta, errors, rows, columns))
+        found = z[columns[None, :] > rows[:, None]]
+        sizes[start : start + found.size] = found
+        start += found.size
+    sizes.sort()
+    return TestedPairs(pairs, lambda z: pairs - np.searchsorted(sizes, z))
+
+
 def _upper_blocks(size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Blocks of rows with the columns at or after them."""
     start = 0
@@ -238,51 +278,77 @@ def _upper_blocks(size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         start = stop
 
 
-def benjamini_hochberg(theta, errors: Errors, rate) -> tuple[float, int]:
+def critical_z(tests: TestedPairs, rate: float) -> tuple[float, int]:
     """Smallest significant |z| over all pairs, and how many pairs reach it.
 
-    The step-up rule's threshold is the largest t with t = rate k(t) / pairs, k(t) the
-    number of p-values at most t. Iterating t <- rate k(t) / pairs from t = rate falls
-    to exactly that t, and needs only counts.
+    Benjamini and Hochberg's threshold is the largest t with t = rate k(t) / pairs, k(t)
+    the number of p-values at most t. Iterating t <- rate k(t) / pairs from t = rate
+    falls to exactly that t, and needs only counts.
     """
     from scipy.special import ndtri
 
-    size = theta.size
-    pairs = size * (size - 1) // 2
-    if pairs == 0:
+    if tests.pairs == 0:
         return float("nan"), 0
-    count, critical = pairs, 0.0
-    while count:
-        critical = -float(ndtri(rate * count / pairs / 2))
-        new = 0
-        for rows, columns in _upper_blocks(size):
-            z = np.abs(z_rows(theta, errors, rows, columns))
-            new += int(np.sum((z >= critical) & (columns[None, :] > rows[:, None])))
-        if new == count:
-            return critical, count
+    count = float(tests.pairs)
+    while count >= 1:
+        critical = -float(ndtri(rate * count / tests.pairs / 2))
+        new = float(tests.number(critical))
+        # Counts from a histogram are real numbers: equal to a thousandth of a pair in
+        # a million.
+        if new >= count * (1 - 1e-9):
+            return critical, round(count)
         count = new
     return float("nan"), 0
 
 
-def groups_of(theta, errors: Errors, order, critical):
-    """Longest runs in order of ability without a significant pair."""
+def groups_of(theta, errors: Errors, critical, crowd: Crowd | None):
+    """Longest runs, in descending order of ability, without a significant pair.
+
+    Returns the first and the last group of each subject, and of each group the places
+    at which it begins and ends.
+    """
     size = theta.size
-    reach = np.full(size, size - 1)
+    reach = np.full(size, size)
     if not np.isnan(critical):
-        for rows, columns in _upper_blocks(size):
+        places = np.arange(size)
+        if crowd is not None:
+            sharing = errors.shared is not None
+            places = decisive_places(
+                theta, crowd.local_residual, critical, sharing=sharing
+            )
+        first = _first_different(theta, errors, places, critical)
+        hit = first < places.size
+        reach[places[hit]] = places[first[hit]]
+    # A run from place i ends before the first place that differs from any member.
+    reach = np.minimum.accumulate(reach[::-1])[::-1]
+    begins = np.flatnonzero(np.diff(reach, prepend=0) > 0)
+    ends = reach[begins]
+    places = np.arange(size)
+    first = np.searchsorted(ends, places, side="right")
+    last = np.searchsorted(begins, places, side="right") - 1
+    return first, last, list(zip(begins.tolist(), ends.tolist(), strict=True))
+
+
+def _first_different(theta, errors: Errors, order, critical) -> np.ndarray:
+    """The first later one that differs from each of `order`, or their number."""
+    size, rows_at_once = order.size, 256
+    first = np.full(size, size)
+    own = np.zeros(theta.size)
+    if errors.covariance is None:
+        own[order] = errors.at(order).own()
+    least = own[order].min()
+    columns_at_once = max(1, BLOCK // (4 * rows_at_once))
+    for start in range(0, size, rows_at_once):
+        rows = np.arange(start, min(start + rows_at_once, size))
+        # Nobody nearer than this can differ from any of the rows.
+        gap = critical * np.hypot(least, own[order[rows]].min())
+        limit = theta[order[rows[0]]] - gap * (1 - 1e-9)
+        begin = max(start, int(np.searchsorted(-theta[order], -limit)))
+        while begin < size and rows.size:
+            columns = np.arange(begin, min(begin + columns_at_once, size))
             z = np.abs(z_rows(theta, errors, order[rows], order[columns]))
             hit = (z >= critical) & (columns[None, :] > rows[:, None])
             found = hit.any(axis=1)
-            reach[rows[found]] = columns[hit.argmax(axis=1)[found]] - 1
-    # A run from place i ends before the first place that differs from any member.
-    reach = np.minimum.accumulate(reach[::-1])[::-1]
-    begins = np.flatnonzero(np.diff(reach, prepend=-1) > 0)
-    ends = reach[begins]
-    places = np.arange(size)
-    first, last = np.empty(size, np.int64), np.empty(size, np.int64)
-    first[order] = np.searchsorted(ends, places)
-    last[order] = np.searchsorted(begins, places, side="right") - 1
-    groups = tuple(
-        order[begin : end + 1] for begin, end in zip(begins, ends, strict=True)
-    )
-    return first, last, groups
+            first[rows[found]] = columns[hit.argmax(axis=1)[found]]
+            rows, begin = rows[~found], begin + columns_at_once
+    return first

@@ -11,11 +11,19 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._backend import num_cores
 from irtjax._types import KeyArray
-from irtjax.ranking.pairs import Errors, benjamini_hochberg, checked, groups_of
+from irtjax.ranking.crowd import Crowd, crowd_of, quantile_ranks
+from irtjax.ranking.extremes import extremes, order_statistics
+from irtjax.ranking.pairs import (
+    EXACT_SUBJECTS,
+    Errors,
+    checked,
+    critical_z,
+    groups_of,
+    tests_of_pairs,
+)
 
-#: Draws behind the intervals, and the most ranks drawn in all where that is fewer.
-MOST_DRAWS = 4000
-RANKED_NUMBERS = 16_000_000
+#: Draws behind the intervals and P(best).
+DRAWS = 4000
 CHUNK = 2**17
 
 
@@ -102,19 +110,28 @@ def rank(
     ([3, 1, 2], [[1], [2, 0]])
     """
     theta, errors = checked(ability, standard_error, covariance, shared, level)
-    intervals = _intervals(theta, errors, key, level, num_draws)
-    critical, num_different = benjamini_hochberg(theta, errors, 1 - level)
-    order = np.argsort(-theta, kind="stable")
-    first, last, groups = groups_of(theta, errors, order, critical)
+    order, theta, errors = _sorted(theta, errors)
+    crowd = _crowd(theta, errors)
+    intervals = _intervals(theta, errors, crowd, key, level, num_draws)
+    tests = tests_of_pairs(theta, errors, crowd)
+    critical, num_different = critical_z(tests, 1 - level)
+    first, last, groups = groups_of(theta, errors, critical, crowd)
+    back = np.argsort(order)
     return Ranking(
-        *intervals,
-        first,
-        last,
-        groups,
-        theta.size * (theta.size - 1) // 2,
+        *RankIntervals(*(column[back] for column in intervals)),
+        first[back],
+        last[back],
+        tuple(order[begin:end] for begin, end in groups),
+        tests.pairs,
         num_different,
         critical,
     )
+
+
+def _sorted(theta, errors: Errors) -> tuple[np.ndarray, np.ndarray, Errors]:
+    """Subjects by descending ability, so that draws do not depend on their order."""
+    order = np.argsort(-theta, kind="stable")
+    return order, theta[order], errors.at(order)
 
 
 def _competition_ranks(theta: np.ndarray) -> np.ndarray:
@@ -141,17 +158,56 @@ def rank_intervals(
     ([2, 1], [2, 1])
     """
     theta, errors = checked(ability, standard_error, covariance, shared, level)
-    return _intervals(theta, errors, key, level, num_draws)
+    order, theta, errors = _sorted(theta, errors)
+    crowd = _crowd(theta, errors)
+    found = _intervals(theta, errors, crowd, key, level, num_draws)
+    back = np.argsort(order)
+    return RankIntervals(*(column[back] for column in found))
 
 
-def _intervals(theta, errors: Errors, key, level, num_draws) -> RankIntervals:
-    if num_draws is None:
-        num_draws = max(1000, min(MOST_DRAWS, RANKED_NUMBERS // theta.size))
+def _crowd(theta, errors: Errors) -> Crowd | None:
+    """The crowd of many subjects; None where each pair can be looked at."""
+    if theta.size <= EXACT_SUBJECTS or errors.covariance is not None:
+        return None
+    return crowd_of(theta, errors.own(), errors.shared)
+
+
+def _intervals(
+    theta, errors: Errors, crowd: Crowd | None, key, level, num_draws
+) -> RankIntervals:
     ranks = _competition_ranks(theta)
-    lower, upper, best = _draw_ranks(theta, errors, level, num_draws, key)
+    found = None
+    if crowd is not None and num_draws is None:
+        found = _many_ranks(theta, crowd, level, key)
+    if found is None:
+        found = _draw_ranks(theta, errors, level, num_draws or DRAWS, key)
+    lower, upper, best = found
     return RankIntervals(
         ranks, np.minimum(lower, ranks), np.maximum(upper, ranks), best
     )
+
+
+def _many_ranks(theta, crowd: Crowd, level, key):
+    """Rank intervals from the crowd, those near either end and P(best) from draws."""
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    options = level, DRAWS, generator
+    top = extremes(theta, crowd, *options)
+    bottom = extremes(-theta, crowd.mirrored(), *options)
+    if top is None or bottom is None:
+        return None
+    low, high = quantile_ranks(theta, crowd, level)
+    # From the bottom the worst end is the best, and rank 1 is the last.
+    last = theta.size + 1
+    for at, end, found in (
+        (low, top.subjects, top.lower),
+        (high, top.subjects, top.upper),
+        (high, bottom.subjects, last - bottom.lower),
+        (low, bottom.subjects, last - bottom.upper),
+    ):
+        # Ranks that lie too deep for the draws are 0 from their end.
+        seen = (found > 0) & (found < last)
+        at[end[seen]] = found[seen]
+    return low, high, top.probability_best
 
 
 def _draw_ranks(theta, errors, level, num_draws, key):
@@ -183,11 +239,7 @@ def _draw_ranks(theta, errors, level, num_draws, key):
     # which run at once because sorting releases the interpreter's lock.
     with ThreadPoolExecutor(num_cores()) as pool:
         best = np.sum([*pool.map(draw, starts, seed.spawn(len(starts)))], axis=0)
-    tail = (1 - level) / 2
-    ends = (
-        int(np.floor(tail * (num_draws - 1))),
-        int(np.ceil((1 - tail) * (num_draws - 1))),
-    )
+    ends = order_statistics(level, num_draws)
     by_subject = np.ascontiguousarray(ranks.T)
     by_subject.partition(ends, axis=1)
     low, high = (by_subject[:, end].astype(np.int64) for end in ends)

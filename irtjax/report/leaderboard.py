@@ -74,7 +74,7 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
     header = ["subject", "rank", f"{level} ranks", "ability", "error"]
     header += [f"{level} interval", "P(best)", "groups", "accuracy", "observed"]
     rows = []
-    for row in ranked.rows()[:MOST_ROWS]:
+    for row in ranked.rows(stop=MOST_ROWS):
         rows.append(
             [
                 markdown(row["subject"]),
@@ -95,7 +95,10 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
         lines += ["", f"{left:,} more subjects are in `abilities.csv`."]
     lines += [
         "",
-        "Subjects that share a group cannot be told apart. Error: standard error.",
+        f"Ranks: the interval leaves out at most {percent(round(1 - ranked.level, 6))}"
+        " of the probability, at most half of it at either end. P(best): probability"
+        " of rank 1. Subjects that share a group are statistically tied. Error:"
+        " standard error.",
     ]
     return lines
 

@@ -22,6 +22,9 @@ UNSETTLED = (
     " abilities and their errors may change."
 )
 
+#: Names of subjects that the best one is tied with, in one sentence.
+MOST_RIVALS = 5
+
 
 def flag_counts(table: pa.Table, name: str) -> dict[str, list[str]]:
     """Returns the names behind each flag of a table, the commonest flag first.
@@ -110,7 +113,7 @@ def subject_sentences(
     escape: Callable[[str], str] = visible,
     converged: bool = True,
 ) -> list[str]:
-    """Returns sentences on who is ahead and how many can be told apart.
+    """Returns sentences on who is ahead and how many differ significantly.
 
     Args:
         ranked: The ranking.
@@ -120,32 +123,46 @@ def subject_sentences(
     table = ranked.table
     if not table.num_rows:
         return ["No subject has a finite ability."]
-    best = ranked.rows()[0]
+    best = ranked.rows(stop=1)[0]
     half = (best["upper"] - best["lower"]) / 2
     out = [] if converged else [UNSETTLED]
     out += [
         f"{escape(best['subject'])} has the highest ability,"
-        f" {number(best['ability'])} ± {number(half)} ({percent(ranked.level)}),"
-        f" and is the best of all with probability"
-        f" {number(best['probability_best'])}."
+        f" {number(best['ability'])} ± {number(half)} ({percent(ranked.level)}). It is"
+        f" the best of all with probability {number(best['probability_best'])};"
+        f" {percent(ranked.level)} interval of its rank:"
+        f" {interval(best['rank_lower'], best['rank_upper'], 0)}."
     ]
-    rivals = [n for n in ranked.groups[0] if n != best["subject"]]
     if table.num_rows > 1:
+        # The best subject is in the first group alone or with those that it ties with.
+        group = ranked.groups[0]
+        rivals = [n for n in group[: MOST_RIVALS + 1] if n != best["subject"]]
+        rivals = rivals[:MOST_RIVALS]
+        more = len(group) - 1 - len(rivals)
         out.append(
-            f"It cannot be told apart from {escape_all(rivals, escape)}."
+            f"It is statistically tied with {_tied(rivals, more, escape)}: no"
+            " difference within this group is significant."
             if rivals
-            else "It is significantly ahead of every other subject."
+            else "It is significantly different from every other subject, pair by pair."
         )
         share = ranked.num_different / max(ranked.num_pairs, 1)
         count = len(ranked.groups)
         form = "overlapping groups" if count > 1 else "group"
         out.append(
             f"Of {ranked.num_pairs:,} pairs of subjects {ranked.num_different:,}"
-            f" ({percent(round(share, 3))}) differ significantly (false discoveries at"
-            f" most {percent(round(1 - ranked.level, 6))}); the subjects form {count:,}"
-            f" {form} in which no two differ."
+            f" ({percent(round(share, 3))}) are significantly different (false"
+            f" discovery rate {percent(round(1 - ranked.level, 6))}); the subjects"
+            f" form {count:,} {form} of statistically tied subjects."
         )
     return out
+
+
+def _tied(rivals: list[str], more: int, escape: Callable[[str], str]) -> str:
+    """Names in a sentence, and how many more there are."""
+    shown = [escape(name) for name in rivals]
+    if more > 0:
+        return f"{', '.join(shown)} and {more:,} more"
+    return listing(shown, len(shown))
 
 
 def escape_all(

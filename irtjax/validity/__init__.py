@@ -4,6 +4,5 @@ from irtjax.validity.discrimination import (
     FALSE_DISCOVERY_RATE,
     negative_discrimination,
 )
-from irtjax.validity.tails import benjamini_hochberg
 
-__all__ = ["FALSE_DISCOVERY_RATE", "benjamini_hochberg", "negative_discrimination"]
+__all__ = ["FALSE_DISCOVERY_RATE", "negative_discrimination"]

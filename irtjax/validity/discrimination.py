@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.tails import (
     ENUMERATED,
-    benjamini_hochberg,
     permutation_tails,
     permutation_tails_of_scores,
 )

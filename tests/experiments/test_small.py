@@ -250,6 +250,17 @@ def test_scaling_peers(monkeypatch):
     assert own == pytest.approx(theirs, abs=0.05)
 
 
+def test_scaling_ranks():
+    result = measure.measure(scaling.SMALL["ranks"] | {"sizes": [10, 2100]})
+    groups = [r["value"] for r in result["rows"] if r["quantity"] == "  groups"]
+    # Errors of a third of a standard deviation: some groups, few beside the subjects.
+    assert len(groups) == 4 and all(1 <= n <= 10 for n in groups[:2])
+    assert all(10 < n < 1000 for n in groups[2:])
+    for loadings in ("no", "16"):
+        name = f"2,100 subjects, {loadings} loadings: processor time"
+        assert 0 < value_of(result, name) < 60
+
+
 def test_scaling_verdicts():
     row = {"quantity": "iteration", "value": 3.5, "unit": "products", "at": "<="}
     assert scaling.verdict(row | {"target": None}) == ""

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from irtjax.assumptions import (
+from irtjax.models.logistic import Binary, LogisticItems
+from irtjax.validity.assumptions import (
     BenchmarkTest,
     NormalityTest,
     normality_test,
     one_ability_test,
     warnings_of,
 )
-from irtjax.models.logistic import Binary, LogisticItems
 
 
 def responses(rng, subjects, items, benchmarks, sd, missing=0.0):

@@ -1,0 +1,31 @@
+"""Control of the false discovery rate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def benjamini_hochberg(p_value: np.ndarray) -> np.ndarray:
+    """Adjusted p-values that control the false discovery rate.
+
+    With the m values in order, min over k >= i of m p_(k) / k (Benjamini and Hochberg
+    1995). Calling those at or below q significant keeps the expected share of false
+    ones among them at or below q; if nothing is to be found, it keeps the chance of
+    any finding there.
+
+    Args:
+        p_value: `[tests]`; NaN where there was no test, which counts in no way.
+
+    Returns:
+        `[tests]` adjusted p-values, NaN where there was no test.
+
+    >>> benjamini_hochberg(np.array([0.01, 0.04, np.nan, 0.9])).round(2).tolist()
+    [0.03, 0.06, nan, 0.9]
+    """
+    p_value = np.asarray(p_value, np.float64)
+    adjusted = np.full(p_value.shape, np.nan)
+    known = np.flatnonzero(np.isfinite(p_value))
+    order = known[np.argsort(p_value[known], kind="stable")]
+    scaled = p_value[order] * known.size / np.arange(1, known.size + 1)
+    adjusted[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1)
+    return adjusted

@@ -1,0 +1,143 @@
+r"""Ranks near an end of a long ranking, and the chance of being best, from draws.
+
+Only subjects whose ability may exceed a point x_0 can be first, x_0 so that about
+`DEPTH` are expected above it. The `DRAWN` likeliest of them are drawn one by one. Each
+of the others exceeds x_0 with a small chance, so those of them above x_0 are a Poisson
+process, whose mean above x is the sum of their chances: the number and the places
+of its points are drawn, and not who they are. Shared errors are drawn less the mean
+loading near x_0, which moves all of them alike.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from irtjax.ranking.crowd import Crowd
+
+#: Subjects expected above x_0, and subjects drawn one by one: each of the others then
+#: exceeds x_0 with a chance below DEPTH / DRAWN. Ranks beyond DEPTH / 2 or so come from
+#: `quantile_ranks`, whose error there is below one rank.
+DEPTH = 60
+DRAWN = 600
+#: Points at which the sum of the other subjects' chances is computed.
+POINTS = 48
+#: Chances to exceed x_0 that count as 0: those of a million subjects sum to 0.001.
+NEGLIGIBLE = 1e-9
+
+
+class Extremes(NamedTuple):
+    """What the draws found of the subjects near the top.
+
+    Attributes:
+        subjects: `[drawn]` who they are.
+        lower: `[drawn]` best end of the rank interval; 0 where it lies too deep.
+        upper: `[drawn]` worst end; 0 where it lies too deep.
+        probability_best: `[subjects]`, of all.
+    """
+
+    subjects: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    probability_best: np.ndarray
+
+
+def extremes(
+    theta: np.ndarray,
+    crowd: Crowd,
+    level: float,
+    num_draws: int,
+    generator: np.random.Generator,
+) -> Extremes | None:
+    """Draws the top of the ranking; None where errors are too small for it."""
+    grid = crowd.grid
+    above = crowd.number_above(grid)
+    inside = np.flatnonzero(above >= DEPTH)
+    if not inside.size or above[inside[-1]] > 4 * DEPTH:
+        return None
+    x0 = grid[inside[-1]]
+    chance = _exceeds(theta, crowd.residual, x0)
+    drawn = np.argpartition(-chance, DRAWN)[:DRAWN]
+    drawn = drawn[np.argsort(-theta[drawn], kind="stable")]
+    abilities = generator.standard_normal((num_draws, DRAWN))
+    abilities *= crowd.own[drawn]
+    abilities += theta[drawn]
+    if crowd.shared is not None:
+        away = crowd.shared[drawn] - crowd.loading_at(np.array([x0]))
+        abilities += generator.standard_normal((num_draws, away.shape[1])) @ away.T
+    draw, who = np.nonzero(abilities > x0)
+    value = abilities[draw, who]
+    # The other subjects: a Poisson process, without names.
+    # From 6 errors above nobody is left; denser near x_0, where most points lie.
+    end = np.max(theta[drawn] + 6 * crowd.residual[drawn])
+    end = max(end, x0 + crowd.spacing)
+    points = x0 + (end - x0) * np.linspace(0, 1, POINTS) ** 2
+    chance[drawn] = 0
+    rest = np.flatnonzero(chance > NEGLIGIBLE)
+    other = theta[rest], crowd.residual[rest]
+    mean = np.array([_exceeds(*other, point).sum() for point in points])
+    number = generator.poisson(mean[0], num_draws)
+    levels = generator.uniform(size=number.sum()) * mean[0]
+    # Interpolated in the logarithm, in which the mean is nearly quadratic in x.
+    floor = 1e-12
+    nameless = np.interp(
+        np.log(np.maximum(levels, floor)),
+        np.log(np.maximum(mean[::-1], floor)) + 1e-9 * np.arange(POINTS),
+        points[::-1],
+    )
+    draw = np.concatenate([draw, np.repeat(np.arange(num_draws), number)])
+    who = np.concatenate([who, np.full(nameless.size, -1)])
+    value = np.concatenate([value, nameless])
+    order = np.lexsort((-value, draw))
+    draw, who, value = draw[order], who[order], value[order]
+    begins = np.searchsorted(draw, np.arange(num_draws))
+    rank = np.arange(draw.size) - begins[draw] + 1
+    best = _chances_of_first(
+        theta, crowd.residual, drawn, who[rank == 1], value[rank == 1], num_draws
+    )
+    lower, upper = _ends(who, rank, level, num_draws)
+    return Extremes(drawn, lower, upper, best)
+
+
+def _exceeds(theta, error, x):
+    """The chance of each ability to exceed x; 0 or 1 without an error."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(error > 0, ndtr((theta - x) / error), theta > x)
+
+
+def _ends(who, rank, level, num_draws) -> tuple[np.ndarray, np.ndarray]:
+    """Order statistics of each drawn subject's ranks; deeper ranks are not seen."""
+    named = who >= 0
+    who, rank = who[named], rank[named]
+    order = np.lexsort((rank, who))
+    who, rank = who[order], rank[order]
+    begins = np.searchsorted(who, np.arange(DRAWN))
+    seen = np.bincount(who, minlength=DRAWN)
+    ends = []
+    for place in order_statistics(level, num_draws):
+        found = np.zeros(DRAWN, np.int64)
+        deep = seen <= place
+        found[~deep] = rank[begins[~deep] + place]
+        ends.append(found)
+    return ends[0], ends[1]
+
+
+def order_statistics(level: float, num_draws: int) -> tuple[int, int]:
+    """Places, among ascending draws, of the ends of the central `level`."""
+    tail = (1 - level) / 2 * (num_draws - 1)
+    return int(np.floor(tail)), int(np.ceil(num_draws - 1 - tail))
+
+
+def _chances_of_first(theta, error, drawn, first, value, num_draws) -> np.ndarray:
+    """Shares of draws; what the nameless won is shared out by their chances there."""
+    best = np.zeros(theta.size)
+    best[drawn] = np.bincount(first[first >= 0], minlength=len(drawn)) / num_draws
+    nameless = value[first < 0]
+    if nameless.size:
+        weight = _exceeds(theta, error, np.median(nameless))
+        weight[drawn] = 0
+        if weight.sum() > 0:
+            best += weight * (nameless.size / num_draws / weight.sum())
+    return best
