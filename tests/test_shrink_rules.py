@@ -74,7 +74,7 @@ def forward_by_hand(values, target, turns, stratum, tier) -> list[int]:
             some = [*order, j]
             among = covariance[np.ix_(some, some)] + ridge * np.eye(len(some))
             best[j] = with_score[some] @ np.linalg.solve(among, with_score[some])
-        order.append(max(best, key=best.get))
+        order.append(max(best, key=lambda j: best[j]))
     return order
 
 
@@ -175,7 +175,8 @@ def test_intervals_hold_after_the_best_of_many_equal_rules_was_taken():
     inside, stated, own = [], [], []
     for _ in range(runs):
         error = 0.08 * rng.standard_t(4, (len(METHODS), subjects)) / 2**0.5
-        some = dict(zip(METHODS, map(made, np.clip(error, -0.5, 0.5)), strict=True))
+        missed = map(made, np.clip(error, -0.5, 0.5))
+        some: dict[str, Prediction] = dict(zip(METHODS, missed, strict=True))
         found = compare(some, fold, truth, LEVEL)
         fresh = np.clip(0.08 * rng.standard_t(4, 200) / 2**0.5, -0.5, 0.5)
         low, high = found.judged.calibrator.interval(made(fresh))
