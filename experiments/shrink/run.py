@@ -45,6 +45,7 @@ def main(arguments: list[str] | None = None) -> irtjax.SubsetErrors:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--model", default="2pl")
     parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--sizes", type=int, nargs="+")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
@@ -55,6 +56,7 @@ def main(arguments: list[str] | None = None) -> irtjax.SubsetErrors:
         table, sizes = irtjax.read(given.data / FILE), SIZES
     else:
         table, sizes = simulated(120, 60, given.seed), (5, 20, 40)
+    sizes = given.sizes or sizes
     begun = time.perf_counter()
     errors = irtjax.subset_errors(
         table,

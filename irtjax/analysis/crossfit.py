@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax import checks
 from irtjax._types import KeyArray
 from irtjax.analysis.subset_choice import (
+    NEED_VECTORS,
     Choice,
     Worth,
     choose,
@@ -79,10 +81,11 @@ class Pool:
         mass = self.table.observed.astype(float) @ self.target
         return np.divide(right, mass, out=np.full_like(right, np.nan), where=mass > 0)
 
-    def success_vectors(self, held: np.ndarray) -> np.ndarray:
+    def success_vectors(self, held: np.ndarray, centred: bool = False) -> np.ndarray:
         """`[items, subjects]` responses, held-out subjects 0, gaps filled.
 
-        A gap gets the item's mean plus what the subject lies above the mean.
+        A gap gets the item's mean plus what the subject lies above the mean. Centred
+        ones are less the mean of the item over the subjects not held out.
         """
         top = self.model.family.num_categories - 1
         values = self.table.values.astype(np.float32) / top
@@ -94,6 +97,8 @@ class Pool:
             gap = np.where(seen, values - item, 0).sum(1) / np.maximum(seen.sum(1), 1)
             guess = np.clip(item + gap[:, None], 0, 1)
             values = np.where(observed, values, guess).astype(np.float32)
+        if centred:
+            values = values - values[~held].mean(axis=0)
         return np.where(held[:, None], 0, values).T
 
     def rows(self, subjects: np.ndarray, items: np.ndarray):
@@ -102,6 +107,28 @@ class Pool:
         observed = self.table.observed
         return values, None if observed is None else observed[np.ix_(subjects, items)]
 
+    def tiers(self, held: np.ndarray) -> np.ndarray:
+        """`[items]` 0, 1 for separated items, 2 for items without variation.
+
+        A separated item is right for all subjects above some score and wrong for all
+        below (or the reverse), so only the prior bounds its discrimination. Items of
+        a higher tier are chosen last.
+        """
+        values = self.table.values[~held]
+        observed = self.table.observed
+        observed = None if observed is None else observed[~held]
+        if observed is None:
+            low, high = values.min(axis=0), values.max(axis=0)
+        else:
+            top = self.model.family.num_categories
+            low = np.where(observed, values, top).min(axis=0)
+            high = np.where(observed, values, -1).max(axis=0)
+        tier = np.where(low >= high, 2, 0)
+        if self.model.family.num_categories == 2:
+            ability = self.full_scores()[~held]
+            tier[checks.separated_items(values, observed, ability)] = 1
+        return tier
+
 
 class Knowledge(NamedTuple):
     """What is known of the items from some of the subjects."""
@@ -109,12 +136,14 @@ class Knowledge(NamedTuple):
     held: np.ndarray
     curves: Curves
     worth: Worth
+    tier: np.ndarray
 
 
 def knowledge_of(pool: Pool, items: Any, population: Any, held: np.ndarray):
     """Curves and worth of items that were estimated from the subjects not held out."""
     weigh = worth(pool.model, items, population, pool.target, pool.abilities)
-    return Knowledge(held, curves_of(pool.model, items, population), weigh)
+    curves = curves_of(pool.model, items, population)
+    return Knowledge(held, curves, weigh, pool.tiers(held))
 
 
 def learn(pool: Pool, held: np.ndarray) -> Knowledge:
@@ -158,27 +187,41 @@ def choose_from(
     key: KeyArray,
 ) -> dict[int, Choice]:
     """Subsets of several sizes; nested ones come from one order."""
-    shared: dict[str, Any] = {"mass": pool.target, "stratum": pool.stratum, "key": key}
-    vectors = order = None
-    if method == "clustering":
-        vectors = pool.success_vectors(known.held)
-    else:
+    shared: dict[str, Any] = {
+        "mass": pool.target,
+        "stratum": pool.stratum,
+        "tier": known.tier,
+        "key": key,
+    }
+    if method in NEED_VECTORS:
+        centred = method == "regression"
+        shared["vectors"] = pool.success_vectors(known.held, centred=centred)
+    order = None
+    if method != "clustering":
         order = nested_order(
             known.worth, method, size=max(sizes), aim=pool.aim, **shared
         )
     return {
-        size: choose(known.worth, method, size, vectors=vectors, order=order, **shared)
-        for size in sizes
+        size: choose(known.worth, method, size, order=order, **shared) for size in sizes
     }
 
 
-def predict_held(
-    pool: Pool, known: Knowledge, choice: Choice, subjects: np.ndarray
-) -> Prediction:
-    """Predicts the scores of subjects on the items they answered."""
+def whole_of(pool: Pool, known: Knowledge, subjects: np.ndarray) -> Whole:
+    """The full score of all items that subjects answered."""
     observed = pool.table.observed
     answered = None if observed is None else observed[subjects]
-    whole = Whole.of(known.curves, pool.target, answered)
+    return Whole.of(known.curves, pool.target, answered)
+
+
+def predict_held(
+    pool: Pool,
+    known: Knowledge,
+    choice: Choice,
+    subjects: np.ndarray,
+    whole: Whole | None = None,
+) -> Prediction:
+    """Predicts the scores of subjects on the items they answered (`whole_of`)."""
+    whole = whole_of(pool, known, subjects) if whole is None else whole
     values, mask = pool.rows(subjects, choice.items)
     found = predict(
         pool.model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from irtjax.analysis.rules import AUTO
 from irtjax.analysis.subset_choice import AIMS, METHODS
 
 #: What a full score may be a mean of.
@@ -10,8 +11,9 @@ AVERAGES = ("items", "benchmarks")
 
 def check_choice(method: str, aim: str, level: float) -> None:
     """Refuses an unknown method or aim, and a level that is none."""
-    if method not in METHODS:
-        raise ValueError(f"method {method!r} is not one of {', '.join(METHODS)}")
+    if method not in (AUTO, *METHODS):
+        known = ", ".join((AUTO, *METHODS))
+        raise ValueError(f"method {method!r} is not one of {known}")
     if aim not in AIMS:
         raise ValueError(f"aim {aim!r} is not one of {', '.join(AIMS)}")
     if not 0 < level < 1:
@@ -34,8 +36,14 @@ def check_size(size: int, count: int, name: str = "size") -> None:
         raise ValueError(f"{name} {size} is not a whole number")
 
 
-def check_folds(folds: int, subjects: int) -> int:
+#: Folds of subjects where no number is given.
+FOLDS = 5
+
+
+def check_folds(folds: int | None, subjects: int) -> int:
     """Returns the number of folds, of at least two subjects each."""
+    if folds is None:
+        folds = max(2, min(FOLDS, subjects // 2))
     if subjects < 4:
         raise ValueError(
             f"folds {folds}: {subjects} subjects are too few to hold any out; 0 folds"

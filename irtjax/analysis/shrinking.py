@@ -19,6 +19,7 @@ from irtjax.analysis.crossfit import (
     knowledge_of,
     learn,
     predict_held,
+    whole_of,
 )
 from irtjax.analysis.errors import SubsetErrors, agreement, check_reference, summarise
 from irtjax.analysis.requests import (
@@ -27,9 +28,17 @@ from irtjax.analysis.requests import (
     check_folds,
     check_size,
 )
+from irtjax.analysis.rules import (
+    AUTO,
+    COMPARED_FROM,
+    SAFE,
+    compare,
+    counts,
+    sentence,
+)
 from irtjax.analysis.shrunken import Shrunken
 from irtjax.analysis.subset_choice import METHODS, Choice, expected_errors
-from irtjax.analysis.subset_score import Whole, calibrate, uncalibrated
+from irtjax.analysis.subset_score import Prediction, Whole, uncalibrated
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
 from irtjax.fit_choices import check_data, make_model
@@ -49,18 +58,22 @@ def shrink(
     *,
     standard_error: float | None = None,
     score_error: float | None = None,
-    method: str = "information",
+    method: str = AUTO,
     aim: str = "score",
     abilities: Sequence[float] | np.ndarray | None = None,
     stratify: str | None = None,
     average: str = "items",
     model: Model | str | Calibration = "2pl",
-    folds: int = 5,
+    folds: int | None = None,
     level: float = 0.95,
     key: KeyArray | None = None,
 ) -> Shrunken:
     """Chooses a subset of items that stands for all, and learns to predict from it.
 
+    - "auto": the rule below with the smallest cross-validated error of the full score;
+      a tie, within one standard error, goes to the simplest (`analysis.rules`).
+    - "regression": one item after another, each the one that takes away most variance
+      of the full score in a linear regression on the items chosen.
     - "information": one item after another, each the one that takes away most expected
       variance of the full score, or of ability (`aim`), over the population or at
       `abilities`; at one ability, the items of the most Fisher information.
@@ -68,8 +81,10 @@ def shrink(
     - "clustering": the items nearest the centres of k-means clusters of success
       vectors, weighted by their clusters (anchor points of tinyBenchmarks, Maia Polo
       et al. 2024).
+    - "difficulty": random items, spread evenly over the difficulties.
     - "random": any items, each as likely.
 
+    Separated items are chosen where no others are left, items without variation last.
     The full score is predicted as what was observed plus what is expected of the rest,
     over the posterior of ability. Held-out subjects correct its bias and say how wide
     intervals must be: in each fold the items are chosen, and the model fitted, without
@@ -83,7 +98,8 @@ def shrink(
             this, root mean square over the abilities that the choice weighs.
         score_error: The fewest whose expected error of the full score is at most this,
             by the model (a share: 0.01 is one point). Its misfit is not in it.
-        method: One of the four.
+        method: One of these rules. With fewer than 20 subjects or without folds
+            "auto" is "random"; with an error, an aim or abilities it is "information".
         aim: For "information": "score" or "ability".
         abilities: Where information matters, each as much; None for the population.
         stratify: Facet whose values all get their share of the items ("benchmark").
@@ -91,7 +107,8 @@ def shrink(
             mean of the benchmarks' means.
         model: Model to fit by EM, or a calibration of the same data by one ability,
             whose items are then used (and whose model, in the folds).
-        folds: Folds of subjects behind the intervals; 0 takes the model's own errors.
+        folds: Folds of subjects behind the intervals and the comparison of rules; None
+            for 5 (fewer with fewer than 10 subjects). 0 takes the model's own errors.
         level: Level of the intervals.
         key: Random key of folds, clusters and random items; a fixed one if None.
 
@@ -116,30 +133,40 @@ def shrink(
     # What can be refused at once is refused before anything is fitted.
     if size is not None:
         check_size(size, table.num_items)
-    if folds:
+    if folds != 0:
         check_folds(folds, table.num_subjects)
     pool, known, fitted, warnings = _prepare(
         table, model, stratify, average, aim, abilities
     )
     fold_key, choice_key = jax.random.split(key)
+    special = size is None or aim != "score" or abilities is not None
+    count = 0 if folds == 0 else check_folds(folds, pool.table.num_subjects)
+    rules, reason = _candidates(method, special, count, pool.table.num_subjects)
     if size is None:
-        size = _size_for(pool, known, method, standard_error, score_error, choice_key)
-    choice = choose_from(pool, known, method, (size,), choice_key)[size]
-    calibrator, held_out = uncalibrated(level), {}
-    if folds:
-        count = check_folds(folds, pool.table.num_subjects)
+        own_key = jax.random.fold_in(choice_key, METHODS.index(rules[0]))
+        size = _size_for(pool, known, rules[0], standard_error, score_error, own_key)
+    calibrator, held_out, rows = uncalibrated(level), {}, ()
+    if count:
         fold = folds_of(pool.table.num_subjects, count, fold_key)
+        held = [np.flatnonzero(fold == k) for k in range(count)]
         parts = [
-            _held_part(pool, fold == k, method, (size,), choice_key)[size]
-            for k in range(folds)
+            _parts(pool, fold == k, [held[k]], rules, (size,), choice_key)[0]
+            for k in range(count)
         ]
-        order = np.concatenate([np.flatnonzero(fold == k) for k in range(folds)])
+        order = np.concatenate(held)
         score = pool.full_scores()[order]
-        found = join(parts)
-        judged = calibrate(found, score, level)
-        calibrator = judged.calibrator
-        held_out = summarise(judged.score, found, score)
-        warnings = (*warnings, *_few(len(score), level, judged.enough))
+        found = {rule: join([part[rule, size] for part in parts]) for rule in rules}
+        compared = compare(found, fold[order], score, level)
+        calibrator = compared.judged.calibrator
+        held_out = summarise(compared.score, compared.prediction, score)
+        enough = compared.judged.enough
+        warnings = (*warnings, *_few(len(score), level, enough))
+        rules = (compared.rule,)
+        if method == AUTO and not reason:
+            rows, reason = compared.rows, sentence(compared.rows, count)
+    method = rules[0]
+    own_key = jax.random.fold_in(choice_key, METHODS.index(method))
+    choice = choose_from(pool, known, method, (size,), own_key)[size]
     ability, total = _expected(known, choice)
     whole = Whole.of(known.curves, pool.target)
     table, items = pool.table, choice.items
@@ -163,13 +190,32 @@ def shrink(
         score_error=total,
         held_out=held_out,
         warnings=warnings,
+        reason=reason,
+        rules=rows,
     )
+
+
+def _candidates(method: str, special: bool, folds: int, subjects: int):
+    """The rules to compare and, where "auto" compares none, why in one line."""
+    if method != AUTO:
+        return (method,), ""
+    if special:
+        return ("information",), (
+            "rule taken: information, which an error, an aim or abilities are for"
+        )
+    if not folds or subjects < COMPARED_FROM:
+        why = f"{subjects} subjects are too few" if folds else "without folds"
+        why += f", at least {COMPARED_FROM} are needed" if folds else ""
+        return (SAFE,), (
+            f"rule taken: {SAFE}; rules are not compared by cross-validation ({why})"
+        )
+    return METHODS, ""
 
 
 def subset_errors(
     data: ResponseTable | Any,
     sizes: Sequence[int],
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = (*METHODS, AUTO),
     *,
     aim: str = "score",
     abilities: Sequence[float] | np.ndarray | None = None,
@@ -185,12 +231,13 @@ def subset_errors(
 
     Each fold of subjects is predicted by items chosen, and a model fitted, without it.
     Its intervals are calibrated without it too: on each other fold, predicted from the
-    subjects of neither.
+    subjects of neither. On these "auto" compares the rules, so its error and coverage
+    are those of subjects that had no part in the comparison.
 
     Args:
         data: As for `shrink`.
         sizes: Numbers of items.
-        methods: Ways to choose.
+        methods: Rules of choice, "auto" for the one that `shrink` takes.
         aim: As for `shrink`, and so are the following.
         abilities: See `shrink`.
         stratify: See `shrink`.
@@ -230,33 +277,41 @@ def subset_errors(
     fold_key, choice_key = jax.random.split(key)
     fold = folds_of(pool.table.num_subjects, count, fold_key)
     score = pool.full_scores()
-    others = _pairs(pool, fold, methods, ordered, choice_key)
-    found, enough = {}, True
+    special = aim != "score" or abilities is not None
+    smallest = pool.table.num_subjects - -(-pool.table.num_subjects // count)
+    tried = {m: _candidates(m, special, count, smallest)[0] for m in methods}
+    rules = tuple(dict.fromkeys(rule for some in tried.values() for rule in some))
+    others = _pairs(pool, fold, rules, ordered, choice_key)
+    found, taken, enough = {}, {}, True
     for k in range(count):
         held = np.flatnonzero(fold == k)
-        known = learn(pool, fold == k)
-        for place, method in enumerate(methods):
-            own = jax.random.fold_in(choice_key, place)
-            for size, choice in choose_from(pool, known, method, ordered, own).items():
-                prediction = predict_held(pool, known, choice, held)
-                apart = others[method, size, k]
-                judged = calibrate(
-                    join([part for part, _ in apart]),
-                    np.concatenate([score[rows] for _, rows in apart]),
+        parts = _parts(pool, fold == k, [held], rules, ordered, choice_key)[0]
+        left = fold[others[rules[0], ordered[0], k][1]]
+        for size in ordered:
+            apart = {rule: others[rule, size, k] for rule in rules}
+            for method in methods:
+                compared = compare(
+                    {rule: apart[rule][0] for rule in tried[method]},
+                    left,
+                    score[apart[rules[0]][1]],
                     level,
                 )
-                part = prediction, held, judged.calibrator
+                part = parts[compared.rule, size], held, compared.judged.calibrator
                 found[method, size, k] = part
-                enough &= judged.enough
+                taken.setdefault((method, size), []).append(compared.rule)
+                enough &= compared.judged.enough
     rows = [
-        agreement(
-            method,
-            size,
-            [found[method, size, k] for k in range(count)],
-            score,
-            pool.table.subjects,
-            reference,
-        )
+        {
+            **agreement(
+                method,
+                size,
+                [found[method, size, k] for k in range(count)],
+                score,
+                pool.table.subjects,
+                reference,
+            ),
+            "rule": counts(taken[method, size]),
+        }
         for method in methods
         for size in ordered
     ]
@@ -270,36 +325,36 @@ def subset_errors(
     )
 
 
-def _pairs(pool: Pool, fold, methods, sizes, key) -> dict[tuple, list]:
-    """For each method, size and fold: the other folds, predicted from neither."""
-    count = int(fold.max()) + 1
-    found: dict[tuple, list] = {
-        (method, size, k): []
-        for method in methods
-        for size in sizes
-        for k in range(count)
-    }
-    for k in range(count):
-        for m in range(k + 1, count):
-            known = learn(pool, (fold == k) | (fold == m))
-            for place, method in enumerate(methods):
-                own = jax.random.fold_in(key, place)
-                chosen = choose_from(pool, known, method, sizes, own)
-                for size, choice in chosen.items():
-                    for out, other in ((k, m), (m, k)):
-                        rows = np.flatnonzero(fold == other)
-                        part = predict_held(pool, known, choice, rows)
-                        found[method, size, out].append((part, rows))
+def _parts(
+    pool: Pool, held: np.ndarray, groups: list[np.ndarray], rules, sizes, key
+) -> list[dict[tuple[str, int], Prediction]]:
+    """Predictions of groups of the held-out subjects by rule and size, from one fit."""
+    known = learn(pool, held)
+    wholes = [whole_of(pool, known, rows) for rows in groups]
+    found = [{} for _ in groups]
+    for rule in rules:
+        own = jax.random.fold_in(key, METHODS.index(rule))
+        for size, choice in choose_from(pool, known, rule, sizes, own).items():
+            for part, rows, whole in zip(found, groups, wholes, strict=True):
+                part[rule, size] = predict_held(pool, known, choice, rows, whole)
     return found
 
 
-def _held_part(pool: Pool, held: np.ndarray, method, sizes, key):
-    """Predictions of held-out subjects, by size."""
-    known = learn(pool, held)
-    rows = np.flatnonzero(held)
+def _pairs(pool: Pool, fold, rules, sizes, key) -> dict[tuple, tuple]:
+    """For each rule, size and fold: the other folds, predicted from neither."""
+    count = int(fold.max()) + 1
+    found: dict[tuple, list] = {}
+    for k in range(count):
+        for m in range(k + 1, count):
+            groups = [np.flatnonzero(fold == code) for code in (m, k)]
+            held = (fold == k) | (fold == m)
+            parts = _parts(pool, held, groups, rules, sizes, key)
+            for out, part, rows in zip((k, m), parts, groups, strict=True):
+                for (rule, size), prediction in part.items():
+                    found.setdefault((rule, size, out), []).append((prediction, rows))
     return {
-        size: predict_held(pool, known, choice, rows)
-        for size, choice in choose_from(pool, known, method, sizes, key).items()
+        place: (join([part for part, _ in some]), np.concatenate([r for _, r in some]))
+        for place, some in found.items()
     }
 
 
@@ -366,7 +421,7 @@ def _prepare(data, model, stratify, average, aim, abilities):
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     else:
-        found = fit(pool.table, pool.model, standard_errors="none")
+        found = fit(pool.table, pool.model, method="em", standard_errors="none")
         items, population = found.parameters.items, found.parameters.population
         warnings = (*warnings, *found.warnings)
     nobody = np.zeros(pool.table.num_subjects, bool)

@@ -31,6 +31,8 @@ FORMAT = "irtjax.subset"
 VERSION = 1
 #: What `Shrunken.save` writes.
 SUBSET_FILES = ("subset.csv", "subset.json")
+#: And this where rules were compared.
+RULES_FILE = "rules.csv"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,7 +62,7 @@ class Shrunken:
         benchmarks: `[size]` benchmark names, or None.
         target: `[size]` what each item counts in the full score.
         num_items: Number of items of the whole.
-        method: How the items were chosen.
+        method: The rule by which the items were chosen.
         model: Model of the responses.
         parameters: Item records, `[size]`.
         nodes: `[nodes]` abilities.
@@ -78,6 +80,11 @@ class Shrunken:
             mean_absolute_error_of_mean (the weighted mean's), kendall, spearman. Empty
             without folds.
         warnings: What the numbers must be read with.
+        reason: One line on how "auto" took the rule; empty where the rule was given.
+        rules: The rules that were compared by cross-validation, the best first: rule,
+            mean_absolute_error, standard_error, excess (over the smallest error),
+            excess_se and taken. Errors in `held_out` do not gain by the comparison:
+            each subject is predicted by the rule that the other folds take.
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
@@ -104,6 +111,8 @@ class Shrunken:
     score_error: float
     held_out: dict[str, float]
     warnings: tuple[str, ...] = ()
+    reason: str = ""
+    rules: tuple[dict[str, Any], ...] = ()
 
     @property
     def size(self) -> int:
@@ -205,6 +214,8 @@ class Shrunken:
     def save(self, folder: str | Path) -> Path:
         """Writes `subset.csv` and, for later predictions, `subset.json` to a folder.
 
+        Where rules were compared, `rules.csv` has their errors.
+
         Args:
             folder: Folder, made if there is none; files of these names are replaced.
 
@@ -224,6 +235,14 @@ class Shrunken:
             write_table(self.table(), csv)
             text = json.dumps(self._content(), allow_nan=False)
             document.write_text(text, encoding="utf-8")
+        if self.rules:
+            import pyarrow as pa
+
+            with atomic_path(folder / RULES_FILE) as csv:
+                write_table(pa.Table.from_pylist(list(self.rules)), csv)
+        else:
+            # That of an earlier subset in this folder is not of this one.
+            (folder / RULES_FILE).unlink(missing_ok=True)
         return folder
 
     def _content(self) -> dict[str, Any]:
@@ -329,6 +348,8 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         score_error=score_error,
         held_out=dict(content["held_out"]),
         warnings=tuple(content["warnings"]),
+        reason=str(content.get("reason", "")),
+        rules=tuple(dict(row) for row in content.get("rules", ())),
         **arrays,
     )
 

@@ -1,4 +1,4 @@
-"""Which items to keep: orders of choice, and what a subset leaves unknown.
+"""Which items to keep: rules of choice, and what a subset leaves unknown.
 
 All orders but that of clusters are nested: the first n items of one are the subset of
 size n. Stratified ones go through the strata by a divisor rule, so that every prefix
@@ -18,10 +18,21 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray
 from irtjax.analysis.clusters import anchors
+from irtjax.analysis.forward import first_tier, forward_score, spread_score
 from irtjax.models.base import Model, Population
 from irtjax.numerics import equal_nodes, normal_log_weights
 
-METHODS = ("information", "discrimination", "clustering", "random")
+#: Rules of choice, the simplest first: a tie between rules goes to the first of them.
+METHODS = (
+    "random",
+    "difficulty",
+    "discrimination",
+    "clustering",
+    "information",
+    "regression",
+)
+#: Rules that read the responses, in addition to the estimated items.
+NEED_VECTORS = ("difficulty", "clustering", "regression")
 AIMS = ("score", "ability")
 #: Abilities at which choices weigh a population.
 NUM_ABILITIES = 61
@@ -119,7 +130,11 @@ def worth(
 
 @partial(jax.jit, static_argnames="aim")
 def greedy_order(
-    worth: Worth, stratum: Int[Array, " items"], turns: Int[Array, " size"], aim: str
+    worth: Worth,
+    stratum: Int[Array, " items"],
+    turns: Int[Array, " size"],
+    aim: str,
+    tier: Int[Array, " items"] | None = None,
 ) -> Int[Array, " size"]:
     """Items one after another, each the one that takes away most expected variance.
 
@@ -135,10 +150,13 @@ def greedy_order(
         stratum: Stratum of each item.
         turns: The stratum that each choice is from.
         aim: "score" or "ability".
+        tier: Items of a higher tier are taken when none of a lower one is left.
 
     Returns:
         Positions in order of choice.
     """
+    if tier is None:
+        tier = jnp.zeros(stratum.shape, int)
     if aim == "score":
         value = worth.weight * jnp.sum(worth.slope, axis=1) ** 2
         own = worth.weight @ worth.noise
@@ -151,7 +169,8 @@ def greedy_order(
         precision, left = carry
         after = precision[:, None] + worth.information
         gain = (value / precision) @ (worth.information / after) + own
-        best = jnp.argmax(jnp.where(left & (stratum == turn), gain, -jnp.inf))
+        allowed = first_tier(left & (stratum == turn), tier)
+        best = jnp.argmax(jnp.where(allowed, gain, -jnp.inf))
         precision = precision + worth.information[:, best]
         return (precision, left.at[best].set(False)), best
 
@@ -210,9 +229,11 @@ def shares(mass: np.ndarray, stratum: np.ndarray, length: int) -> np.ndarray:
     return code[np.lexsort((code, -claim))][:length]
 
 
-def _in_turns(score: np.ndarray, stratum: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """Items by falling score, each from the stratum whose turn it is."""
-    by_stratum = np.lexsort((np.arange(len(score)), -score, stratum))
+def _in_turns(
+    score: np.ndarray, stratum: np.ndarray, turns: np.ndarray, tier: np.ndarray
+) -> np.ndarray:
+    """Items by tier and falling score, each from the stratum whose turn it is."""
+    by_stratum = np.lexsort((np.arange(len(score)), -score, tier, stratum))
     first = np.searchsorted(stratum[by_stratum], np.arange(stratum.max() + 1))
     earlier = np.zeros(len(turns), int)
     for code in np.unique(turns):
@@ -230,29 +251,42 @@ def nested_order(
     size: int,
     key: KeyArray,
     aim: str = "score",
+    vectors: np.ndarray | None = None,
+    tier: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Positions in the order of "information", "discrimination" or "random".
+    """Positions in the order of any method but "clustering".
 
     Args:
         worth: What items tell.
-        method: One of the three.
+        method: One of them.
         mass: `[items]` what each item counts, for the shares of strata.
         stratum: `[items]` codes; all 0 for no strata.
         size: Number of items.
-        key: Random key, for "random".
+        key: Random key, for "random" and "difficulty".
         aim: For "information": "score" or "ability".
+        vectors: `[items, subjects]` responses, for those of `NEED_VECTORS`; for
+            "regression" less each item's mean.
+        tier: `[items]` codes: items of a higher tier come last in their stratum.
 
     Returns:
         `[size]` positions.
     """
     turns = shares(mass, stratum, size)
+    tier = np.zeros(len(mass), int) if tier is None else tier
     if method == "information":
-        codes = jnp.asarray(stratum)
-        return np.asarray(greedy_order(worth, codes, jnp.asarray(turns), aim))
+        arrays = (jnp.asarray(x) for x in (stratum, turns))
+        return np.asarray(greedy_order(worth, *arrays, aim, jnp.asarray(tier)))
     if method == "discrimination":
-        return _in_turns(np.asarray(worth.discrimination, float), stratum, turns)
-    draw = jax.random.uniform(key, (len(mass),))
-    return _in_turns(np.asarray(draw, float), stratum, turns)
+        score = np.asarray(worth.discrimination, float)
+    elif method == "regression":
+        assert vectors is not None
+        score = forward_score(vectors, mass, stratum, turns, tier)
+    elif method == "difficulty":
+        assert vectors is not None
+        score = spread_score(vectors.sum(1), stratum, tier, key)
+    else:
+        score = np.asarray(jax.random.uniform(key, (len(mass),)), float)
+    return _in_turns(score, stratum, turns, tier)
 
 
 def choose(
@@ -266,6 +300,7 @@ def choose(
     vectors: np.ndarray | None = None,
     aim: str = "score",
     order: np.ndarray | None = None,
+    tier: np.ndarray | None = None,
 ) -> Choice:
     """A subset of a given size with the weights of its plain weighted mean.
 
@@ -279,13 +314,16 @@ def choose(
         mass: `[items]` what each item counts in the full score, summing to one.
         stratum: `[items]` codes from 0.
         key: Random key.
-        vectors: `[items, subjects]` success vectors, for "clustering".
+        vectors: `[items, subjects]` success vectors, for those of `NEED_VECTORS`; for
+            "regression" less each item's mean.
         aim: For "information": "score" or "ability".
         order: A nested order known already.
+        tier: `[items]` codes: items of a higher tier are taken last.
 
     Returns:
         The choice.
     """
+    tier = np.zeros(len(mass), int) if tier is None else tier
     if method == "clustering":
         assert vectors is not None
         parts, weights = [], []
@@ -295,7 +333,9 @@ def choose(
                 continue
             mine = np.flatnonzero(stratum == code)
             own = jax.random.fold_in(key, code)
-            found, weight = anchors(vectors[mine], mass[mine], int(count), own)
+            found, weight = _anchors_by_tier(
+                vectors[mine], mass[mine], tier[mine], int(count), own
+            )
             parts.append(mine[found])
             weights.append(weight)
         items, weight = np.concatenate(parts), np.concatenate(weights)
@@ -303,7 +343,15 @@ def choose(
         return Choice(items[by_weight], weight[by_weight] / weight.sum())
     if order is None:
         order = nested_order(
-            worth, method, mass=mass, stratum=stratum, size=size, key=key, aim=aim
+            worth,
+            method,
+            mass=mass,
+            stratum=stratum,
+            size=size,
+            key=key,
+            aim=aim,
+            vectors=vectors,
+            tier=tier,
         )
     items = order[:size]
     count = np.bincount(stratum[items], minlength=stratum.max() + 1)
@@ -312,3 +360,19 @@ def choose(
     if size == len(mass):
         weight = mass[items]
     return Choice(items, weight / weight.sum())
+
+
+def _anchors_by_tier(vectors, mass, tier, size: int, key: KeyArray):
+    """Anchors among the items of the first tier, then of the next if need be."""
+    parts, weights, left = [], [], size
+    for code in np.unique(tier):
+        mine = np.flatnonzero(tier == code)
+        count = min(left, len(mine))
+        if count:
+            found, weight = anchors(vectors[mine], mass[mine], count, key)
+            parts.append(mine[found])
+            weights.append(weight)
+        left -= count
+    weight = np.concatenate(weights)
+    # The items of tiers without an anchor are in the full score all the same.
+    return np.concatenate(parts), weight * mass.sum() / weight.sum()

@@ -337,6 +337,21 @@ def calibrate(prediction: Prediction, score: np.ndarray, level: float) -> Calibr
         largest ratio seen, and at least that of a normal distribution.
     """
     correction, left = _correction(prediction, score)
+    scaled, enough = scale(prediction, left, level)
+    calibrator = scaled._replace(correction=correction)
+    return Calibrated(calibrator, score - left, enough)
+
+
+def scale(
+    prediction: Prediction, left: np.ndarray, level: float
+) -> tuple[Calibrator, bool]:
+    """Misfit and reach, and whether there are subjects enough for the level.
+
+    Args:
+        prediction: Of subjects that choice and fit have not seen.
+        left: `[subjects]` their full scores less the corrected predictions.
+        level: Level of the intervals.
+    """
     miss = np.abs(left)
     unseen = np.sum(prediction.unseen**2)
     excess = np.sum(miss**2 - prediction.error**2)
@@ -349,7 +364,7 @@ def calibrate(prediction: Prediction, score: np.ndarray, level: float) -> Calibr
         reach = float(ratio[place - 1])
     else:
         reach = max([float(ndtri(0.5 + level / 2)), *ratio.tolist()])
-    return Calibrated(Calibrator(misfit, reach, correction), score - left, enough)
+    return Calibrator(misfit, reach), enough
 
 
 def _correction(prediction: Prediction, score: np.ndarray):

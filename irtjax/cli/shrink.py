@@ -23,7 +23,7 @@ _Out = Annotated[
         "--out",
         "-o",
         metavar="DIR",
-        help="Folder for subset.csv, subset.json, errors.csv and shrink.png.",
+        help="Folder for the subset and its predictor; tables of errors.",
         show_default=False,
     ),
 ]
@@ -40,7 +40,12 @@ _ScoreError = Annotated[
 ]
 _By = Annotated[
     str,
-    typer.Option("--by", help="information, discrimination, clustering or random."),
+    typer.Option(
+        "--by",
+        metavar="RULE",
+        help="auto, regression, information, clustering, discrimination, difficulty or"
+        " random. auto: the one with the smallest cross-validated error.",
+    ),
 ]
 _Aim = Annotated[
     str, typer.Option("--aim", help="Of --by information: score or ability.")
@@ -56,6 +61,14 @@ _Stratify = Annotated[
 _Average = Annotated[
     str,
     typer.Option("--average", help="What a full score averages: items, benchmarks."),
+]
+_Folds = Annotated[
+    int | None,
+    typer.Option(
+        "--folds",
+        help="Folds of subjects behind intervals and comparison; 5, fewer for few.",
+        show_default=False,
+    ),
 ]
 _Sizes = Annotated[
     str | None,
@@ -79,15 +92,13 @@ def shrink_command(
     size: _Size = None,
     se: _Error = None,
     score_error: _ScoreError = None,
-    by: _By = "information",
+    by: _By = "auto",
     aim: _Aim = "score",
     at: _At = None,
     stratify: _Stratify = None,
     average: _Average = "items",
     model: Annotated[str, typer.Option("--model", "-m", help="Model to fit.")] = "2pl",
-    folds: Annotated[
-        int, typer.Option("--folds", help="Folds of subjects behind the intervals.")
-    ] = 5,
+    folds: _Folds = None,
     sizes: _Sizes = None,
     reference: _Reference = None,
     level: opt.Level = 0.95,
@@ -143,7 +154,7 @@ def shrink_command(
                     wanted,
                     reference=ranking,
                     key=key,
-                    **options,
+                    **{**options, "folds": 5 if folds is None else folds},
                 )
         except ValueError as error:
             raise ValueError(_as_options(str(error))) from None
@@ -234,6 +245,8 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
                 "items": small.table().to_pylist(),
                 "num_items": small.num_items,
                 "method": small.method,
+                "reason": small.reason,
+                "rules": list(small.rules),
                 "standard_error": small.standard_error,
                 "score_error": small.score_error,
                 "held_out": small.held_out,
@@ -248,10 +261,29 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
         from irtjax.cli import screen
 
         console = screen.console()
+        if small.rules:
+            _show_rules(console, small)
         if errors is not None:
             _show(console, errors)
-        screen.show_sentences(console, [*sentences(small), _written(out, errors)])
+        written = _written(out, small, errors)
+        screen.show_sentences(console, [*sentences(small), written])
         screen.show_warnings(console, warnings, notes)
+
+
+def _show_rules(console, small: Shrunken) -> None:
+    """Prints the rules that were compared."""
+    from irtjax.cli import screen
+    from irtjax.report.words import number
+
+    columns = ("mean_absolute_error", "standard_error", "excess", "excess_se")
+    rows = [
+        [row["rule"], *(number(row[name], 4) for name in columns)]
+        + ["yes" if row["taken"] else ""]
+        for row in small.rules
+    ]
+    title = f"Rules compared on held-out subjects, {small.size:,} items"
+    header = ["rule", "mean error", "SE", "above the best", "SE", "taken"]
+    screen.show_table(console, title, header, rows)
 
 
 def _show(console, errors: SubsetErrors) -> None:
@@ -290,7 +322,8 @@ def sentences(small: Shrunken) -> list[str]:
     """Returns what a subset is and how far it can be trusted."""
     from irtjax.report.words import number
 
-    found = [
+    found = [small.reason[0].upper() + small.reason[1:] + "."] if small.reason else []
+    found += [
         f"{small.size:,} of {small.num_items:,} items, by {small.method}: the model"
         f" expects an error of {number(small.standard_error)} for abilities, of"
         f" {number(small.score_error, 3)} for full scores."
@@ -307,7 +340,8 @@ def sentences(small: Shrunken) -> list[str]:
     return found
 
 
-def _written(out: Path, errors: SubsetErrors | None) -> str:
+def _written(out: Path, small: Shrunken, errors: SubsetErrors | None) -> str:
     """Says what was written."""
-    more = "" if errors is None else ", errors.csv, shrink.png"
+    more = ", rules.csv" if small.rules else ""
+    more += "" if errors is None else ", errors.csv, shrink.png"
     return f"Written to {out}: subset.csv, subset.json{more}"

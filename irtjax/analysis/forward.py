@@ -1,0 +1,146 @@
+"""Orders of items from the responses alone: forward selection, spread difficulty."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from irtjax._types import KeyArray
+
+#: Variance added to each item's own in forward selection, per mean variance of items.
+#: On metabench's GSM8K (50 of 249 items) 0, 0.1 and 1 gave errors of 2.32, 2.24, 2.32.
+RIDGE = 0.1
+#: Items taken one by one; further ones follow by what they would then take away.
+MOST_STEPS = 500
+
+
+def first_tier(
+    allowed: Bool[Array, " items"], tier: Int[Array, " items"]
+) -> Bool[Array, " items"]:
+    """Those of the allowed items that are of the lowest tier among them."""
+    lowest = jnp.min(jnp.where(allowed, tier, jnp.iinfo(tier.dtype).max))
+    return allowed & (tier == lowest)
+
+
+@jax.jit
+def _forward(
+    centred: Float[Array, "items subjects"],
+    target: Float[Array, " items"],
+    stratum: Int[Array, " items"],
+    turns: Int[Array, " steps"],
+    tier: Int[Array, " items"],
+) -> tuple[Array, Array]:
+    """`[steps]` positions in order of choice and `[items]` gains after the last."""
+    count = centred.shape[1]
+    variance = jnp.sum(centred**2, axis=1) / count
+    noise = RIDGE * jnp.mean(variance)
+    with_score = centred @ (target @ centred) / count
+    floor = jnp.finfo(centred.dtype).tiny
+
+    def gain(variance, with_score):
+        """Variance of the full score that each item takes away."""
+        return with_score**2 / jnp.maximum(variance + noise, floor)
+
+    def step(carry, inputs):
+        """Takes an item; the covariances left are conditional on it."""
+        variance, with_score, left, loadings = carry
+        place, turn = inputs
+        allowed = first_tier(left & (stratum == turn), tier)
+        gains = gain(variance, with_score)
+        best = jnp.argmax(jnp.where(allowed, gains, -jnp.inf))
+        column = centred @ centred[best] / count - loadings[:, best] @ loadings
+        scale = jnp.sqrt(jnp.maximum(variance[best] + noise, floor))
+        loading = column / scale
+        with_score = with_score - loading * with_score[best] / scale
+        variance = jnp.maximum(variance - loading**2, 0)
+        loadings = loadings.at[place].set(loading)
+        return (variance, with_score, left.at[best].set(False), loadings), best
+
+    empty = jnp.zeros((len(turns), len(centred)), centred.dtype)
+    first = (variance, with_score, jnp.ones(stratum.shape, bool), empty)
+    inputs = (jnp.arange(len(turns)), turns)
+    (variance, with_score, _, _), order = lax.scan(step, first, inputs)
+    return order, gain(variance, with_score)
+
+
+def forward_score(
+    vectors: np.ndarray,
+    target: np.ndarray,
+    stratum: np.ndarray,
+    turns: np.ndarray,
+    tier: np.ndarray,
+) -> np.ndarray:
+    """Forward selection of the items on which the full score regresses best.
+
+    With C the covariance of the responses over subjects and t what items count, item j
+    takes away (C t)_j^2 / (C_jj + r) of the variance of the full score t'y; r is a
+    ridge. The item that takes away most is chosen, C becomes the covariance given it,
+    C - C_j C_j' / (C_jj + r), and so on (forward regression; as the choice of sensors
+    for a Gaussian process). No model of the responses is needed, so what items share
+    in addition to ability counts too.
+
+    Args:
+        vectors: `[items, subjects]` responses less each item's mean; held-out
+            subjects 0.
+        target: `[items]` what each item counts in the full score.
+        stratum: `[items]` codes.
+        turns: `[size]` the stratum that each choice is from.
+        tier: `[items]` codes: a higher tier is taken last.
+
+    Returns:
+        `[items]` scores; choosing by falling score, tier by tier and in turns, is the
+        order of choice.
+    """
+    dtype = jnp.zeros(()).dtype
+    order, gain = _forward(
+        jnp.asarray(vectors, dtype),
+        jnp.asarray(target, dtype),
+        jnp.asarray(stratum),
+        jnp.asarray(turns[:MOST_STEPS]),
+        jnp.asarray(tier),
+    )
+    order, gain = np.asarray(order), np.asarray(gain, float)
+    score = gain / max(float(gain.max()), np.finfo(float).tiny)
+    score[order] = 1 + np.arange(len(order), 0, -1)
+    return score
+
+
+def spread_score(
+    total: np.ndarray, stratum: np.ndarray, tier: np.ndarray, key: KeyArray
+) -> np.ndarray:
+    """Scores whose falling order spreads items over the difficulties of a stratum.
+
+    Items are ranked by their totals, shifted in a circle by a random number of places
+    and taken in the order of the van der Corput sequence (bits of the place reversed),
+    whose beginnings are all spread evenly.
+
+    Args:
+        total: `[items]` sums of responses; equal ones are ranked at random.
+        stratum: `[items]` codes.
+        tier: `[items]` codes; each tier of a stratum is spread by itself.
+        key: Random key.
+
+    Returns:
+        `[items]` scores.
+    """
+    draw, shift = (
+        np.asarray(jax.random.uniform(k, (len(total),)), float)
+        for k in jax.random.split(key)
+    )
+    _, group = np.unique(np.stack([stratum, tier]), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    order = np.lexsort((draw, total, group))
+    count = np.bincount(group)
+    first = np.cumsum(count) - count
+    place = np.empty(len(total), int)
+    place[order] = np.arange(len(total)) - np.repeat(first, count)
+    own = count[group]
+    place = (place + (shift[group] * own).astype(int)) % own
+    bits = max(int(count.max() - 1).bit_length(), 1)
+    reverse = np.zeros(len(total), int)
+    for bit in range(bits):
+        reverse |= ((place >> bit) & 1) << (bits - 1 - bit)
+    return -reverse.astype(float)
