@@ -23,7 +23,7 @@ from irtjax.score_tables import binary_items
 AUTO = "auto"
 #: Mean number of responses to an item below which items are integrated out. By EM,
 #: intervals of differences hold too seldom below it (docs/evidence/coverage.md).
-FEW_RESPONSES = 100
+FEW_RESPONSES = 50
 #: Subjects whose abilities `laplace` holds a dense covariance of in seconds.
 MOST_INTEGRATED = 600
 #: Models that `laplace` fits with one ability.

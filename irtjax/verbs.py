@@ -119,11 +119,13 @@ def rank(
     table = fit.ability_table
     ability, error = _floats(table, "ability"), _floats(table, "ability_se")
     known = np.flatnonzero(np.isfinite(ability) & np.isfinite(error))
+    # The scale of ability is estimated too, and no order depends on it.
+    own, shared = ranking.without_scale(error, fit.ability_shared, fit.ability_scale)
     result = ranking.rank(
         ability[known],
-        error[known],
+        own[known],
         key=jax.random.key(seed),
-        shared=None if fit.ability_shared is None else fit.ability_shared[known],
+        shared=None if shared is None else shared[known],
         level=chosen,
         num_draws=num_draws,
     )
@@ -205,9 +207,16 @@ def compare(
         table = data if isinstance(data, ResponseTable) else read(data)
         responses = table.select(subjects=[first, second]).responses()
     chosen = fit.level if level is None else level
-    shared = None if fit.ability_shared is None else fit.ability_shared[places]
+    rows = lambda part: None if part is None else part[places]  # noqa: E731
     return ranking.compare(
-        ability, error, 0, 1, shared=shared, level=chosen, data=responses
+        ability,
+        error,
+        0,
+        1,
+        shared=rows(fit.ability_shared),
+        scale=rows(fit.ability_scale),
+        level=chosen,
+        data=responses,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.ranking.pairs import checked, z_rows
+from irtjax.ranking.pairs import checked, without_scale, z_rows
 
 
 class Comparison(NamedTuple):
@@ -19,7 +19,9 @@ class Comparison(NamedTuple):
         standard_error: Its standard error.
         lower: Lower end of its interval.
         upper: Upper end of its interval.
-        z: Difference over its standard error.
+        z: Difference over its standard error given the scale of ability, which is
+            smaller than `standard_error` where the scale is estimated from few
+            subjects.
         p_value: Two-sided p-value of z.
         probability_greater: P(first > second), normal around the estimates.
         shared: Items that both answered (None without responses, as all below).
@@ -54,6 +56,7 @@ def compare(
     *,
     covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
     shared: Float[Array, "subjects rank"] | np.ndarray | None = None,
+    scale: Float[Array, " subjects"] | np.ndarray | None = None,
     level: float = 0.95,
     data: Responses | None = None,
 ) -> Comparison:
@@ -68,6 +71,9 @@ def compare(
             then stands for the standard errors.
         shared: The same as a factor: loadings u of what errors share, part of the
             standard errors, with covariance u_i'u_k (`Scores.shared`).
+        scale: The part of the shared errors that stretches all abilities alike
+            (`scale_loadings`). It counts in the interval, not in z and what follows
+            from z: equal abilities are equal on every scale.
         level: Level of the interval.
         data: Adds the numbers right on the items that both answered, and an exact
             sign test of them.
@@ -93,7 +99,11 @@ def compare(
     difference = float(theta[first] - theta[second])
     rows = np.array([first]), np.array([second])
     spread = float(errors.spread(*rows)[0, 0])
-    z = float(z_rows(theta, errors, *rows)[0, 0])
+    own, rest = without_scale(
+        errors.error, errors.shared, None if scale is None else np.asarray(scale, float)
+    )
+    tested = errors._replace(error=own, shared=rest)
+    z = float(z_rows(theta, tested, *rows)[0, 0])
     half = float(ndtri(0.5 + level / 2)) * spread
     result = Comparison(
         difference,
