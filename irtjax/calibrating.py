@@ -19,6 +19,7 @@ from irtjax.calibration_tables import (
     make_item_table,
     number_column,
 )
+from irtjax.data.matching import positions
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.base import (
     AbstractMethod,
@@ -213,9 +214,11 @@ def build(
             speeds = length_tables.ability_columns(
                 part, ability, error, loadings, of_speed
             )
-        ability_table, order = make_ability_table(
+        # Marginal methods may have sorted the subjects: back to the user's order.
+        order = positions(table.subjects, subjects)
+        ability_table = make_ability_table(
             table, ability, error, shared, found[1], subject_flags, level, key, speeds
-        )
+        ).take(order)
     # In double precision on the host: a float32 sum of millions of nats is coarse.
     terms = np.asarray(result.subject_log_lik, np.float64)
     # Densities of the scores, so that models of scores can be compared.
@@ -231,7 +234,9 @@ def build(
     benchmarks = table.item_facets.get("benchmark")
     return Calibration(
         model=model,
-        parameters=jax.tree.map(np.asarray, estimates),
+        parameters=jax.tree.map(np.asarray, estimates)._replace(
+            theta=None if estimates.theta is None else np.asarray(estimates.theta)[order]
+        ),
         subjects=subjects,
         items=table.items,
         benchmarks=benchmarks,

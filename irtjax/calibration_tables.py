@@ -130,7 +130,7 @@ def _columns_of(name: str, value: np.ndarray, error: np.ndarray | None) -> dict:
 
 
 def make_ability_table(table, ability, error, shared, found, flags, level, key, speeds):
-    """The fixed columns, best first, and the order that made them so."""
+    """The fixed columns, a row for each subject in the order of the table."""
     import pyarrow as pa
 
     half = float(ndtri(0.5 + level / 2)) * error
@@ -149,8 +149,7 @@ def make_ability_table(table, ability, error, shared, found, flags, level, key, 
         "flags": pa.array(flags),
         **{name: number_column(values) for name, values in speeds.items()},
     }
-    order = np.argsort(-ability, kind="stable")
-    return pa.table(columns).take(pa.array(order)), order
+    return pa.table(columns)
 
 
 def _mean(found: checks.Margins) -> np.ndarray:

@@ -334,7 +334,7 @@ def _describe(
         table, problem, estimates, coordinates, covariance, margins[0], item_flags
     )
     shared = leading_loadings(summary.shared, SHARED_RANK)
-    ability_table, order = make_ability_table(
+    ability_table = make_ability_table(
         table,
         summary.general,
         summary.general_error,
@@ -356,8 +356,8 @@ def _describe(
     structure = Structure(
         layout.groups,
         np.asarray(model.group),
-        summary.ability[order],
-        summary.error[order],
+        summary.ability,
+        summary.error,
         own,
         own / sd / sd[:, None] if model.num_groups > 1 else np.ones((1, 1)),
         *bounds,
@@ -398,7 +398,7 @@ def _describe(
         resolution=None,
         level=level,
         item_covariance=np.asarray(summary.covariance),
-        ability_shared=shared[order],
+        ability_shared=shared,
         structure=structure,
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from irtjax import ranking, scoring
 from irtjax.data import ResponseTable, read
-from irtjax.data.matching import match_items
+from irtjax.data.matching import find_names, match_items
 from irtjax.score_tables import options_of, prepare, with_scores
 
 if TYPE_CHECKING:
@@ -167,8 +167,7 @@ def compare(
     >>> compare(fit, "subject 1", "subject 2").difference > 0
     True
     """
-    names = fit.ability_table.column("subject").to_pylist()
-    places = [_find(names, name) for name in (first, second)]
+    places = find_names(fit.subjects, [first, second], "subject")
     if places[0] == places[1]:
         raise ValueError(f"{first!r} is compared with itself: name two subjects")
     ability = _floats(fit.ability_table, "ability")[places]
@@ -185,16 +184,6 @@ def compare(
     return ranking.compare(
         ability, error, 0, 1, shared=shared, level=chosen, data=responses
     )
-
-
-def _find(names: list[str], name: str) -> int:
-    if name in names:
-        return names.index(name)
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, names, 3) or [n for n in names if name in n][:3]
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise ValueError(f"no subject is called {name!r} in this fit{hint}")
 
 
 #: Said of all scores: with few subjects in the fit it is most of what is not known.
