@@ -37,7 +37,7 @@ from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary
 from irtjax.ranking import leading_loadings
 from irtjax.score_tables import log_base_total
-from irtjax.scoring import ScoreFlag, score
+from irtjax.scoring import ScoreFlag, expected_scores, score
 from irtjax.timing import Clock
 from irtjax.uncertainty import (
     Covariance,
@@ -143,6 +143,15 @@ def build(
             moves,
         )
         ability, error, ability_flags, loadings = scored
+        expected = expected_scores(
+            model,
+            estimates.items,
+            estimates.population._replace(log_weights=population.log_weights),
+            problem.data,
+            nodes,
+            covariance if options["item_uncertainty"] else None,
+            moves,
+        )
         shared, of_speed = None, None
         if loadings is not None:
             shared = leading_loadings(loadings, SHARED_RANK)
@@ -217,7 +226,17 @@ def build(
         # Marginal methods may have sorted the subjects: back to the user's order.
         order = positions(table.subjects, subjects)
         ability_table = make_ability_table(
-            table, ability, error, shared, found[1], subject_flags, level, key, speeds
+            table,
+            ability,
+            error,
+            shared,
+            found[1],
+            subject_flags,
+            level,
+            key,
+            speeds,
+            expected,
+            top,
         ).take(order)
     # In double precision on the host: a float32 sum of millions of nats is coarse.
     terms = np.asarray(result.subject_log_lik, np.float64)
@@ -235,7 +254,9 @@ def build(
     return Calibration(
         model=model,
         parameters=jax.tree.map(np.asarray, estimates)._replace(
-            theta=None if estimates.theta is None else np.asarray(estimates.theta)[order]
+            theta=None
+            if estimates.theta is None
+            else np.asarray(estimates.theta)[order]
         ),
         subjects=subjects,
         items=table.items,

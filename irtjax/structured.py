@@ -344,6 +344,8 @@ def _describe(
         level,
         key,
         {},
+        summary.expected,
+        top,
     )
     log_likelihood = float(found.objective) - float(
         _log_prior_jit(fitted, found.state.components)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax import ranking, scoring
+from irtjax.accuracy import paired_difference
+from irtjax.calibration_tables import score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import find_names, match_items
 from irtjax.score_tables import options_of, prepare, with_scores
@@ -28,9 +30,10 @@ class RankedSubjects:
 
     Attributes:
         table: One row per subject with a finite ability, best first: subject, ability,
-            ability_se, rank, probability_best, first_group, last_group, accuracy,
-            observed, flags, and intervals with their level in the name, such as
-            lower_95, upper_95, rank_lower_95, rank_upper_95. Groups are numbered from
+            ability_se, rank, probability_best, first_group, last_group, expected_score,
+            accuracy, both with errors, observed, flags, and intervals with their level
+            in the name, such as lower_95, upper_95, rank_lower_95, rank_upper_95
+            (accuracies have one at the level of the fit only). Groups are numbered from
             1, the best; a subject is in every group from first to last.
         groups: Names of each group: subjects among whom no two differ significantly.
         num_pairs: Number of pairs tested.
@@ -113,6 +116,16 @@ def rank(
         columns["upper"] = pa.array(ability[known][order] + half)
         columns["rank_lower"] = pa.array(result.rank_lower[order])
         columns["rank_upper"] = pa.array(result.rank_upper[order])
+        score, spread = (
+            _floats(table, name)[known[order]]
+            for name in ("expected_score", "expected_score_se")
+        )
+        top = max(fit.model.family.num_categories - 1, 1)
+        bounds = score_interval(score, spread, top=top, level=chosen)
+        columns["expected_score_lower"] = pa.array(bounds[0])
+        columns["expected_score_upper"] = pa.array(bounds[1])
+        # Degrees of freedom are not kept, so accuracies have no other interval.
+        del columns["accuracy_lower"], columns["accuracy_upper"]
     columns["probability_best"] = pa.array(result.probability_best[order])
     columns["first_group"] = pa.array(result.first_group[order] + 1)
     columns["last_group"] = pa.array(result.last_group[order] + 1)
@@ -123,7 +136,11 @@ def rank(
     rest = tuple(name for name in columns if name not in head)
     ending, ranged = (
         level_ending(chosen),
-        ("lower", "upper", "rank_lower", "rank_upper"),
+        (
+            *("lower", "upper", "rank_lower", "rank_upper"),
+            *("expected_score_lower", "expected_score_upper"),
+            *("accuracy_lower", "accuracy_upper"),
+        ),
     )
     named = {
         name + ending if name in ranged else name: columns[name] for name in head + rest
@@ -152,7 +169,9 @@ def compare(
         first: Name of one subject.
         second: Name of the other.
         data: The responses (a `ResponseTable`, or anything `irtjax.read` takes); adds
-            what the two did on the items that both answered.
+            what the two did on the items that both answered, with a sign test and the
+            paired difference of accuracies (`irtjax.accuracy.paired_difference`). A
+            calibration does not keep responses, so these tests need the data.
         level: Level of the interval; None takes that of the calibration.
 
     Returns:
@@ -175,14 +194,36 @@ def compare(
     for name, value in zip((first, second), ability, strict=True):
         if not np.isfinite(value):
             raise ValueError(f"{name!r} has no finite ability to compare")
-    responses = None
+    table = responses = None
     if data is not None:
         table = data if isinstance(data, ResponseTable) else read(data)
-        responses = table.select(subjects=[first, second]).responses()
+        table = table.select(subjects=[first, second])
+        responses = table.responses()
     chosen = fit.level if level is None else level
     shared = None if fit.ability_shared is None else fit.ability_shared[places]
-    return ranking.compare(
+    result = ranking.compare(
         ability, error, 0, 1, shared=shared, level=chosen, data=responses
+    )
+    return result if table is None else _with_accuracies(result, table, chosen)
+
+
+def _with_accuracies(
+    result: ranking.Comparison, table: ResponseTable, level: float
+) -> ranking.Comparison:
+    """Adds the paired difference of the accuracies of a table's two subjects."""
+    exposure = table.observed if table.trials is None else table.trials
+    labels = table.item_facets.get("benchmark")
+    paired = paired_difference(table.values, exposure, labels, level=level)
+    if paired is None:
+        return result
+    return result._replace(
+        accuracy_difference=paired.difference,
+        accuracy_se=paired.standard_error,
+        accuracy_lower=paired.lower,
+        accuracy_upper=paired.upper,
+        accuracy_p_value=paired.p_value,
+        clusters=paired.clusters,
+        by_benchmark=paired.by_benchmark,
     )
 
 

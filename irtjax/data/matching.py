@@ -70,7 +70,7 @@ def _places(table: ResponseTable, names: np.ndarray) -> np.ndarray:
 
 
 def positions(names: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Returns where each of `wanted` stands among `names`, the same names in some order.
+    """Returns where each wanted name stands among `names`, the same in another order.
 
     >>> positions(np.array(["b", "a", "c"]), np.array(["a", "b", "c"])).tolist()
     [1, 0, 2]

@@ -24,6 +24,7 @@ _SUBJECT_EFFECTS = tuple(
 _AXES = {
     "ability": ("subject", "group"),
     "general_mean": ("subject",),
+    "expected_score": ("subject",),
     "coordinates": ("item", "coordinate"),
     "own_covariance": ("group", "other_group"),
     "effects": ("effect", "coordinate"),
