@@ -29,7 +29,12 @@ def response_means(family, items, theta):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("2pl", "missing"), ("4pl", "trials"), ("rasch", "complete"), ("graded", "missing")],
+    [
+        ("2pl", "missing"),
+        ("4pl", "trials"),
+        ("rasch", "complete"),
+        ("graded", "missing"),
+    ],
 )
 def test_means_and_errors_are_those_on_a_fine_grid(name, kind):
     model = ALL[name]
@@ -173,7 +178,11 @@ def test_the_table_agrees_with_accuracy_on_complete_data():
     gap = columns["expected_score"] - columns["accuracy"]
     sampling = np.sqrt((chance * (1 - chance)).sum(axis=1)) / 60
     assert np.abs(gap / sampling).max() < 1
-    assert np.median(columns["expected_score_se"] / sampling) == pytest.approx(1, abs=0.1)
+    assert np.median(columns["expected_score_se"] / sampling) == pytest.approx(
+        1, abs=0.1
+    )
     assert (columns["expected_score_se"] < columns["accuracy_se"]).mean() > 0.9
     inside = columns["expected_score_lower"] < columns["expected_score"]
-    assert (inside & (columns["expected_score"] < columns["expected_score_upper"])).all()
+    assert (
+        inside & (columns["expected_score"] < columns["expected_score_upper"])
+    ).all()

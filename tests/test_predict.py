@@ -29,9 +29,7 @@ def plain_calibration(name: str):
             scores = np.where(values <= -30, 0.0, np.where(values >= 30, 1.0, scores))
         values = scores
     observed = np.asarray(case.data.observed)
-    table = irtjax.ResponseTable.from_arrays(
-        np.where(observed, values, np.nan)
-    )
+    table = irtjax.ResponseTable.from_arrays(np.where(observed, values, np.nan))
     model = case.model
     return irtjax.fit(table, model, standard_errors="none", max_steps=20), model
 

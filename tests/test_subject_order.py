@@ -8,8 +8,6 @@ from irtjax import fitting
 from tests.small_fits import small_table
 
 
-
-
 def columns(fit, name: str) -> np.ndarray:
     return np.array(fit.ability_table.column(name).to_pylist(), float)
 
@@ -52,7 +50,9 @@ def test_permuted_subjects_permute_all_arrays(method, tmp_path):
     table = small_table()
     other, order = shuffled(table)
     if method == "laplace":
-        one, two = (irtjax.fit(t, "multibenchmark", method=method) for t in (table, other))
+        one, two = (
+            irtjax.fit(t, "multibenchmark", method=method) for t in (table, other)
+        )
     else:
         errors = "observed" if method == "em" else "none"
         one, two = (
