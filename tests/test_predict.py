@@ -60,11 +60,12 @@ def test_every_model_is_the_mean_over_the_ability_by_brute_force(name):
         at = np.asarray(chance) @ np.arange(chance.shape[-1])
     mean = weight @ at
     sd = np.sqrt(weight @ at**2 - mean**2)
-    # Seven nodes over errors of half a standard deviation.
-    np.testing.assert_allclose(found.expected[:5], mean, atol=1e-4)
+    # Fifteen nodes over errors of more than half a standard deviation.
+    np.testing.assert_allclose(found.expected[:5], mean, atol=2e-4)
     np.testing.assert_allclose(found.standard_error[:5], sd, atol=1e-3)
     assert found.expected.shape == (tables.NUM_SUBJECTS, tables.NUM_ITEMS)
-    # Means over items are expected scores, whose posteriors are nearly normal.
+    # Means over items are expected scores: with six items the posterior of an ability
+    # is not quite the normal one that predictions are over.
     score = np.array(fit.ability_table.column("expected_score").to_pylist())
     spread = np.array(fit.ability_table.column("expected_score_se").to_pylist())
     assert np.abs((found.expected.mean(axis=1) - score) / spread).max() < 0.25

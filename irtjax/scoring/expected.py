@@ -167,7 +167,7 @@ def expected_scores(
 
 
 def _mean_slopes(task: Task, theta: Array, direction: Array) -> Array:
-    """Derivative of S in the coordinate of every item at every node, `[nodes, items]`."""
+    """Derivative of S in a coordinate of every item at every node, `[nodes, items]`."""
     family = task.model.family
     coordinates = task.model.unconstrain(task.items)
 
