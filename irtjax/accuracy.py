@@ -134,8 +134,8 @@ def wilson_interval(
         middle = (p + square / 2) / (1 + square)
         half = np.sqrt(p * (1 - p) * square + square**2 / 4) / (1 + square)
     known = np.isfinite(error)
-    lower, upper = np.maximum(middle - half, 0), np.minimum(middle + half, 1)
-    return tuple(np.where(known, top * x, np.nan) for x in (lower, upper))
+    lower = np.where(known, top * np.maximum(middle - half, 0), np.nan)
+    return lower, np.where(known, top * np.minimum(middle + half, 1), np.nan)
 
 
 def paired_difference(

@@ -67,9 +67,10 @@ def mean_responses(
     model, units = problem.model, problem.units
     # Columns of each unit and group: units stand for equal stems.
     unit = np.asarray(units.unit)[np.asarray(model.stem)]
-    column = np.asarray(model.group) if units.is_aligned else 0
-    count = np.zeros(units.group.shape)
-    np.add.at(count, (unit, column), 1.0)
+    column = np.asarray(model.group) if units.is_aligned else np.zeros_like(unit)
+    size = units.group.shape
+    count = np.bincount(unit * size[1] + column, minlength=size[0] * size[1])
+    count = count.reshape(size).astype(float)
     found = _mean_responses(
         problem,
         state,
