@@ -28,8 +28,8 @@ from irtjax.estimators.units import expected_responses
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Gauss-Hermite nodes over the error of an ability. With six items (errors of 0.6) and a
-#: discrimination of 4, seven nodes err by 1e-3 and fifteen by less than 1e-4.
+#: Gauss-Hermite nodes over the error of an ability. With six items, one of them steep,
+#: seven nodes err by 1e-3 and fifteen by less than 2e-4.
 ABILITY_NODES = 15
 #: Cells of one block of subjects.
 BLOCK_CELLS = 2**21

@@ -20,7 +20,11 @@ the item response functions move, and how the posterior of the ability moves,
     g_j = E[dS / dx_j | y_i] + Cov[S, d log p(y_ij | theta, x_j) / dx_j | y_i].     (4)
 
 The two parts cancel where a change of the items is undone by a change of the ability
-(location and scale), so V_i has none of the error that all abilities share.
+(location and scale), so V_i has little of the error that all abilities share.
+
+Equation (3) is linear in the items' errors. With 18 responses to each item 90 % of the
+95 % intervals of a 2PL hold S_i, and 95 % of a Rasch model: discriminations estimated
+from so few responses are too far apart. There use laplace (`mean_responses`).
 """
 
 from __future__ import annotations
