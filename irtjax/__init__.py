@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from irtjax.models.simulate import simulate as simulate
     from irtjax.posterior import leave_one_out as leave_one_out
     from irtjax.posterior import predictive_checks as predictive_checks
+    from irtjax.prediction import Predictions as Predictions
+    from irtjax.prediction import predict as predict
     from irtjax.report import write_report as write_report
     from irtjax.resampling import bootstrap as bootstrap
     from irtjax.resampling import percentile_interval as percentile_interval
@@ -87,6 +89,7 @@ _HOMES = {
     "Model": "irtjax.models.base",
     "Parameters": "irtjax.estimators.base",
     "Population": "irtjax.models.base",
+    "Predictions": "irtjax.prediction",
     "Problem": "irtjax.estimators.base",
     "ResponseTable": "irtjax.data",
     "Responses": "irtjax.data.responses",
@@ -106,6 +109,7 @@ _HOMES = {
     "make_demo": "irtjax.demo",
     "multistart": "irtjax.estimators.multistart",
     "percentile_interval": "irtjax.resampling",
+    "predict": "irtjax.prediction",
     "predictive_checks": "irtjax.posterior",
     "rank": "irtjax.verbs",
     "read": "irtjax.data",

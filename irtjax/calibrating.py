@@ -20,6 +20,7 @@ from irtjax.calibration_tables import (
     make_item_table,
     number_column,
 )
+from irtjax.data.matching import positions
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.base import (
     AbstractMethod,
@@ -38,7 +39,7 @@ from irtjax.models.base import Model, Population
 from irtjax.models.logistic import Binary
 from irtjax.ranking import leading_loadings, scale_loadings
 from irtjax.score_tables import log_base_total
-from irtjax.scoring import ScoreFlag, score
+from irtjax.scoring import ScoreFlag, expected_scores, score
 from irtjax.timing import Clock
 from irtjax.uncertainty import (
     Covariance,
@@ -144,9 +145,19 @@ def build(
             moves,
         )
         ability, error, ability_flags, loadings = scored
-        shared, of_speed = None, None
+        expected = expected_scores(
+            model,
+            estimates.items,
+            estimates.population._replace(log_weights=population.log_weights),
+            problem.data,
+            nodes,
+            covariance if options["item_uncertainty"] else None,
+            moves,
+        )
+        shared, scale, of_speed = None, None, None
         if loadings is not None:
             shared = leading_loadings(loadings, SHARED_RANK)
+            scale = scale_loadings(ability, shared)
         if part is not None and of_lengths is not None and loadings is not None:
             of_speed = speed_error(part, without.data, jnp.asarray(ability), of_lengths)
     with clock.phase("tables"):
@@ -226,9 +237,22 @@ def build(
             speeds = length_tables.ability_columns(
                 part, ability, error, loadings, of_speed
             )
-        ability_table, order = make_ability_table(
-            table, ability, error, shared, found[1], subject_flags, level, key, speeds
-        )
+        # Marginal methods may have sorted the subjects: back to the user's order.
+        order = positions(table.subjects, subjects)
+        ability_table = make_ability_table(
+            table,
+            ability,
+            error,
+            shared,
+            scale,
+            found[1],
+            subject_flags,
+            level,
+            key,
+            speeds,
+            expected,
+            top,
+        ).take(order)
     # In double precision on the host: a float32 sum of millions of nats is coarse.
     terms = np.asarray(result.subject_log_lik, np.float64)
     # Densities of the scores, so that models of scores can be compared.
@@ -244,7 +268,11 @@ def build(
     benchmarks = table.item_facets.get("benchmark")
     return Calibration(
         model=model,
-        parameters=jax.tree.map(np.asarray, estimates),
+        parameters=jax.tree.map(np.asarray, estimates)._replace(
+            theta=None
+            if estimates.theta is None
+            else np.asarray(estimates.theta)[order]
+        ),
         subjects=subjects,
         items=table.items,
         benchmarks=benchmarks,
@@ -270,9 +298,7 @@ def build(
         level=level,
         item_covariance=_known_covariance(covariance),
         ability_shared=None if shared is None else shared[order],
-        ability_scale=None
-        if shared is None
-        else scale_loadings(ability, shared)[order],
+        ability_scale=None if scale is None else scale[order],
         correlation_error=None
         if estimates.lengths is None
         else length_tables.correlation_error(estimates.lengths, of_lengths),

@@ -25,7 +25,7 @@ class Structure(NamedTuple):
     Attributes:
         groups: `[groups]` names.
         group: `[items]` group of each item.
-        ability: `[subjects, groups]` abilities, subjects as in `ability_table`.
+        ability: `[subjects, groups]` abilities, in the order of `Calibration.subjects`.
         error: `[subjects, groups]` their standard errors.
         own_covariance: `[groups, groups]` Sigma, of the groups' own parts of ability.
         own_correlation: `[groups, groups]` its correlations: of groups with the general
@@ -74,10 +74,14 @@ class Structure(NamedTuple):
 class Calibration:
     """A fitted model with its labels: what `irtjax.fit` returns and `load` restores.
 
+    Everything that has an axis of subjects follows `subjects`, the order of the data:
+    `ability_table`, `ability_shared`, `parameters.theta`, the abilities and draws of
+    `structure`. `irtjax.rank` sorts subjects by ability, as the saved tables do.
+
     Attributes:
         model: The model.
         parameters: Estimates: item records, population, and joint abilities if any.
-        subjects: `[subjects]` names.
+        subjects: `[subjects]` names, in the order of the data.
         items: `[items]` names.
         benchmarks: `[items]` benchmark names, or None.
         status: How the iteration ended.
@@ -92,7 +96,8 @@ class Calibration:
         aic: -2 log-likelihood + 2 parameters.
         bic: -2 log-likelihood + parameters * log(subjects).
         item_table: Items, their parameters with standard errors, and flags.
-        ability_table: Subjects, abilities with intervals, ranks, and flags.
+        ability_table: Subjects, abilities with intervals, ranks, and flags; rows in the
+            order of `subjects`.
         warnings: What the numbers must be read with, each a sentence.
         notes: What reading the data did, and a sampler's verdict where it is good.
         options: The options of the fit.
@@ -103,11 +108,11 @@ class Calibration:
         level: Level of the intervals.
         item_covariance: `[items, columns, columns]` covariance of the items'
             unconstrained coordinates, or None.
-        ability_shared: `[subjects, rank]` loadings of what ability errors share, in the
-            order of `ability_table` (see `scoring.Scores`), or None.
+        ability_shared: `[subjects, rank]` loadings of what ability errors share (see
+            `scoring.Scores`), or None.
         ability_scale: `[subjects]` the part of `ability_shared` that stretches all
             abilities alike (`ranking.scale_loadings`), which tests of equal abilities
-            leave out; in the same order, or None.
+            leave out; or None.
         correlation_error: Standard error of the correlation of ability and speed, for
             models with answer lengths.
         structure: Abilities by group and what goes with them, for structured models.

@@ -8,13 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from irtjax import checks
+from irtjax.accuracy import accuracies
 from irtjax.estimators.base import is_rescaled
 from irtjax.information import difficulty
 from irtjax.models.logistic import LogisticItems
-from irtjax.ranking import rank_intervals
+from irtjax.ranking import rank_intervals, without_scale
 from irtjax.uncertainty import LOST, Covariance
 
 if TYPE_CHECKING:
@@ -155,12 +156,26 @@ def _columns_of(name: str, value: np.ndarray, error: np.ndarray | None) -> dict:
     return found
 
 
-def make_ability_table(table, ability, error, shared, found, flags, level, key, speeds):
-    """The fixed columns, best first, and the order that made them so."""
+def make_ability_table(
+    table,
+    ability,
+    error,
+    shared,
+    scale,
+    found,
+    flags,
+    level,
+    key,
+    speeds,
+    expected,
+    top,
+):
+    """The fixed columns, a row for each subject in the order of the table."""
     import pyarrow as pa
 
     half = float(ndtri(0.5 + level / 2)) * error
-    ranking = rank_intervals(ability, error, key=key, shared=shared, level=level)
+    own, rest = without_scale(error, shared, scale)
+    ranking = rank_intervals(ability, own, key=key, shared=rest, level=level)
     columns = {
         "subject": pa.array(table.subjects.tolist()),
         "ability": number_column(ability),
@@ -170,13 +185,49 @@ def make_ability_table(table, ability, error, shared, found, flags, level, key, 
         "rank": pa.array(np.asarray(ranking.rank, np.int64)),
         "rank_lower": pa.array(np.asarray(ranking.rank_lower, np.int64)),
         "rank_upper": pa.array(np.asarray(ranking.rank_upper, np.int64)),
-        "accuracy": number_column(_mean(found)),
+        **_score_columns(table, expected, top, level),
         "observed": pa.array(found.observed),
         "flags": pa.array(flags),
         **{name: number_column(values) for name, values in speeds.items()},
     }
-    order = np.argsort(-ability, kind="stable")
-    return pa.table(columns).take(pa.array(order)), order
+    return pa.table(columns)
+
+
+def _score_columns(table, expected, top: int, level: float) -> dict[str, pa.Array]:
+    """Expected scores on all items, and accuracies, each with error and interval."""
+    score, error = (np.asarray(x, np.float64) for x in expected)
+    exposure = table.observed if table.trials is None else table.trials
+    benchmarks = table.item_facets.get("benchmark")
+    columns = {
+        "expected_score": (
+            *(score, error),
+            *score_interval(score, error, top=top, level=level),
+        ),
+        "accuracy": accuracies(
+            table.values, exposure, benchmarks, top=top, level=level
+        ),
+    }
+    return {
+        name + end: number_column(values)
+        for name, found in columns.items()
+        for end, values in zip(("", "_se", "_lower", "_upper"), found, strict=True)
+    }
+
+
+def score_interval(
+    score: np.ndarray, error: np.ndarray, *, top: float = 1.0, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Interval of an expected score, normal on the logit scale: it stays in bounds.
+
+    >>> low, high = score_interval(np.array([0.9]), np.array([0.05]))
+    >>> round(float(low[0]), 3), round(float(high[0]), 3)
+    (0.752, 0.964)
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = score / top
+        half = float(ndtri(0.5 + level / 2)) * error / top / (share * (1 - share))
+        middle = np.log(share) - np.log1p(-share)
+    return top * expit(middle - half), top * expit(middle + half)
 
 
 def _mean(found: checks.Margins) -> np.ndarray:

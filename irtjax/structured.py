@@ -355,16 +355,20 @@ def _describe(
         )
         warnings = [*warnings, *assumptions.warnings_of(tested, None)]
     shared = leading_loadings(summary.shared, SHARED_RANK)
-    ability_table, order = make_ability_table(
+    scale = np.zeros(len(shared)) + summary.scale
+    ability_table = make_ability_table(
         table,
         summary.general,
         summary.general_error,
         shared,
+        scale,
         margins[1],
         subject_flags,
         level,
         key,
         {},
+        summary.expected,
+        top,
     )
     log_likelihood = float(found.objective) - float(
         _log_prior_jit(fitted, found.state.components)
@@ -377,8 +381,8 @@ def _describe(
     structure = Structure(
         layout.groups,
         np.asarray(model.group),
-        summary.ability[order],
-        summary.error[order],
+        summary.ability,
+        summary.error,
         own,
         own / sd / sd[:, None] if model.num_groups > 1 else np.ones((1, 1)),
         *bounds,
@@ -419,8 +423,8 @@ def _describe(
         resolution=None,
         level=level,
         item_covariance=np.asarray(summary.covariance),
-        ability_shared=shared[order],
-        ability_scale=(np.zeros(len(shared)) + summary.scale)[order],
+        ability_shared=shared,
+        ability_scale=scale,
         structure=structure,
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 from irtjax.data.responses import Responses
 from irtjax.estimators.components import own_covariance
 from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.mean_responses import mean_responses
 from irtjax.estimators.possible_spread import Possible, general_weights
 from irtjax.estimators.structured_errors import Errors, errors_of
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
@@ -57,6 +58,8 @@ class Summary(NamedTuple):
         accepted: Share of proposals accepted in drawing `possible`, by the fast route.
         scale: `[subjects]` part of the shared error that stretches all general
             abilities alike (`ranking.scale_loadings`); 0 where there is none.
+        expected: `[subjects]` expected scores, means of expected responses over all
+            items, and their standard errors.
     """
 
     general: np.ndarray
@@ -75,6 +78,7 @@ class Summary(NamedTuple):
     spreads: np.ndarray
     accepted: float = 1.0
     scale: np.ndarray | float = 0.0
+    expected: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def summary_of_laplace(
@@ -86,6 +90,9 @@ def summary_of_laplace(
     """What the fast route found; estimates are those of the likeliest spread."""
     model, components = problem.model, state.components
     groups, errors = model.num_groups, errors_of(problem, method, state)
+    expected = mean_responses(
+        problem, state, order=method.order, num_newton=method.num_newton
+    )
     own = np.zeros((1, 1))
     if groups > 1:
         own = np.asarray(
@@ -141,6 +148,7 @@ def summary_of_laplace(
         ),
         errors.accepted,
         scale_loadings(general, moved.T / len(moved) ** 0.5),
+        (np.asarray(expected.mean, float), np.asarray(expected.standard_error, float)),
     )
 
 
@@ -272,6 +280,7 @@ def kept_quantities(
         "general_variance": general.variance,
         "coordinates": model.coordinates(position),
         "log_likelihood": model.total_log_likelihood(position, responses),
+        "expected_score": _expected_scores(model, theta, model.coordinates(position)),
     }
     if model.num_groups > 1:
         kept["own_covariance"] = own
@@ -290,6 +299,14 @@ def kept_quantities(
     if position.subject_effects.shape[0]:
         kept["subject_effects"] = position.subject_effects
     return kept
+
+
+def _expected_scores(model: Hierarchical, ability: jax.Array, coordinates: jax.Array):
+    """Mean over the items of each subject's expected response, `[subjects]`."""
+    items = jax.vmap(model.family.constrain)(coordinates)
+    over_items = jax.vmap(model.family.expected_response)
+    at = lambda theta: jnp.mean(over_items(items, theta[model.group]))  # noqa: E731
+    return jax.vmap(at)(ability)
 
 
 def summary_of_draws(
@@ -340,6 +357,10 @@ def summary_of_draws(
         float(np.mean(sd**2)),
         _thinned(possible),
         _spreads(model, *(_mean_spread(model, flat, name) for name in _SPREADS)),
+        expected=(
+            flat["expected_score"].mean(axis=0),
+            flat["expected_score"].std(axis=0, ddof=1),
+        ),
     )
 
 

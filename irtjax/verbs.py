@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax import ranking, scoring
+from irtjax.accuracy import paired_difference
+from irtjax.calibration_tables import score_interval
 from irtjax.data import ResponseTable, read
-from irtjax.data.matching import match_items
+from irtjax.data.matching import find_names, match_items
 from irtjax.score_tables import options_of, prepare, with_scores
 
 if TYPE_CHECKING:
@@ -49,9 +51,10 @@ class RankedSubjects:
 
     Attributes:
         table: One row per subject with a finite ability, best first: subject, ability,
-            ability_se, rank, probability_best, first_group, last_group, accuracy,
-            observed, flags, and intervals with their level in the name, such as
-            lower_95, upper_95, rank_lower_95, rank_upper_95. Groups are numbered from
+            ability_se, rank, probability_best, first_group, last_group, expected_score,
+            accuracy, both with errors, observed, flags, and intervals with their level
+            in the name, such as lower_95, upper_95, rank_lower_95, rank_upper_95
+            (accuracies have one at the level of the fit only). Groups are numbered from
             1, the best; a subject is in every group from first to last.
         groups: Names of each group: subjects among whom no two differ significantly.
         num_pairs: Number of pairs tested.
@@ -136,6 +139,16 @@ def rank(
         half = ndtri(0.5 + chosen / 2) * error[known][order]
         columns["lower"] = pa.array(ability[known][order] - half)
         columns["upper"] = pa.array(ability[known][order] + half)
+        score, spread = (
+            _floats(table, name)[known[order]]
+            for name in ("expected_score", "expected_score_se")
+        )
+        top = max(fit.model.family.num_categories - 1, 1)
+        bounds = score_interval(score, spread, top=top, level=chosen)
+        columns["expected_score_lower"] = pa.array(bounds[0])
+        columns["expected_score_upper"] = pa.array(bounds[1])
+        # Degrees of freedom are not kept, so accuracies have no other interval.
+        del columns["accuracy_lower"], columns["accuracy_upper"]
     # From the same draws as P(best), so that the two agree.
     columns["rank_lower"] = pa.array(result.rank_lower[order])
     columns["rank_upper"] = pa.array(result.rank_upper[order])
@@ -149,7 +162,11 @@ def rank(
     rest = tuple(name for name in columns if name not in head)
     ending, ranged = (
         level_ending(chosen),
-        ("lower", "upper", "rank_lower", "rank_upper"),
+        (
+            *("lower", "upper", "rank_lower", "rank_upper"),
+            *("expected_score_lower", "expected_score_upper"),
+            *("accuracy_lower", "accuracy_upper"),
+        ),
     )
     named = {
         name + ending if name in ranged else name: columns[name] for name in head + rest
@@ -178,7 +195,9 @@ def compare(
         first: Name of one subject.
         second: Name of the other.
         data: The responses (a `ResponseTable`, or anything `irtjax.read` takes); adds
-            what the two did on the items that both answered.
+            what the two did on the items that both answered, with a sign test and the
+            paired difference of accuracies (`irtjax.accuracy.paired_difference`). A
+            calibration does not keep responses, so these tests need the data.
         level: Level of the interval; None takes that of the calibration.
 
     Returns:
@@ -193,8 +212,7 @@ def compare(
     >>> compare(fit, "subject 1", "subject 2").difference > 0
     True
     """
-    names = fit.ability_table.column("subject").to_pylist()
-    places = [_find(names, name) for name in (first, second)]
+    places = find_names(fit.subjects, [first, second], "subject")
     if places[0] == places[1]:
         raise ValueError(f"{first!r} is compared with itself: name two subjects")
     ability = _floats(fit.ability_table, "ability")[places]
@@ -202,13 +220,14 @@ def compare(
     for name, value in zip((first, second), ability, strict=True):
         if not np.isfinite(value):
             raise ValueError(f"{name!r} has no finite ability to compare")
-    responses = None
+    table = responses = None
     if data is not None:
         table = data if isinstance(data, ResponseTable) else read(data)
-        responses = table.select(subjects=[first, second]).responses()
+        table = table.select(subjects=[first, second])
+        responses = table.responses()
     chosen = fit.level if level is None else level
     rows = lambda part: None if part is None else part[places]  # noqa: E731
-    return ranking.compare(
+    result = ranking.compare(
         ability,
         error,
         0,
@@ -218,16 +237,27 @@ def compare(
         level=chosen,
         data=responses,
     )
+    return result if table is None else _with_accuracies(result, table, chosen)
 
 
-def _find(names: list[str], name: str) -> int:
-    if name in names:
-        return names.index(name)
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, names, 3) or [n for n in names if name in n][:3]
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise ValueError(f"no subject is called {name!r} in this fit{hint}")
+def _with_accuracies(
+    result: ranking.Comparison, table: ResponseTable, level: float
+) -> ranking.Comparison:
+    """Adds the paired difference of the accuracies of a table's two subjects."""
+    exposure = table.observed if table.trials is None else table.trials
+    labels = table.item_facets.get("benchmark")
+    paired = paired_difference(table.values, exposure, labels, level=level)
+    if paired is None:
+        return result
+    return result._replace(
+        accuracy_difference=paired.difference,
+        accuracy_se=paired.standard_error,
+        accuracy_lower=paired.lower,
+        accuracy_upper=paired.upper,
+        accuracy_p_value=paired.p_value,
+        clusters=paired.clusters,
+        by_benchmark=paired.by_benchmark,
+    )
 
 
 #: Said of all scores: with few subjects in the fit it is most of what is not known.

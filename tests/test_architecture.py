@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("estimators",),
     (
         *("information", "scoring", "uncertainty", "resampling", "checks", "ranking"),
-        *("diagnostics", "validity"),
+        *("diagnostics", "validity", "accuracy"),
     ),
     (
         *("anchors", "timing", "length_tables", "score_tables", "calibration"),

@@ -33,8 +33,9 @@ ITEM_COLUMNS = [
     "separated",
 ]
 ABILITY_COLUMNS = (
-    "subject ability ability_se lower upper rank rank_lower rank_upper accuracy"
-    " observed flags"
+    "subject ability ability_se lower upper rank rank_lower rank_upper"
+    " expected_score expected_score_se expected_score_lower expected_score_upper"
+    " accuracy accuracy_se accuracy_lower accuracy_upper observed flags"
 ).split()
 
 
@@ -108,11 +109,13 @@ def test_flags_name_what_has_no_variation(calibration):
     assert any("no responses" in text for text in calibration.warnings)
 
 
-def test_abilities_are_sorted_with_intervals_of_the_level(calibration):
+def test_abilities_follow_the_subjects_with_intervals_of_the_level(calibration):
     table = calibration.ability_table.to_pydict()
+    assert table["subject"] == calibration.subjects.tolist()
     ability, error = np.array(table["ability"]), np.array(table["ability_se"])
-    assert (np.diff(ability) <= 0).all()
-    assert (np.diff(table["rank"]) >= 0).all() and table["rank"][0] == 1
+    order = np.argsort(-ability, kind="stable")
+    ranks = np.array(table["rank"])[order]
+    assert (np.diff(ranks) >= 0).all() and ranks[0] == 1
     half = stats.norm.ppf(0.975) * error
     np.testing.assert_allclose(table["lower"], ability - half)
     np.testing.assert_allclose(table["upper"], ability + half)

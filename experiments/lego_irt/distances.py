@@ -77,9 +77,8 @@ def compared(
     assert one is not None and other is not None and other.draws is not None
     draws = np.asarray(other.draws.values["ability"])
     draws = draws.reshape(-1, *draws.shape[2:])
-    mine, theirs = _places(fit), _places(reference)
-    gap, sd = one.ability[mine] - other.ability[theirs], draws.std(axis=0)
-    ratio = one.error[mine] / sd
+    gap, sd = one.ability - other.ability, draws.std(axis=0)
+    ratio = one.error / sd
     low, high = np.quantile(ratio, [0.05, 0.95])
     centred = draws - draws.mean(axis=1, keepdims=True)
     own = gap - gap.mean(axis=0)
@@ -103,13 +102,6 @@ def compared(
         change = np.abs(one.own_correlation - other.own_correlation)
         out["own correlations, largest difference"] = float(change.max())
     return out
-
-
-def _places(fit: irtjax.Calibration) -> np.ndarray:
-    """Rows of the ability table in the order of the data, which draws have."""
-    names = fit.ability_table.column("subject").to_pylist()
-    place = {name: k for k, name in enumerate(names)}
-    return np.array([place[name] for name in fit.subjects.tolist()])
 
 
 def _column(

@@ -118,7 +118,7 @@ def leaderboard(
 ) -> None:
     """Adds abilities with intervals to the rows, prints them and draws them."""
     headed(name, fit)
-    for row in fit.ability_table.to_pylist():
+    for row in irtjax.rank(fit).rows():
         print(
             f"  {row['rank']:3} {row['subject']:32.32} {row['ability']:7.3f}"
             f"  [{row['lower']:.3f}, {row['upper']:.3f}]"

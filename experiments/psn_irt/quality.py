@@ -135,7 +135,7 @@ def fitted(
         "status": fit.status.name,
         "seconds_fit": seconds,
         "seconds_audit": time.perf_counter() - began - seconds,
-        "strongest": str(fit.ability_table.column("subject")[0]),
+        "strongest": str(irtjax.rank(fit).table.column("subject")[0]),
         "names": names.tolist(),
         "counts": report.counts(),
         "discriminating": sum(

@@ -13,6 +13,7 @@ from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.errors import Group
 from irtjax.cli.info import info_command
+from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
 from irtjax.cli.score import score_command
 from irtjax.cli.shrink import shrink_command
@@ -54,6 +55,7 @@ app.command("fit")(fit_command)
 app.command("score")(score_command)
 app.command("rank")(rank_command)
 app.command("compare")(compare_command)
+app.command("predict")(predict_command)
 app.command("adapt")(adapt_command)
 app.command("shrink")(shrink_command)
 app.command("audit")(audit_command)

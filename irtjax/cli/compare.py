@@ -23,7 +23,8 @@ def compare_command(
         typer.Option(
             "--data",
             metavar="FILE",
-            help="The responses: adds what the two did on the items both answered.",
+            help="The responses: adds what the two did on the items both answered,"
+            " and the paired test of accuracies.",
         ),
     ] = None,
     level: opt.SomeLevel = None,
@@ -80,5 +81,22 @@ def sentences(first: str, second: str, result: Comparison, level: float) -> list
             f" {number(result.right_second, 0)}; {first} did better on"
             f" {result.only_first:,}, {second} on {result.only_second:,} (sign test:"
             f" p = {result.sign_p_value:.2g})."
+        )
+    else:
+        lines.append(
+            "The paired test of accuracies needs the responses: add --data FILE."
+        )
+    if result.accuracy_difference is not None:
+        ahead, behind = first, second
+        bounds = result.accuracy_lower or 0.0, result.accuracy_upper or 0.0
+        if result.accuracy_difference < 0:
+            ahead, behind = second, first
+            bounds = -bounds[1], -bounds[0]
+        over = "benchmarks" if result.by_benchmark else "items"
+        lines.append(
+            f"Accuracy of {ahead} less that of {behind} on these items:"
+            f" {number(abs(result.accuracy_difference), 3)}, {percent(level)} interval"
+            f" {interval(*bounds, 3)}, p = {result.accuracy_p_value:.2g} (paired t test"
+            f" over {result.clusters:,} {over})."
         )
     return lines

@@ -43,7 +43,7 @@ def score_command(
     With what `irtjax shrink` wrote as --fit, scores on all items are predicted.
     """
     opt.check_level(level)
-    _check_file(out)
+    check_file(out)
     from irtjax.analysis.shrunken import is_subset
 
     if is_subset(fit):
@@ -71,7 +71,7 @@ def score_command(
             calibration, table, method=scores, level=level, measures=measures
         )
     if out is not None:
-        _write(result.table, out)
+        write_file(result.table, out)
     if json:
         from irtjax.cli.pipeline import print_json
 
@@ -109,7 +109,7 @@ def _predict(files, reading, place: Path, out: Path | None, quiet: bool, json: b
         result = small.predict(table)
     notes = [*table.notes, *result.notes]
     if out is not None:
-        _write(result.table, out)
+        write_file(result.table, out)
     if json:
         from irtjax.cli.pipeline import print_json
 
@@ -157,7 +157,7 @@ def _show_predicted(result, num_items: int) -> None:
     screen.show_table(screen.console(), title, [*header, "answers"], rows)
 
 
-def _check_file(out: Path | None) -> None:
+def check_file(out: Path | None) -> None:
     """Refuses a place that cannot be written before anything takes time."""
     if out is None:
         return
@@ -173,7 +173,8 @@ def _check_file(out: Path | None) -> None:
     probe.unlink(missing_ok=True)
 
 
-def _write(table: pa.Table, out: Path) -> None:
+def write_file(table: pa.Table, out: Path) -> None:
+    """Writes a table as CSV or Parquet, whole or not at all."""
     from irtjax.data.table_files import atomic_path
     from irtjax.storage import write_table
 

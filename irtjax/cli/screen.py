@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from irtjax.report.leaderboard import group_span
-from irtjax.report.words import interval, number, percent, visible
+from irtjax.report.words import interval, number, percent, score_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,7 @@ ENDS = 15
 NAME_WIDTH = 20
 WORDS = ("flags", "the surest")
 #: What a ranking can do without on a narrow screen, least needed first.
-SPARE = ("answers", "accuracy", "error", "flags", "P(best)", "ability")
+SPARE = ("answers", "accuracy", "score", "error", "flags", "P(best)", "ability")
 #: Columns of a terminal that is none (a pipe, a file).
 WIDTH = 160
 
@@ -122,7 +122,8 @@ def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None
     """Prints the ranked table, the middle left out when it is long."""
     level = percent(ranked.level)
     header = ["subject", "rank", f"{level} ranks", "ability", "error"]
-    header += [f"{level} interval", "P(best)", "groups", "accuracy", "answers", "flags"]
+    header += [f"{level} interval", "P(best)", "groups", "score"]
+    header += ["accuracy", "answers", "flags"]
     size = ranked.table.num_rows
     title = f"{size:,} subjects"
     if not everything and size > 2 * ENDS + 5:
@@ -147,6 +148,11 @@ def _row(row: dict[str, Any]) -> list[str]:
         interval(row["lower"], row["upper"]),
         number(row["probability_best"]),
         group_span(row["first_group"], row["last_group"]),
+        score_text(
+            row["expected_score"],
+            row["expected_score_lower"],
+            row["expected_score_upper"],
+        ),
         number(row["accuracy"], 3),
         f"{row['observed']:,}",
         row["flags"] or "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,3 +67,42 @@ def _places(table: ResponseTable, names: np.ndarray) -> np.ndarray:
     """Places of names among known ones; -1 for unknown ones."""
     place = {name: row for row, name in enumerate(names.tolist())}
     return np.array([place.get(name, -1) for name in table.items.tolist()])
+
+
+def positions(names: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Returns where each wanted name stands among `names`, the same in another order.
+
+    >>> positions(np.array(["b", "a", "c"]), np.array(["a", "b", "c"])).tolist()
+    [1, 0, 2]
+    """
+    place = {name: row for row, name in enumerate(names.tolist())}
+    return np.array([place[name] for name in wanted.tolist()], np.int64)
+
+
+def find_names(
+    known: np.ndarray, wanted: Sequence[str] | np.ndarray, kind: str
+) -> np.ndarray:
+    """Returns the position of each wanted name among the known ones.
+
+    Args:
+        known: `[known]` names of a fit.
+        wanted: Names to find.
+        kind: What the names are of, "subject" or "item", for the message.
+
+    Raises:
+        ValueError: If a name is not known; the message gives the nearest known names.
+
+    >>> find_names(np.array(["a", "b", "c"]), ["c", "a"], "subject").tolist()
+    [2, 0]
+    """
+    names = known.tolist()
+    place = {name: row for row, name in enumerate(names)}
+    found = [place.get(str(name), -1) for name in wanted]
+    if -1 in found:
+        from difflib import get_close_matches
+
+        name = str(wanted[found.index(-1)])
+        near = get_close_matches(name, names, 3) or [n for n in names if name in n][:3]
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"no {kind} is called {name!r} in this fit{hint}")
+    return np.array(found, np.int64)

@@ -272,7 +272,7 @@ def joint_density(
         own = error.own(theta.shape)
 
         def expected(row, theta, shift):
-            return _over_error(lambda t: terms(row, t, shift), theta, own)
+            return over_error(lambda t: terms(row, t, shift), theta, own)
 
     prior_mean = unit.design @ outer.effects
 
@@ -283,7 +283,7 @@ def joint_density(
     return log_joint, terms, expected, (theta, shift, cells, exposure)
 
 
-def _over_error(function, theta, own):
+def over_error(function, theta, own):
     """Mean of a function over normal errors of its argument, by three nodes."""
     far = jnp.sqrt(3.0 * own)
     sides = function(theta - far) + function(theta + far)
@@ -409,7 +409,7 @@ def integrate(
                 return cell_terms(family, row, one[None], parts, seen[None], t)
 
             if error is not None and error.inside:
-                return jnp.sum(_over_error(each, at[None], own[None]))
+                return jnp.sum(over_error(each, at[None], own[None]))
             return jnp.sum(each(at[None]))
 
         each = lambda f: jax.vmap(  # noqa: E731

@@ -211,8 +211,11 @@ def block_size(units: Units, num_nodes: int) -> int:
     return int(min(max(size, 1), units.values.shape[0]))
 
 
-def _in_blocks(model: Hierarchical, units: Units, mode: Array, order: int):
-    """Quadrature nodes, and the units in blocks, the last one filled up."""
+def in_blocks(model: Hierarchical, units: Units, mode: Array, order: int, *more):
+    """Quadrature nodes, and the units in blocks, the last one filled up.
+
+    Arrays in `more`, with an axis of units, are put in blocks with them.
+    """
     points = hermite_nodes(orders_of(model, order), model.num_columns)
     nodes = tuple(jnp.asarray(x, mode.dtype) for x in points)
     size = block_size(units, len(points[1]))
@@ -224,7 +227,7 @@ def _in_blocks(model: Hierarchical, units: Units, mode: Array, order: int):
             array = jnp.concatenate([array, rest])
         return array.reshape(-1, size, *array.shape[1:])
 
-    return nodes, jax.tree.map(block, Block(*units[:7], mode))
+    return (nodes, *jax.tree.map(block, (Block(*units[:7], mode), *more)))
 
 
 def expected_responses(
@@ -252,7 +255,7 @@ def expected_responses(
         at: Abilities that respond, where not those that items are integrated given.
     """
     ability = outer.ability if at is None else at
-    nodes, blocks = _in_blocks(model, units, mode, order)
+    nodes, blocks = in_blocks(model, units, mode, order)
     family = model.family
     per_subject = jax.vmap(family.expected_response, in_axes=(None, 0))
 
@@ -306,7 +309,7 @@ def summarise(
     """
     num_units, width, subjects = units.values.shape
     groups, dtype = model.num_groups, outer.ability.dtype
-    nodes, blocks = _in_blocks(model, units, mode, order)
+    nodes, blocks = in_blocks(model, units, mode, order)
     columns = model.num_columns
 
     def one(unit: Block) -> Found:
@@ -457,7 +460,7 @@ def spread_of_items(
     """
     width = units.group.shape[1]
     groups, subjects = model.num_groups, outer.ability.shape[0]
-    nodes, blocks = _in_blocks(model, units, mode, order)
+    nodes, blocks = in_blocks(model, units, mode, order)
 
     def one(unit: Block):
         place = unit.group[0] if width == 1 else 0

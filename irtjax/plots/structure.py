@@ -47,8 +47,9 @@ def plot_abilities_by_group(fit: Calibration) -> Figure:
     """
     structure = _structure(fit)
     general = column(fit.ability_table, "ability")
-    values = np.column_stack([general, structure.ability])
-    names = fit.ability_table.column("subject").to_pylist()
+    order = np.argsort(-general, kind="stable")
+    values = np.column_stack([general, structure.ability])[order]
+    names = fit.subjects[order].tolist()
     groups = ["general", *map(str, structure.groups)]
     count, width = values.shape
     figure, (axes,) = new_figure(2.8 + 0.34 * width, 1.9 + 0.16 * min(count, NAMED))

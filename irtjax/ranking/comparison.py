@@ -31,6 +31,13 @@ class Comparison(NamedTuple):
         only_second: Shared items on which the second did better.
         sign_p_value: Exact two-sided sign test of those two counts (McNemar's test
             for right or wrong responses): a comparison that no model enters.
+        accuracy_difference: Difference of accuracies on the shared items.
+        accuracy_se: Its paired standard error over items (`irtjax.accuracy`).
+        accuracy_lower: Lower end of its interval.
+        accuracy_upper: Upper end of its interval.
+        accuracy_p_value: Two-sided p-value of its t statistic.
+        clusters: Clusters that this error is over.
+        by_benchmark: Whether these are benchmarks; else items.
     """
 
     difference: float
@@ -46,6 +53,13 @@ class Comparison(NamedTuple):
     only_first: int | None = None
     only_second: int | None = None
     sign_p_value: float | None = None
+    accuracy_difference: float | None = None
+    accuracy_se: float | None = None
+    accuracy_lower: float | None = None
+    accuracy_upper: float | None = None
+    accuracy_p_value: float | None = None
+    clusters: int | None = None
+    by_benchmark: bool | None = None
 
 
 def compare(

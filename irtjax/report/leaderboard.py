@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from irtjax.report.summary import flag_counts, summarise
-from irtjax.report.words import interval, listing, markdown, number, percent
+from irtjax.report.words import (
+    interval,
+    listing,
+    markdown,
+    number,
+    percent,
+    score_text,
+)
 
 if TYPE_CHECKING:
     from irtjax.calibration import Calibration
@@ -72,7 +79,8 @@ def group_span(first: int, last: int) -> str:
 def _subjects(ranked: RankedSubjects) -> list[str]:
     level = percent(ranked.level)
     header = ["subject", "rank", f"{level} ranks", "ability", "error"]
-    header += [f"{level} interval", "P(best)", "groups", "accuracy", "observed"]
+    header += [f"{level} interval", "P(best)", "groups", "score", "accuracy"]
+    header += ["error (items)", "observed"]
     rows = []
     for row in ranked.rows(stop=MOST_ROWS):
         rows.append(
@@ -85,7 +93,13 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
                 interval(row["lower"], row["upper"]),
                 number(row["probability_best"]),
                 group_span(row["first_group"], row["last_group"]),
+                score_text(
+                    row["expected_score"],
+                    row["expected_score_lower"],
+                    row["expected_score_upper"],
+                ),
                 number(row["accuracy"], 3),
+                number(row["accuracy_se"], 3),
                 f"{row['observed']:,}",
             ]
         )
@@ -99,6 +113,8 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
         " of the probability, at most half of it at either end. P(best): probability"
         " of rank 1. Subjects that share a group are statistically tied. Error:"
         " standard error.",
+        " Score: expected mean response over all items of the fit, with its interval."
+        " Accuracy: mean of the observed responses; its error is over items.",
     ]
     return lines
 

@@ -1,16 +1,19 @@
 """Scores: the ability of each subject, with items known."""
 
 from irtjax.scoring.driver import score, score_on_nodes
+from irtjax.scoring.expected import ExpectedScores, expected_scores
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
 from irtjax.scoring.structured import GroupScores, errors_over_spread, score_groups
 
 __all__ = [
     "METHODS",
+    "ExpectedScores",
     "GroupScores",
     "ScoreFlag",
     "Scores",
     "score",
     "errors_over_spread",
+    "expected_scores",
     "score_groups",
     "score_on_nodes",
 ]

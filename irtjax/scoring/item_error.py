@@ -12,6 +12,17 @@ from irtjax.numerics import take_block
 from irtjax.scoring.block import Block, Task
 
 
+def estimated_items(task: Task, coordinates: Array):
+    """Items of coordinates, with what the family does not estimate as in the task."""
+    estimated = {parameter.name for parameter in task.model.family.parameters}
+    kept = {
+        name: value
+        for name, value in task.items._asdict().items()
+        if name not in estimated
+    }
+    return task.model.constrain(coordinates)._replace(**kept)
+
+
 def coordinate_slopes(task: Task, theta: Array, direction: Array) -> tuple[Array, ...]:
     """Derivatives of the tables at `theta` as every item's coordinates move.
 
@@ -27,16 +38,9 @@ def coordinate_slopes(task: Task, theta: Array, direction: Array) -> tuple[Array
         The derivative of each table, `[nodes, items]`.
     """
     family = task.model.family
-    estimated = {parameter.name for parameter in family.parameters}
-    kept = {
-        name: value
-        for name, value in task.items._asdict().items()
-        if name not in estimated
-    }
 
     def tables(coordinates):
-        items = task.model.constrain(coordinates)._replace(**kept)
-        return family.table(items, theta)
+        return family.table(estimated_items(task, coordinates), theta)
 
     coordinates = task.model.unconstrain(task.items)
     move = jnp.broadcast_to(direction, coordinates.shape).astype(coordinates.dtype)

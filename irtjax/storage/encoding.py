@@ -14,6 +14,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration import Calibration
+from irtjax.data.matching import positions
 from irtjax.estimators.base import Parameters
 from irtjax.estimators.nodes import Resolution
 from irtjax.models.base import Model, Population
@@ -68,7 +69,9 @@ _ITEM_COLUMNS = (
 )
 _ABILITY_COLUMNS = (
     *("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lower"),
-    *("rank_upper", "accuracy", "observed", "flags"),
+    *("rank_upper", "expected_score", "expected_score_se", "expected_score_lower"),
+    *("expected_score_upper", "accuracy", "accuracy_se", "accuracy_lower"),
+    *("accuracy_upper", "observed", "flags"),
 )
 
 
@@ -230,6 +233,9 @@ def from_parts(
             raise ValueError(
                 f"{file} has {table.num_rows} rows, but parameters.npz has {len(names)}"
             )
+    # The file is sorted by ability, the arrays by `subjects`.
+    names = np.asarray(ability_table.column("subject").to_pylist())
+    ability_table = ability_table.take(positions(names, arrays["subject_names"]))
     model = decode(content["model"])
     record = model.family.Items
     items = record(**{name: arrays[f"items.{name}"] for name in record._fields})

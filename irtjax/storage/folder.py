@@ -151,12 +151,13 @@ def _cannot_write(folder: Path, error: OSError) -> ValueError:
 
 def _write_files(calibration: Calibration, folder: Path) -> None:
     from irtjax.storage.encoding import to_arrays, to_json
-    from irtjax.storage.structure import structure_tables
+    from irtjax.storage.structure import best_first, structure_tables
 
     write_table(calibration.item_table, folder / "items.parquet")
     write_table(calibration.item_table, folder / "items.csv")
-    write_table(calibration.ability_table, folder / "abilities.parquet")
-    write_table(calibration.ability_table, folder / "abilities.csv")
+    abilities = best_first(calibration.ability_table)
+    write_table(abilities, folder / "abilities.parquet")
+    write_table(abilities, folder / "abilities.csv")
     for name, table in structure_tables(calibration).items():
         write_table(table, folder / f"{name}.csv")
     arrays: dict[str, Any] = to_arrays(calibration)

@@ -24,6 +24,7 @@ _SUBJECT_EFFECTS = tuple(
 _AXES = {
     "ability": ("subject", "group"),
     "general_mean": ("subject",),
+    "expected_score": ("subject",),
     "coordinates": ("item", "coordinate"),
     "own_covariance": ("group", "other_group"),
     "effects": ("effect", "coordinate"),
@@ -131,6 +132,17 @@ def draw_labels(fit: Calibration) -> dict[str, Any]:
     return {"dims": dims, "coords": {k: v for k, v in coords.items() if k in used}}
 
 
+def best_order(abilities: pa.Table) -> np.ndarray:
+    """Returns the rows of a table of abilities best first, those without one last."""
+    ability = np.array(abilities.column("ability").to_pylist(), float)
+    return np.argsort(np.where(np.isfinite(ability), -ability, np.inf), kind="stable")
+
+
+def best_first(abilities: pa.Table) -> pa.Table:
+    """Returns a table of abilities as it is written to files, best first."""
+    return abilities.take(best_order(abilities))
+
+
 def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     """Tables for people, by file name without its ending.
 
@@ -184,16 +196,18 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     groups = structure.groups.tolist()
     if len(groups) < 2:
         return tables
-    subjects = fit.ability_table.column("subject").to_pylist()
-    half = float(ndtri(0.5 + fit.level / 2)) * structure.error
+    order = best_order(fit.ability_table)
+    subjects = fit.subjects[order]
+    ability, error = structure.ability[order], structure.error[order]
+    half = float(ndtri(0.5 + fit.level / 2)) * error
     tables["group_abilities"] = pa.table(
         {
             "subject": np.repeat(subjects, len(groups)).tolist(),
             "group": groups * len(subjects),
-            "ability": structure.ability.ravel(),
-            "ability_se": structure.error.ravel(),
-            "lower": (structure.ability - half).ravel(),
-            "upper": (structure.ability + half).ravel(),
+            "ability": ability.ravel(),
+            "ability_se": error.ravel(),
+            "lower": (ability - half).ravel(),
+            "upper": (ability + half).ravel(),
         }
     )
     first, second = np.triu_indices(len(groups), 1)

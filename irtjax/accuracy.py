@@ -1,0 +1,225 @@
+r"""Mean responses with errors over items, and their paired differences: no model.
+
+The accuracy of a subject is p = sum_j y_j / sum_j n_j over the items it answered, n_j
+being 1 or a number of trials. Items count as a random sample of the items that might
+have been asked, so the error is that of a ratio, with residuals r_j = y_j - p n_j:
+
+    se^2 = (K / (K - 1)) sum_k (sum_{j in k} r_j)^2 / (sum_j n_j)^2,                (1)
+
+over K clusters k. Each item is a cluster of its own, unless there are at least
+`ENOUGH_CLUSTERS` benchmarks: then each benchmark is one (the cluster-robust error of
+Liang and Zeger 1986 with the factor for few clusters). With fewer benchmarks their own
+number is too small to estimate a variance between them.
+
+The interval is Wilson's, with p (1 - p) / se^2 in place of the number of items and
+Student's t quantile with K - 1 degrees of freedom in place of the normal one. It stays
+between the lowest and the highest response. Where se is 0, the number of clusters
+stands for that of items.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+#: Fewest benchmarks that are clusters: t has at least 4 degrees of freedom.
+ENOUGH_CLUSTERS = 5
+#: Cells of one block of subjects.
+BLOCK_CELLS = 2**24
+
+
+class Accuracies(NamedTuple):
+    """Accuracies, each `[subjects]`; NaN without responses, errors without two items.
+
+    Attributes:
+        accuracy: Mean response.
+        standard_error: Its standard error over items.
+        lower: Lower end of its interval.
+        upper: Upper end of its interval.
+    """
+
+    accuracy: np.ndarray
+    standard_error: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+class PairedDifference(NamedTuple):
+    """Accuracy of one subject less that of another, on the items that both answered.
+
+    Attributes:
+        difference: The difference.
+        standard_error: Its paired standard error over items.
+        lower: Lower end of its interval.
+        upper: Upper end of its interval.
+        p_value: Two-sided p-value of the t statistic; 1 where all pairs are equal.
+        clusters: Clusters that the error is over: items, or benchmarks.
+        by_benchmark: Whether the clusters are benchmarks.
+    """
+
+    difference: float
+    standard_error: float
+    lower: float
+    upper: float
+    p_value: float
+    clusters: int
+    by_benchmark: bool
+
+
+def accuracies(
+    values: np.ndarray,
+    exposure: np.ndarray | None = None,
+    benchmarks: np.ndarray | None = None,
+    *,
+    top: float = 1.0,
+    level: float = 0.95,
+) -> Accuracies:
+    """Accuracy of every subject with its error over items; see the module.
+
+    Args:
+        values: `[subjects, items]` responses, 0 where missing.
+        exposure: Mask or number of trials, `[subjects, items]`; None for all ones.
+        benchmarks: `[items]` benchmark of each item, or None.
+        top: Highest response.
+        level: Level of the intervals.
+
+    >>> found = accuracies(np.array([[1, 1, 0, 0]]))
+    >>> [round(float(x[0]), 3) for x in found]
+    [0.5, 0.289, 0.061, 0.939]
+    """
+    starts, order, _ = _clusters(benchmarks, values.shape[1])
+    rows = max(BLOCK_CELLS // max(values.shape[1], 1), 1)
+    blocks = [
+        _sums(
+            values[at : at + rows],
+            None if exposure is None else exposure[at : at + rows],
+            starts,
+            order,
+        )
+        for at in range(0, max(len(values), 1), rows)
+    ]
+    total, count, squares, clusters = (
+        np.concatenate(x) for x in zip(*blocks, strict=True)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        accuracy = total / count
+        error = np.sqrt(squares * clusters / (clusters - 1)) / count
+    error = np.where(clusters > 1, error, np.nan)
+    lower, upper = wilson_interval(accuracy, error, clusters, top=top, level=level)
+    return Accuracies(accuracy, error, lower, upper)
+
+
+def wilson_interval(
+    accuracy: np.ndarray,
+    error: np.ndarray,
+    clusters: np.ndarray,
+    *,
+    top: float = 1.0,
+    level: float = 0.95,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval with an effective number of items and a t quantile.
+
+    >>> low, high = wilson_interval(np.array([1.0]), np.array([0.0]), np.array([10]))
+    >>> round(float(low[0]), 3), float(high[0])
+    (0.661, 1.0)
+    """
+    from scipy.stats import t
+
+    p = accuracy / top
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = p * (1 - p) / (error / top) ** 2
+        size = np.where(error > 0, size, clusters)
+        square = t.ppf(0.5 + level / 2, np.maximum(clusters - 1, 1)) ** 2 / size
+        middle = (p + square / 2) / (1 + square)
+        half = np.sqrt(p * (1 - p) * square + square**2 / 4) / (1 + square)
+    known = np.isfinite(error)
+    lower = np.where(known, top * np.maximum(middle - half, 0), np.nan)
+    return lower, np.where(known, top * np.minimum(middle + half, 1), np.nan)
+
+
+def paired_difference(
+    values: np.ndarray,
+    exposure: np.ndarray | None = None,
+    benchmarks: np.ndarray | None = None,
+    *,
+    level: float = 0.95,
+) -> PairedDifference | None:
+    """Difference of two subjects' accuracies on shared items, paired over items.
+
+    With d_j the difference of the two responses to item j (of shares right, where there
+    are trials) and d their mean over the J items that both answered,
+
+        se^2 = (K / (K - 1)) sum_k (sum_{j in k} (d_j - d))^2 / J^2,
+
+    over items or benchmarks k as for `accuracies`; interval and p-value by t with K - 1
+    degrees of freedom.
+
+    Args:
+        values: `[2, items]` responses, 0 where missing.
+        exposure: Mask or number of trials, `[2, items]`; None for all ones.
+        benchmarks: `[items]` benchmark of each item, or None.
+        level: Level of the interval.
+
+    Returns:
+        The difference; None with fewer than two shared items.
+
+    >>> found = paired_difference(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
+    >>> found.difference, round(found.standard_error, 3), round(found.p_value, 3)
+    (0.5, 0.289, 0.182)
+    """
+    from scipy.stats import t
+
+    values = np.asarray(values, np.float64)
+    seen = np.ones(values.shape) if exposure is None else np.asarray(exposure, float)
+    shared = (seen > 0).all(axis=0)
+    size = int(shared.sum())
+    if size < 2:
+        return None
+    each = values[:, shared] / seen[:, shared]
+    gap = each[0] - each[1]
+    labels = None if benchmarks is None else np.asarray(benchmarks)[shared]
+    starts, order, by_benchmark = _clusters(labels, size)
+    difference = float(gap.mean())
+    sums = np.add.reduceat((gap - difference)[order], starts)
+    clusters = len(starts)
+    error = float(np.sqrt(clusters / (clusters - 1) * np.sum(sums**2)) / size)
+    half = float(t.ppf(0.5 + level / 2, clusters - 1)) * error
+    p_value = 1.0 if difference == 0 else 0.0
+    if error > 0:
+        p_value = float(2 * t.sf(abs(difference) / error, clusters - 1))
+    return PairedDifference(
+        difference,
+        error,
+        difference - half,
+        difference + half,
+        p_value,
+        clusters,
+        by_benchmark,
+    )
+
+
+def _clusters(benchmarks: np.ndarray | None, num_items: int):
+    """First of each cluster among sorted items, their order, whether by benchmark."""
+    if benchmarks is not None:
+        names, label = np.unique(np.asarray(benchmarks), return_inverse=True)
+        if len(names) >= ENOUGH_CLUSTERS:
+            order = np.argsort(label, kind="stable")
+            return np.searchsorted(label[order], np.arange(len(names))), order, True
+    return np.arange(num_items), np.arange(num_items), False
+
+
+def _sums(values, exposure, starts: np.ndarray, order: np.ndarray):
+    """Of a block of subjects: totals, exposures, squared residuals, clusters met."""
+    values = np.asarray(values, np.float64)[:, order]
+    seen = np.ones(values.shape)
+    if exposure is not None:
+        seen = np.asarray(exposure, np.float64)[:, order]
+    total, count = values.sum(axis=1), seen.sum(axis=1)
+    mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
+    residuals, met = values - mean[:, None] * seen, seen
+    if len(starts) < values.shape[1]:
+        residuals = np.add.reduceat(residuals, starts, axis=1)
+        met = np.add.reduceat(seen, starts, axis=1)
+    squares = np.einsum("nk,nk->n", residuals, residuals)
+    return total, count, squares, (met > 0).sum(axis=1)
