@@ -35,6 +35,24 @@ for _ in range(20):
     other = np.full((200, 200), np.nan) @ np.ones((200, 200))
 """
 
+#: A fit that was wrong: its log-likelihood, and the exact one at the same estimates.
+FIT = """
+import irtjax
+import jax, numpy as np
+from scipy.stats import multivariate_normal
+jax.config.update("jax_enable_x64", True)
+rng = np.random.default_rng(0)
+logits = rng.normal(size=(30, 1)) + np.linspace(-1, 1, 30) + rng.normal(size=(30, 30))
+scores = 1 / (1 + np.exp(-logits))
+fit = irtjax.fit(irtjax.read(scores), "continuous", standard_errors="none")
+names = "discrimination", "intercept", "dispersion"
+slope, mean, sd = (fit.item_table[name].to_numpy() for name in names)
+# Logits are normal with one common factor.
+normal = multivariate_normal(mean, np.outer(slope, slope) + np.diag(sd**2))
+exact = normal.logpdf(logits).sum() - np.sum(np.log(scores) + np.log1p(-scores))
+print(fit.log_likelihood - exact)
+"""
+
 
 def run(program, **variables):
     """The output of a program in a new process with the settings of a user."""
@@ -57,6 +75,11 @@ def run(program, **variables):
 
 def test_a_product_that_was_wrong_is_right_once_irtjax_is_imported():
     run(PROGRAM, JAX_PLATFORMS="cpu")
+
+
+def test_a_fit_that_was_wrong_has_the_exact_likelihood():
+    # Quadrature is exact to 7e-6 at the widest nodes; the fault costs hundreds.
+    assert abs(float(run(FIT, JAX_PLATFORMS="cpu"))) < 1e-4
 
 
 def test_nothing_is_decided_before_jax_is_imported():
