@@ -72,12 +72,11 @@ def turn_off_faulty_fusion() -> None:
     import warnings
     from importlib.metadata import PackageNotFoundError, version
 
-    flags = _flags()
-    if OPTION in flags or IN_CHILD in os.environ or not _computes_on_cpu():
-        return
     try:
-        release = version("jaxlib")
-    except PackageNotFoundError:
+        flags, release = _flags(), version("jaxlib")
+    except (OSError, ValueError, PackageNotFoundError):
+        return  # XLA ends the process at a file of flags that it cannot read.
+    if OPTION in flags or IN_CHILD in os.environ or not _computes_on_cpu():
         return
     found = NEEDS_OPTION if release in FAULTY else _recall_or_test(release)
     if found == NEEDS_OPTION:
@@ -111,11 +110,8 @@ def _flags() -> str:
     flags = os.environ.get("XLA_FLAGS", "").strip()
     if not flags or flags.startswith("-"):
         return flags
-    try:
-        with open(flags, encoding="utf-8") as file:
-            return file.read().strip()
-    except (OSError, ValueError):
-        return ""  # XLA ignores a file that it cannot read.
+    with open(flags, encoding="utf-8") as file:
+        return file.read().strip()
 
 
 def _computes_on_cpu() -> bool:
