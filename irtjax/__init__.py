@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from irtjax._backend import turn_off_faulty_fusion
+from irtjax._backend import guard_jax_import
 
 if TYPE_CHECKING:
     from irtjax._types import Status as Status
@@ -142,7 +142,7 @@ _MODULES = (
     "uncertainty",
 )
 
-turn_off_faulty_fusion()
+guard_jax_import()
 
 __all__ = [*sorted(_HOMES), *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 

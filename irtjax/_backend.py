@@ -1,27 +1,37 @@
-"""The machine: its cores, and a setting without which its compiler may be wrong.
+"""The machine: its cores, and a part of its compiler that may give wrong numbers.
 
-In jaxlib 0.10.2 and 0.11.0 matrix products on a CPU may be fused with what surrounds
-them into kernels of the library YNNPACK, some of which are wrong (wrong values in
-github.com/jax-ml/jax, issues 39103 and 39257). Here a product with a broadcast operand,
-added to a sum, gave NaN or another number at each call, as if memory were read that
-nothing was written to, and so did `irtjax.fit` of 30 subjects and 30 scores. A wrong
-number is worse than a slow one: the fusion is turned off, as long as JAX has not read
-its settings yet.
+Since jaxlib 0.10.2 XLA fuses matrix products and sums on a CPU, with the operations
+around them, into kernels of the library YNNPACK. Some of these kernels are wrong: a
+product with a broadcast operand, added to a sum, is NaN or another number at each call,
+and so is `irtjax.fit` of 30 subjects and 30 scores (see also github.com/jax-ml/jax,
+issues 39103 and 39257). An option of XLA turns this fusion off.
+
+XLA reads its options once, when JAX starts, and ends the process at an option that it
+does not know. So the decision is made when JAX is imported, and not before: `import
+irtjax` and `irtjax --help` stay quick. The fusion stays on only in releases of jaxlib
+that are shown to be right. Releases found wrong are in `FAULTY`. Any other release is
+tested once, in a child process that runs this file, and the result is stored in the
+user's cache folder.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import warnings
-from importlib.metadata import PackageNotFoundError, version
 
-#: Releases of jaxlib known to be at fault, and to know the option. XLA ends the process
-#: at an option it does not know, so others are left alone: a test says of each new one
-#: whether it is sound.
-AT_FAULT = ("0.10.2", "0.11.0")
-#: The kinds of operations that are fused so; none, if empty.
+#: Releases of jaxlib that were tested: wrong without the option, right with it.
+FAULTY = ("0.10.2", "0.11.0", "0.11.1", "0.11.2", "0.12.0", "0.12.0.1")
+#: The kinds of operations that are fused; none, if empty.
 OPTION = "--xla_cpu_experimental_ynn_fusion_type"
+#: Set in the child process, which must not start a child of its own.
+IN_CHILD = "IRTJAX_TESTS_JAXLIB"
+#: Exit status of the child when the numbers are wrong.
+WRONG_NUMBERS = 97
+#: Seconds for a child: a wrong kernel may never end.
+TIMEOUT = 60
+#: A release is right as it is, right with the option, or wrong with it too; or the test
+#: could not run, which is not stored.
+RIGHT, NEEDS_OPTION, WRONG, UNTESTED = "right", "needs option", "wrong", "untested"
 
 
 def num_cores() -> int:
@@ -31,29 +41,217 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def turn_off_faulty_fusion() -> None:
-    """Adds the option to `XLA_FLAGS` where the release is at fault.
+class _BeforeJax:
+    """An import hook that finds nothing: it acts when JAX is first imported."""
 
-    What the user says of the option stands. Once JAX has started it is too late.
+    @classmethod
+    def find_spec(cls, name, path=None, target=None) -> None:
+        if name == "jax" and cls in sys.meta_path:
+            sys.meta_path.remove(cls)
+            turn_off_faulty_fusion()
+
+
+def guard_jax_import() -> None:
+    """Calls `turn_off_faulty_fusion` once JAX is imported, or now if it was."""
+    if "jax" in sys.modules:
+        turn_off_faulty_fusion()
+    else:
+        sys.meta_path.insert(0, _BeforeJax)
+
+
+def turn_off_faulty_fusion() -> None:
+    """Adds the option to `XLA_FLAGS` unless jaxlib is right without it.
+
+    The user's own setting of the option is kept. A process that does not compute on a
+    CPU is left alone, for its accelerator may come with another XLA.
 
     Warns:
-        RuntimeWarning: If JAX has started already, without the option.
+        RuntimeWarning: If numbers may be wrong: JAX has started without the option, the
+            option does not help, or jaxlib could not be tested.
     """
+    import warnings
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        release = version("jaxlib")
-    except PackageNotFoundError:
+        flags, release = _flags(), version("jaxlib")
+    except (OSError, ValueError, PackageNotFoundError):
+        return  # XLA ends the process at a file of flags that it cannot read.
+    if OPTION in flags or IN_CHILD in os.environ or not _computes_on_cpu():
         return
-    flags = os.environ.get("XLA_FLAGS", "")
-    if release not in AT_FAULT or OPTION in flags:
-        return
-    os.environ["XLA_FLAGS"] = f"{flags} {OPTION}=".strip()
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    started = getattr(bridge, "backends_are_initialized", lambda: False)
-    if started():
-        warnings.warn(
+    found = NEEDS_OPTION if release in FAULTY else _recall_or_test(release)
+    if found == NEEDS_OPTION:
+        os.environ["XLA_FLAGS"] = f"{flags} {OPTION}=".strip()
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        if not getattr(bridge, "backends_are_initialized", lambda: False)():
+            return
+        text = (
             f"jaxlib {release} may compute wrong numbers on a CPU, and JAX had started"
             " before irtjax could turn the faulty part off: import irtjax before the"
-            f" first array is made, or set XLA_FLAGS={OPTION}= in the environment",
-            RuntimeWarning,
-            stacklevel=3,
+            f" first array is made, or set XLA_FLAGS={OPTION}= in the environment"
         )
+    elif found == WRONG:
+        text = (
+            f"jaxlib {release} computes wrong numbers on this CPU, and XLA's option"
+            f" {OPTION}= does not help: install another release of jax and jaxlib"
+        )
+    elif found == UNTESTED:
+        text = (
+            f"jaxlib {release} may compute wrong numbers on a CPU, and irtjax could not"
+            " test it in a child process: set XLA_FLAGS="
+            f"{OPTION}= in the environment, or install jax {FAULTY[-1]}"
+        )
+    else:
+        return
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _flags() -> str:
+    """`XLA_FLAGS`, or the content of the file that it names instead."""
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    if not flags or flags.startswith("-"):
+        return flags
+    with open(flags, encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def _computes_on_cpu() -> bool:
+    """Whether JAX may use the CPU, by its settings so far."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    asked = os.environ.get("JAX_PLATFORMS", "")
+    chosen = getattr(config, "jax_platforms", None) or asked
+    return not chosen or "cpu" in chosen.split(",")
+
+
+def _recall_or_test(release: str) -> str:
+    """What the cache folder says of a release on this CPU, or a test of it."""
+    place = _place(release)
+    try:
+        with open(place, encoding="utf-8") as file:
+            found = file.read()
+    except (OSError, ValueError):
+        found = ""
+    if found in (RIGHT, NEEDS_OPTION, WRONG):
+        return found
+    found = _test(release)
+    if found != UNTESTED:
+        _store(place, found)
+    return found
+
+
+def _place(release: str) -> str:
+    """The file with the result for this release, system and kind of CPU.
+
+    Empty if the user has no cache folder, so that reading and writing fail.
+    """
+    import hashlib
+    import platform
+
+    from platformdirs import user_cache_dir
+
+    try:
+        # The first processor's lines, without those that change from run to run.
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            first = "".join(iter(lines.readline, "\n")).splitlines()
+        cpu = "".join(x for x in first if "MHz" not in x and "bogomips" not in x)
+    except OSError:
+        cpu = platform.processor()
+    kind = "\n".join((release, sys.platform, platform.machine(), cpu))
+    digest = hashlib.sha256(kind.encode()).hexdigest()[:16]
+    folder = user_cache_dir("irtjax")  # Relative where the user has no home.
+    name = f"jaxlib-{release}-{digest}"
+    return os.path.join(folder, "fusion", name) if os.path.isabs(folder) else ""
+
+
+def _store(place: str, found: str) -> None:
+    """Writes the result whole or not at all; without a cache nothing is stored."""
+    import contextlib
+    import tempfile
+
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(place))
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(found)
+        os.replace(temporary, place)
+
+
+def _test(release: str) -> str:
+    """Tests a release in child processes, without the option and then with it."""
+    without = _status_of_child(release, "")
+    if without == 0:
+        return RIGHT
+    if _status_of_child(release, f"{OPTION}=") == 0:
+        return NEEDS_OPTION
+    return WRONG if without == WRONG_NUMBERS else UNTESTED
+
+
+def _status_of_child(release: str, flags: str) -> int | None:
+    """Exit status of this file run by the same Python; None if it cannot be run."""
+    import subprocess
+
+    # An interpreter that is embedded in another program has that program's name.
+    python = sys.executable or ""
+    if not os.path.basename(python).lower().startswith(("python", "pypy")):
+        return None
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
+    ours = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, IN_CHILD: "1"}
+    try:
+        done = subprocess.run(
+            [python, "-P", __file__, release, *map(str, sys.path)],
+            env=kept | ours,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.returncode
+
+
+def products_are_right() -> bool:
+    """Whether JAX computes products that faulty releases of jaxlib get wrong."""
+    import jax
+    import numpy as np
+
+    jnp = jax.numpy
+
+    @jax.jit
+    def with_sum(v, s, theta):
+        total = jnp.sum(theta[:, None] * s, axis=1)[None]
+        return total + v @ jnp.broadcast_to(s, (181, 30)).T
+
+    @jax.jit
+    def with_squares(rows, matrix):
+        return jax.vmap(lambda row: jnp.sum(jnp.square(matrix @ row)))(rows)
+
+    rng = np.random.default_rng(0)
+    v, rows = rng.normal(size=(30, 30)), rng.normal(size=(40_000, 3))
+    s, theta, matrix = np.full(30, 0.7), np.linspace(-6, 6, 181), np.diag([1, 2, 3.0])
+    sums = theta * 21 + (v @ s)[:, None]
+    squares = np.sum((rows @ matrix) ** 2, axis=1)
+    # A wrong kernel reads memory that nothing was written to. Its number may be right
+    # by chance, so it runs five times, and memory that is freed holds NaN.
+    for _ in range(5):
+        found = with_sum(v, s, theta), with_squares(rows, matrix)
+        # Single precision is right to 1e-5 of these numbers, which reach 200.
+        if not np.allclose(found[0], sums, rtol=1e-4, atol=1e-2):
+            return False
+        if not np.allclose(found[1], squares, rtol=1e-4, atol=1e-2):
+            return False
+        _ = np.full((200, 200), np.nan) @ np.ones((200, 200))
+    return True
+
+
+def _child(release: str) -> int:
+    from importlib.metadata import version
+
+    if version("jaxlib") != release:
+        return 1
+    return 0 if products_are_right() else WRONG_NUMBERS
+
+
+if __name__ == "__main__":
+    sys.path[:] = sys.argv[2:]
+    sys.exit(_child(sys.argv[1]))

@@ -70,8 +70,9 @@ def test_arviz_itself_where_it_is_installed():
     for j in range(x.shape[2]):
         one = x[..., j]
         np.testing.assert_allclose(found.rhat[j], arviz.rhat(one), rtol=1e-9)
-        for method in ("bulk", "tail"):
-            theirs = arviz.ess(one, method=method)
+        # ArviZ 1 has no default for the quantiles of arrays.
+        for method, more in (("bulk", {}), ("tail", {"prob": (0.05, 0.95)})):
+            theirs = arviz.ess(one, method=method, **more)
             mine = getattr(found, f"ess_{method}")[j]
             np.testing.assert_allclose(mine, theirs, rtol=1e-9)
 
@@ -297,3 +298,11 @@ def test_without_arviz_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "arviz", None)
     with pytest.raises(ValueError, match=r"pip install 'irtjax\[arviz\]'"):
         storage.to_arviz(draws_with({"x": GOOD}))
+
+
+@pytest.mark.parametrize("missing", ["arviz", "h5netcdf", "h5py"])
+def test_what_a_file_needs_is_looked_for_before_a_long_run(monkeypatch, missing):
+    there = lambda name: None if name == missing else object()
+    monkeypatch.setattr("importlib.util.find_spec", there)
+    with pytest.raises(ValueError, match=rf"{missing} is not.*'irtjax\[arviz\]'"):
+        storage.chains.check_arviz()

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from irtjax._backend import turn_off_faulty_fusion
+
 DEVICES = ("cpu", "gpu", "tpu")
 
 
@@ -38,6 +40,8 @@ def _choose(jax: Any, device: str) -> None:
     if device == "cpu":
         # Before a backend starts this keeps an idle GPU's memory free.
         jax.config.update("jax_platforms", "cpu")
+        # JAX_PLATFORMS may have named an accelerator alone.
+        turn_off_faulty_fusion()
     try:
         found = jax.devices(device)
     except RuntimeError:

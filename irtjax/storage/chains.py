@@ -17,6 +17,7 @@ from irtjax.estimators.mcmc import NUTS, Chains, Draws
 
 if TYPE_CHECKING:
     import arviz  # pyright: ignore[reportMissingImports]
+    import xarray  # pyright: ignore[reportMissingImports]
 
 #: Says what the file is; raised when its form changes.
 FORMAT = "irtjax chains 1"
@@ -172,12 +173,13 @@ def check_arviz() -> None:
     """Refuses at once what would fail after a long run.
 
     Raises:
-        ValueError: If ArviZ is not installed.
+        ValueError: If ArviZ, or what writes netCDF for it, is not installed.
     """
     from importlib.util import find_spec
 
-    if find_spec("arviz") is None:
-        raise ValueError("ArviZ is not installed: pip install 'irtjax[arviz]'")
+    for name in ("arviz", "h5netcdf", "h5py"):
+        if find_spec(name) is None:
+            raise ValueError(f"{name} is not installed: pip install 'irtjax[arviz]'")
 
 
 def to_arviz(
@@ -186,8 +188,8 @@ def to_arviz(
     log_likelihood: Any = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     coords: Mapping[str, Any] | None = None,
-) -> arviz.InferenceData:
-    """Draws as ArviZ' `InferenceData`, for its plots and other programs.
+) -> xarray.DataTree | arviz.InferenceData:
+    """Draws as ArviZ' data structure, for its plots and other programs.
 
     Args:
         draws: The draws.
@@ -198,7 +200,8 @@ def to_arviz(
 
     Returns:
         Groups `posterior` and `sample_stats` (with thinning, of the transitions that
-        ended in a draw), and `log_likelihood` where given.
+        ended in a draw), and `log_likelihood` where given: a `DataTree` of xarray, and
+        an `InferenceData` with ArviZ before 1.
 
     Raises:
         ValueError: If ArviZ is not installed, or a variable has not the axes or the
@@ -223,15 +226,23 @@ def to_arviz(
         "lp": draws.log_density,
     }
     last = slice(draws.thinning - 1, None, draws.thinning)
-    return arviz.from_dict(
-        posterior={name: np.asarray(value) for name, value in draws.values.items()},
-        sample_stats={name: np.asarray(v)[:, last] for name, v in names.items()},
-        log_likelihood=None
-        if log_likelihood is None
-        else {name: np.asarray(value) for name, value in log_likelihood.items()},
-        dims={name: list(axes) for name, axes in dims.items()},
-        coords={name: np.asarray(labels) for name, labels in coords.items()},
-    )
+    groups = {
+        "posterior": draws.values,
+        "sample_stats": {name: value[:, last] for name, value in names.items()},
+    }
+    if log_likelihood is not None:
+        groups["log_likelihood"] = log_likelihood
+    groups = {
+        group: {name: np.asarray(value) for name, value in variables.items()}
+        for group, variables in groups.items()
+    }
+    labels = {
+        "dims": {name: list(axes) for name, axes in dims.items()},
+        "coords": {name: np.asarray(labels) for name, labels in coords.items()},
+    }
+    if arviz.__version__.startswith("0."):
+        return arviz.from_dict(**groups, **labels)
+    return arviz.from_dict(groups, **labels)
 
 
 def _check_labels(
