@@ -26,6 +26,8 @@ AUTO = "auto"
 FEW_RESPONSES = 50
 #: Subjects whose abilities `laplace` holds a dense covariance of in seconds.
 MOST_INTEGRATED = 600
+#: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
+MOST_ODD, MOST_ODD_SHARE = 1, 0.001
 #: Models that `laplace` fits with one ability.
 INTEGRATED = (
     "2pl",
@@ -97,17 +99,26 @@ def choose(
 
 
 def _model_of(table: ResponseTable, bounds: Bounds | None) -> tuple[str, str]:
-    if table.kind == "continuous":
-        if table.values.size:
-            binary = binary_items(table, bounds)
-            if binary.any() and not binary.all():
-                return "mixed", "some items are right or wrong, the others have scores"
-        return "continuous", "responses are scores in an interval"
-    if table.kind == "ordinal":
-        return "graded", "responses are ordered categories"
     if table.trials is not None:
         return "2pl", "responses are counts of right answers"
-    return "2pl", "responses are right or wrong"
+    if bounds is None and _nearly_binary(table):
+        # A response that is neither is refused with its place.
+        return "2pl", "responses are right or wrong"
+    if table.kind == "ordinal" and bounds is None:
+        return "graded", "responses are ordered categories"
+    binary = binary_items(table, bounds)
+    if binary.any() and not binary.all():
+        return "mixed", "some items are right or wrong, the others have scores"
+    return "continuous", "responses are scores in an interval"
+
+
+def _nearly_binary(table: ResponseTable) -> bool:
+    """Whether all responses but a few are 0 or 1: the few are mistakes."""
+    values = np.asarray(table.values)
+    if table.kind == "binary" or not values.size:
+        return True
+    odd = int(np.count_nonzero((values != 0) & (values != 1)))
+    return odd <= max(MOST_ODD, MOST_ODD_SHARE * table.num_observed)
 
 
 def _method_of(

@@ -473,7 +473,10 @@ def _fit_by_structure(
         scores = table.kind == "continuous"
         kind = family or ("continuous" if scores else "2pl")
     elif family is not None:
-        raise ValueError("family= goes with multibenchmark, multimetric, hierarchical")
+        raise ValueError(
+            "family goes with structured models: use the model multibenchmark,"
+            " multimetric or hierarchical"
+        )
     chosen = make_model(kind, table, "weak", positive=True, ends=ends, bounds=bounds)
     if not chosen.family.has_slope and chosen.scale == "standard":
         raise ValueError(

@@ -76,6 +76,10 @@ OTHER_SLOPES = (
     "the prior given for discriminations is not log-normal: method='laplace' misjudges"
     " the unit of abilities under it; give LogNormal(mean, sd), or use method='nuts'"
 )
+#: Responses in all below which intervals of one ability hold less often than stated:
+#: of differences 95 % ones held 86 % with 8 subjects and 25 items, 92 % with 60 items,
+#: and 95 % with 10 subjects and 100 items (experiments/coverage/designs.py).
+FEW_RESPONSES = 800
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
 
@@ -152,7 +156,7 @@ def fit_structured(
     with clock.phase("tables"):
         if isinstance(method, Laplace):
             summary = summary_of_laplace(problem, method, found.state, options["level"])
-            said = _warnings(layout, found, status)
+            said = _warnings(layout, found, status, table.num_observed)
             if summary.accepted < LEAST_ACCEPTED:
                 said.append(FEW_ACCEPTED)
             if problem.expected and "discrimination" in problem.model.priors:
@@ -464,7 +468,7 @@ def _num_draws(draws: Draws) -> int:
     return int(np.prod(next(iter(draws.values.values())).shape[:2]))
 
 
-def _warnings(layout: Layout, found, status: Status) -> list[str]:
+def _warnings(layout: Layout, found, status: Status, num_observed: int) -> list[str]:
     """What a fit by the fast route must be read with."""
     model, said = layout.model, []
     if status == Status.STALLED:
@@ -475,6 +479,11 @@ def _warnings(layout: Layout, found, status: Status) -> list[str]:
             " estimates as provisional; raise max_steps, or use method='nuts'"
         )
     subjects, groups = model.subject_design.shape[0], model.num_groups
+    if groups == 1 and num_observed < FEW_RESPONSES:
+        said.append(
+            f"{num_observed:,} responses are few: 95 % intervals held 86 % with 8"
+            " subjects and 25 items, 92 % with 8 and 60; add items or subjects"
+        )
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
     if fewest < FEW_ITEMS:
         said.append(

@@ -159,7 +159,10 @@ def test_ordered_data_and_their_models():
         ),
         ({"model": "5pl"}, "no model '5pl'; there are .*multibenchmark"),
         ({"family": "3pl"}, "family goes with structured models"),
-        ({"metric_effects": False}, "metric_effects goes with structured models"),
+        (
+            {"metric_effects": False, "method": "em"},
+            "metric_effects goes with structured models",
+        ),
         (
             {"model": "hierarchical", "metric_effects": False},
             "metric_effects=False goes with shared_items",

@@ -70,8 +70,11 @@ class Design:
 
 
 FULL = (
+    Design(5, 240),
     Design(8, 25, replications=60),
+    Design(8, 60, replications=60),
     Design(8, 240, replications=60),
+    Design(10, 100, replications=60),
     Design(10, 240, replications=100),
     Design(15, 400, replications=60),
     Design(10, 2000, replications=30),
@@ -110,8 +113,10 @@ def draw_abilities(kind: str, count: int, rng: np.random.Generator) -> np.ndarra
     raise ValueError(f"no abilities {kind!r}")
 
 
-def draw(design: Design, rng: np.random.Generator) -> tuple[np.ndarray, Any]:
-    """Abilities `[subjects]`, and the table of responses."""
+def draw(
+    design: Design, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Abilities and expected scores on all items, `[subjects]`, and the table."""
     size = design.subjects, design.items
     theta = draw_abilities(design.abilities, design.subjects, rng)
     slope = np.exp(rng.normal(0.1, 0.4, size=design.items))
@@ -126,11 +131,17 @@ def draw(design: Design, rng: np.random.Generator) -> tuple[np.ndarray, Any]:
     elif design.kind == "scores":
         # Logit-normal around the same curves: the continuous model's own truth.
         values = 1 / (1 + np.exp(-(logit + rng.normal(0, 1.5, size))))
+        noise = 1.5 * np.polynomial.hermite_e.hermegauss(21)[0]
+        weight = np.polynomial.hermite_e.hermegauss(21)[1] / (2 * np.pi) ** 0.5
+        mean = sum(
+            w / (1 + np.exp(-(logit + e))) for e, w in zip(noise, weight, strict=True)
+        )
     else:
         values = (rng.random(size) < mean).astype(float)
     if design.missing:
         options["observed"] = rng.random(size) >= design.missing
-    return theta, irtjax.ResponseTable.from_arrays(values, **options)
+    table = irtjax.ResponseTable.from_arrays(values, **options)
+    return theta, mean.mean(axis=1), table
 
 
 def paired_accuracies(table, first, second) -> tuple[np.ndarray, np.ndarray]:
@@ -163,7 +174,7 @@ def spread_of_pairs(error, shared, first, second) -> np.ndarray:
     return np.sqrt(np.maximum(variance, 0))
 
 
-def evaluate(theta: np.ndarray, table, fit) -> dict[str, float]:
+def evaluate(theta: np.ndarray, score, table, fit) -> dict[str, float]:
     """What one fit states against what was drawn."""
     from scipy.special import ndtr
 
@@ -178,10 +189,10 @@ def evaluate(theta: np.ndarray, table, fit) -> dict[str, float]:
     ability, error = column["ability"], column["ability_se"]
     inside = (column["lower"] <= truth) & (truth <= column["upper"])
     end = truth >= np.quantile(truth, 0.95)
-    names = fit.ability_table.column("subject").to_pylist()
-    order = [names.index(table.subjects[k]) for k in rows]
-    shared = None if fit.ability_shared is None else fit.ability_shared[order]
-    scale = None if fit.ability_scale is None else fit.ability_scale[order]
+    low, high = column["expected_score_lower"], column["expected_score_upper"]
+    scored = (low <= score[rows]) & (score[rows] <= high)
+    shared = None if fit.ability_shared is None else fit.ability_shared[rows]
+    scale = None if fit.ability_scale is None else fit.ability_scale[rows]
     first, second = np.triu_indices(len(truth), 1)
     if len(first) > MOST_PAIRS:
         chosen = np.random.default_rng(0).choice(len(first), MOST_PAIRS, replace=False)
@@ -205,6 +216,7 @@ def evaluate(theta: np.ndarray, table, fit) -> dict[str, float]:
         "top": float(inside[end].mean()),
         "difference": float((np.abs(gap - apart) <= 1.959964 * spread).mean()),
         "rank": float(held.mean()),
+        "score": float(scored.mean()),
         "found": float(right[unequal].mean()),
         "found_accuracy": float(plain_right[unequal].mean()),
         "false": float((significant & ~right).sum() / max(significant.sum(), 1)),
@@ -221,12 +233,12 @@ def run_design(design: Design, seed: int) -> dict[str, Any]:
     found, methods, seconds = [], set(), []
     for replication in range(design.replications):
         rng = np.random.default_rng([seed, design.subjects, design.items, replication])
-        theta, table = draw(design, rng)
+        theta, score, table = draw(design, rng)
         began = time.process_time()
         fit = irtjax.fit(table)
         seconds.append(time.process_time() - began)
         methods.add(f"{fit.options['model']} {fit.options['method']}")
-        found.append(evaluate(theta, table, fit))
+        found.append(evaluate(theta, score, table, fit))
     row: dict[str, Any] = {
         "subjects": design.subjects,
         "items": design.items,
@@ -250,10 +262,10 @@ def run_design(design: Design, seed: int) -> dict[str, Any]:
 COLUMNS = {
     "subjects": "N", "items": "J", "design": "design", "fitted": "fitted",
     "replications": "sets", "ability": "ability", "top": "top 5 %",
-    "difference": "difference", "rank": "rank", "found": "pairs found",
-    "found_gain": "more than by accuracy", "false": "false", "p_best": "P(best)",
-    "is_best": "is best", "tau_gain": "τ less accuracy's", "converged": "converged",
-    "seconds": "seconds",
+    "difference": "difference", "rank": "rank", "score": "score",
+    "found": "pairs found", "found_gain": "more than by accuracy", "false": "false",
+    "p_best": "P(best)", "is_best": "is best", "tau_gain": "τ less accuracy's",
+    "converged": "converged", "seconds": "seconds",
 }  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from irtjax.estimators.units import (
     Following,
     arrange,
     expected_responses,
+    padded_size,
     spread_of_items,
     summarise,
 )
@@ -553,7 +554,10 @@ def test_abilities_given_their_mean_are_the_conditional_normal():
 def test_equal_items_are_done_once():
     model, data = benchmarks(3, 40, 1), random_data(3, 40)
     units, outer = arrange(model, data), random_outer(model)
-    assert units.weight.shape[0] < 30 and float(units.weight.sum()) == 40
+    # Rows that fill up to the number of items count for nothing.
+    assert units.weight.shape[0] == 40 and float(units.weight.sum()) == 40
+    assert int(jnp.sum(units.weight > 0)) < 30
+    assert int(units.unit.max()) < 30
     alone = units._replace(
         values=units.values[units.unit],
         exposure=units.exposure[units.unit],
@@ -569,6 +573,15 @@ def test_equal_items_are_done_once():
     np.testing.assert_allclose(
         once.log_marginal[units.unit], every.log_marginal, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("distinct", [1025, 1500, 5055, 40_000])
+def test_sizes_of_many_items_are_few_and_large_enough(distinct):
+    found = padded_size(10**6, distinct)
+    assert distinct <= found <= 1.25 * distinct
+    # Four sizes from one power of two to the next.
+    power = 2 ** int(np.floor(np.log2(found)))
+    assert (found * 4) % power == 0
 
 
 def test_half_normal_mode_is_the_root():

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import expit
 
 import irtjax
-from experiments.coverage import replicate
+from experiments.coverage import designs, replicate
 from experiments.coverage import run as coverage
 from experiments.coverage.replicate import differences
 from experiments.lart import compare
@@ -361,3 +361,32 @@ def test_predictive_densities_have_mass_one(name, ends, mine):
         beta = stats.beta(4 * mean, 4 * (1 - mean))
         expected -= between * (beta.cdf(ends) + beta.sf(1 - ends))
     assert total == pytest.approx(expected, abs=2e-3)
+
+
+def test_designs_small(tmp_path, capsys):
+    rows = designs.main(["--out", str(tmp_path)])
+    few, many = rows
+    assert few["fitted"] == "2pl laplace" and many["fitted"] == "2pl em"
+    for row in rows:
+        assert row["converged"] == 1
+        # A handful of data sets: gross errors only.
+        assert row["difference"] > 0.8 and row["score"] > 0.8
+        assert row["false"] < 0.05
+        assert 0 < row["found"] < 1 and 0 < row["p_best"] <= 1
+    printed = capsys.readouterr().out
+    assert "2pl laplace" in printed and "±" in printed
+    assert (tmp_path / "designs.csv").is_file() and (tmp_path / "designs.md").is_file()
+
+
+def test_designs_compare_with_a_paired_t_test():
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 2, (3, 30)).astype(float)
+    seen = rng.random((3, 30)) < 0.8
+    table = irtjax.ResponseTable.from_arrays(values, observed=seen)
+    first, second = np.array([0, 0]), np.array([1, 2])
+    gap, p_value = designs.paired_accuracies(table, first, second)
+    for k, (a, b) in enumerate(zip(first, second, strict=True)):
+        both = seen[a] & seen[b]
+        expected = stats.ttest_rel(values[a, both], values[b, both])
+        assert gap[k] == pytest.approx((values[a, both] - values[b, both]).mean())
+        assert p_value[k] == pytest.approx(expected.pvalue)
