@@ -76,10 +76,9 @@ OTHER_SLOPES = (
     "the prior given for discriminations is not log-normal: method='laplace' misjudges"
     " the unit of abilities under it; give LogNormal(mean, sd), or use method='nuts'"
 )
-#: Responses in all below which intervals of one ability hold less often than stated:
-#: of differences 95 % ones held 86 % with 8 subjects and 25 items, 92 % with 60 items,
-#: and 95 % with 10 subjects and 100 items (experiments/coverage/designs.py).
-FEW_RESPONSES = 800
+#: Responses in all, and subjects, below which intervals hold less often than stated
+#: (docs/evidence/index.md).
+FEW_RESPONSES, FEW_SUBJECTS = 800, 8
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
 
@@ -479,10 +478,12 @@ def _warnings(layout: Layout, found, status: Status, num_observed: int) -> list[
             " estimates as provisional; raise max_steps, or use method='nuts'"
         )
     subjects, groups = model.subject_design.shape[0], model.num_groups
-    if groups == 1 and num_observed < FEW_RESPONSES:
+    few = num_observed < FEW_RESPONSES or subjects < FEW_SUBJECTS
+    if groups == 1 and few:
         said.append(
-            f"{num_observed:,} responses are few: 95 % intervals held 86 % with 8"
-            " subjects and 25 items, 92 % with 8 and 60; add items or subjects"
+            f"{subjects} subjects and {num_observed:,} responses are few: in"
+            " simulations of such sizes 95 % intervals of differences held 86 to 97 %,"
+            " of expected scores 80 to 89 %; add subjects or items"
         )
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
     if fewest < FEW_ITEMS:

@@ -281,7 +281,7 @@ def test_info_of_a_file_and_of_a_fit(responses, saved):
     assert content["num_items"] == 15 and content["kind"] == "binary"
     assert content["benchmarks"] == {"b0": 8, "b1": 7}
     assert content["items_all_highest"] == 1
-    assert content["suggested_model"] == "1pl"
+    assert content["suggested_model"] == "2pl"
     assert "24" in ok("info", responses).stdout
     content = strict(ok("info", saved, "--json").stdout)
     assert content["model"]["name"] == "2pl"

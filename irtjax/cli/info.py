@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from irtjax.calibration import Calibration
     from irtjax.data import ResponseTable
 
-#: Fewest subjects for which a model with two or more parameters per item is advised.
-_ENOUGH = 50
-
 
 @opt.with_reading
 def info_command(
@@ -101,12 +98,8 @@ def suggest(table: ResponseTable) -> tuple[str | None, str]:
         return _suggest_for_scores(table)
     if table.kind == "ordinal":
         return "graded", "the responses are ordered categories"
-    if count < _ENOUGH:
-        return "1pl", (
-            f"{count} subjects say little about how sharply each item separates; 2pl"
-            " works too, but leans on its priors"
-        )
-    return "2pl", f"{count:,} subjects are enough to estimate discriminations"
+    each = table.num_observed / table.num_items
+    return "2pl", f"right or wrong, {each:,.0f} responses to an item on average"
 
 
 def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
