@@ -159,3 +159,53 @@ class Calibration:
             rho, self.correlation_error, self.level
         )
         return float(bounds[0]), float(bounds[1])
+
+    def summary(self) -> str:
+        """Returns the result in ten lines at most; `print(fit)` shows the same.
+
+        >>> import irtjax
+        >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+        >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
+        >>> print(fit.summary().splitlines()[0])
+        rasch by em on 4 subjects and 4 items (16 responses): converged
+        """
+        return "\n".join(self._lines())
+
+    def _lines(self, most: int = 4) -> list[str]:
+        """The lines of the summary, with at most so many subjects and one warning."""
+        method = self.options.get("method", "its method")
+        lines = [
+            f"{self.model.name} by {method} on {len(self.subjects):,} subjects and"
+            f" {len(self.items):,} items ({self.num_observed:,} responses):"
+            f" {self.status.explain()}",
+            f"log-likelihood {self.log_likelihood:,.2f}, AIC {self.aic:,.1f}, BIC"
+            f" {self.bic:,.1f}",
+        ]
+        names = ("subject", "rank", "ability", "ability_se", "expected_score")
+        table = self.ability_table.select(names).sort_by([("rank", "ascending")])
+        for row in table.slice(0, most).to_pylist():
+            numbers = [
+                "–" if row[name] is None else f"{row[name]:.2f}" for name in names[2:]
+            ]
+            lines.append(
+                f"{row['rank']:>4}  {row['subject']}: ability {numbers[0]} ±"
+                f" {numbers[1]} (standard error), expected score {numbers[2]}"
+            )
+        if table.num_rows > most:
+            lines.append(f"      and {table.num_rows - most:,} more subjects")
+        if self.warnings:
+            more = len(self.warnings) - 1
+            lines.append(
+                f"warning: {self.warnings[0]}" + f" (+ {more} more)" * (more > 0)
+            )
+        lines.append("see .ability_table, .item_table, .warnings; irtjax.rank(fit)")
+        return lines
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        """The summary for notebooks; names are escaped."""
+        from html import escape
+
+        return f"<pre>{escape(self.summary())}</pre>"

@@ -205,3 +205,21 @@ def test_errors_not_asked_for_are_null():
 
 def test_the_models_tested_here_are_in_the_catalogue():
     assert {"2pl", "1pl", "3pl"} <= set(MODELS)
+
+
+def test_a_fit_prints_in_ten_lines_with_escaped_names():
+    names = ["<b>best</b>", *(f"model {k}" for k in range(7))]
+    rng = np.random.default_rng(0)
+    values = (rng.random((8, 12)) < np.linspace(0.9, 0.2, 8)[:, None]).astype(int)
+    table = irtjax.ResponseTable.from_arrays(values, subjects=names)
+    fit = irtjax.fit(table, "rasch")
+    text = str(fit)
+    assert repr(fit) == text == fit.summary()
+    lines = text.splitlines()
+    assert len(lines) <= 10
+    assert lines[0].startswith("rasch by em on 8 subjects and 12 items (96 responses)")
+    best = irtjax.rank(fit).table.to_pylist()[0]
+    assert f"{best['subject']}: ability {best['ability']:.2f}" in lines[2]
+    assert "and 4 more subjects" in text
+    html = fit._repr_html_()
+    assert "<b>" not in html and "&lt;b&gt;best&lt;/b&gt;" in html
