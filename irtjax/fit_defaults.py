@@ -22,7 +22,8 @@ from irtjax.score_tables import binary_items
 #: The name that leaves a choice to the data.
 AUTO = "auto"
 #: Mean number of responses to an item below which items are integrated out. By EM,
-#: intervals of differences hold too seldom below it (docs/evidence/coverage.md).
+#: 95 % intervals of differences held 94 % with 60 responses to an item and 91 % with
+#: 18, where by Laplace 95 % held.
 FEW_RESPONSES = 50
 #: Subjects whose abilities `laplace` holds a dense covariance of in seconds.
 MOST_INTEGRATED = 600

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 from irtjax.calibration import Calibration
 from irtjax.data.matching import find_names
-from irtjax.estimators.laplace import blocks_of
+from irtjax.estimators.laplace import blocks_of, outer_of
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.estimators.unit_posterior import Outer
 from irtjax.estimators.units import expected_responses
@@ -307,17 +307,7 @@ def predict_responses(
     if num_draws and key is None:
         raise ValueError("draws of abilities need a random key: give key=")
     model, units, components = problem.model, problem.units, state.components
-    outer = Outer(
-        state.ability,
-        components.effects,
-        model.residual_factor(
-            components.log_residual_sd,
-            components.residual_correlation,
-            components.tilt,
-            components.spread,
-        ),
-        components.group_effects,
-    )
+    outer = outer_of(model, state.ability, components)
     size, dtype = state.ability_covariance.shape[0], state.ability.dtype
     root, standard = jnp.zeros((size, size), dtype), jnp.zeros((1, size), dtype)
     if num_draws and key is not None:

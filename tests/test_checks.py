@@ -161,7 +161,7 @@ def test_a_clean_fit_has_no_warning():
 
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("flag", checks.MEANING)
-def test_nobody_who_has_priors_is_told_to_use_them(status, flag):
+def test_warnings_do_not_advise_priors_to_users_who_have_them(status, flag):
     found = _warnings(
         status=status, num_subjects=10, flags=[flag], subject_flags=["all right"]
     )

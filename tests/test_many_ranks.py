@@ -181,7 +181,7 @@ def test_counts_of_pairs():
 
 
 def test_rank_intervals_of_many_hold_the_true_rank():
-    # 20 sets of 2,500: each interval holds 95 %; ranks within a set hang together, so
+    # 20 sets of 2,500: each interval holds 95 %; ranks within a set are dependent, so
     # the standard error is taken from the sets.
     rng = np.random.default_rng(8)
     theta, error, own, shared = subjects(4)

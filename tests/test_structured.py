@@ -338,7 +338,7 @@ def test_the_fast_route_is_near_the_posterior():
     # errors within a quarter.
     assert np.sqrt(np.mean(gap**2)) < 0.5
     assert np.median(error[1] / error[0]) == pytest.approx(1, abs=0.25)
-    # Scores on these items hang on little but the responses: nearer than abilities.
+    # Scores on these items depend on the responses most: closer than abilities.
     score, spread = (
         [f.ability_table[name].to_numpy() for f in (full, fast)]
         for name in ("expected_score", "expected_score_se")

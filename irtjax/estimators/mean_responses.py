@@ -26,12 +26,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from irtjax.estimators.laplace import blocks_of
+from irtjax.estimators.laplace import blocks_of, outer_of
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.estimators.unit_posterior import (
     Block,
     Error,
-    Outer,
     joint_density,
     over_error,
     posterior,
@@ -88,17 +87,7 @@ def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton:
     family, ability = model.family, state.ability
     subjects, groups = ability.shape
     width = units.group.shape[1]
-    outer = Outer(
-        ability,
-        components.effects,
-        model.residual_factor(
-            components.log_residual_sd,
-            components.residual_correlation,
-            components.tilt,
-            components.spread,
-        ),
-        components.group_effects,
-    )
+    outer = outer_of(model, ability, components)
     whole = state.ability_covariance
     errors = blocks_of(whole, groups, units.is_aligned)
     variance = jnp.diagonal(whole).reshape(groups, subjects)

@@ -104,11 +104,11 @@ def leading_loadings(shared: np.ndarray, rank: int) -> np.ndarray:
 def scale_loadings(ability: np.ndarray, shared: np.ndarray) -> np.ndarray:
     """The part of shared errors that stretches all abilities alike, `[subjects]`.
 
-    Abilities are in a unit that is itself estimated: with ten subjects to some 20 %.
-    An error of the unit moves far subjects apart and near ones too, but never changes
-    their order. With e the shared errors, g the abilities less their mean and
-    c = g'e / g'g the stretch, the loadings are Cov(e, c) / sd(c): e given c has the
-    covariance of e less their outer product. Tests of equal abilities use that.
+    The scale of ability is estimated too: from ten subjects with an error of 20 %.
+    It multiplies all differences and changes no order. With e the shared errors, g the
+    abilities less their mean and c = g'e / g'g the stretch, the loadings are
+    Cov(e, c) / sd(c): e given c has the covariance of e less their outer product. Tests
+    of equal abilities use that.
 
     Args:
         ability: `[subjects]` abilities.
