@@ -15,131 +15,136 @@ if TYPE_CHECKING:
     from irtjax._types import Status as Status
     from irtjax.adaptive.session import AdaptiveTest as AdaptiveTest
     from irtjax.adaptive.study import simulate_tests as simulate_tests
-    from irtjax.analysis.errors import SubsetErrors as SubsetErrors
-    from irtjax.analysis.shrinking import shrink as shrink
-    from irtjax.analysis.shrinking import subset_errors as subset_errors
-    from irtjax.analysis.shrunken import Shrunken as Shrunken
-    from irtjax.analysis.shrunken import load_subset as load_subset
     from irtjax.auditing import Audit as Audit
     from irtjax.auditing import audit as audit
-    from irtjax.calibration import Calibration as Calibration
+    from irtjax.calibration.calibration import Calibration as Calibration
+    from irtjax.calibration.rank import compare as compare
+    from irtjax.calibration.rank import rank as rank
+    from irtjax.calibration.score import score as score
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
     from irtjax.data.responses import Responses as Responses
-    from irtjax.demo import make_demo as make_demo
-    from irtjax.estimators.base import AbstractMethod as AbstractMethod
-    from irtjax.estimators.base import Fit as Fit
-    from irtjax.estimators.base import Parameters as Parameters
-    from irtjax.estimators.base import Problem as Problem
-    from irtjax.estimators.base import Start as Start
-    from irtjax.estimators.base import run as run
-    from irtjax.estimators.em import EM as EM
-    from irtjax.estimators.gradient import Gradient as Gradient
-    from irtjax.estimators.laplace import Laplace as Laplace
-    from irtjax.estimators.mcmc import NUTS as NUTS
-    from irtjax.estimators.mm import MM as MM
+    from irtjax.estimators.driver import AbstractMethod as AbstractMethod
+    from irtjax.estimators.driver import Fit as Fit
+    from irtjax.estimators.driver import run as run
+    from irtjax.estimators.joint.gradient import Gradient as Gradient
+    from irtjax.estimators.joint.mm import MM as MM
+    from irtjax.estimators.laplace.laplace import Laplace as Laplace
+    from irtjax.estimators.marginal.em import EM as EM
+    from irtjax.estimators.marginal.saem import SAEM as SAEM
     from irtjax.estimators.multistart import multistart as multistart
-    from irtjax.estimators.neural import Neural as Neural
-    from irtjax.estimators.saem import SAEM as SAEM
+    from irtjax.estimators.neural.twin import Neural as Neural
+    from irtjax.estimators.neural.vibo import VIBO as VIBO
+    from irtjax.estimators.posterior.nuts import NUTS as NUTS
+    from irtjax.estimators.posterior.variational import Variational as Variational
+    from irtjax.estimators.problem import Parameters as Parameters
+    from irtjax.estimators.problem import Problem as Problem
+    from irtjax.estimators.problem import Start as Start
     from irtjax.estimators.start import start_values as start_values
-    from irtjax.estimators.variational import Variational as Variational
-    from irtjax.estimators.vibo import VIBO as VIBO
-    from irtjax.fitting import fit as fit
-    from irtjax.information import item_information as item_information
-    from irtjax.information import test_information as test_information
-    from irtjax.models.base import AbstractResponseFamily as AbstractResponseFamily
-    from irtjax.models.base import Model as Model
-    from irtjax.models.base import Population as Population
+    from irtjax.fitting.bootstrap import bootstrap as bootstrap
+    from irtjax.fitting.bootstrap import percentile_interval as percentile_interval
+    from irtjax.fitting.fit import fit as fit
     from irtjax.models.catalogue import MODELS as MODELS
-    from irtjax.models.hierarchical import Hyperpriors as Hyperpriors
+    from irtjax.models.family import AbstractResponseFamily as AbstractResponseFamily
+    from irtjax.models.model import Model as Model
+    from irtjax.models.model import Population as Population
+    from irtjax.models.multilevel.model import Hyperpriors as Hyperpriors
     from irtjax.models.simulate import simulate as simulate
-    from irtjax.posterior import leave_one_out as leave_one_out
-    from irtjax.posterior import predictive_checks as predictive_checks
-    from irtjax.prediction import Predictions as Predictions
-    from irtjax.prediction import predict as predict
+    from irtjax.prediction.predictive_checks import leave_one_out as leave_one_out
+    from irtjax.prediction.predictive_checks import (
+        predictive_checks as predictive_checks,
+    )
+    from irtjax.prediction.responses import Predictions as Predictions
+    from irtjax.prediction.responses import predict as predict
     from irtjax.report import write_report as write_report
-    from irtjax.resampling import bootstrap as bootstrap
-    from irtjax.resampling import percentile_interval as percentile_interval
+    from irtjax.report.demo import make_demo as make_demo
+    from irtjax.scoring.information import item_information as item_information
+    from irtjax.scoring.information import test_information as test_information
     from irtjax.storage import load as load
     from irtjax.storage import save as save
+    from irtjax.subsets.errors import SubsetErrors as SubsetErrors
+    from irtjax.subsets.shrink import shrink as shrink
+    from irtjax.subsets.shrink import subset_errors as subset_errors
+    from irtjax.subsets.subset import Shrunken as Shrunken
+    from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
-    from irtjax.verbs import compare as compare
-    from irtjax.verbs import rank as rank
-    from irtjax.verbs import score as score
 
 #: Where each public name comes from.
 _HOMES = {
-    "AbstractMethod": "irtjax.estimators.base",
-    "AbstractResponseFamily": "irtjax.models.base",
+    "AbstractMethod": "irtjax.estimators.driver",
+    "AbstractResponseFamily": "irtjax.models.family",
     "AdaptiveTest": "irtjax.adaptive.session",
     "Audit": "irtjax.auditing",
-    "Calibration": "irtjax.calibration",
-    "EM": "irtjax.estimators.em",
-    "Fit": "irtjax.estimators.base",
-    "Gradient": "irtjax.estimators.gradient",
-    "Hyperpriors": "irtjax.models.hierarchical",
-    "Laplace": "irtjax.estimators.laplace",
-    "MM": "irtjax.estimators.mm",
-    "NUTS": "irtjax.estimators.mcmc",
-    "Neural": "irtjax.estimators.neural",
-    "SAEM": "irtjax.estimators.saem",
-    "Shrunken": "irtjax.analysis.shrunken",
-    "SubsetErrors": "irtjax.analysis.errors",
+    "Calibration": "irtjax.calibration.calibration",
+    "EM": "irtjax.estimators.marginal.em",
+    "Fit": "irtjax.estimators.driver",
+    "Gradient": "irtjax.estimators.joint.gradient",
+    "Hyperpriors": "irtjax.models.multilevel.model",
+    "Laplace": "irtjax.estimators.laplace.laplace",
+    "MM": "irtjax.estimators.joint.mm",
     "MODELS": "irtjax.models.catalogue",
-    "Model": "irtjax.models.base",
-    "Parameters": "irtjax.estimators.base",
-    "Population": "irtjax.models.base",
-    "Predictions": "irtjax.prediction",
-    "Problem": "irtjax.estimators.base",
+    "Model": "irtjax.models.model",
+    "NUTS": "irtjax.estimators.posterior.nuts",
+    "Neural": "irtjax.estimators.neural.twin",
+    "Parameters": "irtjax.estimators.problem",
+    "Population": "irtjax.models.model",
+    "Predictions": "irtjax.prediction.responses",
+    "Problem": "irtjax.estimators.problem",
     "ResponseTable": "irtjax.data",
     "Responses": "irtjax.data.responses",
-    "Start": "irtjax.estimators.base",
+    "SAEM": "irtjax.estimators.marginal.saem",
+    "Shrunken": "irtjax.subsets.subset",
+    "Start": "irtjax.estimators.problem",
     "Status": "irtjax._types",
-    "VIBO": "irtjax.estimators.vibo",
-    "Variational": "irtjax.estimators.variational",
+    "SubsetErrors": "irtjax.subsets.errors",
+    "VIBO": "irtjax.estimators.neural.vibo",
+    "Variational": "irtjax.estimators.posterior.variational",
     "audit": "irtjax.auditing",
-    "bootstrap": "irtjax.resampling",
-    "compare": "irtjax.verbs",
-    "fit": "irtjax.fitting",
+    "bootstrap": "irtjax.fitting.bootstrap",
+    "compare": "irtjax.calibration.rank",
+    "fit": "irtjax.fitting.fit",
     "item_covariance": "irtjax.uncertainty",
-    "item_information": "irtjax.information",
-    "leave_one_out": "irtjax.posterior",
+    "item_information": "irtjax.scoring.information",
+    "leave_one_out": "irtjax.prediction.predictive_checks",
     "load": "irtjax.storage",
-    "load_subset": "irtjax.analysis.shrunken",
-    "make_demo": "irtjax.demo",
+    "load_subset": "irtjax.subsets.subset",
+    "make_demo": "irtjax.report.demo",
     "multistart": "irtjax.estimators.multistart",
-    "percentile_interval": "irtjax.resampling",
-    "predict": "irtjax.prediction",
-    "predictive_checks": "irtjax.posterior",
-    "rank": "irtjax.verbs",
+    "percentile_interval": "irtjax.fitting.bootstrap",
+    "predict": "irtjax.prediction.responses",
+    "predictive_checks": "irtjax.prediction.predictive_checks",
+    "rank": "irtjax.calibration.rank",
     "read": "irtjax.data",
-    "run": "irtjax.estimators.base",
+    "run": "irtjax.estimators.driver",
     "save": "irtjax.storage",
-    "score": "irtjax.verbs",
-    "shrink": "irtjax.analysis.shrinking",
+    "score": "irtjax.calibration.score",
+    "shrink": "irtjax.subsets.shrink",
     "simulate": "irtjax.models.simulate",
     "simulate_tests": "irtjax.adaptive.study",
     "start_values": "irtjax.estimators.start",
-    "subset_errors": "irtjax.analysis.shrinking",
-    "test_information": "irtjax.information",
+    "subset_errors": "irtjax.subsets.shrink",
+    "test_information": "irtjax.scoring.information",
     "write_report": "irtjax.report",
 }
 #: Modules reached as attributes of the package, such as `irtjax.plots`.
 _MODULES = (
     "adaptive",
     "auditing",
-    "checks",
+    "calibration",
     "data",
     "estimators",
     "fitting",
-    "information",
     "models",
+    "numerics",
     "plots",
+    "prediction",
     "ranking",
     "report",
     "scoring",
     "storage",
+    "subsets",
     "uncertainty",
+    "validity",
 )
 
 guard_jax_import()

@@ -5,12 +5,9 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 
-from irtjax.adaptive import (
-    Design,
-    ItemBank,
-)
+from irtjax.adaptive import Design, ItemBank
 from irtjax.adaptive.simulation import run_tests_jit
-from irtjax.models.base import Population
+from irtjax.models.model import Population
 from irtjax.models.simulate import simulate_items
 from tests.scoring_cases import ALL
 

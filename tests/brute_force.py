@@ -14,7 +14,7 @@ from scipy import stats
 
 from irtjax.data.responses import Responses
 from irtjax.data.scores import END
-from irtjax.models.base import Model
+from irtjax.models.model import Model
 
 #: Models of scores in [0, 1].
 SCORES = ("continuous", "beta", "inflated_beta", "mixed")

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from irtjax.data.responses import Responses
-from irtjax.models.base import Population
 from irtjax.models.catalogue import MODELS, graded, partial_credit
-from irtjax.models.logistic import LogisticItems
+from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.model import Population
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
 ALL = {name: make() for name, make in MODELS.items()}

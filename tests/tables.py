@@ -17,25 +17,19 @@ import pytest
 
 from irtjax.data.responses import Responses
 from irtjax.data.scores import END
-from irtjax.estimators.base import (
-    AbstractMethod,
-    Fit,
-    Problem,
-    Start,
-    estimation_scale,
-    run,
-)
-from irtjax.estimators.em import EM
-from irtjax.estimators.gradient import Gradient
-from irtjax.estimators.mm import MM
+from irtjax.estimators.driver import AbstractMethod, Fit, run
+from irtjax.estimators.joint.gradient import Gradient
+from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.problem import Problem, Start, estimation_scale
 from irtjax.estimators.start import start_values
 from irtjax.models import catalogue
-from irtjax.models.base import Model, Population
-from irtjax.models.continuous import AbstractScoreFamily, LogitNormalScores
-from irtjax.models.inflated import InflatedItems
-from irtjax.models.logistic import Binary, LogisticItems
-from irtjax.models.mixed import MixedScores
-from irtjax.numerics import equal_nodes
+from irtjax.models.families.continuous import AbstractScoreFamily, LogitNormalScores
+from irtjax.models.families.inflated import InflatedItems
+from irtjax.models.families.logistic import Binary, LogisticItems
+from irtjax.models.families.mixed import MixedScores
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import equal_nodes
 from tests import brute_force
 
 NUM_SUBJECTS, NUM_ITEMS = 240, 6

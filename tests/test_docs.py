@@ -23,10 +23,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import irtjax
-from irtjax import checks
 from irtjax._types import Status
+from irtjax.calibration import flags
 from irtjax.cli.app import app
-from irtjax.data.options import FORMATS, ReadOptions
+from irtjax.data.reading.options import FORMATS, ReadOptions
 from irtjax.models.catalogue import LENGTH_MODELS, MODELS, ORDERED_MODELS, SCORE_MODELS
 from irtjax.scoring import METHODS as SCORES
 from irtjax.scoring import ScoreFlag
@@ -217,7 +217,7 @@ def names_in(page: str) -> set[str]:
         ("reading-data.md", FORMATS),
         ("reading-data.md", ReadOptions.__dataclass_fields__),
         ("estimators.md", [status.name for status in Status]),
-        ("estimators.md", checks.MEANING),
+        ("estimators.md", flags.MEANING),
         ("uncertainty.md", [*KINDS, *SCORES]),
         ("uncertainty.md", [f.explain() for f in ScoreFlag if f]),
         ("cli.md", [*FIT_FILES, *STRUCTURE_FILES]),
@@ -270,7 +270,7 @@ def code_lines(source: str, names: set[str]) -> int:
 
 
 def test_a_model_takes_under_forty_lines():
-    source = (CHECKOUT / "irtjax/models/graded.py").read_text(encoding="utf-8")
+    source = (CHECKOUT / "irtjax/models/families/graded.py").read_text(encoding="utf-8")
     shared = {"GradedItems", "AbstractOrdered", "_shares"}
     helpers = {
         "Graded": {"_graded_terms", "_cumulative_logits"},

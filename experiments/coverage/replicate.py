@@ -12,17 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from irtjax.estimators.base import Problem, Start, estimation_scale, run
-from irtjax.estimators.em import EM
-from irtjax.estimators.nodes import choose_nodes
+from irtjax.estimators.driver import run
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.quadrature import choose_nodes
+from irtjax.estimators.problem import Problem, Start, estimation_scale
 from irtjax.estimators.start import start_values
-from irtjax.information import difficulty
-from irtjax.models.base import Model, Population
+from irtjax.fitting.bootstrap import bootstrap, percentile_interval
 from irtjax.models.catalogue import MODELS
+from irtjax.models.model import Model, Population
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
-from irtjax.numerics import after
-from irtjax.resampling import bootstrap, percentile_interval
+from irtjax.numerics.kernels import after
 from irtjax.scoring import Scores, score_on_nodes
+from irtjax.scoring.information import difficulty
 from irtjax.uncertainty import Covariance, item_covariance
 
 LEVEL = 0.95

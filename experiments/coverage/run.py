@@ -34,7 +34,7 @@ from experiments.coverage.replicate import (
     replicate_all,
 )
 from irtjax._types import Status
-from irtjax.information import difficulty
+from irtjax.scoring.information import difficulty
 
 Z = 1.959963984540054
 #: What the coverage of abilities and items is required to be.

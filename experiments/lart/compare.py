@@ -34,13 +34,15 @@ if __name__ == "__main__":
 
 import irtjax
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Parameters, Problem, Start, run, with_lengths
-from irtjax.estimators.em import EM
-from irtjax.estimators.saem import SAEM, burn_in, reciprocal
+from irtjax.estimators.driver import run
+from irtjax.estimators.lengths import with_lengths
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.saem import SAEM, burn_in, reciprocal
+from irtjax.estimators.problem import Parameters, Problem, Start
 from irtjax.estimators.start import low_rank_start, start_values
-from irtjax.models.base import Model
 from irtjax.models.catalogue import latency_response, probit_two_parameter
-from irtjax.models.latency import LengthParameters
+from irtjax.models.lengths import LengthParameters
+from irtjax.models.model import Model
 from irtjax.models.simulate import (
     simulate,
     simulate_abilities,
@@ -48,7 +50,7 @@ from irtjax.models.simulate import (
     simulate_length_items,
     simulate_log_lengths,
 )
-from irtjax.numerics import equal_nodes
+from irtjax.numerics.kernels import equal_nodes
 from irtjax.scoring import score_on_nodes
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "lart"

@@ -31,20 +31,22 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from irtjax._types import Status
-from irtjax.estimators.base import Problem, run, with_lengths
-from irtjax.estimators.em import EM
-from irtjax.estimators.nodes import test_information
+from irtjax.calibration.lengths import ability_columns, correlation_interval
+from irtjax.estimators.driver import run
+from irtjax.estimators.lengths import with_lengths
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.quadrature import test_information
+from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
-from irtjax.length_tables import ability_columns, correlation_interval
 from irtjax.models.catalogue import latency_response, probit_two_parameter
-from irtjax.models.latency import LengthItems, LengthParameters
+from irtjax.models.lengths import LengthItems, LengthParameters
 from irtjax.models.simulate import (
     simulate,
     simulate_abilities,
     simulate_items,
     simulate_log_lengths,
 )
-from irtjax.numerics import after, equal_nodes
+from irtjax.numerics.kernels import after, equal_nodes
 from irtjax.scoring import score_on_nodes
 from irtjax.uncertainty import (
     evidence_moves,

@@ -9,8 +9,8 @@ import numpy as np
 
 import irtjax
 from experiments.lego_irt.structure import headed
-from irtjax.diagnostics import diagnose
-from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.posterior import diagnose
+from irtjax.estimators.posterior.nuts import NUTS
 
 #: What is compared with `nuts`.
 FAST = ("laplace", "vi")

@@ -26,10 +26,10 @@ if __name__ == "__main__":
 
 import irtjax
 from irtjax.data.scores import to_logits
-from irtjax.estimators.nodes import choose_nodes
+from irtjax.estimators.marginal.quadrature import choose_nodes
 from irtjax.models.catalogue import inflated_beta
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
-from irtjax.numerics import normal_log_weights
+from irtjax.numerics.kernels import normal_log_weights
 
 DATA = Path("shared/data/alpacaeval/preference_v2.parquet")
 #: Scores this near to 0 or 1 count as at it, in the coarse score.

@@ -14,16 +14,16 @@ from scipy import special, stats
 import irtjax
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import run
-from irtjax.estimators.components import own_covariance
-from irtjax.estimators.laplace import Laplace
-from irtjax.estimators.structured_errors import errors_of
-from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
-from irtjax.fit_choices import make_model
-from irtjax.prediction import predict_responses
-from irtjax.score_tables import prepare, with_scores
+from irtjax.estimators.driver import run
+from irtjax.estimators.laplace.components import own_covariance
+from irtjax.estimators.laplace.errors import errors_of
+from irtjax.estimators.laplace.laplace import Laplace
+from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
+from irtjax.fitting.resolve import make_model
+from irtjax.models.families.bounded import prepare, with_scores
+from irtjax.models.multilevel.design import Layout, lay_out
+from irtjax.prediction.responses import predict_responses
 from irtjax.scoring import GroupScores, score_groups
-from irtjax.structure_layout import Layout, lay_out
 
 _run_jit = eqx.filter_jit(run)
 MAX_STEPS = 300

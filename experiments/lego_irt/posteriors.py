@@ -20,23 +20,24 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import run
-from irtjax.estimators.laplace import Laplace
-from irtjax.estimators.mcmc import NUTS, Chain, Keep, advance, begin
-from irtjax.estimators.structured_state import StructuredProblem, start_structured
-from irtjax.models.continuous import LogitNormalScores
-from irtjax.models.hierarchical import (
+from irtjax.estimators.driver import run
+from irtjax.estimators.laplace.estimates import summary_of_laplace
+from irtjax.estimators.laplace.laplace import Laplace
+from irtjax.estimators.laplace.problem import StructuredProblem, start_structured
+from irtjax.estimators.posterior.nuts import NUTS, Chain, Keep, advance, begin
+from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
+from irtjax.estimators.posterior.start import frame_log_density, position_of
+from irtjax.fitting.multilevel import LAPLACE_STEPS
+from irtjax.models.families.continuous import LogitNormalScores
+from irtjax.models.families.logistic import Binary
+from irtjax.models.multilevel.model import (
     Hierarchical,
     Hyperpriors,
     Position,
     general_ability,
 )
-from irtjax.models.logistic import Binary
-from irtjax.models.sampling_frame import SamplingFrame, item_centring
-from irtjax.models.simulate_structured import simulate_position, simulate_structured
-from irtjax.structured import LAPLACE_STEPS, frame_log_density, position_of
-from irtjax.structured_summary import summary_of_laplace
-from irtjax.transforms import correlation_coordinates
+from irtjax.models.multilevel.simulate import simulate_position, simulate_structured
+from irtjax.numerics.bijections import correlation_coordinates
 
 #: Priors under which simulated responses are neither all alike nor all certain.
 TIGHT = Hyperpriors(

@@ -24,9 +24,9 @@ from experiments.lego_irt.posteriors import (
     structured_model,
 )
 from irtjax._types import Status
-from irtjax.diagnostics import rank_statistics, uniformity
-from irtjax.estimators.mcmc import NUTS
-from irtjax.models.hierarchical import Hierarchical, Hyperpriors
+from irtjax.estimators.posterior import rank_statistics, uniformity
+from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.models.multilevel.model import Hierarchical, Hyperpriors
 from irtjax.models.priors import LogNormal
 
 #: Data sets that go through one call: the next ones wait for no longer than these.

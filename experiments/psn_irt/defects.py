@@ -84,8 +84,9 @@ def plant(
 def _fitted(values: jax.Array, observed: jax.Array | None, nodes: jax.Array):
     """2PL by EM with weak priors, and the scores: one program for all replications."""
     from irtjax.data.responses import Responses
-    from irtjax.estimators.base import Problem, run
-    from irtjax.estimators.em import EM
+    from irtjax.estimators.driver import run
+    from irtjax.estimators.marginal.em import EM
+    from irtjax.estimators.problem import Problem
     from irtjax.estimators.start import start_values
     from irtjax.models.catalogue import two_parameter
     from irtjax.scoring import score
@@ -235,7 +236,7 @@ def sparse_study(
     discovery is an item for which a = 0 is rejected.
     """
     from irtjax.auditing import benjamini_hochberg
-    from irtjax.auditing.classical import classical
+    from irtjax.validity.classical import classical
 
     rows = []
     for sparsity in SPARSITY:

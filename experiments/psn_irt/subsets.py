@@ -28,16 +28,17 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.lego_irt.methods import structured
-from irtjax.analysis.errors import rank_correlation
-from irtjax.analysis.subset_choice import choose, worth
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem, run
-from irtjax.estimators.em import EM
+from irtjax.estimators.driver import run
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
-from irtjax.models.base import Population
 from irtjax.models.catalogue import MODELS
-from irtjax.numerics import equal_nodes
+from irtjax.models.model import Population
+from irtjax.numerics.kernels import equal_nodes
 from irtjax.scoring import score
+from irtjax.subsets.errors import rank_correlation
+from irtjax.subsets.selection import choose, worth
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 NAMES = ("1pl", "2pl", "3pl", "4pl")

@@ -44,22 +44,23 @@ from experiments.lego_irt.tables import (
     thinned,
 )
 from irtjax._types import Status
-from irtjax.analysis.errors import rank_correlation
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem, run
-from irtjax.estimators.gradient import Gradient
-from irtjax.estimators.laplace import Laplace
-from irtjax.estimators.mcmc import NUTS
-from irtjax.estimators.neural import Neural
+from irtjax.estimators.driver import run
+from irtjax.estimators.joint.gradient import Gradient
+from irtjax.estimators.laplace.laplace import Laplace
+from irtjax.estimators.laplace.problem import StructuredProblem
+from irtjax.estimators.neural.twin import Neural
+from irtjax.estimators.neural.vibo import VIBO, predict
+from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
-from irtjax.estimators.structured_state import StructuredProblem
-from irtjax.estimators.vibo import VIBO, predict
-from irtjax.fit_choices import make_model
-from irtjax.models.base import Population
+from irtjax.fitting.resolve import make_model
+from irtjax.models.model import Population
+from irtjax.models.multilevel.design import lay_out
 from irtjax.models.priors import LogitNormal
-from irtjax.numerics import equal_nodes
+from irtjax.numerics.kernels import equal_nodes
 from irtjax.scoring import score
-from irtjax.structure_layout import lay_out
+from irtjax.subsets.errors import rank_correlation
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 #: Of the cells: trained on, for early stopping; the rest judges.

@@ -26,17 +26,17 @@ import numpy as np
 from experiments.scaling.measure import Row, Spec, peak_bytes, row
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.diagnostics import diagnose
-from irtjax.estimators.base import run
-from irtjax.estimators.laplace import Laplace
-from irtjax.estimators.mcmc import NUTS
-from irtjax.estimators.structured_state import StructuredProblem, start_structured
-from irtjax.models.continuous import LogitNormalScores
-from irtjax.models.hierarchical import Hierarchical
-from irtjax.models.logistic import Binary
+from irtjax.estimators.driver import run
+from irtjax.estimators.laplace.laplace import Laplace
+from irtjax.estimators.laplace.problem import StructuredProblem, start_structured
+from irtjax.estimators.posterior import diagnose
+from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.posterior.sample import sample
+from irtjax.estimators.posterior.sampling_frame import SamplingFrame
+from irtjax.models.families.continuous import LogitNormalScores
+from irtjax.models.families.logistic import Binary
+from irtjax.models.multilevel.model import Hierarchical
 from irtjax.models.priors import HalfNormal, LogNormal, Normal
-from irtjax.models.sampling_frame import SamplingFrame
-from irtjax.sampling import sample
 
 _run_jit = eqx.filter_jit(run)
 

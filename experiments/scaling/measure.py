@@ -25,19 +25,22 @@ import jax.numpy as jnp
 import numpy as np
 
 import irtjax
-from irtjax import fit_runs, ranking
+from irtjax import ranking
 from irtjax._types import Status
 from irtjax.adaptive import Design, ItemBank
 from irtjax.adaptive.simulation import run_tests_jit
-from irtjax.estimators.base import Problem, begin, loop_of, run
-from irtjax.estimators.em import EM
-from irtjax.estimators.mm import MM
-from irtjax.estimators.nodes import choose_nodes
-from irtjax.estimators.saem import SAEM
+from irtjax.calibration.timing import Clock
+from irtjax.estimators.driver import begin, loop_of, run
+from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.quadrature import choose_nodes
+from irtjax.estimators.marginal.saem import SAEM
+from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
-from irtjax.models.base import Population
+from irtjax.fitting import runs
 from irtjax.models.catalogue import latency_response, two_parameter
-from irtjax.models.latency import LengthParameters
+from irtjax.models.lengths import LengthParameters
+from irtjax.models.model import Population
 from irtjax.models.simulate import (
     simulate,
     simulate_abilities,
@@ -45,8 +48,7 @@ from irtjax.models.simulate import (
     simulate_length_items,
     simulate_log_lengths,
 )
-from irtjax.numerics import equal_nodes
-from irtjax.timing import Clock
+from irtjax.numerics.kernels import equal_nodes
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
@@ -203,7 +205,7 @@ def iteration_seconds(problem, method, start, first: int, last: int) -> float:
 
 def prepared(table: irtjax.ResponseTable) -> tuple[Problem, Any]:
     """Problem and start values as `irtjax.fit` makes them in single precision."""
-    if table.values.size >= fit_runs.LARGE:
+    if table.values.size >= runs.LARGE:
         order = np.argsort(table.subject_accuracy(), kind="stable")
         table = table.select(subjects=order)
     model, data = two_parameter(), table.responses(jnp.float32)
@@ -232,7 +234,7 @@ def measure_em(spec: Spec) -> list[Row]:
     num_nodes = fit.resolution.num_nodes
     problem, start = prepared(table)
     # The method as chosen for these data: its nodes, window and tolerance.
-    _, method, _ = fit_runs.fit_on_nodes(problem, EM(), start, None, 1000, Clock())
+    _, method, _ = runs.fit_on_nodes(problem, EM(), start, None, 1000, Clock())
     mean = iteration_seconds(problem, method, start, 0, 1000)
     later = iteration_seconds(problem, method, start, 1, 4)
     del problem, start

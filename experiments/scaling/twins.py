@@ -24,8 +24,8 @@ import numpy as np
 
 from experiments.scaling.measure import Row, Spec, best_seconds, row
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem
-from irtjax.estimators.neural import Neural
+from irtjax.estimators.neural.twin import Neural
+from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import four_parameter
 

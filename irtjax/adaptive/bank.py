@@ -19,9 +19,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.estimators.nodes import REACH, nodes_for
-from irtjax.models.base import Items, Model, Population
-from irtjax.numerics import equal_nodes, normal_log_weights
+from irtjax.estimators.marginal.quadrature import REACH, nodes_for
+from irtjax.models.family import Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 
 #: What a subject did with one item: a PyTree of scalars, of the form of `blank`.
 Observation = Any
@@ -238,7 +239,7 @@ class ItemBank(AbstractBank):
         return jnp.zeros((), jnp.int32)
 
     def information(self, theta: Array) -> Float[Array, " items"]:
-        """Fisher information of every item at one ability; see `irtjax.information`."""
+        """Fisher information of every item at one ability, `[items]`."""
         family = self.model.family
         return jax.vmap(family.information, in_axes=(0, None))(self.items, theta)
 

@@ -12,7 +12,7 @@ import numpy as np
 from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Design
 from irtjax.adaptive.lengths import LengthBank
-from irtjax.calibration import Calibration
+from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import check_unique, names_of
 
 

@@ -12,8 +12,9 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import ItemBank
-from irtjax.models.base import Items, Model, Population
-from irtjax.models.latency import LengthParameters, LengthSummary
+from irtjax.models.family import Items
+from irtjax.models.lengths import LengthParameters, LengthSummary
+from irtjax.models.model import Model, Population
 
 
 class Answer(NamedTuple):

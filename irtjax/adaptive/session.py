@@ -18,7 +18,7 @@ from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Design, StopFlag
 from irtjax.adaptive.labels import LabelledBank, check_score, label
 from irtjax.adaptive.steps import State, open_items, select, start, stop, update
-from irtjax.data.table_files import atomic_path
+from irtjax.data.files import atomic_path
 from irtjax.storage.encoding import plain
 
 FORMAT = "irtjax.adaptive_test"

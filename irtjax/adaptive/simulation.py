@@ -63,9 +63,9 @@ def run_test(
         The test.
 
     >>> from irtjax.adaptive import Design, ItemBank, start
-    >>> from irtjax.models.base import Population
+    >>> from irtjax.models.family import Population
     >>> from irtjax.models.catalogue import rasch
-    >>> from irtjax.models.logistic import LogisticItems
+    >>> from irtjax.models.families.logistic import LogisticItems
     >>> ones, zeros = jnp.ones(5), jnp.zeros(5)
     >>> items = LogisticItems(ones, jnp.array([2.0, 1, 0, -1, -2]), zeros, ones)
     >>> unit = Population(jnp.array(0.0), jnp.array(1.0))

@@ -1,6 +1,6 @@
 """Auditing benchmarks: which items are bad, with false discoveries under control."""
 
-from irtjax.auditing.audits import Audit, audit
+from irtjax.auditing.audit import Audit, audit
 from irtjax.auditing.control import permuted
 from irtjax.auditing.examine import SEEN, TESTED
 from irtjax.auditing.properties import (
@@ -9,8 +9,8 @@ from irtjax.auditing.properties import (
     benchmark_ranks,
     item_properties,
 )
-from irtjax.auditing.tetrachoric import tetrachoric, tetrachoric_of_counts
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.tetrachoric import tetrachoric, tetrachoric_of_counts
 
 __all__ = [
     "PROPERTIES",

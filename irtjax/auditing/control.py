@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.auditing.examine import (
-    DISCRIMINATES,
-    TESTED,
-    Found,
-    Known,
-    decide,
-    examine,
-)
+from irtjax.auditing.examine import DISCRIMINATES, TESTED, Found, Known, decide, examine
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
@@ -66,7 +59,7 @@ def simulated(
     import jax.numpy as jnp
 
     from irtjax import scoring
-    from irtjax.auditing.residuals import chances
+    from irtjax.validity.residuals import chances
 
     theta = known.ability + known.error * random.standard_normal(known.ability.size)
     records = jax.tree.map(jnp.asarray, known.items)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from irtjax.auditing.residuals import WIDTH, chances
+from irtjax.validity.residuals import WIDTH, chances
 
 #: Chance below which full agreement of two items is none.
 CERTAIN = 0.01

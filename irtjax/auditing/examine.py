@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.auditing import asymptotes, score_groups
-from irtjax.auditing import classical as classic
 from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
 from irtjax.auditing.properties import SATURATED, at_strongest, item_properties
-from irtjax.auditing.residuals import DEPENDENT, dependence, item_fit
 from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items
-from irtjax.estimators.nodes import REACH
-from irtjax.numerics import equal_nodes
+from irtjax.estimators.marginal.quadrature import REACH
+from irtjax.numerics.kernels import equal_nodes
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity import asymptotes, classical, sum_scores
+from irtjax.validity.residuals import DEPENDENT, dependence, item_fit
 
 if TYPE_CHECKING:
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
 
 #: Defects that are decided by a test, and what each means.
 TESTED = {
     "negative discrimination": "stronger subjects do worse",
     "suspected wrong key": "turned round, the item would discriminate",
-    "no discrimination": f"it correlates with ability by less than {classic.MARGIN}",
+    "no discrimination": f"it correlates with ability by less than {classical.MARGIN}",
     "misfit": "its curve is not that of the model",
     "suspected contamination": "weak subjects are right more often than guessing tells",
     "local dependence": "it goes with another item beyond ability",
@@ -43,7 +42,7 @@ NODES = 241
 #: Standard deviations to either side that they span.
 SPAN = 5.0
 #: Subjects who answered everything, below which the groups of scores are left out.
-LEAST_COMPLETE = score_groups.LEAST_GROUPS * score_groups.LEAST_IN_GROUP
+LEAST_COMPLETE = sum_scores.LEAST_GROUPS * sum_scores.LEAST_IN_GROUP
 
 
 def column_of(defect: str) -> str:
@@ -100,7 +99,7 @@ class Known:
         abilities = fit.ability_table
         who = abilities.column("subject").to_pylist()
         if not set(table.subjects.tolist()) <= set(who):
-            from irtjax.verbs import score
+            from irtjax.calibration.score import score
 
             abilities = score(fit, table).table
             who = abilities.column("subject").to_pylist()
@@ -141,7 +140,7 @@ class Known:
         import jax
         import jax.numpy as jnp
 
-        from irtjax.auditing.residuals import chances
+        from irtjax.validity.residuals import chances
 
         records = jax.tree.map(jnp.asarray, self.items)
         grid = jnp.asarray(nodes, records[0].dtype)
@@ -153,12 +152,12 @@ class Found:
     """Statistics of every item, before any decision."""
 
     known: Known
-    classical: classic.Classical
+    classical: classical.Classical
     properties: dict[str, np.ndarray]
     residuals: Any
     partners: Any
     duplicates: Any
-    groups: score_groups.GroupTests | None
+    groups: sum_scores.GroupTests | None
     asymptotes: asymptotes.Asymptotes
     num_complete: int
 
@@ -168,7 +167,7 @@ class Found:
         nothing = np.full(varied.size, np.nan)
         misfit, contaminated = nothing, nothing
         # Over an ability that the items do not measure there is no curve to judge.
-        if self.classical.alpha >= classic.LEAST_RELIABILITY:
+        if self.classical.alpha >= classical.LEAST_RELIABILITY:
             misfit = nothing if self.groups is None else self.groups.p_misfit
             contaminated = self.asymptotes.p_value
         values = {
@@ -201,7 +200,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
         # An item that is twice in the score is not what its tests take for granted:
         # one of each group of duplicates is tested, and speaks for the others.
         kept, place = _without_copies(twins)
-        groups = score_groups.group_tests(
+        groups = sum_scores.group_tests(
             complete[:, kept],
             known.curves(nodes)[kept],
             nodes,
@@ -225,7 +224,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
         )
     return Found(
         known,
-        classic.classical(values, observed),
+        classical.classical(values, observed),
         _properties(known, slope, intercept, lower, upper),
         item_fit(*cells),
         dependence(*cells),

@@ -39,7 +39,7 @@ def item_table(
     import jax.numpy as jnp
     import pyarrow as pa
 
-    from irtjax.auditing.tetrachoric import of_counts
+    from irtjax.validity.tetrachoric import of_counts
 
     c, groups = found.classical, found.groups
     nothing = np.full(table.num_items, np.nan)

@@ -12,7 +12,7 @@ from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
     from irtjax.adaptive import SimulatedTests
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
 
 #: Lengths at which the table shows the errors.
 SHOWN = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
@@ -197,7 +197,7 @@ def _as_options(message: str) -> str:
 def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) -> None:
     from contextlib import ExitStack
 
-    from irtjax.data.table_files import atomic_path
+    from irtjax.data.files import atomic_path
     from irtjax.plots import plot_adaptive, save_figure
     from irtjax.storage import write_table
 

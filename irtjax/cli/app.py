@@ -8,10 +8,10 @@ import typer
 
 from irtjax.cli.adapt import adapt_command
 from irtjax.cli.audit import audit_command
-from irtjax.cli.calibrate import fit_command
 from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.errors import Group
+from irtjax.cli.fit import fit_command
 from irtjax.cli.info import info_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command

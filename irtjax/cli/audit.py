@@ -159,7 +159,7 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
     """Writes tables, figures and summary, all or none."""
     from contextlib import ExitStack
 
-    from irtjax.data.table_files import atomic_path
+    from irtjax.data.files import atomic_path
     from irtjax.plots import (
         plot_difficulty_discrimination,
         plot_flagged_items,

@@ -38,7 +38,7 @@ def compare_command(
 
     prepare()
     calibration = load(fit)
-    from irtjax.verbs import compare
+    from irtjax.calibration.rank import compare
 
     chosen = calibration.level if level is None else level
     result = compare(calibration, first, second, data=data or None, level=chosen)

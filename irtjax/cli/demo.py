@@ -13,7 +13,7 @@ from irtjax.cli.pipeline import Settings, calibrate, report, write
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from irtjax.demo import Closeness
+    from irtjax.report.demo import Closeness
 
 
 def demo_command(
@@ -35,14 +35,14 @@ def demo_command(
     with Progress(quiet) as progress:
         began = time.perf_counter()
         progress("simulate")
-        from irtjax.demo import judge, make_demo
+        from irtjax.report.demo import judge, make_demo
 
         demo = make_demo(seed)
         seconds = time.perf_counter() - began
         settings = Settings(seed=seed, float32=float32, device=device)
         fit = calibrate(demo.table, settings, opt.Reading(), progress, seconds)
         if folder is None:
-            from irtjax.verbs import rank
+            from irtjax.calibration.rank import rank
 
             ranked = rank(fit)
         else:

@@ -9,7 +9,7 @@ from irtjax.cli import options as opt
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
     from irtjax.data import ResponseTable
 
 

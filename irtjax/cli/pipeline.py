@@ -10,9 +10,9 @@ from irtjax.cli.options import Reading
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
     from irtjax.data import ResponseTable
-    from irtjax.verbs import RankedSubjects
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def calibrate(
     dtype = prepare(settings.float32, settings.device)
     import jax
 
-    from irtjax.fitting import fit
+    from irtjax.fitting.fit import fit
 
     progress("compile")
     anchor = settings.anchor
@@ -86,13 +86,13 @@ def calibrate(
         anchor = anchor / "items.parquet"
     method: Any = settings.method
     if settings.nuts is not None:
-        from irtjax.estimators.mcmc import NUTS
+        from irtjax.estimators.posterior.nuts import NUTS
 
         method = NUTS(**settings.nuts)
     features = structure.pop("item_features", None)
     if settings.training or features is not None:
-        from irtjax.estimators.neural import Neural
-        from irtjax.estimators.vibo import VIBO
+        from irtjax.estimators.neural.twin import Neural
+        from irtjax.estimators.neural.vibo import VIBO
 
         kind = Neural if method == "neural" else VIBO
         training = dict(settings.training)
@@ -154,8 +154,8 @@ def write(
     save_draws: bool = False,
 ) -> RankedSubjects:
     """Writes tables, leaderboard, figures and draws; returns the ranking."""
+    from irtjax.calibration.rank import rank
     from irtjax.report import write_report
-    from irtjax.verbs import rank
 
     progress("rank")
     ranked = rank(fit)

@@ -60,7 +60,7 @@ def predict_command(
 
     prepare()
     fit = load(folder)
-    from irtjax.prediction import predict
+    from irtjax.prediction.responses import predict
 
     found = predict(
         fit, subjects=subjects or None, items=items or None, categories=categories

@@ -62,7 +62,7 @@ def rank_command(
 
     prepare()
     fit = load(folder)
-    from irtjax.verbs import rank
+    from irtjax.calibration.rank import rank
 
     if against is not None and figure is not None:
         _draw_changes(fit, load(against), (folder.name, against.name), figure)
@@ -91,7 +91,7 @@ def rank_command(
 
 def _draw_changes(fit, other, labels: tuple[str, str], path: Path) -> None:
     """Draws the ranks of two fits into a file, whole or not at all."""
-    from irtjax.data.table_files import atomic_path
+    from irtjax.data.files import atomic_path
     from irtjax.plots import plot_rank_changes, save_figure
 
     if path.suffix.lower() != ".png":

@@ -44,7 +44,7 @@ def score_command(
     """
     opt.check_level(level)
     check_file(out)
-    from irtjax.analysis.shrunken import is_subset
+    from irtjax.subsets.subset import is_subset
 
     if is_subset(fit):
         plain = scores == "eap" and measures == "both" and level is None
@@ -64,7 +64,7 @@ def score_command(
 
         calibration = load(fit)
         table = reading.read(files)
-        from irtjax.verbs import score
+        from irtjax.calibration.score import score
 
         progress("score")
         result = score(
@@ -101,7 +101,7 @@ def _predict(files, reading, place: Path, out: Path | None, quiet: bool, json: b
         from irtjax.cli.machine import prepare
 
         prepare()
-        from irtjax.analysis.shrunken import load_subset
+        from irtjax.subsets.subset import load_subset
 
         small = load_subset(place)
         table = reading.read(files)
@@ -165,7 +165,7 @@ def check_file(out: Path | None) -> None:
         raise ValueError(f"--out {out}: the name must end in .csv or .parquet")
     if out.is_dir():
         raise ValueError(f"--out {out} is a folder: name a file")
-    from irtjax.data.table_files import atomic_path
+    from irtjax.data.files import atomic_path
 
     probe = out.with_name(f".{out.name}.probe")
     with atomic_path(probe):
@@ -175,7 +175,7 @@ def check_file(out: Path | None) -> None:
 
 def write_file(table: pa.Table, out: Path) -> None:
     """Writes a table as CSV or Parquet, whole or not at all."""
-    from irtjax.data.table_files import atomic_path
+    from irtjax.data.files import atomic_path
     from irtjax.storage import write_table
 
     with atomic_path(out) as temporary:

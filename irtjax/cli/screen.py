@@ -11,7 +11,7 @@ from irtjax.report.words import interval, number, percent, score_text, visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from irtjax.verbs import RankedSubjects
+    from irtjax.calibration.rank import RankedSubjects
 
 #: Rows shown from either end of a long table.
 ENDS = 15

@@ -11,8 +11,8 @@ from irtjax.cli import options as opt
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from irtjax.analysis.errors import SubsetErrors
-    from irtjax.analysis.shrunken import Shrunken
+    from irtjax.subsets.errors import SubsetErrors
+    from irtjax.subsets.subset import Shrunken
 
 #: Written where errors are asked for: a table and its figure.
 ERROR_FILES = ("errors.csv", "shrink.png")
@@ -133,9 +133,9 @@ def shrink_command(
         prepare()
         import jax
 
-        from irtjax.analysis.errors import check_reference
-        from irtjax.analysis.requests import check_size
-        from irtjax.analysis.shrinking import shrink, subset_errors
+        from irtjax.subsets.errors import check_reference
+        from irtjax.subsets.requests import check_size
+        from irtjax.subsets.shrink import shrink, subset_errors
 
         table = reading.read(files)
         for number in wanted or ():
@@ -220,7 +220,7 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
         for name in ERROR_FILES:
             (out / name).unlink(missing_ok=True)
         return
-    from irtjax.data.table_files import atomic_path
+    from irtjax.data.files import atomic_path
     from irtjax.plots import plot_subset_errors, save_figure
     from irtjax.storage import write_table
 

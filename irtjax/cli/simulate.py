@@ -125,9 +125,9 @@ def draw(
         ORDERED_MODELS,
         SCORE_MODELS,
     )
-    from irtjax.models.continuous import AbstractScoreFamily
-    from irtjax.models.latency import LengthParameters
-    from irtjax.models.mixed import MixedScores
+    from irtjax.models.families.continuous import AbstractScoreFamily
+    from irtjax.models.families.mixed import MixedScores
+    from irtjax.models.lengths import LengthParameters
     from irtjax.models.simulate import (
         simulate,
         simulate_abilities,
@@ -211,7 +211,7 @@ def draw(
 def _write(out: Path, table: ResponseTable, truth: dict[Path, pa.Table]) -> None:
     from contextlib import ExitStack
 
-    from irtjax.data.table_files import atomic_path
+    from irtjax.data.files import atomic_path
     from irtjax.storage import write_table
 
     # All three appear together: renamed only after the last was written.

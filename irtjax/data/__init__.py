@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from irtjax.data.read import read
+from irtjax.data.reading.read import read
 from irtjax.data.table import ResponseTable
 
 if TYPE_CHECKING:

@@ -5,19 +5,15 @@ A table is here a mapping of its fields, so that the table can import this modul
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.options import TABLE_FORMAT
-from irtjax.data.sources import read_head, read_text
+from irtjax.data.files import atomic_path, read_head, read_text
+from irtjax.data.wording import TABLE_FORMAT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,39 +22,6 @@ Fields: TypeAlias = dict[str, Any]
 
 _VERSION = 1
 _PARQUET_KEY = TABLE_FORMAT.encode()
-
-
-@contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary path that becomes ``path`` only if the block succeeds.
-
-    Raises:
-        ValueError: the folder is missing or not writable.
-    """
-    try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix
-        )
-    except OSError as error:
-        raise ValueError(
-            f"cannot write {path}: {error.strerror or error}; choose a folder that"
-            " exists and that you may write to"
-        ) from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    # Temporary files are private; a finished one gets the permissions of any other.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_fields(table: Fields, path: Path) -> Path:

@@ -11,7 +11,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Status
-from irtjax.estimators.base import AbstractMethod, Fit, Problem, Start, run
+from irtjax.estimators.driver import AbstractMethod, Fit, run
+from irtjax.estimators.problem import Problem, Start
 from irtjax.estimators.start import start_values
 
 

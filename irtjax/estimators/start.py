@@ -15,12 +15,17 @@ from jax.scipy.special import logit, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Start
-from irtjax.models.base import Model, Population
-from irtjax.models.continuous import AbstractScoreFamily
-from irtjax.models.latency import LengthItems, LengthParameters
-from irtjax.models.logistic import Binary
-from irtjax.numerics import block_size_for, put_block, scan_subject_blocks, take_block
+from irtjax.estimators.problem import Start
+from irtjax.models.families.continuous import AbstractScoreFamily
+from irtjax.models.families.logistic import Binary
+from irtjax.models.lengths import LengthItems, LengthParameters
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import (
+    block_size_for,
+    put_block,
+    scan_subject_blocks,
+    take_block,
+)
 
 
 def row_products(

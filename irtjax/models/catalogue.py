@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
-from irtjax.models.base import AbstractResponseFamily, Model
-from irtjax.models.continuous import (
+from irtjax.models.families.continuous import (
     AbstractScoreFamily,
     BetaScores,
     LogitNormalScores,
 )
-from irtjax.models.graded import Graded, PartialCredit, SpacedGraded
-from irtjax.models.inflated import InflatedBetaScores
-from irtjax.models.latency import Lengths
-from irtjax.models.logistic import Binary
-from irtjax.models.mixed import MixedScores
+from irtjax.models.families.graded import Graded, PartialCredit, SpacedGraded
+from irtjax.models.families.inflated import InflatedBetaScores
+from irtjax.models.families.logistic import Binary
+from irtjax.models.families.mixed import MixedScores
+from irtjax.models.family import AbstractResponseFamily
+from irtjax.models.lengths import Lengths
+from irtjax.models.model import Model
 from irtjax.models.priors import (
     AbstractPrior,
     Beta,

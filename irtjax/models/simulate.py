@@ -10,9 +10,10 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
-from irtjax.models.base import Items, Model, Population
-from irtjax.models.latency import LengthItems, LengthParameters
-from irtjax.numerics import put_block, scan_subject_blocks, take_block
+from irtjax.models.family import Items
+from irtjax.models.lengths import LengthItems, LengthParameters
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import put_block, scan_subject_blocks, take_block
 
 #: Bytes of random numbers drawn at once.
 _DRAW_BYTES = 64 * 2**20

@@ -13,14 +13,14 @@ from irtjax.plots.audit import (
 )
 from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
-from irtjax.plots.latency import plot_latency
-from irtjax.plots.parameters import plot_item_parameters
-from irtjax.plots.shrink import plot_subset_errors
-from irtjax.plots.structure import (
+from irtjax.plots.lengths import plot_latency
+from irtjax.plots.multilevel import (
     plot_abilities_by_group,
     plot_correlations,
     plot_profiles,
 )
+from irtjax.plots.parameters import plot_item_parameters
+from irtjax.plots.shrink import plot_subset_errors
 from irtjax.plots.style import save_figure
 from irtjax.plots.wright import plot_wright_map
 

@@ -22,7 +22,7 @@ from irtjax.plots.style import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
 
 #: Subjects that each get a line of their own with a name; of more, every k-th is named.
 NAMED = 70

@@ -11,7 +11,7 @@ from irtjax.plots.style import GREY, PALETTE, column, label, new_figure, title
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
 
 #: Subjects drawn, and those named when there are more than that.
 DRAWN, NAMED = 60, 40

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from irtjax.calibration import Calibration, Structure
+    from irtjax.calibration.calibration import Calibration, Structure
 
 #: Benchmarks with a curve of their own.
 CURVES = 7

@@ -11,7 +11,7 @@ from irtjax.plots.style import boxplots, item_benchmarks, label_width, new_figur
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
 
 #: Benchmarks with a box of their own.
 MOST = 8

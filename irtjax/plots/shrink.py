@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from irtjax.analysis.errors import SubsetErrors
+    from irtjax.subsets.errors import SubsetErrors
 
 
 def plot_subset_errors(errors: SubsetErrors) -> Figure:

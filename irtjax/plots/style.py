@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
 
 #: Okabe and Ito's palette, told apart with every common form of colour blindness.
 PALETTE = (

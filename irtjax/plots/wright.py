@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
 
 #: Items that are drawn one by one with their names.
 NAMED = 45

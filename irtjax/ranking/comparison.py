@@ -32,7 +32,7 @@ class Comparison(NamedTuple):
         sign_p_value: Exact two-sided sign test of those two counts (McNemar's test
             for right or wrong responses): a comparison that no model enters.
         accuracy_difference: Difference of accuracies on the shared items.
-        accuracy_se: Its paired standard error over items (`irtjax.accuracy`).
+        accuracy_se: Its paired standard error over items (`irtjax.ranking.accuracy`).
         accuracy_lower: Lower end of its interval.
         accuracy_upper: Upper end of its interval.
         accuracy_p_value: Two-sided p-value of its t statistic.

@@ -6,18 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from irtjax.report.summary import flag_counts, summarise
-from irtjax.report.words import (
-    interval,
-    listing,
-    markdown,
-    number,
-    percent,
-    score_text,
-)
+from irtjax.report.words import interval, listing, markdown, number, percent, score_text
 
 if TYPE_CHECKING:
-    from irtjax.calibration import Calibration
-    from irtjax.verbs import RankedSubjects
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
 
 #: Rows of the page; the files beside it have all.
 MOST_ROWS = 500

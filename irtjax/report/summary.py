@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from irtjax._types import Status
-from irtjax.checks import NO_VARIATION, NOT_IDENTIFIED
+from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
+from irtjax.calibration.flags import NO_VARIATION, NOT_IDENTIFIED
 from irtjax.report.words import interval, listing, number, percent, visible
-from irtjax.validity import FALSE_DISCOVERY_RATE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.calibration import Calibration
-    from irtjax.verbs import RankedSubjects
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
 
 #: Said of subjects where a fit has not converged.
 UNSETTLED = (

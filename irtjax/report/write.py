@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from irtjax.calibration import Calibration
-    from irtjax.verbs import RankedSubjects
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
 
 
 def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]]]:
@@ -69,9 +69,9 @@ def write_report(
     Raises:
         ValueError: As for `irtjax.save`.
     """
+    from irtjax.calibration.rank import rank
     from irtjax.report.leaderboard import leaderboard
     from irtjax.storage import save
-    from irtjax.verbs import rank
 
     standing = rank(fit) if ranked is None else ranked
     makers = figure_makers(fit) if figures else []

@@ -2,8 +2,8 @@
 
 from irtjax.scoring.driver import score, score_on_nodes
 from irtjax.scoring.expected import ExpectedScores, expected_scores
+from irtjax.scoring.groups import GroupScores, errors_over_spread, score_groups
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
-from irtjax.scoring.structured import GroupScores, errors_over_spread, score_groups
 
 __all__ = [
     "METHODS",

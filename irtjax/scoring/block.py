@@ -7,7 +7,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from irtjax.models.base import Items, Model
+from irtjax.models.family import Items
+from irtjax.models.model import Model
 from irtjax.uncertainty.covariance import Covariance
 
 

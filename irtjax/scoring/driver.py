@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.marginal import block_log_likelihood
-from irtjax.estimators.nodes import REACH, choose_nodes
-from irtjax.models.base import Items, Model, Population
-from irtjax.numerics import (
+from irtjax.estimators.marginal.counts import block_log_likelihood
+from irtjax.estimators.marginal.quadrature import REACH, choose_nodes
+from irtjax.models.family import Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import (
     block_size_for,
     equal_nodes,
     normal_log_weights,
@@ -91,7 +92,7 @@ def score(
             population meets other nodes, or "map" meets a histogram.
 
     >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.logistic import LogisticItems
+    >>> from irtjax.models.families.logistic import LogisticItems
     >>> items = LogisticItems(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
     >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
     >>> data = Responses(jnp.array([[0, 0, 1], [1, 1, 1]], jnp.int8))

@@ -37,9 +37,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.marginal import block_log_likelihood
-from irtjax.models.base import AbstractResponseFamily, Items, Model, Population
-from irtjax.numerics import (
+from irtjax.estimators.marginal.counts import block_log_likelihood
+from irtjax.models.family import AbstractResponseFamily, Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import (
     block_size_for,
     normal_log_weights,
     put_block,
@@ -102,7 +103,7 @@ def expected_scores(
         Scores on the scale of one response (0 to 1, or 0 to the highest category).
 
     >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.logistic import LogisticItems
+    >>> from irtjax.models.families.logistic import LogisticItems
     >>> items = LogisticItems(*(jnp.full(2, x) for x in (1.0, 0.0, 0.0, 1.0)))
     >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
     >>> data = Responses(jnp.array([[0, 0], [1, 0]], jnp.int8))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from irtjax.numerics import take_block
+from irtjax.numerics.kernels import take_block
 from irtjax.scoring.block import Block, Task
 
 

@@ -1,6 +1,11 @@
 """Calibrations on disk: tables, JSON and plain arrays in one folder, no pickle."""
 
-from irtjax.storage.chains import load_chains, save_chains, to_arviz, write_draws
+from irtjax.estimators.posterior.checkpoint import (
+    load_chains,
+    save_chains,
+    to_arviz,
+    write_draws,
+)
 from irtjax.storage.checkpoint import load_checkpoint, save_checkpoint
 from irtjax.storage.folder import (
     FIT_FILES,
@@ -11,7 +16,7 @@ from irtjax.storage.folder import (
     save,
     write_table,
 )
-from irtjax.storage.structure import draw_labels
+from irtjax.storage.multilevel import draw_labels
 
 __all__ = [
     "FIT_FILES",

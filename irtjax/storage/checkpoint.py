@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from irtjax.data.table_files import atomic_path
-from irtjax.estimators.base import Fit, Loop, loop_of
+from irtjax.data.files import atomic_path
+from irtjax.estimators.driver import Fit, Loop, loop_of
 
 #: Says what the file is; raised when its form changes.
 FORMAT = "irtjax checkpoint 1"
@@ -45,7 +45,7 @@ def load_checkpoint(path: str | Path, like: Loop) -> Loop:
     Args:
         path: The file that `save_checkpoint` wrote.
         like: A loop of the same problem, method and `max_steps`, as
-            `irtjax.estimators.base.begin` makes it: it says what goes where.
+            `irtjax.estimators.driver.begin` makes it: it says what goes where.
 
     Returns:
         The loop, for `run(..., resume=)`.

@@ -13,20 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax._types import Status
-from irtjax.calibration import Calibration
+from irtjax.calibration.calibration import Calibration
 from irtjax.data.matching import positions
-from irtjax.estimators.base import Parameters
-from irtjax.estimators.nodes import Resolution
-from irtjax.models.base import Model, Population
-from irtjax.models.continuous import (
-    BetaScores,
-    LogitNormalScores,
-)
-from irtjax.models.graded import Graded, PartialCredit, SpacedGraded
-from irtjax.models.inflated import InflatedBetaScores
-from irtjax.models.latency import LengthItems, LengthParameters, Lengths
-from irtjax.models.logistic import Binary
-from irtjax.models.mixed import MixedScores
+from irtjax.estimators.marginal.quadrature import Resolution
+from irtjax.estimators.problem import Parameters
+from irtjax.models.families.continuous import BetaScores, LogitNormalScores
+from irtjax.models.families.graded import Graded, PartialCredit, SpacedGraded
+from irtjax.models.families.inflated import InflatedBetaScores
+from irtjax.models.families.logistic import Binary
+from irtjax.models.families.mixed import MixedScores
+from irtjax.models.lengths import LengthItems, LengthParameters, Lengths
+from irtjax.models.model import Model, Population
 from irtjax.models.priors import (
     Beta,
     Exponential,
@@ -35,7 +32,7 @@ from irtjax.models.priors import (
     LogNormal,
     Normal,
 )
-from irtjax.storage.structure import structure_arrays, structure_of
+from irtjax.storage.multilevel import structure_arrays, structure_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,7 +22,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.calibration import Calibration
+    from irtjax.calibration.calibration import Calibration
 
 FIT_FORMAT = "irtjax.fit"
 FIT_VERSION = 1
@@ -151,7 +151,7 @@ def _cannot_write(folder: Path, error: OSError) -> ValueError:
 
 def _write_files(calibration: Calibration, folder: Path) -> None:
     from irtjax.storage.encoding import to_arrays, to_json
-    from irtjax.storage.structure import best_first, structure_tables
+    from irtjax.storage.multilevel import best_first, structure_tables
 
     write_table(calibration.item_table, folder / "items.parquet")
     write_table(calibration.item_table, folder / "items.csv")

@@ -42,14 +42,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from irtjax.estimators.base import Problem, is_rescaled
-from irtjax.models.base import Population
-from irtjax.numerics import (
+from irtjax.estimators.problem import Problem, is_rescaled
+from irtjax.models.model import Population
+from irtjax.numerics.kernels import (
     inverse_cholesky,
     normal_log_weights,
     symmetric_eigen_2x2,
 )
-from irtjax.uncertainty.scores import (
+from irtjax.uncertainty.gradients import (
     Setting,
     Whitening,
     complete_information,

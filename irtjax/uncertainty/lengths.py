@@ -18,17 +18,18 @@ from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import LengthPart, Problem, with_lengths
-from irtjax.models.base import Population
-from irtjax.models.latency import LengthCoordinates, LengthParameters
-from irtjax.numerics import normal_log_weights
+from irtjax.estimators.lengths import LengthPart, with_lengths
+from irtjax.estimators.problem import Problem
+from irtjax.models.lengths import LengthCoordinates, LengthParameters
+from irtjax.models.model import Population
+from irtjax.numerics.kernels import normal_log_weights
 from irtjax.uncertainty.covariance import (
     Covariance,
     check_kind,
     default_terms,
     leading_rows,
 )
-from irtjax.uncertainty.scores import (
+from irtjax.uncertainty.gradients import (
     Whitening,
     ability_block,
     complete_information,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from irtjax.data import ResponseTable, read
-from irtjax.data.identity import ItemKey, copies, label_items
+from irtjax.data.reading.identity import ItemKey, copies, label_items
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 HARNESS = FIXTURES / "lm_eval" / "toyorg__toy-1b"

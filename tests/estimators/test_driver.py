@@ -10,21 +10,17 @@ import pytest
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import (
-    AbstractMethod,
+from irtjax.estimators.driver import AbstractMethod, Progress, begin, loop_of, run
+from irtjax.estimators.problem import (
     Parameters,
     Problem,
-    Progress,
     Start,
-    begin,
     estimation_scale,
-    loop_of,
     report_scale,
-    run,
 )
-from irtjax.models.base import Population
 from irtjax.models.catalogue import one_parameter, rasch, two_parameter
-from irtjax.models.logistic import LogisticItems
+from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.model import Population
 
 
 class Walk(NamedTuple):

@@ -8,9 +8,9 @@ import pytest
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem
-from irtjax.estimators.mm import MM
+from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.multistart import multistart, random_starts
+from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import two_parameter
 from tests.tables import run_jit

@@ -18,7 +18,7 @@ from irtjax.models.catalogue import (
     rasch,
     two_parameter,
 )
-from irtjax.models.latency import LengthParameters
+from irtjax.models.lengths import LengthParameters
 from irtjax.models.simulate import (
     simulate,
     simulate_abilities,

@@ -19,7 +19,7 @@ from experiments.lart import run as lart
 from experiments.lego_irt import families
 from experiments.scaling import bayes, measure, peers
 from experiments.scaling import run as scaling
-from irtjax.estimators.em import EM
+from irtjax.estimators.marginal.em import EM
 from irtjax.scoring import Scores
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from irtjax.models import simulate as module
-from irtjax.models.base import Population
 from irtjax.models.catalogue import MODELS, graded, two_parameter
+from irtjax.models.model import Population
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
 

@@ -14,8 +14,9 @@ import pytest
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.base import Problem, run
-from irtjax.estimators.em import EM
+from irtjax.estimators.driver import run
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import (
     graded,

@@ -7,8 +7,8 @@ import pytest
 
 import irtjax
 from irtjax.data.table import ResponseTable
-from irtjax.estimators.em import EM
-from irtjax.numerics import equal_nodes
+from irtjax.estimators.marginal.em import EM
+from irtjax.numerics.kernels import equal_nodes
 
 
 @pytest.fixture(scope="module")

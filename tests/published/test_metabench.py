@@ -10,13 +10,14 @@ from pyarrow import parquet
 import irtjax
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
-from irtjax.estimators.base import Problem, run
-from irtjax.estimators.em import EM
-from irtjax.estimators.marginal import expected_counts
+from irtjax.estimators.driver import run
+from irtjax.estimators.marginal.counts import expected_counts
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import three_parameter, two_parameter
-from irtjax.models.logistic import LogisticItems
-from irtjax.numerics import equal_nodes, normal_log_weights
+from irtjax.models.families.logistic import LogisticItems
+from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 
 #: Marginal log-likelihood of the published parameters by the number of nodes on +-6:
 #: at 61 stored by the authors' software, elsewhere by independent code.

@@ -16,7 +16,7 @@ import pytest
 from scipy import optimize
 
 import irtjax
-from irtjax.estimators.laplace import Laplace
+from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.models.priors import Normal
 
 pytestmark = pytest.mark.slow

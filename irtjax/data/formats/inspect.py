@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from irtjax.data.identity import ItemKey, label_items
-from irtjax.data.options import ReadOptions, several, unanswered_note
-from irtjax.data.records import RecordBuilder, Records
-from irtjax.data.sources import read_text
+from irtjax.data.files import read_text
+from irtjax.data.reading.identity import ItemKey, label_items
+from irtjax.data.reading.options import ReadOptions, unanswered_note
+from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.wording import several
 
 # What Inspect writes for a verdict: correct, incorrect, partial.
 _VERDICTS = {"C": 1.0, "I": 0.0, "P": 0.5}

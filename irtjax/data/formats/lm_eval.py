@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from irtjax.data.identity import ItemKey, copies, label_items
-from irtjax.data.options import ReadOptions, several
-from irtjax.data.records import RecordBuilder, Records
-from irtjax.data.sources import read_text
-from irtjax.data.tabular import parse_json_records
+from irtjax.data.files import read_text
+from irtjax.data.reading.identity import ItemKey, copies, label_items
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.reading.tabular import parse_json_records
+from irtjax.data.wording import several
 
 _NOT_METRICS = {
     "doc_id",

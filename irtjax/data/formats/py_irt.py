@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from irtjax.data.options import ReadOptions, several
-from irtjax.data.records import RecordBuilder, Records
-from irtjax.data.sources import read_text
-from irtjax.data.tabular import parse_json_records
+from irtjax.data.files import read_text
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.reading.tabular import parse_json_records
+from irtjax.data.wording import several
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:

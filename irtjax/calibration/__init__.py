@@ -1,0 +1,1 @@
+"""The labelled result of a fit: tables, flags, ranks, scores, comparisons."""

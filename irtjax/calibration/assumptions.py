@@ -1,0 +1,241 @@
+"""Tests of what a fit assumes: one ability for all benchmarks, normal abilities.
+
+Both are score tests: they need the fit of the simple model only. Both are on the host
+or one small program, so that every fit can be tested.
+
+One ability. Let u_ib be the slope of the log-likelihood of subject i's responses to
+benchmark b in ability, and I_ib its Fisher information, at the estimates. Under one
+ability the u_ib have variance I_ib, less what estimating the ability and the items
+takes away. With z_ib = u_ib / sqrt(I_ib) less its projections on both,
+
+    X = sum_ib z_ib^2  ~  chi^2 with (subjects - 1)(benchmarks - 1) degrees of freedom.
+
+A group-specific ability of variance s^2 adds s^2 I_ib to the variance of u_ib
+(Liang 1987, A locally most powerful test for homogeneity with many strata).
+
+Normal abilities. With theta ~ N(0, 1) and a posterior N(m, v) given the responses, m is
+N(0, 1 - v). So x = m / sqrt(1 - v) are standard normal, and their skewness and kurtosis
+are tested by D'Agostino's and Anscombe and Glynn's transformations (D'Agostino,
+Belanger and D'Agostino 1990). Skewness of x is (1 - v)^(3/2) times that of ability,
+excess kurtosis (1 - v)^2 times.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+#: Level at which an assumption counts as violated.
+LEVEL = 0.01
+#: Subjects below which a test of the form of a distribution is not attempted.
+FEWEST_SUBJECTS = 50
+#: Mean reliability below which it is not either.
+LEAST_RELIABILITY = 0.8
+#: Skewness and excess kurtosis below which abilities count as normal: many subjects
+#: make every departure significant.
+SMALLEST_SKEWNESS, SMALLEST_KURTOSIS = 0.4, 0.8
+#: Cells of a block of subjects.
+BLOCK_CELLS = 2**22
+
+
+class BenchmarkTest(NamedTuple):
+    """Whether subjects have abilities of their own by benchmark.
+
+    Attributes:
+        statistic: X.
+        degrees: Degrees of freedom.
+        p_value: Of X.
+        sd: Estimated standard deviation of the group-specific abilities, by moments, in
+            units of ability; 0 where X is below its mean.
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+    sd: float
+
+
+class NormalityTest(NamedTuple):
+    """Whether abilities are normal.
+
+    Attributes:
+        skewness: Estimated skewness of ability; above 0 where the upper tail is the
+            longer one.
+        kurtosis: Estimated excess kurtosis; below 0 for flat or bimodal abilities.
+        p_value: Of the smaller of the two p-values, Bonferroni-corrected.
+    """
+
+    skewness: float
+    kurtosis: float
+    p_value: float
+
+
+@eqx.filter_jit
+def _slopes(family: Any, items: Any, theta, values, exposure, onto):
+    """Slope of the log-likelihood and information by benchmark, of some subjects."""
+    log_prob = lambda at: family.log_prob(values, items, at, exposure)  # noqa: E731
+    _, slope = jax.jvp(log_prob, (theta,), (jnp.ones_like(theta),))
+    over_items = jax.vmap(family.information, in_axes=(0, None))
+    information = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
+    if exposure is not None:
+        information = information * exposure
+    return slope @ onto, information @ onto
+
+
+def one_ability_test(
+    family: Any,
+    items: Any,
+    ability: np.ndarray,
+    values: Any,
+    exposure: Any,
+    benchmarks: np.ndarray,
+) -> BenchmarkTest | None:
+    """Tests whether one ability explains the responses to all benchmarks.
+
+    Args:
+        family: The response family.
+        items: Item records, `[items]`.
+        ability: `[subjects]` abilities.
+        values: `[subjects, items]` responses, as the family has them.
+        exposure: Mask or number of trials, or None.
+        benchmarks: `[items]` names.
+
+    Returns:
+        The test; None with fewer than two benchmarks or three subjects.
+
+    >>> from irtjax.models.families.logistic import Binary, LogisticItems
+    >>> one, zero = jnp.ones(40), jnp.zeros(40)
+    >>> items = LogisticItems(one, zero, zero, one)
+    >>> y = np.kron([[1, 0], [0, 1], [1, 0]], np.ones(20))
+    >>> names = np.repeat(["a", "b"], 20)
+    >>> found = one_ability_test(Binary(), items, np.zeros(3), y, None, names)
+    >>> found.degrees, found.p_value < 1e-6
+    (2, True)
+    """
+    from scipy.stats import chi2
+
+    names, code = np.unique(benchmarks, return_inverse=True)
+    subjects = len(ability)
+    if len(names) < 2 or subjects < 3:
+        return None
+    dtype = jnp.asarray(items[0]).dtype
+    onto = jnp.asarray(np.eye(len(names))[code], dtype)
+    size = max(1, min(subjects, BLOCK_CELLS // len(code)))
+    parts = []
+    for start in range(0, subjects, size):
+        # Blocks of one shape: the last one repeats its last subject.
+        rows = np.minimum(np.arange(start, start + size), subjects - 1)
+        seen = None if exposure is None else jnp.asarray(exposure)[rows]
+        found = _slopes(
+            family,
+            items,
+            jnp.asarray(ability, dtype)[rows],
+            jnp.asarray(values, dtype)[rows],
+            seen,
+            onto,
+        )
+        kept = min(size, subjects - start)
+        parts.append([np.asarray(x, float)[:kept] for x in found])
+    slope, information = (np.concatenate(x) for x in zip(*parts, strict=True))
+    # Benchmarks or subjects without information have nothing to say.
+    floor = 1e-3 * information.mean()
+    weight = np.where(information > floor, information, 0.0)
+    root = np.sqrt(weight)
+    z = np.where(weight > 0, slope / np.where(weight > 0, root, 1.0), 0.0)
+    # Out with what a subject's ability and a benchmark's mean difficulty explain: both
+    # were estimated. Alternating projections; five are more than enough.
+    for _ in range(5):
+        for axis in (1, 0):
+            along = np.sum(root**2, axis=axis, keepdims=True)
+            share = np.sum(z * root, axis=axis, keepdims=True)
+            z = z - root * share / np.where(along > 0, along, 1.0)
+    used = weight > 0
+    degrees = int(used.sum() - used.any(axis=1).sum() - used.any(axis=0).sum() + 1)
+    if degrees < 1:
+        return None
+    statistic = float(np.sum(z**2))
+    excess = max(statistic - degrees, 0.0)
+    share = degrees / max(used.sum(), 1)
+    sd = float(np.sqrt(excess / max(share * weight.sum(), 1e-12)))
+    return BenchmarkTest(statistic, degrees, float(chi2.sf(statistic, degrees)), sd)
+
+
+def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest | None:
+    """Tests whether abilities are standard normal, from their posteriors.
+
+    Args:
+        ability: `[subjects]` posterior means under a standard normal population.
+        variance: `[subjects]` posterior variances, items taken as known.
+
+    Returns:
+        The test; None with fewer than `FEWEST_SUBJECTS` subjects, or a reliability
+        below `LEAST_RELIABILITY`: posteriors of short tests are not normal themselves.
+
+    >>> from scipy.special import ndtri
+    >>> normal = ndtri((np.arange(400) + 0.5) / 400)
+    >>> variance = np.full(400, 1e-6)
+    >>> normality_test(normal, variance).p_value > 0.5
+    True
+    >>> skewed = -np.log1p(-(np.arange(400) + 0.5) / 400) - 1
+    >>> normality_test(skewed, variance).p_value < 1e-3
+    True
+    """
+    from scipy.stats import kurtosis, kurtosistest, skew, skewtest
+
+    known = np.isfinite(ability) & np.isfinite(variance) & (variance < 1)
+    mean, reliability = np.asarray(ability, float)[known], 1 - variance[known]
+    if len(mean) < FEWEST_SUBJECTS or reliability.mean() < LEAST_RELIABILITY:
+        return None
+    standard = mean / np.sqrt(reliability)
+    if np.ptp(standard) == 0:
+        return None
+    size = float(reliability.mean())
+    p_values = [float(test(standard)[1]) for test in (skewtest, kurtosistest)]
+    return NormalityTest(
+        float(skew(standard)) / size**1.5,
+        float(kurtosis(standard)) / size**2,
+        min(1.0, 2 * min(p_values)),
+    )
+
+
+def warnings_of(
+    benchmarks: BenchmarkTest | None, normality: NormalityTest | None
+) -> list[str]:
+    """What violated assumptions mean for the numbers, and what to do.
+
+    >>> warnings_of(BenchmarkTest(90.0, 20, 1e-9, 0.4), None)[0][:41]
+    'abilities differ by benchmark (p < 0.001,'
+    """
+    said = []
+    if benchmarks is not None and benchmarks.p_value < LEVEL:
+        said.append(
+            f"abilities differ by benchmark ({_p(benchmarks.p_value)}, standard"
+            f" deviation {benchmarks.sd:.2f} around one ability): errors are for these"
+            " benchmarks together; use the model 'multibenchmark' for an ability by"
+            " benchmark, and for errors that count the choice of benchmarks"
+        )
+    if normality is not None and normality.p_value < LEVEL and _matters(normality):
+        said.append(
+            "abilities are not normal, as assumed (skewness"
+            f" {normality.skewness:.1f}, excess kurtosis {normality.kurtosis:.1f},"
+            f" {_p(normality.p_value)}): intervals of the highest and lowest abilities"
+            " hold less often than stated; order and expected scores are little"
+            " affected; population='histogram' estimates the form"
+        )
+    return said
+
+
+def _matters(found: NormalityTest) -> bool:
+    """Whether a departure is large enough to matter for intervals at the ends."""
+    return (
+        abs(found.skewness) > SMALLEST_SKEWNESS
+        or abs(found.kurtosis) > SMALLEST_KURTOSIS
+    )
+
+
+def _p(value: float) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"

@@ -1,0 +1,209 @@
+"""The result of a fit on the host: parameters, tables, warnings, provenance."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from irtjax._types import Status
+from irtjax.calibration import lengths
+from irtjax.estimators.marginal.quadrature import Resolution
+from irtjax.estimators.posterior.nuts import Draws
+from irtjax.estimators.problem import Parameters
+from irtjax.models.model import Model
+from irtjax.models.multilevel.covariance_mixture import Possible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Structure(NamedTuple):
+    """What a structured fit found beside general abilities and items.
+
+    Attributes:
+        groups: `[groups]` names.
+        group: `[items]` group of each item.
+        ability: `[subjects, groups]` abilities, in the order of `Calibration.subjects`.
+        error: `[subjects, groups]` their standard errors.
+        own_covariance: `[groups, groups]` Sigma, of the groups' own parts of ability.
+        own_correlation: `[groups, groups]` its correlations: of groups with the general
+            ability taken out.
+        correlation_lower: Lower bounds of these correlations; None with one group.
+        correlation_upper: Their upper bounds, likewise.
+        raw_correlation: `[groups, groups]` correlations of the subjects' mean
+            responses, for comparison.
+        effects: Names of the effects on items' coordinates, and their values
+            `[effects, columns]`.
+        draws: Draws of the posterior, for `nuts`.
+        general_variance: tau^2, of the general ability; 1 where items have slopes.
+        subject_effects: Names of the subjects' covariates, their effects on ability
+            and the standard errors of these, each `[covariates]`.
+        stems: `[items]` the thing that each item measures, where items are shared
+            between groups; else None.
+        possible: Draws of Sigma, tau^2 and the units of abilities, which errors are
+            averaged over; None with one group.
+        levels: Names of the levels of items whose effects have a learned spread; None
+            of a fit from disk that an earlier version wrote.
+        spreads: Names of what items' coordinates vary over (levels, items within them,
+            and items of each benchmark where these have spreads of their own), and the
+            standard deviations `[names, columns]`.
+    """
+
+    groups: np.ndarray
+    group: np.ndarray
+    ability: np.ndarray
+    error: np.ndarray
+    own_covariance: np.ndarray
+    own_correlation: np.ndarray
+    correlation_lower: np.ndarray | None
+    correlation_upper: np.ndarray | None
+    raw_correlation: np.ndarray
+    effects: tuple[np.ndarray, np.ndarray]
+    draws: Draws | None = None
+    general_variance: float = 1.0
+    subject_effects: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    stems: np.ndarray | None = None
+    possible: Possible | None = None
+    levels: np.ndarray | None = None
+    spreads: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Calibration:
+    """A fitted model with its labels: what `irtjax.fit` returns and `load` restores.
+
+    Everything that has an axis of subjects follows `subjects`, the order of the data:
+    `ability_table`, `ability_shared`, `parameters.theta`, the abilities and draws of
+    `structure`. `irtjax.rank` sorts subjects by ability, as the saved tables do.
+
+    Attributes:
+        model: The model.
+        parameters: Estimates: item records, population, and joint abilities if any.
+        subjects: `[subjects]` names, in the order of the data.
+        items: `[items]` names.
+        benchmarks: `[items]` benchmark names, or None.
+        status: How the iteration ended.
+        num_steps: Steps taken.
+        trace: `[num_steps]` objective after each step.
+        residual: Distance from a stationary point; see `estimators.base.Progress`.
+        log_likelihood: In nats, without priors.
+        log_prior: Log prior density at the estimates.
+        num_parameters: Estimated item and population parameters (and abilities, for
+            joint methods); effects of levels as far as they are free of their prior.
+        num_observed: Observed responses.
+        aic: -2 log-likelihood + 2 parameters.
+        bic: -2 log-likelihood + parameters * log(subjects).
+        item_table: Items, their parameters with standard errors, and flags.
+        ability_table: Subjects, abilities with intervals, ranks, and flags; rows in the
+            order of `subjects`.
+        warnings: What the numbers must be read with, each a sentence.
+        notes: What reading the data did, and a sampler's verdict where it is good.
+        options: The options of the fit.
+        versions: Versions of the packages that made it.
+        data_hash: Hash of the data.
+        timings: Seconds by phase; "compile" apart from the rest.
+        resolution: How the quadrature nodes compare with the posteriors.
+        level: Level of the intervals.
+        item_covariance: `[items, columns, columns]` covariance of the items'
+            unconstrained coordinates, or None.
+        ability_shared: `[subjects, rank]` loadings of what ability errors share (see
+            `scoring.Scores`), or None.
+        ability_scale: `[subjects]` the part of `ability_shared` that stretches all
+            abilities alike (`ranking.scale_loadings`), which tests of equal abilities
+            leave out; or None.
+        correlation_error: Standard error of the correlation of ability and speed, for
+            models with answer lengths.
+        structure: Abilities by group and what goes with them, for structured models.
+    """
+
+    model: Model
+    parameters: Parameters
+    subjects: np.ndarray
+    items: np.ndarray
+    benchmarks: np.ndarray | None
+    status: Status
+    num_steps: int
+    trace: np.ndarray
+    residual: float
+    log_likelihood: float
+    log_prior: float
+    num_parameters: int
+    num_observed: int
+    aic: float
+    bic: float
+    item_table: pa.Table
+    ability_table: pa.Table
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    options: dict[str, Any]
+    versions: dict[str, str]
+    data_hash: str
+    timings: dict[str, float]
+    resolution: Resolution | None
+    level: float
+    item_covariance: np.ndarray | None = None
+    ability_shared: np.ndarray | None = None
+    ability_scale: np.ndarray | None = None
+    correlation_error: float | None = None
+    structure: Structure | None = None
+
+    @property
+    def correlation_interval(self) -> tuple[float, float] | None:
+        """Bounds of the correlation of ability and speed at `level`, by Fisher's z."""
+        if self.parameters.lengths is None or self.correlation_error is None:
+            return None
+        rho = float(self.parameters.lengths.correlation)
+        bounds = lengths.correlation_interval(rho, self.correlation_error, self.level)
+        return float(bounds[0]), float(bounds[1])
+
+    def summary(self) -> str:
+        """Returns the result in ten lines at most; `print(fit)` shows the same.
+
+        >>> import irtjax
+        >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+        >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
+        >>> print(fit.summary().splitlines()[0])
+        rasch by em on 4 subjects and 4 items (16 responses): converged
+        """
+        return "\n".join(self._lines())
+
+    def _lines(self, most: int = 4) -> list[str]:
+        """The lines of the summary, with at most so many subjects and one warning."""
+        method = self.options.get("method", "its method")
+        lines = [
+            f"{self.model.name} by {method} on {len(self.subjects):,} subjects and"
+            f" {len(self.items):,} items ({self.num_observed:,} responses):"
+            f" {self.status.explain()}",
+            f"log-likelihood {self.log_likelihood:,.2f}, AIC {self.aic:,.1f}, BIC"
+            f" {self.bic:,.1f}",
+        ]
+        names = ("subject", "rank", "ability", "ability_se", "expected_score")
+        table = self.ability_table.select(names).sort_by([("rank", "ascending")])
+        for row in table.slice(0, most).to_pylist():
+            numbers = [
+                "–" if row[name] is None else f"{row[name]:.2f}" for name in names[2:]
+            ]
+            lines.append(
+                f"{row['rank']:>4}  {row['subject']}: ability {numbers[0]} ±"
+                f" {numbers[1]} (standard error), expected score {numbers[2]}"
+            )
+        if table.num_rows > most:
+            lines.append(f"      and {table.num_rows - most:,} more subjects")
+        if self.warnings:
+            more = len(self.warnings) - 1
+            lines.append(
+                f"warning: {self.warnings[0]}" + f" (+ {more} more)" * (more > 0)
+            )
+        lines.append("see .ability_table, .item_table, .warnings; irtjax.rank(fit)")
+        return lines
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        """The summary for notebooks; names are escaped."""
+        from html import escape
+
+        return f"<pre>{escape(self.summary())}</pre>"

@@ -1,0 +1,145 @@
+"""Which items discriminate negatively: a permutation test with error control.
+
+An item is compared with the rest of its test. The rest score of a subject is the mean,
+over the other items observed, of response less item mean. If the item is unrelated to
+the rest, every permutation of its responses over its subjects is equally likely.
+The test needs no model, so it serves every model of one ability per item.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from irtjax.numerics.tails import (
+    ENUMERATED,
+    permutation_tails,
+    permutation_tails_of_scores,
+)
+from irtjax.ranking.discoveries import benjamini_hochberg
+
+#: Share of flagged items that may be flagged wrongly, in expectation.
+FALSE_DISCOVERY_RATE = 0.05
+#: Subjects, and items in a group, below which no item is tested (as in an audit).
+FEWEST = 3
+#: Cells of a block of subjects by items; its arrays stay in the processor's cache.
+BLOCK = 200_000
+
+
+class Rest(NamedTuple):
+    """Sums over each subject's items, each `[subjects]`, and item means `[items]`.
+
+    Attributes:
+        total: Sum of response less item mean.
+        answers: Number of responses.
+        means: Mean response of each item.
+    """
+
+    total: np.ndarray
+    answers: np.ndarray
+    means: np.ndarray
+
+    def scores(self, own: np.ndarray) -> np.ndarray:
+        """Rest scores `[subjects, items]`; `own` is response less item mean."""
+        others = np.maximum(self.answers - 1, 1)[:, None]
+        return (self.total[:, None] - own) / others
+
+
+def rest_of(values: np.ndarray, observed: np.ndarray | None) -> Rest:
+    """Sums of response less item mean, so that hard items do not lower a subject.
+
+    Args:
+        values: `[subjects, items]`, 0 where missing.
+        observed: Mask or None.
+    """
+    if observed is None:
+        answers = np.full(values.shape[0], float(values.shape[1]))
+        means = values.mean(0, dtype=np.float64)
+        return Rest(values.sum(1, dtype=np.float64) - means.sum(), answers, means)
+    count = observed.sum(0)
+    means = values.sum(0, dtype=np.float64) / np.maximum(count, 1)
+    answers = observed.sum(1).astype(np.float64)
+    expected = np.empty(values.shape[0])
+    height = max(1, 4_000_000 // max(values.shape[1], 1))
+    for start in range(0, values.shape[0], height):
+        expected[start : start + height] = observed[start : start + height] @ means
+    return Rest(values.sum(1, dtype=np.float64) - expected, answers, means)
+
+
+def negative_discrimination(
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    trials: np.ndarray | None = None,
+    group: np.ndarray | None = None,
+    *,
+    rate: float = FALSE_DISCOVERY_RATE,
+) -> np.ndarray:
+    """Items on which stronger subjects do worse, the false discovery rate controlled.
+
+    Benjamini and Hochberg's procedure over all tested items. For right and wrong
+    responses of one group it decides as `irtjax.audit` does.
+
+    Not tested, and never flagged: items without variation; items of a group of fewer
+    than three items; items whose numbers of trials differ between subjects; items that
+    are not binary and have at most `ENUMERATED` subjects, where the approximation of
+    the permutation distribution has not been checked.
+
+    Args:
+        values: `[subjects, items]` responses, 0 where missing.
+        observed: Mask or None.
+        trials: `[subjects, items]` trials of counts, or None.
+        group: `[items]` group of each item; the rest of an item is the rest of its
+            group. None for one group.
+        rate: False discovery rate.
+
+    Returns:
+        `[items]` booleans.
+
+    >>> ability = np.linspace(-1, 1, 40)[:, None]
+    >>> right = (ability > np.linspace(-0.5, 0.5, 9)).astype(np.int8)
+    >>> right[:, 0] = 1 - right[:, 0]
+    >>> negative_discrimination(right, None).nonzero()[0].tolist()
+    [0]
+    """
+    num_items = values.shape[1]
+    p_value = np.full(num_items, np.nan)
+    if trials is not None:
+        observed = trials > 0
+        values = np.where(observed, values / np.maximum(trials, 1), 0)
+    groups = np.zeros(num_items, int) if group is None else np.asarray(group)
+    for name in np.unique(groups):
+        mine = np.flatnonzero(groups == name)
+        whole = mine.size == num_items
+        part = values if whole else values[:, mine]
+        seen = observed if whole or observed is None else observed[:, mine]
+        if min(part.shape) >= FEWEST:
+            p_value[mine] = _p_negative(part, seen)
+    if trials is not None:
+        most = trials.max(0)
+        p_value[((trials > 0) & (trials != most)).any(0)] = np.nan
+    return np.nan_to_num(benjamini_hochberg(p_value), nan=1.0) <= rate
+
+
+def _p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
+    """Chance of so low a covariance with the rest; NaN where an item is not tested."""
+    rest = rest_of(values, observed)
+    binary = values.dtype == np.int8 and values.max(initial=0) <= 1
+    p_value = np.full(values.shape[1], np.nan)
+    # Blocks of few subjects are wide: enumeration forms its sets once a block.
+    width = max(1, BLOCK // max(values.shape[0], 1))
+    for start in range(0, values.shape[1], width):
+        part = slice(start, start + width)
+        block = values[:, part]
+        seen = np.ones(block.shape, bool) if observed is None else observed[:, part]
+        score = rest.scores(np.where(seen, block - rest.means[part], 0))
+        if binary or (block[seen] == np.rint(block[seen])).all() and block.max() <= 1:
+            found = permutation_tails(block > 0, seen, score)[1]
+            tested = np.full(found.size, True)
+        else:
+            found = permutation_tails_of_scores(block, seen, score)[1]
+            tested = seen.sum(0) > ENUMERATED
+        lowest = np.where(seen, block, np.inf).min(0)
+        highest = np.where(seen, block, -np.inf).max(0)
+        p_value[part] = np.where(tested & (highest > lowest), found, np.nan)
+    return p_value

@@ -1,0 +1,426 @@
+"""Plain-language flags: what a reader of the numbers must know about them.
+
+Nothing is dropped in silence: items and subjects without variation stay in the tables
+with a flag. A flag that claims a defect is the decision of a test with control of the
+false discovery rate (`irtjax.validity`). Separation is no defect of an item: it is a
+flag only where no prior determines the slope.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from irtjax._types import Status
+from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
+from irtjax.models.model import Model
+
+#: Subjects below which a model's item parameters lean on their priors. From the
+#: precision of a slope at average difficulty, about sqrt(8 / N) for the 2PL (0.4 at
+#: 50), and the usual advice for models with asymptotes.
+FEW_SUBJECTS = {1: 20, 2: 50, 3: 250, 4: 500}
+
+#: The same for scores, which say more: the relative error of a standard deviation is
+#: sqrt(1 / (2 N)), an eighth at 30.
+FEW_SUBJECTS_SCORES = 30
+
+#: Least and most able subjects who are looked at first in search of separated items.
+ENDS = 100
+#: Responses of a subject from which joint estimates of items have little bias.
+ENOUGH_RESPONSES = 300
+
+#: A discrimination or intercept beyond this, without a prior on it, diverges.
+DIVERGING = 25.0
+
+ALL_RIGHT = "all right"
+ALL_WRONG = "all wrong"
+NO_RESPONSES = "no responses"
+NEGATIVE = "negative discrimination"
+NOT_IDENTIFIED = "not identified"
+SEPARATED = "separated"
+RUNAWAY = "no finite estimate"
+
+#: Facts about the responses: no test, and no defect of an item.
+NO_VARIATION = (ALL_RIGHT, ALL_WRONG, NO_RESPONSES)
+
+#: Flags and what they mean.
+MEANING = {
+    ALL_RIGHT: "every response is the highest possible",
+    ALL_WRONG: "every response is the lowest possible",
+    NO_RESPONSES: "nothing was observed",
+    NEGATIVE: "stronger subjects do worse, false discovery rate"
+    f" {FALSE_DISCOVERY_RATE:.0%}: check the key",
+    NOT_IDENTIFIED: "the data do not determine all its parameters: those have no"
+    " standard error",
+    SEPARATED: "right and wrong responses do not overlap in ability: without a prior"
+    " the slope has no finite maximum",
+    RUNAWAY: "without a prior the likelihood has no maximum: the value is where the"
+    " iteration stopped",
+}
+
+USE_PRIORS = "use priors"
+#: Cures of flags of items in a fit with priors and in one without.
+_CURES = {
+    ALL_RIGHT: ("the prior determines the estimate", "without a prior it has no limit"),
+    NOT_IDENTIFIED: (
+        "use a model with fewer parameters per item, or narrower priors",
+        "use priors, or a model with fewer parameters per item",
+    ),
+    SEPARATED: ("give a prior on discriminations", USE_PRIORS),
+    RUNAWAY: ("give priors on discriminations and intercepts", USE_PRIORS),
+}
+_CURES[ALL_WRONG] = _CURES[ALL_RIGHT]
+#: Most items that a warning names.
+MOST_NAMES = 5
+
+
+class Margins(NamedTuple):
+    """Counts of a table's rows or columns, each `[size]`."""
+
+    observed: np.ndarray
+    total: np.ndarray
+    lowest: Bool[np.ndarray, " size"]
+    highest: Bool[np.ndarray, " size"]
+
+
+def margins(
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    trials: np.ndarray | None,
+    top: int,
+    axis: int,
+) -> Margins:
+    """Observed cells, sum of responses, and whether all are lowest or all highest.
+
+    Args:
+        values: `[subjects, items]`, 0 where missing.
+        observed: Mask or None.
+        trials: Trials or None.
+        top: Highest category.
+        axis: 0 for items, 1 for subjects.
+    """
+    exposure = observed if trials is None else trials
+    if exposure is None:
+        count = np.full(values.shape[1 - axis], values.shape[axis], np.int64)
+    else:
+        count = exposure.sum(axis=axis, dtype=np.int64)
+    total = values.sum(axis=axis, dtype=np.float64)
+    return Margins(
+        count, total, (total == 0) & (count > 0), (total == top * count) & (count > 0)
+    )
+
+
+def no_variation_flags(found: Margins) -> list[list[str]]:
+    """Flags of rows or columns without variation or without responses."""
+    return [
+        [NO_RESPONSES] if not n else [ALL_RIGHT] if high else [ALL_WRONG] if low else []
+        for n, low, high in zip(
+            found.observed, found.lowest, found.highest, strict=True
+        )
+    ]
+
+
+def separated_items(
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    ability: Float[np.ndarray, " subjects"],
+) -> Bool[np.ndarray, " items"]:
+    """Items whose highest and lower responses do not overlap in ability.
+
+    A binary item is separated when every subject who is right is more able than every
+    one who is wrong, or the reverse; items without variation are not.
+
+    Args:
+        values: `[subjects, items]` binary responses.
+        observed: Mask or None.
+        ability: Ability estimates.
+    """
+    order = np.argsort(ability, kind="stable")
+    result = np.zeros(values.shape[1], bool)
+    # Most items have right and wrong answers among the least able and among the most
+    # able: those overlap, and need no look at the other subjects.
+    ends = min(ENDS, order.size // 2)
+    overlap = np.ones(values.shape[1], bool)
+    for rows in (order[:ends], order[order.size - ends :]):
+        seen = True if observed is None else observed[rows]
+        for response in (0, 1):
+            overlap &= ((values[rows] == response) & seen).any(axis=0)
+    left = np.flatnonzero(~overlap)
+    # Places instead of abilities: equal abilities are not apart.
+    _, place = np.unique(ability, return_inverse=True)
+    width = max(1, 20_000_000 // max(1, values.shape[0]))
+    for start in range(0, left.size, width):
+        part = left[start : start + width]
+        seen = True if observed is None else observed[:, part]
+        right, wrong = ((values[:, part] == y) & seen for y in (1, 0))
+        lowest, highest = (
+            [
+                extreme(np.where(kind, place[:, None], none), axis=0)
+                for kind in (right, wrong)
+            ]
+            for extreme, none in ((np.min, place.size), (np.max, -1))
+        )
+        both = right.any(0) & wrong.any(0)
+        apart = (lowest[0] > highest[1]) | (lowest[1] > highest[0])
+        result[part] = both & apart
+    return result
+
+
+def num_components(observed: np.ndarray | None) -> int:
+    """Connected components of the graph of who answered what.
+
+    Subjects and items without any response do not count. More than one component
+    means that abilities in one cannot be compared with those in another.
+
+    >>> num_components(np.array([[True, True, False], [False, False, True]]))
+    2
+    """
+    if observed is None:
+        return 1
+    subjects = observed.any(axis=1)
+    components = 0
+    while subjects.any():
+        reached = np.zeros_like(subjects)
+        reached[np.argmax(subjects)] = True
+        size = 0
+        while reached.sum() > size:
+            size = int(reached.sum())
+            items = np.logical_or.reduce(observed, axis=0, where=reached[:, None])
+            reached |= np.logical_or.reduce(observed, axis=1, where=items[None, :])
+        subjects &= ~reached
+        components += 1
+    return components
+
+
+class Findings(NamedTuple):
+    """What was found out about each item, each `[items]`.
+
+    Attributes:
+        negative: Whether the test of `irtjax.validity` finds negative discrimination.
+        separated: Whether right and wrong responses do not overlap in ability.
+        diverging: Whether the estimate grows without limit.
+        not_identified: Whether a parameter has no standard error for that reason.
+    """
+
+    negative: Bool[np.ndarray, " items"]
+    separated: Bool[np.ndarray, " items"]
+    diverging: Bool[np.ndarray, " items"]
+    not_identified: Bool[np.ndarray, " items"]
+
+
+def diverging_items(
+    model: Model, slope: np.ndarray, intercept: np.ndarray
+) -> Bool[np.ndarray, " items"]:
+    """Items with an extreme estimate that no prior keeps finite.
+
+    Args:
+        model: What was fitted.
+        slope: `[items]` discriminations.
+        intercept: `[items]` or `[items, thresholds]` intercepts.
+    """
+    extreme = np.abs(intercept).reshape(len(slope), -1).max(axis=1)
+    found = np.zeros(len(slope), bool)
+    for name, size in (
+        ("discrimination", np.abs(slope)),
+        (model.family.intercept_name, extreme),
+    ):
+        if name not in model.priors:
+            found |= size > DIVERGING
+    return found
+
+
+def without_estimate(
+    model: Model, items: Margins, findings: Findings
+) -> Bool[np.ndarray, " items"]:
+    """Items whose estimates do not exist, so that their errors do not either."""
+    found = findings.diverging.copy()
+    if model.family.intercept_name not in model.priors:
+        found |= items.lowest | items.highest | (items.observed == 0)
+    if model.family.has_slope and "discrimination" not in model.priors:
+        found |= findings.separated
+    return found
+
+
+def item_flags(model: Model, items: Margins, findings: Findings) -> list[str]:
+    """One string of flags per item, "; " between them and "" for none.
+
+    Separation is a flag only where no prior determines the slope.
+    """
+    flags = no_variation_flags(items)
+    slope_alone = model.family.has_slope and "discrimination" not in model.priors
+    varied = np.array([not found for found in flags], bool)
+    for name, which in (
+        (NEGATIVE, findings.negative),
+        (SEPARATED, findings.separated & slope_alone),
+        (RUNAWAY, findings.diverging & varied),
+        (NOT_IDENTIFIED, findings.not_identified),
+    ):
+        for j in np.flatnonzero(which).tolist():
+            flags[j].append(name)
+    return ["; ".join(found) for found in flags]
+
+
+def separation_note(separated: np.ndarray) -> str | None:
+    """A note on items whose slopes the prior determines; None without such items.
+
+    >>> separation_note(np.array([True, False]))[:22]
+    '1 item is separated (c'
+    """
+    count = int(np.sum(separated))
+    if not count:
+        return None
+    subject = f"{count:,} items are" if count > 1 else "1 item is"
+    slopes = "their slopes" if count > 1 else "its slope"
+    return (
+        f"{subject} separated (column 'separated'): right and wrong responses do not"
+        f" overlap in ability, and the prior determines {slopes}; that is no defect"
+    )
+
+
+def status_cure(
+    status: Status, *, limit: str, priors: bool, single_precision: bool
+) -> str:
+    """What to do about a fit that did not converge, given what was done already.
+
+    Args:
+        status: How the fit ended.
+        limit: Name of the setting that limits its steps.
+        priors: Whether items have priors.
+        single_precision: Whether it was made in float32.
+
+    >>> status_cure(
+    ...     Status.MAX_STEPS, limit="max_steps", priors=True, single_precision=False
+    ... )
+    'raise max_steps'
+    """
+    if status == Status.STALLED:
+        steps = "use smaller steps or larger batches, if the method takes them"
+        return "use float64 (JAX_ENABLE_X64=1)" if single_precision else steps
+    if status == Status.NONFINITE:
+        return "use other start values" if priors else "use priors"
+    return f"raise {limit}" + ("" if priors else ", or use priors")
+
+
+def fit_warnings(
+    model: Model,
+    *,
+    status: Status,
+    residual: float,
+    num_subjects: int,
+    components: int,
+    flags: list[str],
+    subject_flags: list[str],
+    joint: bool,
+    trained: bool = False,
+    items: np.ndarray | None = None,
+    limit: str = "max_steps",
+    single_precision: bool = False,
+    responses_per_subject: float = 0.0,
+) -> tuple[str, ...]:
+    """Warnings about the whole fit, each a sentence.
+
+    Args:
+        model: What was fitted.
+        status: How it ended.
+        residual: Last move, in the method's own measure.
+        num_subjects: How many.
+        components: Groups of the data without a common subject or item.
+        flags: Of the items.
+        subject_flags: Of the subjects.
+        joint: Whether subjects were estimated beside items, without a population.
+        trained: Whether the method goes by epochs, and joint estimates are not its own.
+        items: Names of the items, for the warnings that name some.
+        limit: Name of the setting that limits the steps.
+        single_precision: Whether the fit was made in float32.
+        responses_per_subject: Median number of responses of a subject.
+    """
+    found = []
+    if status != Status.CONVERGED:
+        cure = status_cure(
+            status,
+            limit="epochs" if trained else limit,
+            # Networks and variational approximations take no other priors.
+            priors=trained or bool(model.priors),
+            single_precision=single_precision,
+        )
+        found.append(
+            f"{status.explain()} (residual {residual:.2g}): treat the estimates as"
+            f" provisional; {cure}"
+        )
+    needed = FEW_SUBJECTS.get(model.family.num_columns, 50)
+    if model.family.num_categories == 0:
+        needed = FEW_SUBJECTS_SCORES
+    if num_subjects < needed:
+        basis = (
+            "item parameters depend strongly on the priors"
+            if model.priors
+            else "item parameters are poorly determined"
+        )
+        found.append(
+            f"only {num_subjects} subjects for a {model.name} model (about {needed}"
+            f" advised): {basis}"
+        )
+    if components > 1:
+        found.append(
+            f"the data fall into {components} groups without a common subject or item:"
+            " abilities in different groups are comparable only through the population"
+        )
+    found += flag_warnings(flags, items, has_priors=bool(model.priors))
+    for name in (*NO_VARIATION, RUNAWAY):
+        count = sum(name in flag.split("; ") for flag in subject_flags)
+        if count:
+            noun = "subjects" if count > 1 else "subject"
+            found.append(f"{count} {noun}: {name} ({_of_subjects(name, model, joint)})")
+    if joint and not trained and responses_per_subject < ENOUGH_RESPONSES:
+        found.append(
+            "joint estimates of items are biased when each subject has few responses"
+            f" (here {responses_per_subject:,.0f}): use method='em'"
+        )
+    return tuple(found)
+
+
+def flag_warnings(
+    flags: list[str], items: np.ndarray | None = None, *, has_priors: bool
+) -> list[str]:
+    """One warning for each flag that items have.
+
+    Args:
+        flags: `[items]` flags.
+        items: Names of the items.
+        has_priors: Whether items have priors.
+    """
+    found = []
+    for name in MEANING:
+        which = [j for j, flag in enumerate(flags) if name in flag.split("; ")]
+        if not which:
+            continue
+        noun = "items" if len(which) > 1 else "item"
+        text = MEANING[name]
+        if name in _CURES:
+            text += f"; {_CURES[name][0 if has_priors else 1]}"
+        named = ""
+        if items is not None and name == NOT_IDENTIFIED:
+            named = f": {_listed([str(items[j]) for j in which])}"
+        found.append(f"{len(which):,} {noun}: {name}{named} ({text})")
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:MOST_NAMES])
+    left = len(names) - MOST_NAMES
+    return shown if left <= 0 else f"{shown} and {left:,} more"
+
+
+def _of_subjects(name: str, model: Model, joint: bool) -> str:
+    """What a flag of subjects means."""
+    if name == NO_RESPONSES:
+        return MEANING[name]
+    if name == RUNAWAY:
+        return f"{MEANING[name]}; {USE_PRIORS}"
+    if not joint:
+        return "the estimate depends on the distribution of ability"
+    if model.priors:
+        return "the estimate depends on the prior of abilities"
+    return f"the estimate has no finite value; {USE_PRIORS}"

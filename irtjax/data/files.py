@@ -1,0 +1,87 @@
+"""Files: bytes and text read from plain or gzip files, and files written whole."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_HEAD = 1 << 16
+
+
+def read_head(path: Path) -> bytes:
+    """Returns the first bytes of a file, decompressed if it is gzip."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
+    if head[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(path, "rb") as file:
+                return file.read(_HEAD)
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{path} is a damaged gzip file ({error})") from None
+    return head
+
+
+def read_bytes(path: Path) -> bytes:
+    """Returns a whole file, decompressed if it is gzip."""
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except (OSError, EOFError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from None
+
+
+def read_text(path: Path) -> str:
+    """Returns a UTF-8 file as text.
+
+    Raises:
+        ValueError: the bytes are not UTF-8; the message names the line.
+    """
+    data = read_bytes(path)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{path}: line {line} is not UTF-8 text (byte {data[error.start]:#04x});"
+            " save the file as UTF-8"
+        ) from None
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yields a temporary path that becomes ``path`` only if the block succeeds.
+
+    Raises:
+        ValueError: the folder is missing or not writable.
+    """
+    try:
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix
+        )
+    except OSError as error:
+        raise ValueError(
+            f"cannot write {path}: {error.strerror or error}; choose a folder that"
+            " exists and that you may write to"
+        ) from None
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    # Temporary files are private; a finished one gets the permissions of any other.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

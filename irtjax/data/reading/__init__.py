@@ -1,0 +1,1 @@
+"""The steps from a path to a labelled table."""

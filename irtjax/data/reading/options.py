@@ -1,0 +1,74 @@
+"""What a caller may choose when reading, checked once and passed to every reader."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+Metric: TypeAlias = str | Sequence[str] | Mapping[str, str] | None
+Trials: TypeAlias = Literal["error", "mean", "first", "counts"]
+
+
+FORMATS = {
+    "csv": "CSV or TSV, wide (a row per subject) or long (a row per response)",
+    "parquet": "Parquet or Arrow, wide or long",
+    "json": "JSON lines or a JSON array of flat records, long",
+    "lm_eval": "lm-evaluation-harness sample logs (--log_samples)",
+    "inspect": "Inspect logs (.eval and .json)",
+    "every_eval_ever": "Every Eval Ever instance files (*_samples.jsonl)",
+    "py_irt": "py-irt .jsonlines",
+    "table": "a table saved by irtjax (.json and .parquet)",
+}
+
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "format": (None, *FORMATS),
+    "trials": ("error", "mean", "first", "counts"),
+    "missing_as": ("missing", "wrong"),
+    "orientation": (None, "subjects_by_items", "items_by_subjects"),
+    "run": ("latest", "all"),
+    "join": ("hash", "id"),
+    "parts": ("mean", "items"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadOptions:
+    """The keyword arguments of `irtjax.read`; see there for their meaning."""
+
+    format: str | None = None
+    subject: str | None = None
+    item: str | Sequence[str] | None = None
+    response: str | None = None
+    metric: Metric = None
+    filter: str | Sequence[str] | None = None
+    trials: Trials = "error"
+    missing_as: Literal["missing", "wrong"] = "missing"
+    benchmark: str | None = None
+    length: Any = None
+    trial: str | None = None
+    epoch: int | None = None
+    run: Literal["latest", "all"] = "latest"
+    join: Literal["hash", "id"] = "hash"
+    parts: Literal["mean", "items"] = "mean"
+    orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None
+    header: bool | None = None
+    subject_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses a value that no reader knows."""
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                known = ", ".join(repr(c) for c in choices if c is not None)
+                raise ValueError(f"{name}={value!r} is not one of {known}")
+
+
+def unanswered_note(count: int, options: ReadOptions) -> str:
+    """Says what became of the verdict that there was no answer."""
+    if options.missing_as == "wrong":
+        return f"{count} scores of no answer ('N') count as wrong, as asked"
+    return (
+        f"{count} scores of no answer ('N') are missing (missing_as='wrong' counts them"
+        " as 0)"
+    )

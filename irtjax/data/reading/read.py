@@ -1,0 +1,320 @@
+"""`irtjax.read`: one door for every kind of input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from irtjax.data.reading.options import FORMATS, Metric, ReadOptions, Trials
+from irtjax.data.table import ResponseTable
+
+if TYPE_CHECKING:
+    from irtjax.data.reading.records import Records
+    from irtjax.data.reading.sources import Source
+
+_LOGS = ("lm_eval", "inspect", "every_eval_ever", "py_irt")
+
+
+def read(
+    source: Any,
+    *,
+    format: str | None = None,
+    subject: str | None = None,
+    item: str | Sequence[str] | None = None,
+    response: str | None = None,
+    metric: Metric = None,
+    filter: str | Sequence[str] | None = None,
+    trials: Trials = "error",
+    missing_as: Literal["missing", "wrong"] = "missing",
+    benchmark: str | None = None,
+    length: Any = None,
+    trial: str | None = None,
+    epoch: int | None = None,
+    run: Literal["latest", "all"] = "latest",
+    join: Literal["hash", "id"] = "hash",
+    parts: Literal["mean", "items"] = "mean",
+    orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None,
+    header: bool | None = None,
+    subject_name: str | None = None,
+) -> ResponseTable:
+    r"""Reads evaluation results into one response table.
+
+    What a file holds is told by its content. A cell that is absent, empty, NaN or in
+    error is missing, never wrong, unless ``missing_as="wrong"`` asks for it.
+
+    Args:
+        source: a file, folder, glob, data frame (any that narwhals knows), or a list
+            of them, which are merged.
+        format: one of "csv", "parquet", "json", "lm_eval", "inspect",
+            "every_eval_ever", "py_irt", "table"; None looks at the content.
+        subject: column of subject names.
+        item: column of item names, or several columns that together name an item; in
+            logs of lm-evaluation-harness, a dotted path such as "doc.id".
+        response: column of scores.
+        metric: metric to read; also a list in order of preference, or a mapping from
+            benchmark to metric. Needed where items have several.
+        filter: answer filter to read, where logs have several.
+        trials: what to do with several responses of a subject to an item: refuse
+            them ("error"), "mean", "first", or binomial "counts".
+        missing_as: "missing", or "wrong" to count missing cells as 0.
+        benchmark: column of benchmark names.
+        length: column of answer lengths; for a wide matrix, the file or frame of
+            lengths with the same names.
+        trial: column that numbers the repeats.
+        epoch: read only the repeat of this number.
+        run: of several runs of a benchmark by one subject, the "latest", or "all".
+        join: identify items of logs by the "hash" of their content, or by "id".
+        parts: of a metric that is a list for each item, take the "mean", or make
+            "items" of the parts.
+        orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
+        header: whether the first line of a CSV file holds names.
+        subject_name: name of the one subject of a file that does not tell it.
+
+    Returns:
+        The table; its ``notes`` say what was done.
+
+    Raises:
+        ValueError: the input cannot be read or leaves a choice open; the one-line
+            message names the place and the cure.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "scores.csv")
+    >>> _ = path.write_text("model,item,correct\nm,q1,1\nm,q2,0\nn,q1,1\n")
+    >>> table = read(path)
+    >>> table.subjects.tolist(), table.values.tolist(), table.num_observed
+    (['m', 'n'], [[1, 0], [1, 0]], 3)
+    """
+    options = ReadOptions(
+        format=format,
+        subject=subject,
+        item=item,
+        response=response,
+        metric=metric,
+        filter=filter,
+        trials=trials,
+        missing_as=missing_as,
+        benchmark=benchmark,
+        length=length,
+        trial=trial,
+        epoch=epoch,
+        run=run,
+        join=join,
+        parts=parts,
+        orientation=orientation,
+        header=header,
+        subject_name=subject_name,
+    )
+    return _read(source, options)
+
+
+def _read(source: Any, options: ReadOptions) -> ResponseTable:
+    from irtjax.data.reading.assemble import assemble, finish
+    from irtjax.data.reading.merge import merge
+    from irtjax.data.reading.records import Records, concatenate
+
+    entries = list(source) if isinstance(source, list | tuple) else [source]
+    if not entries:
+        raise ValueError("there is nothing to read: the list of inputs is empty")
+    pieces: list[ResponseTable | Records] = []
+    files: list[Source] = []
+    notes: list[str] = []
+    names: list[str] = []
+    for entry in entries:
+        if isinstance(entry, str | os.PathLike):
+            found = _find(entry, options, notes)
+            files += found
+            names += [str(file.path) for file in found]
+        else:
+            pieces.append(_read_native(entry, options))
+            names.append(type(entry).__name__)
+    if files and not pieces and all(file.format in _LOGS for file in files):
+        _refuse_columns(options)
+    for group in _by_format(files):
+        pieces += _read_group(group, options)
+    records = [piece for piece in pieces if isinstance(piece, Records)]
+    tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
+    if records:
+        tables.insert(0, assemble(concatenate(records), options))
+    table = merge(tables, options)
+    table = _extras(table, options, notes)
+    return finish(table, options, tuple(dict.fromkeys(names)))
+
+
+def _find(
+    path: str | os.PathLike[str], options: ReadOptions, notes: list[str]
+) -> list[Source]:
+    """Returns the readable files of a path; says which others were left out."""
+    from irtjax.data.reading.sources import Source, expand, identify, understood
+
+    found = []
+    for file, asked in expand(path):
+        source = identify(file, asked)
+        forced = options.format
+        if forced is not None and asked and "pickle" not in source.reason:
+            source = Source(file, forced, asked=asked)
+        found.append(source)
+    good = [s for s in found if s.format is not None]
+    if options.format is not None:
+        good = [s for s in good if s.format == options.format]
+    for source in found:
+        if source.asked and source.format is None:
+            unknown = source.reason.startswith(("is JSON", "is a binary", "is not a"))
+            more = f" ({understood()})" if unknown else ""
+            raise ValueError(f"{source.path} {source.reason}{more}")
+    if not good:
+        shown = f" as {options.format}" if options.format else ""
+        reasons = {f"{s.path.name} {s.reason}" for s in found if s.reason}
+        why = f"; for example {min(reasons)}" if reasons else ""
+        raise ValueError(f"nothing in {path} can be read{shown}{why} ({understood()})")
+    kinds = sorted({str(s.format) for s in good if not s.asked})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{path} holds several kinds of files ({', '.join(kinds)}): choose one with"
+            " format=, or name the files"
+        )
+    left = len(found) - len(good)
+    if left:
+        notes.append(f"{left} other files in {path} were not read")
+    return good
+
+
+def _refuse_columns(options: ReadOptions) -> None:
+    """Refuses names of columns for logs, rather than ignore them in silence."""
+    for option in ("subject", "response", "benchmark", "trial", "orientation"):
+        if getattr(options, option) is not None:
+            raise ValueError(
+                f"{option}= is for tables; a log tells it itself (subject_name= sets"
+                " the name of its subject)"
+            )
+
+
+def _by_format(files: Iterable[Source]) -> list[list[Source]]:
+    groups: dict[str, dict[Path, Source]] = {}
+    for file in files:
+        groups.setdefault(str(file.format), {})[file.path.resolve()] = file
+    return [list(group.values()) for group in groups.values()]
+
+
+def _read_group(
+    files: Sequence[Source], options: ReadOptions
+) -> list[ResponseTable | Records]:
+    """Reads the files of one format."""
+    import importlib
+
+    kind = str(files[0].format)
+    paths = [file.path for file in files]
+    if kind in _LOGS:
+        # A log reader sees all its files at once, since items join across them.
+        reader = importlib.import_module(f"irtjax.data.formats.{kind}")
+        return [reader.read_files(paths, options)]
+    pieces = []
+    for path in paths:
+        try:
+            pieces.append(_read_table_file(kind, path, options))
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is damaged: text in it is not UTF-8") from None
+    return pieces
+
+
+def _read_table_file(
+    kind: str, path: Path, options: ReadOptions
+) -> ResponseTable | Records:
+    import dataclasses
+
+    from irtjax.data.reading import frames, tabular
+    from irtjax.data.table_files import is_saved_table
+
+    def columns(names: list[str]) -> tuple[list[str] | None, list[str]]:
+        return frames.columns_to_read(names, options, str(path))
+
+    if kind == "table":
+        return ResponseTable.load(path)
+    if kind == "csv":
+        frame = tabular.read_csv(path, options.header, columns)
+    elif kind == "parquet":
+        frame = tabular.read_parquet(path, columns)
+        if is_saved_table(frame.table.schema):
+            return ResponseTable.load(path)
+    elif kind == "json":
+        frame = tabular.read_json(path)
+    else:
+        raise ValueError(f"format={kind!r} is not one of {', '.join(FORMATS)}")
+    piece = frames.read_frame(frame, options)
+    if isinstance(piece, ResponseTable):
+        piece = dataclasses.replace(piece, sources=(str(path),))
+    return piece
+
+
+def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
+    """Reads a data frame of any library that narwhals knows."""
+    import narwhals as nw
+    import numpy as np
+
+    from irtjax.data.reading import frames, tabular
+
+    if isinstance(frame, ResponseTable):
+        return frame
+    if isinstance(frame, np.ndarray):
+        return ResponseTable.from_arrays(frame)
+    source = f"the {type(frame).__module__.split('.')[0]} frame"
+    try:
+        try:
+            native = nw.from_native(frame)
+        except TypeError:
+            raise ValueError(
+                f"cannot read a {type(frame).__name__}: give a path, a data frame, a"
+                " matrix, or a list of them"
+            ) from None
+        if isinstance(native, nw.LazyFrame):
+            native = native.collect()
+        arrow = native.to_arrow()
+    except (ValueError, TypeError) as error:
+        # Columns of mixed type, or two of one name: each library says it its own way.
+        raise ValueError(f"{source}: {' '.join(str(error).split())}") from None
+    return frames.read_frame(tabular.from_arrow(arrow, source), options)
+
+
+def _extras(
+    table: ResponseTable, options: ReadOptions, notes: list[str]
+) -> ResponseTable:
+    """Adds what names tell about benchmarks, and the lengths of a twin matrix."""
+    import dataclasses
+
+    from irtjax.data.reading.frames import infer_benchmarks
+
+    facets = dict(table.item_facets)
+    if "benchmark" not in facets:
+        inferred = infer_benchmarks(table.items)
+        if inferred is not None:
+            facets["benchmark"] = inferred
+            notes = [*notes, "benchmarks were read off the names of the items"]
+    lengths = table.lengths
+    if lengths is None and options.length is not None and table.lengths is None:
+        lengths = _twin_lengths(table, options.length)
+    return dataclasses.replace(
+        table, item_facets=facets, lengths=lengths, notes=(*table.notes, *notes)
+    )
+
+
+def _twin_lengths(table: ResponseTable, source: Any) -> Any:
+    """Reads a matrix of lengths and puts it in the order of the table."""
+    import numpy as np
+
+    twin = read(source)
+    out = np.full(table.values.shape, np.nan)
+    rows = {name: k for k, name in enumerate(twin.subjects.tolist())}
+    columns = {name: k for k, name in enumerate(twin.items.tolist())}
+    row = np.array([rows.get(name, -1) for name in table.subjects.tolist()])
+    column = np.array([columns.get(name, -1) for name in table.items.tolist()])
+    if (row < 0).all() or (column < 0).all():
+        raise ValueError(
+            f"length: {source} shares no subject or no item with the responses"
+        )
+    values = twin.values.astype(np.float64)
+    if twin.observed is not None:
+        values[~twin.observed] = np.nan
+    here = np.ix_(row >= 0, column >= 0)
+    out[here] = values[np.ix_(row[row >= 0], column[column >= 0])]
+    return out

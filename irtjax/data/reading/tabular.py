@@ -1,0 +1,282 @@
+"""CSV, Parquet, Arrow and JSON files as Arrow tables, without Python per cell."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from irtjax.data.files import read_bytes, read_head, read_text
+from irtjax.data.reading.columns import ITEM, SUBJECT, find
+
+# What people write for a missing cell, besides nothing.
+NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
+
+
+@dataclasses.dataclass
+class Frame:
+    """A table of columns and what is known about it.
+
+    Attributes:
+        table: columns as read.
+        index: name of the column that a pandas index became, or None.
+        source: short name for messages.
+        headerless: whether column names were made up.
+    """
+
+    table: pa.Table
+    index: str | None
+    source: str
+    headerless: bool = False
+
+
+Columns = Callable[[list[str]], tuple[list[str] | None, list[str]]]
+
+
+def read_csv(path: Path, header: bool | None, columns: Columns) -> Frame:
+    """Reads CSV or TSV.
+
+    Args:
+        path: the file.
+        header: whether the first line holds names; None looks at it.
+        columns: given the names, returns the columns to read (None for all) and
+            those to keep as text, such as item numbers with leading zeros.
+
+    Raises:
+        ValueError: ragged lines, or text that is not UTF-8.
+    """
+    from pyarrow import csv as arrow_csv
+
+    delimiter, lines = _first_lines(path)
+    has_header = _looks_like_header(lines) if header is None else header
+    names = _distinct(lines[0]) if has_header else _numbered(lines[0])
+    wanted, text = columns(names) if has_header else (None, ["subject"])
+    content = read_bytes(path).lstrip(b"\r\n")
+    # A block spans all columns: one of a few megabytes would cut a wide matrix into
+    # thousands of tiny pieces.
+    block = min(len(content) + 1, 1 << 30) if len(names) > 1000 else 0
+    label_type = pa.dictionary(pa.int32(), pa.string())
+    try:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(content),
+            read_options=arrow_csv.ReadOptions(
+                column_names=names,
+                skip_rows=1 if has_header else 0,
+                block_size=max(1 << 24, block),
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=b'"' in content
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(text, label_type),
+                null_values=list(NULL_WORDS),
+                include_columns=wanted,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        read_text(path)  # names the line if the text is not UTF-8
+        raise ValueError(
+            f"{path} is no table of equally long lines: {_tidy(error)}"
+        ) from None
+    return Frame(table, None, str(path), headerless=not has_header)
+
+
+def _numbered(first: list[str]) -> list[str]:
+    """Names for the columns of a file without a header."""
+    start = [] if _is_number_or_missing(first[0]) else ["subject"]
+    return start + [f"item {k}" for k in range(1, len(first) - len(start) + 1)]
+
+
+def _tidy(error: Exception) -> str:
+    text = str(error).splitlines()[0]
+    return text if len(text) < 200 else text[:200] + "..."
+
+
+def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
+    """Returns the delimiter and the cells of the first three lines."""
+    head = read_head(path)
+    if head.count(b"\n") < 3:
+        head = read_bytes(path)
+    try:
+        text = head.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4:
+            read_text(path)  # raises with the line
+        text = head.decode("utf-8-sig", errors="ignore")
+    text = io.StringIO(text.lstrip("\r\n"), newline=None).read()
+    delimiter = max(",\t;", key=text.split("\n", 1)[0].count)
+    rows = csv.reader(io.StringIO(text), delimiter=delimiter)
+    lines = []
+    try:
+        for row in rows:
+            if row:
+                lines.append([cell.strip() for cell in row])
+            if len(lines) == 3:
+                break
+    except csv.Error as error:
+        raise ValueError(f"{path} is no readable table: {error}") from None
+    if not lines:
+        raise ValueError(f"{path} is empty")
+    return delimiter, lines
+
+
+def _is_number_or_missing(cell: str) -> bool:
+    if cell in NULL_WORDS:
+        return True
+    try:
+        float(cell)
+    except ValueError:
+        return cell.lower() in ("true", "false")
+    return True
+
+
+def _looks_like_header(lines: list[list[str]]) -> bool:
+    """Whether the first line holds names: text, or distinct numbers counting up."""
+    first = lines[0]
+    if not all(_is_number_or_missing(cell) for cell in first[1:]):
+        return True
+    rest = first[1:]
+    counts_up = len(rest) >= 2 and _counts_up(rest)
+    if _is_number_or_missing(first[0]):
+        if first[0] == "" and len(lines) > 1:
+            return counts_up or not _is_number_or_missing(lines[1][0])
+        return len(first) >= 3 and _counts_up(first)
+    # Text in the first cell only: a name for the column of subjects, or a subject.
+    known = first[0].lower() in (*SUBJECT, *ITEM)
+    return counts_up and (known or len(rest) > 2)
+
+
+def _counts_up(cells: list[str]) -> bool:
+    if not all(cell.isdigit() for cell in cells):
+        return False
+    numbers = [int(cell) for cell in cells]
+    steps = {b - a for a, b in zip(numbers, numbers[1:], strict=False)}
+    return steps == {1} or (len(set(numbers)) == len(numbers) and max(numbers) > 9)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Tells equal column names apart, as pandas does: q, q.1, q.2."""
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        count = seen.get(name, 0)
+        seen[name] = count + 1
+        out.append(f"{name}.{count}" if count else name)
+    return out
+
+
+def read_parquet(path: Path, columns: Columns) -> Frame:
+    """Reads Parquet or an Arrow file; a pandas index is recognised by its metadata.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    import pyarrow.parquet as pq
+
+    try:
+        if read_head(path)[:6] == b"ARROW1":
+            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        else:
+            file = pq.ParquetFile(path)
+            wanted, _ = columns(file.schema_arrow.names)
+            table = file.read(columns=wanted)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged or cut off: {_tidy(error)}") from None
+    return from_arrow(table, str(path))
+
+
+def from_arrow(table: pa.Table, source: str) -> Frame:
+    """Wraps an Arrow table; finds the column that was a pandas index."""
+    if len(set(table.column_names)) < table.num_columns:
+        table = table.rename_columns(_distinct(table.column_names))
+    index = None
+    raw = (table.schema.metadata or {}).get(b"pandas")
+    if raw:
+        columns = json.loads(raw).get("index_columns", [])
+        names = [c for c in columns if isinstance(c, str) and c in table.column_names]
+        index = names[0] if names else None
+    if index is not None and index.startswith("__index_level_"):
+        # The nameless index of a filtered frame counts rows: a column of names wins.
+        others = [name for name in table.column_names if name != index]
+        if find(others, SUBJECT) is not None:
+            return Frame(table.select(others), None, source)
+    return Frame(table, index, source)
+
+
+def read_json(path: Path) -> Frame:
+    """Reads JSON lines or a JSON array of flat records.
+
+    Raises:
+        ValueError: a line is not a JSON object; the message names it.
+    """
+    from pyarrow import json as arrow_json
+
+    text = read_text(path)
+    if not text.lstrip().startswith("["):
+        try:
+            table = arrow_json.read_json(pa.BufferReader(text.encode()))
+            return Frame(table, None, str(path))
+        except pa.ArrowInvalid:
+            pass  # fields of mixed type: read them one by one
+    records = parse_json_records(path, text)
+    names = dict.fromkeys(key for record in records for key in record)
+    columns = {name: _column([r.get(name) for r in records]) for name in names}
+    return Frame(pa.table(columns), None, str(path))
+
+
+def parse_json_records(
+    path: Path, text: str, drop: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Parses JSON lines, or one array, of objects.
+
+    Args:
+        path: for messages.
+        text: content of the file.
+        drop: long fields to forget at once, such as prompts.
+    """
+    try:
+        if text.lstrip().startswith("["):
+            records = json.loads(text)
+        else:
+            lines = enumerate(text.split("\n"), 1)
+            parsed = (_parse_line(path, k, line) for k, line in lines if line.strip())
+            return [_slim(path, k, record, drop) for k, record in enumerate(parsed, 1)]
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path} is not valid JSON: line {error.lineno}: {error.msg}"
+        ) from None
+    return [_slim(path, k, record, drop) for k, record in enumerate(records, 1)]
+
+
+def _slim(path: Path, number: int, record: Any, drop: Collection[str]) -> Any:
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}: record {number} is not an object with fields")
+    for field in drop:
+        record.pop(field, None)
+    return record
+
+
+def _parse_line(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}: line {number} is not valid JSON ({error.msg}); was the file cut"
+            " off?"
+        ) from None
+
+
+def _column(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        texts = [
+            v if v is None or isinstance(v, str) else json.dumps(v) for v in values
+        ]
+        return pa.array(texts, pa.string())

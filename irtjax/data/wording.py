@@ -1,0 +1,31 @@
+"""Words that messages and file formats share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# Marks files that hold a saved `ResponseTable`.
+TABLE_FORMAT = "irtjax.response_table"
+
+
+def several(names: Sequence[object]) -> str:
+    """Returns the first of several files for a message, and how many more there are.
+
+    >>> several(["a.csv"]), several(["a.csv", "b.csv", "a.csv"])
+    ('a.csv', 'a.csv and 1 more')
+    """
+    distinct = list(dict.fromkeys(str(name) for name in names))
+    more = len(distinct) - 1
+    return distinct[0] + (f" and {more} more" if more else "")
+
+
+def listing(names: Sequence[str], limit: int = 12) -> str:
+    """Returns names for a message, cut when there are very many.
+
+    >>> listing(["a", "b"]), listing([str(k) for k in range(5)], 3)
+    ('a, b', '0, 1, 2, ... (5 in all)')
+    """
+    # Names in damaged files may hold lines of text; a message is one line.
+    shown = [" ".join(name.split())[:80] for name in names[:limit]]
+    more = [f"... ({len(names)} in all)"] if len(names) > limit else []
+    return ", ".join(shown + more)

@@ -1,0 +1,1 @@
+"""Joint maximum likelihood: majorisation-minimisation and gradient methods."""

@@ -1,0 +1,383 @@
+"""The joint penalised log-likelihood of items and abilities, for every method on it.
+
+    F = sum_ij w_i v_j log p(y_ij) + penalty (sum_i w_i log N(theta_i; 0, I)
+                                              + sum_j v_j log prior(item_j))
+
+over the observed cells, with subject weights w and item weights v acting as numbers
+of copies. Everything is computed block by block over subjects, so neither a float copy
+of the data nor a subjects x items array of floats exists.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from irtjax._types import Scalar
+from irtjax.data.responses import Responses
+from irtjax.estimators.problem import Problem
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import (
+    block_size_for,
+    positive_definite_solve,
+    put_block,
+    scan_subject_blocks,
+    take_block,
+)
+
+_HALF_LOG_TWO_PI = 0.9189385332046727
+
+
+class JointDerivatives(NamedTuple):
+    """One pass over the data at a point.
+
+    Attributes:
+        log_lik: `[subjects]` log-likelihood of each subject, without subject weights.
+        coordinates: `[items, columns]` gradient of the weighted log-likelihood.
+        theta: `[subjects]` likewise.
+    """
+
+    log_lik: Float[Array, " subjects"]
+    coordinates: Float[Array, "items columns"]
+    theta: Float[Array, " subjects"]
+
+
+def block_rows(array: Array, start: Array, size: int) -> Array:
+    """The rows of a block of an array that is there."""
+    rows = take_block(array, start, size)
+    assert rows is not None
+    return rows
+
+
+def block_weight(data: Responses, start: Array, is_new: Array, dtype) -> Array:
+    """Weight of each subject of a block, 0 for those of an earlier block."""
+    weight = is_new.astype(dtype)
+    rows = take_block(data.subject_weight, start, is_new.shape[0])
+    return weight if rows is None else weight * rows.astype(dtype)
+
+
+class Information(NamedTuple):
+    """Expected (Fisher) information of each coordinate, the others held fixed."""
+
+    coordinates: Float[Array, "items columns"]
+    theta: Float[Array, " subjects"]
+
+
+class Divergence(NamedTuple):
+    """Where plain joint maximum likelihood has no finite estimate.
+
+    Attributes:
+        subjects: `[subjects]`, all of whose answers point the same way.
+        items: `[items]` without variation, or whose right and wrong answers a single
+            ability separates.
+    """
+
+    subjects: Bool[Array, " subjects"]
+    items: Bool[Array, " items"]
+
+
+def joint_derivatives(
+    model: Model,
+    data: Responses,
+    coordinates: Float[Array, "items columns"],
+    theta: Float[Array, " subjects"],
+) -> JointDerivatives:
+    """Log-likelihood and its gradient, one reverse pass per block of subjects.
+
+    Args:
+        model: The model.
+        data: Responses.
+        coordinates: Unconstrained item coordinates.
+        theta: Abilities.
+
+    Returns:
+        The log-likelihood of each subject and the gradients.
+    """
+    dtype = coordinates.dtype
+    size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
+
+    def block_sum(coordinates, theta, values, exposure, weight):
+        items = model.constrain(coordinates)
+        cells = model.family.log_prob(values.astype(dtype), items, theta, exposure)
+        if data.item_weight is not None:
+            cells = cells * data.item_weight.astype(dtype)
+        log_lik = jnp.sum(cells, axis=1)
+        return jnp.sum(log_lik * weight), log_lik
+
+    differentiate = jax.grad(block_sum, argnums=(0, 1), has_aux=True)
+
+    def body(carry: JointDerivatives, start, is_new):
+        weight = block_weight(data, start, is_new, dtype)
+        (by_items, by_theta), log_lik = differentiate(
+            coordinates,
+            take_block(theta, start, size),
+            take_block(data.values, start, size),
+            take_block(data.exposure, start, size),
+            weight,
+        )
+        # Rows seen in an earlier block have weight 0 here: keep what they had.
+        old = block_rows(carry.theta, start, size)
+        return JointDerivatives(
+            put_block(carry.log_lik, log_lik, start),
+            carry.coordinates + by_items,
+            put_block(carry.theta, jnp.where(is_new, by_theta, old), start),
+        )
+
+    init = JointDerivatives(
+        jnp.zeros_like(theta), jnp.zeros_like(coordinates), jnp.zeros_like(theta)
+    )
+    return scan_subject_blocks(body, init, data.num_subjects, size)
+
+
+def joint_information(
+    model: Model,
+    data: Responses,
+    coordinates: Float[Array, "items columns"],
+    theta: Float[Array, " subjects"],
+) -> Information:
+    """Fisher information of every coordinate and ability, block by block.
+
+    I(x) = sum over cells of exposure * sum_y p(y) (d log p(y) / dx)^2. Its inverse
+    root is an approximate standard error, the unit in which a gradient is small.
+
+    Args:
+        model: The model.
+        data: Responses.
+        coordinates: Unconstrained item coordinates.
+        theta: Abilities.
+
+    Returns:
+        The information, weighted as the objective is.
+    """
+    family, dtype = model.family, coordinates.dtype
+    num_subjects, num_items = data.values.shape
+    # Categories times columns intermediate tables exist at once: smaller blocks.
+    tables = max(family.num_categories, 2) * (family.num_columns + 1)
+    size = min(block_size_for(num_subjects, num_items * tables, dtype.itemsize), 256)
+    size = min(size, num_subjects)
+    cell = family.coordinate_information
+    over_items = jax.vmap(cell, in_axes=(0, None))
+    over_cells = jax.vmap(over_items, in_axes=(None, 0))
+
+    def body(carry: Information, start, is_new):
+        by_row, by_theta = over_cells(coordinates, block_rows(theta, start, size))
+        exposure = take_block(data.exposure, start, size)
+        if exposure is not None:
+            by_row = by_row * exposure.astype(dtype)[:, :, None]
+            by_theta = by_theta * exposure.astype(dtype)
+        weight = block_weight(data, start, jnp.ones_like(is_new), dtype)
+        item_weight = jnp.ones(num_items, dtype)
+        if data.item_weight is not None:
+            item_weight = data.item_weight.astype(dtype)
+        at_items = jnp.einsum("ijc,i->jc", by_row, weight * is_new.astype(dtype))
+        return Information(
+            carry.coordinates + at_items * item_weight[:, None],
+            put_block(carry.theta, weight * (by_theta @ item_weight), start),
+        )
+
+    init = Information(jnp.zeros_like(coordinates), jnp.zeros_like(theta))
+    return scan_subject_blocks(body, init, num_subjects, size)
+
+
+def log_normal_ability(
+    theta: Float[Array, "subjects ..."],
+    mean: Array | float = 0.0,
+    sd: Array | float = 1.0,
+) -> Array:
+    """Log density of N(mean, sd^2) of each subject, summed over dimensions."""
+    standard = (theta - mean) / sd
+    density = -0.5 * standard**2 - _HALF_LOG_TWO_PI - jnp.log(sd)
+    return jnp.sum(density.reshape(theta.shape[0], -1), axis=1)
+
+
+def ability_prior(problem: Problem) -> tuple[Array | float, Array | float]:
+    """Mean and standard deviation of the abilities' prior; see `Problem.prior`."""
+    if problem.prior is None:
+        return 0.0, 1.0
+    return problem.prior.mean, problem.prior.sd
+
+
+def log_penalty(problem: Problem, items, theta) -> Scalar:
+    """Log priors of abilities and items, before they are multiplied by the penalty.
+
+    Args:
+        problem: For the priors, and the weights of subjects and items.
+        items: Item records.
+        theta: Abilities.
+    """
+    model, data = problem.model, problem.data
+    abilities = log_normal_ability(theta, *ability_prior(problem))
+    if data.subject_weight is not None:
+        abilities = abilities * data.subject_weight.astype(abilities.dtype)
+    priors = jax.vmap(model.log_prior)(items)
+    if data.item_weight is not None:
+        priors = priors * data.item_weight.astype(priors.dtype)
+    return jnp.sum(abilities) + jnp.sum(priors)
+
+
+def check_penalty(model: Model, penalty: float, anchored: bool) -> None:
+    """Refuses a penalty that leaves the scale of ability without a maximum.
+
+    Raises:
+        ValueError: If abilities are penalised but free slopes are not: shrinking every
+            ability and stretching every slope would raise the objective for ever.
+    """
+    if penalty < 0:
+        raise ValueError(f"penalty {penalty} is negative; use 0 for none, 1 for MAP")
+    no_scale = model.family.has_slope and "discrimination" not in model.priors
+    if penalty > 0 and no_scale and not anchored:
+        raise ValueError(
+            "abilities are penalised but discriminations have no prior, so their"
+            " common scale has no maximum: give the model a prior named"
+            " 'discrimination', or use penalty=0 for plain maximum likelihood"
+        )
+
+
+def weighted_moments(
+    theta: Float[Array, "subjects ..."], weight: Array | None
+) -> tuple[Array, Array]:
+    """Mean and standard deviation over the sample; 1 where all are equal."""
+    total = jnp.asarray(theta.shape[0], theta.dtype)
+    shaped = jnp.ones((), theta.dtype)
+    if weight is not None:
+        shaped = weight.astype(theta.dtype).reshape(-1, *[1] * (theta.ndim - 1))
+        total = jnp.sum(shaped)
+    mean = jnp.sum(shaped * theta, axis=0) / total
+    variance = jnp.sum(shaped * (theta - mean) ** 2, axis=0) / total
+    sd = jnp.sqrt(variance)
+    return mean, jnp.where(sd > 1e-6 * (1 + jnp.abs(mean)), sd, 1)
+
+
+def best_fold(
+    objective, num_dims: int, dtype, num_newton: int = 3
+) -> tuple[Array, Array]:
+    """Shift and log scale of ability that raise an objective of them most.
+
+    Abilities (theta - shift) / scale with slopes a * scale and intercepts d + a shift
+    leave the likelihood as it is, so only the penalty decides: along this direction a
+    first-order method crawls, and a few Newton steps on 2 numbers per dimension do not.
+
+    Args:
+        objective: Function of (shift `[dims]`, log scale `[dims]`).
+        num_dims: Dimensions of ability.
+        dtype: Floating type.
+        num_newton: Newton steps.
+
+    Returns:
+        Shift and log scale; zeros if the steps do not raise the objective.
+    """
+    split = lambda move: objective(move[:num_dims], move[num_dims:])  # noqa: E731
+
+    def newton(_, move: Array) -> Array:
+        curvature, gradient = -jax.hessian(split)(move), jax.grad(split)(move)
+        step, _ = positive_definite_solve(curvature, gradient)
+        return move + jnp.clip(step, -0.5, 0.5)
+
+    start = jnp.zeros(2 * num_dims, dtype)
+    first = split(start)
+    move = lax.fori_loop(0, num_newton, newton, start)
+    move = jnp.where(split(move) > first, move, 0)
+    return move[:num_dims], move[num_dims:]
+
+
+def diverging(
+    model: Model, data: Responses, items, theta: Float[Array, " subjects"]
+) -> Divergence:
+    """Which subjects and items have no finite maximum likelihood estimate.
+
+    Given the other block, the log-likelihood of an item is without a maximum exactly
+    when its answers do not vary or one ability separates right from wrong, and that of
+    a subject when every informative answer pulls theta the same way.
+
+    Args:
+        model: A binary model without asymptotes.
+        data: Responses.
+        items: Estimated item records.
+        theta: Estimated abilities.
+
+    Returns:
+        Masks of subjects and items.
+    """
+    slope = items.discrimination
+    size = block_size_for(data.num_subjects, data.num_items, slope.dtype.itemsize)
+    infinite = jnp.asarray(jnp.inf, slope.dtype)
+    low, high = jnp.minimum, jnp.maximum
+
+    def body(carry, start, is_new):
+        one_way, extremes = carry
+        values = block_rows(data.values, start, size)
+        exposure = take_block(data.exposure, start, size)
+        ability = block_rows(theta, start, size)
+        n = jnp.ones_like(values) if exposure is None else exposure.astype(values.dtype)
+        some_right, some_wrong = values > 0, values < n
+        upward = (some_right & (slope > 0)) | (some_wrong & (slope < 0))
+        downward = (some_wrong & (slope > 0)) | (some_right & (slope < 0))
+        both_ways = jnp.any(upward, axis=1) & jnp.any(downward, axis=1)
+        column = ability[:, None]
+        ends = (
+            jnp.min(jnp.where(some_right, column, infinite), axis=0),
+            jnp.max(jnp.where(some_right, column, -infinite), axis=0),
+            jnp.min(jnp.where(some_wrong, column, infinite), axis=0),
+            jnp.max(jnp.where(some_wrong, column, -infinite), axis=0),
+        )
+        extremes = tuple(
+            f(old, new)
+            for f, old, new in zip((low, high, low, high), extremes, ends, strict=True)
+        )
+        return put_block(one_way, ~both_ways, start), extremes
+
+    row = jnp.full(data.num_items, infinite)
+    init = (jnp.zeros(data.num_subjects, bool), (row, -row, row, -row))
+    subjects, extremes = scan_subject_blocks(body, init, data.num_subjects, size)
+    right_low, right_high, wrong_low, wrong_high = extremes
+    # An extreme of no cell is infinite, which makes these true without variation too.
+    separated = right_low >= wrong_high
+    constant = jnp.isinf(right_low) | jnp.isinf(wrong_low)
+    if not model.family.has_slope:
+        return Divergence(subjects, constant)
+    if model.family.parameters[0].bijection.kind == "identity":
+        separated = separated | (wrong_low >= right_high)
+    return Divergence(subjects, separated | constant)
+
+
+class Scale(NamedTuple):
+    """The change of ability scale that identifies a result, and its population.
+
+    Attributes:
+        shift: Subtracted from abilities.
+        scale: Abilities are then divided by it; negative to turn the scale round.
+        population: Sample mean and standard deviation afterwards.
+    """
+
+    shift: Array
+    scale: Array
+    population: Population
+
+
+def identify(problem: Problem, theta: Array, slope: Array) -> Scale:
+    """Mean 0, variance 1 and a positive sum of slopes, where nothing fixed sets them.
+
+    A family with unit slopes keeps its spread, and with fixed item coordinates neither
+    mean nor spread is free to choose: the population then says what they are.
+
+    Args:
+        problem: Model, data and free mask.
+        theta: Abilities `[subjects]` or `[subjects, dims]`.
+        slope: Discriminations `[items]` or `[items, dims]`.
+    """
+    family = problem.model.family
+    mean, sd = weighted_moments(theta, problem.data.subject_weight)
+    if problem.anchored:
+        return Scale(jnp.zeros_like(mean), jnp.ones_like(sd), Population(mean, sd))
+    movable = jnp.all(problem.free)
+    shift = jnp.where(movable, mean, 0)
+    scale = jnp.where(family.has_slope & movable, sd, 1)
+    population = Population(mean - shift, sd / scale)
+    if family.has_slope and family.parameters[0].bijection.kind == "identity":
+        turn = movable & (jnp.sum(slope, axis=0) < 0)
+        scale = jnp.where(turn, -scale, scale)
+    return Scale(shift, scale, population)

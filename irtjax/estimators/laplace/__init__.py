@@ -1,0 +1,1 @@
+"""Empirical Bayes: items integrated out by the Laplace approximation."""

@@ -1,0 +1,131 @@
+"""What is known of abilities in a structured model, and what rests on their prior.
+
+The curvature of their log density, and the unit and origin of ability, of which the
+items know nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from irtjax._types import Scalar
+from irtjax.estimators.laplace.components import num_units
+from irtjax.estimators.laplace.items import Summary
+from irtjax.estimators.laplace.problem import Components, StructuredProblem
+
+#: Share of the abilities' prior precision that items may take away: they have learned
+#: priors of their own, so truly they take little.
+LARGEST_LOSS = 0.7
+
+
+class _Held(NamedTuple):
+    """What holding the mean log discrimination of each unit's items adds.
+
+    Attributes:
+        value: To the log density of the abilities.
+        gradient: `[groups * subjects]` of it.
+        slope: `[groups * subjects, units]` whose products with themselves are minus its
+            second derivatives.
+        mean: `[items, columns]` the items' means once theirs is held.
+    """
+
+    value: Scalar
+    gradient: Array
+    slope: Array
+    mean: Array
+
+
+def held_units(
+    problem: StructuredProblem, components: Components, found: Summary
+) -> _Held:
+    """The mean log discrimination of the items of a unit of ability, held at its prior.
+
+    A prior mean that is learned and items whose mean may differ from it say the same
+    thing twice, and with few items the mode of the abilities is where the two fall
+    apart: it takes no account of the volume of abilities, which grows with their unit.
+    So the items' mean x-bar is what the learned mean is of: the abilities' density is
+    conditioned on it, by the factor N(x-bar(theta) - mu; 0, v) / N(0; 0, s^2 / J).
+    """
+    model, units = problem.model, problem.units
+    flat, num = found.gradient.size, num_units(model)
+    if not (problem.expected and num and model.learned[0]):
+        dtype = found.mean.dtype
+        zero = jnp.zeros((), dtype)
+        return _Held(zero, jnp.zeros(flat, dtype), jnp.zeros((flat, 0)), found.mean)
+    num = 1 if units.is_aligned else num
+    of = units.group[:, 0] if num > 1 else jnp.zeros_like(units.group[:, 0])
+    total = lambda x: jax.ops.segment_sum(units.weight * x, of, num)  # noqa: E731
+    count = total(jnp.ones_like(units.weight))
+    offset = total(found.mean_at[:, 0] - units.design @ components.effects[:, 0])
+    variance = total(found.covariance[:, 0, 0]) / count**2
+    by_ability = jnp.sum(found.cross[:, 0, 0].reshape(-1, flat), axis=0)
+    by_ability = by_ability.reshape(num, -1)
+    along = jax.scipy.linalg.block_diag(*by_ability[:, :, None]) / count
+    offset, root = offset / count, jnp.sqrt(variance)
+    slope = along / root
+    log_spread = jnp.full_like(units.weight, components.log_residual_sd[0])
+    if problem.model.num_clusters:
+        log_spread = log_spread + components.spread[units.row, 0]
+    spread = total(jnp.exp(2 * log_spread)) / count**2
+    value = -0.5 * jnp.sum(offset**2 / variance + jnp.log(variance / spread))
+    more = total(found.mean[:, 0] - units.design @ components.effects[:, 0]) / count
+    mean = found.mean.at[:, 0].add(-more[of])
+    return _Held(value, -slope @ (offset / root), slope, mean)
+
+
+def centred(array: Array, parts: int) -> Array:
+    """What is left of `[groups * subjects]`, or of a matrix, once means are 0.
+
+    Args:
+        array: By group and subject, along every axis.
+        parts: Number of means, each of so many groups; with 0 all is left.
+    """
+    if not parts:
+        return array
+    for axis in range(array.ndim):
+        split = jnp.moveaxis(array, axis, 0).reshape(parts, -1, *array.shape[1:])
+        split = split - jnp.mean(split, axis=1, keepdims=True)
+        array = jnp.moveaxis(split.reshape(array.shape), 0, axis)
+    return array
+
+
+def factorise(
+    found,
+    precision: Array,
+    groups: int,
+    held: Array | None = None,
+    num_shifts: int = 0,
+) -> tuple[Array, Array, Array]:
+    """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
+
+    Where that is not positive, or items take most of the prior away, as can be far from
+    the mode, the expected part of the data's. With `held` @ `held`', the part of what
+    is held of items, where it is given. With `num_shifts` given that so many means of
+    abilities are known (`centred`): these have then a curvature of 1, to be left out.
+    """
+    subjects = found.gradient.shape[0]
+    size = groups * subjects
+    identity = jnp.eye(subjects, dtype=precision.dtype)
+    prior = jnp.kron(precision, identity)
+    if found.curvature.shape[0] == 1 and groups > 1:
+        data = found.curvature[0]
+    else:
+        index = jnp.arange(groups)
+        data = jnp.zeros((groups, subjects, groups, subjects), precision.dtype)
+        data = data.at[index, :, index].set(found.curvature).reshape(size, size)
+    sound = jnp.linalg.cholesky(data + (1 - LARGEST_LOSS) * prior)
+    safe = jnp.diag(jnp.maximum(found.safe.T.reshape(-1), 0))
+    data = jnp.where(jnp.all(jnp.isfinite(sound)), data, safe)
+    if held is not None:
+        data = data + held @ held.T
+    whole = data + prior
+    if num_shifts:
+        identity = jnp.eye(size, dtype=whole.dtype)
+        data = centred(data, num_shifts)
+        whole = centred(whole, num_shifts) + identity - centred(identity, num_shifts)
+    root = jnp.linalg.cholesky(whole)
+    return root, data, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))

@@ -1,0 +1,490 @@
+"""Effects and variances raised to the mode of their expected log density.
+
+The M-step of the fast route (`laplace`): regressions for effects, closed forms for
+standard deviations alone, some steps of L-BFGS where correlations are learned.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from irtjax.estimators.laplace.components import (
+    covariance_factor,
+    effect_precision,
+    factors,
+    inverses,
+    known_units,
+    log_half_normal,
+    num_units,
+    own_covariance,
+    squares,
+)
+from irtjax.estimators.laplace.items import Units
+from irtjax.estimators.laplace.problem import Approximation, Components
+from irtjax.models.multilevel.model import Hierarchical, general_variance
+from irtjax.numerics.bijections import lkj_height, lkj_log_density
+from irtjax.numerics.kernels import positive_definite_solve
+
+#: Share of the items' covariances that must be left once abilities have errors.
+SMALLEST_WITHIN = 0.25
+#: Share of what items could tell of their effects that is told at least, to keep the
+#: quadrature's error from making it negative: first, and where that does not do. More
+#: than next to nothing would have levels of few items known better than they are.
+LEAST_TOLD = (1e-6, 0.02)
+#: Least curvature of a factor of all items' deviations, for each item.
+LEAST_OF_FACTOR = 0.02
+#: Steps of expanded parameters are shortened by so many standard errors.
+NEAR = 0.1
+#: Logarithm of the largest factor of all items' deviations in a step.
+LARGEST_FACTOR = 0.3
+
+
+def maximise(
+    model: Hierarchical, units: Units, old: Components, at: Approximation
+) -> tuple[Components, Array]:
+    """Effects and variances that suit the expectations best, and the abilities' mode.
+
+    The unit of abilities is maximised too and folded into the items (parameter
+    expansion: Liu, Rubin and Wu 1998), for speed.
+    """
+    found, ability, shift = at.items, at.ability_mode, at.shift
+    groups, count = model.num_groups, ability.shape[0]
+    blocks = at.covariance.reshape(groups, count, groups, count)
+    gap = ability + shift - at.prior_mean
+    # Of first order in the shift, as all that is expected here.
+    scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
+    pull = pull_of_priors(model, units, old)
+    # Given their mean, the deviations from it are one subject's fewer.
+    known = count - model.num_shifts / groups
+    new, log_unit = _improve_covariance(model, old, scatter, known, pull)
+    unit = jnp.exp(log_unit)
+    ability = ability / unit
+    slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
+    known = model.known_slopes
+    if known is not None:
+        # Of these means nothing but the unit tells: items are held to them.
+        rows = jnp.asarray(known.rows)
+        taken = log_unit if len(rows) == groups else jnp.mean(log_unit)
+        new = new._replace(effects=new.effects.at[rows, 0].add(taken))
+    if units.is_aligned and model.has_group_effects:
+        left = log_unit if known is None else log_unit - jnp.mean(log_unit)
+        moved = new.group_effects + left[:, None] * slope
+        new = new._replace(group_effects=moved)
+    elif known is not None:
+        pass
+    elif model.learned[0] and num_units(model):
+        moved = log_unit[units.group[:, 0]][:, None] * slope
+        found = found._replace(mean=found.mean + moved)
+    if any(model.regressed):
+        new = _improve_items(model, units, new, found)
+    if model.has_group_effects:
+        new = _improve_group_effects(model, new, found)
+    if model.subject_design.shape[1]:
+        new = _improve_subject_effects(model, new, ability + shift / unit)
+    return new, ability
+
+
+def half_normal_mode(total: Array, count: Array | float, scale: float) -> Array:
+    """Log sd at the mode of sd given a sum of squares of N(0, sd^2).
+
+    Maximises -n log s - S / (2 s^2) - s^2 / (2 h^2) + log s, whose root in s^2 is
+    2 S / (n - 1 + sqrt((n - 1)^2 + 4 S / h^2)).
+    """
+    less = count - 1
+    square = 2 * total / (less + jnp.sqrt(less**2 + 4 * total / scale**2))
+    return 0.5 * jnp.log(jnp.maximum(square, 1e-8))
+
+
+def _improve_items(model: Hierarchical, units: Units, old: Components, found):
+    """Regression of item coordinates on the design, and its variance components."""
+    design, weight = units.design, units.weight
+    omega = inverses(factors(model, old))
+    columns, mask, rows = model.num_columns, jnp.asarray(model.regressed), len(omega)
+    # Of a column whose prior is given nothing is learned, nor does it tell of others.
+    omega = omega * mask * mask[:, None]
+    row, square = units.row, squares(units, rows)
+    # From where effects are: levels and the mean of all items are told apart by priors
+    # alone, and sums of the items themselves would move them by their rounding.
+    gap = found.mean - design @ old.effects
+    pulled = jnp.einsum("u,ua,uab->ub", weight, gap, omega[row])
+    prior = effect_precision(model, old.log_component_sd)
+    # All columns at once, column by column in the vector.
+    precision = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
+    ridge = jnp.diag(prior.T.reshape(-1))
+    root = jnp.linalg.cholesky(precision + ridge)
+    right = (design.T @ pulled - prior * old.effects).T.reshape(-1)
+    step = jax.scipy.linalg.cho_solve((root, True), right)
+    effects = old.effects + step.reshape(columns, -1).T
+    inverse, told = _error_of_effects(precision, ridge, omega, found.square)
+    gap = found.mean - design @ effects
+    # What items do not follow of an error of their effects.
+    left = jnp.eye(columns) - found.covariance @ omega[row]
+    moved = jnp.einsum("ue,aebf,uf->uab", design, inverse, design)
+    scatter = jnp.einsum("ua,ub->uab", gap, gap)
+    scatter = scatter + jnp.einsum("uab,ubc,udc->uad", left, moved, left)
+    scatter = _by_row(weight[:, None, None] * scatter, row, rows)
+    plain = _by_row(found.covariance * weight[:, None, None], row, rows)
+    scatter = scatter + jax.vmap(_within)(plain, found.within)
+    # A constant of the loss else, beside which single precision sees no step.
+    scatter = scatter * mask * mask[:, None]
+    tilted, scatter = _improve_tilts(model, old, scatter)
+    told_of_items = jnp.diagonal(
+        inverses(jnp.linalg.cholesky(found.covariance)) - omega[row], axis1=1, axis2=2
+    )
+    second = gap**2 + jnp.diagonal(found.covariance, axis1=1, axis2=2)
+    # An item whose quadrature failed says nothing.
+    told_of_items = jnp.nan_to_num(jnp.maximum(told_of_items, 0))
+    of_factor = weight @ (told_of_items * second)
+    counts = _by_row(weight, row, rows)
+    new = _improve_residual(model, tilted, scatter, counts, of_factor)
+    component = old.log_component_sd
+    if model.num_components:
+        improved = _improve_components(model, component, effects, inverse, told)
+        component = jnp.where(mask, improved, component)
+    given = jnp.where(jnp.asarray(model.learned), old.effects, 0)
+    effects = jnp.where(mask, effects, given)
+    return new._replace(effects=effects, log_component_sd=component)
+
+
+def _improve_components(
+    model: Hierarchical, old: Array, effects: Array, inverse: Array, told: Array
+) -> Array:
+    """Standard deviations of the levels' effects, by EM with an expanded parameter.
+
+    Near 0 EM alone hardly moves: the error of an effect is then that standard
+    deviation, which confirms itself. So a factor of a component's effects is improved
+    beside it (Liu, Rubin and Wu 1998), with the same gradient and the curvature of
+    what the data say of the factor: the steps of EM are short where that is small.
+
+    Args:
+        model: The model.
+        old: `[components, columns]` log standard deviations.
+        effects: `[effects, columns]`.
+        inverse: `[columns, effects, columns, effects]` covariance of their errors.
+        told: The same shape: precision of the effects without their priors.
+    """
+    count, scale = model.num_components, model.hyperpriors.component
+    index = jnp.where(model.component < 0, count, model.component)
+    by_component = lambda x: jax.ops.segment_sum(x, index, count + 1)[:-1]  # noqa: E731
+    each = model.told_components.astype(effects.dtype)
+    total = by_component(effects**2 + jnp.einsum("aeae->ea", inverse))
+    new = half_normal_mode(total, each, scale)
+    square = jnp.exp(2 * old)
+    gradient = total / square - each + 1 - square / scale**2
+    same = model.component[:, None] == model.component
+    own = jnp.einsum("aeaf->aef", inverse)
+    product = effects.T[:, :, None] * effects.T[:, None, :] + own
+    product = jnp.where(same, product * jnp.einsum("aeaf->aef", told), 0)
+    told_of_factor = jnp.maximum(by_component(jnp.sum(product, axis=2).T), 0)
+    curvature = told_of_factor + 2 * square / scale**2
+    factor = jnp.clip(gradient / curvature, -1, 1)
+    improved = new + _far(factor, (2 * each) ** -0.5)
+    # Of levels that nothing is told of there is nothing to improve.
+    return jnp.where(each > 0, improved, old)
+
+
+def _far(step: Array, error: Array | float) -> Array:
+    """Half of what goes beyond a share of an error.
+
+    Deviations of levels and of items within them say the same of items that are hardly
+    told apart, and both factors at once overshoot by up to twice. Near the end there
+    are the steps of EM alone, which the acceleration extrapolates well.
+    """
+    return jnp.sign(step) * jnp.maximum(jnp.abs(step) - NEAR * error, 0) / 2
+
+
+def _error_of_effects(
+    precision: Array, ridge: Array, omega: Array, square: Array
+) -> tuple[Array, Array]:
+    """Covariance of effects once items are integrated out, and precision of the data.
+
+    Given the items it is that of a regression. Items that the responses hardly tell
+    follow their effects instead of telling of them, and a regression would have the
+    levels' effects known, and their standard deviations small, for no reason.
+
+    Args:
+        precision: Of the effects given the items, `[columns * effects]` squared.
+        ridge: Of their priors.
+        omega: `[rows, columns, columns]` inverses of the items' prior covariances.
+        square: `[rows, columns, columns, effects, effects]` sums of D D' times the
+            items' posterior covariances.
+
+    Returns:
+        The two, `[columns, effects, columns, effects]`.
+    """
+    columns, size = square.shape[1], square.shape[-1]
+    lost = jnp.einsum("rab,rbcef,rcd->aedf", omega, square, omega)
+    lost = lost.reshape(precision.shape)
+    root, kept_of_all = jnp.linalg.cholesky(precision + ridge), precision
+    for share in reversed(LEAST_TOLD):
+        kept = precision - (1 - share) * lost
+        better = jnp.linalg.cholesky(kept + ridge)
+        sound = jnp.all(jnp.isfinite(better))
+        root = jnp.where(sound, better, root)
+        kept_of_all = jnp.where(sound, kept, kept_of_all)
+    inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(root.shape[0]))
+    whole = (columns, size, columns, size)
+    return inverse.reshape(whole), kept_of_all.reshape(whole)
+
+
+def _by_row(parts: Array, row: Array, rows: int) -> Array:
+    """Sums of the units' parts over all of them, or over those of each group."""
+    if rows == 1:
+        return jnp.sum(parts, axis=0, keepdims=True)
+    return jax.ops.segment_sum(parts, row, rows)
+
+
+def _improve_tilts(
+    model: Hierarchical, old: Components, scatter: Array
+) -> tuple[Components, Array]:
+    """The groups' slopes of intercepts on log discriminations, given their spreads.
+
+    With P the inverse of Omega without slopes and S the scatter, both of group m, the
+    expected log density is k b - k^2 w / 2 with b = u'P S e and
+    w = u'P u e'S e + 1 / sd^2, e for the log discrimination and u for all intercepts,
+    and the sum of k is 0.
+
+    Returns:
+        The new components, and the scatter without slopes `[rows, columns, columns]`.
+    """
+    if not model.has_tilts:
+        return old, scatter
+    columns = jnp.asarray(model.family.intercept_columns)
+    without = factors(model, old._replace(tilt=jnp.zeros_like(old.tilt)))
+    own = inverses(without)
+    onto = jnp.zeros(model.num_columns, own.dtype).at[columns].set(1.0)
+    product = jnp.einsum("a,rab,rb->r", onto, own, scatter[:, :, 0])
+    weight = jnp.einsum("a,rab,b->r", onto, own, onto) * scatter[:, 0, 0]
+    weight = weight + model.hyperpriors.tilt**-2.0
+    held = jnp.sum(product / weight) / jnp.sum(1 / weight)
+    tilt = (product - held) / weight
+    turn = jnp.eye(model.num_columns, dtype=own.dtype)
+    turn = turn - tilt[:, None, None] * onto[:, None] * turn[0]
+    return old._replace(tilt=tilt), jnp.einsum("rab,rbc,rdc->rad", turn, scatter, turn)
+
+
+def _within(plain: Array, within: Array) -> Array:
+    """Sum of items' covariances over the error of the abilities, kept positive.
+
+    The correction is of second order; where it would take nearly all away from the sum
+    without it, as can be far from the mode, it is held.
+    """
+    root = jnp.linalg.cholesky(plain)
+    half = jax.scipy.linalg.solve_triangular(root, within, lower=True)
+    ratio = jax.scipy.linalg.solve_triangular(root, half.T, lower=True)
+    values, vectors = jnp.linalg.eigh((ratio + ratio.T) / 2)
+    whole = root @ (vectors * jnp.sqrt(jnp.maximum(values, SMALLEST_WITHIN)))
+    return whole @ whole.T
+
+
+def _improve_residual(
+    model: Hierarchical,
+    old: Components,
+    scatter: Array,
+    counts: Array,
+    of_factor: Array,
+) -> Components:
+    """Omega0, and how much wider benchmarks spread, that suit scatter matrices.
+
+    Items that the responses hardly tell confirm the spread they are given, and EM alone
+    crawls; so a factor of all items' deviations is improved beside it, as for levels.
+
+    Args:
+        model: The model.
+        old: Components before.
+        scatter: `[rows, columns, columns]`, slopes of groups taken out.
+        counts: `[rows]` items of each.
+        of_factor: `[columns]` what the responses say of such factors: curvatures.
+    """
+    count, own = float(model.num_stems), model.hyperpriors
+    mask = jnp.asarray(model.regressed)
+    if not (model.correlated or model.num_clusters):
+        total = jnp.sum(jnp.diagonal(scatter, axis1=1, axis2=2), axis=0)
+        log_sd = half_normal_mode(total, count, own.residual)
+        return old._replace(
+            log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd)
+        )
+    scatter = scatter if model.num_clusters else jnp.sum(scatter, axis=0, keepdims=True)
+
+    def loss(point):
+        # Columns that are not learned keep what they have.
+        log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
+        factor = model.common_factor(log_sd, correlation)
+        inner, log_det = scatter, 2 * count * jnp.sum(jnp.log(jnp.diagonal(factor)))
+        prior = log_half_normal(log_sd, own.residual, mask)
+        if model.correlated:
+            prior = prior + lkj_log_density(
+                correlation, model.num_correlated, own.concentration
+            )
+        if model.num_clusters:
+            spread = ratios(point[2])
+            inner = scatter * jnp.exp(-spread[:, :, None] - spread[:, None, :])
+            log_det = log_det + 2 * counts @ jnp.sum(spread, axis=1)
+            prior = prior - jnp.sum((spread / own.spread) ** 2) / 2
+        inner = jnp.sum(inner, axis=0)
+        fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
+        return ((log_det + fit) / 2 - prior) / count
+
+    ratios = model.centred_spreads
+
+    first = (old.log_residual_sd, old.residual_correlation, old.spread)
+    log_sd, correlation, spread = _descend(loss, first)
+    slope = -count * jax.grad(loss)(first)[0]
+    factor = jnp.where(mask, slope / jnp.maximum(of_factor, LEAST_OF_FACTOR * count), 0)
+    factor = jnp.clip(factor, -LARGEST_FACTOR, LARGEST_FACTOR)
+    log_sd = log_sd + _far(factor, (2 * count) ** -0.5)
+    if model.num_clusters:
+        spread = ratios(spread)
+    return old._replace(
+        log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd),
+        residual_correlation=correlation,
+        spread=spread,
+    )
+
+
+def _descend(loss, first, num_steps: int = 25):
+    """A lower point of a loss, by some steps of L-BFGS; the first if they fail."""
+    # The default line search is a third of what compiling a whole fit takes.
+    search = optax.scale_by_backtracking_linesearch(
+        20, increase_factor=float("inf"), store_grad=True
+    )
+    solver = optax.lbfgs(linesearch=search)
+    value_and_grad = optax.value_and_grad_from_state(loss)
+
+    def body(_, carry):
+        point, state = carry
+        value, gradient = value_and_grad(point, state=state)
+        moves, state = solver.update(
+            gradient, state, point, value=value, grad=gradient, value_fn=loss
+        )
+        return optax.apply_updates(point, moves), state
+
+    best, _ = lax.fori_loop(0, num_steps, body, (first, solver.init(first)))
+    finite = jnp.all(jnp.isfinite(ravel_pytree(best)[0]))
+    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), best, first)
+
+
+def _improve_group_effects(model: Hierarchical, old: Components, found) -> Components:
+    """A Newton step of the groups' effects; their learned mean goes to the items."""
+    prior = model.hyperpriors.group_effect**-2.0
+    identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
+    curvature = found.effect_curvature + prior * identity
+    gradient = found.effect_gradient - prior * old.group_effects
+    # Far from the mode the curvature may point down; ascent is wanted all the same.
+    step, _ = positive_definite_solve(curvature, gradient)
+    effects = old.group_effects + jnp.clip(step, -0.5, 0.5)
+    mean = jnp.where(jnp.asarray(model.learned), jnp.mean(effects, axis=0), 0)
+    return old._replace(
+        group_effects=effects - mean,
+        effects=old.effects.at[0].add(jnp.where(jnp.asarray(model.regressed), mean, 0)),
+    )
+
+
+def pull_of_priors(
+    model: Hierarchical, units: Units, old: Components
+) -> tuple[Array, Array]:
+    """What the priors of effects take for the groups' log units, to second order.
+
+    A unit is folded into effects of items, whose priors do not let it go for nothing:
+    minus their slope `[groups]` and curvature `[groups, groups]` in the log units.
+    """
+    groups, own = model.num_groups, model.hyperpriors
+    dtype = old.effects.dtype
+    slope, curvature = jnp.zeros(groups, dtype), jnp.zeros((groups, groups), dtype)
+    if model.known_slopes is not None:
+        gap, precision = known_units(model, old)
+        share = jnp.full((groups, 1), 1 / groups, dtype)
+        share = jnp.eye(groups, dtype=dtype) if len(gap) == groups else share
+        slope, curvature = share @ (precision * gap), (share * precision) @ share.T
+    if units.is_aligned and model.has_group_effects:
+        precision = own.group_effect**-2.0
+        curvature = curvature + precision * jnp.eye(groups, dtype=dtype)
+        return slope + precision * old.group_effects[:, 0], curvature
+    if model.known_slopes is not None:
+        return slope, curvature
+    if not (model.learned[0] and num_units(model)):
+        return slope, curvature
+    weighted = units.design * units.weight[:, None]
+    square = weighted.T @ units.design
+    # Levels add up to all items, so it is singular; the ridge must outlast rounding.
+    least = max(1e-9, 50 * float(jnp.finfo(dtype).eps))
+    ridge = least * jnp.trace(square) * jnp.eye(square.shape[0], dtype=dtype)
+    # Effects that add 1 to all items of a group and to no others.
+    member = jax.nn.one_hot(units.group[:, 0], groups, dtype=dtype)
+    to_groups = jnp.linalg.solve(square + ridge, weighted.T @ member)
+    # What groups have in common goes to the mean of all items, whose prior is wide. In
+    # levels whose standard deviation is near 0 their common unit would crawl.
+    common = jnp.mean(to_groups, axis=1, keepdims=True)
+    to_groups = (to_groups - common).at[0].add(1 / groups)
+    # Effects that are 0 follow no unit, whatever rounding gave them.
+    to_groups = jnp.where(model.told_effects[:, :1], to_groups, 0)
+    prior = effect_precision(model, old.log_component_sd)[:, 0]
+    curvature = to_groups.T @ (to_groups * prior[:, None])
+    return to_groups.T @ (prior * old.effects[:, 0]), curvature
+
+
+def _improve_covariance(
+    model: Hierarchical,
+    old: Components,
+    scatter: Array,
+    count: float,
+    pull: tuple[Array, Array],
+) -> tuple[Components, Array]:
+    """Scales and correlations of the groups' own abilities, and their log units.
+
+    Some steps of L-BFGS from the old values; closed where there is one scale only.
+    """
+    groups, hyper = model.num_groups, model.hyperpriors
+    whole = jnp.zeros(groups, scatter.dtype)
+    if groups == 1 and model.has_general_scale:
+        best = half_normal_mode(scatter[0], count, hyper.general)
+        return old._replace(log_general_sd=best), whole
+
+    def loss(point):
+        log_scale, correlation, log_unit, log_general = point
+        log_unit = log_unit + whole if num_units(model) else whole
+        unit = jnp.exp(log_unit)
+        pulled = pull[0] @ log_unit + log_unit @ pull[1] @ log_unit / 2
+        if groups == 1:
+            return jnp.sum(count * log_unit + scatter / unit**2 / 2) + pulled
+        own = own_covariance(model, log_scale, correlation)
+        factor = jnp.linalg.cholesky(own + general_variance(log_general))
+        inner = scatter / unit / unit[:, None]
+        fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) + log_unit)
+        prior = lkj_height(correlation, groups, hyper.concentration)
+        prior = prior + log_half_normal(log_scale, hyper.scale)
+        prior = prior + log_half_normal(log_general, hyper.general)
+        return (count * log_det + fit) / 2 - prior + pulled
+
+    first = (
+        old.log_scale,
+        old.correlation,
+        whole[: num_units(model)],
+        old.log_general_sd,
+    )
+    log_scale, correlation, log_unit, log_general = _descend(loss, first)
+    new = old._replace(
+        log_scale=log_scale, correlation=correlation, log_general_sd=log_general
+    )
+    return new, log_unit + whole if num_units(model) else whole
+
+
+def _improve_subject_effects(
+    model: Hierarchical, old: Components, ability: Array
+) -> Components:
+    """Generalised least squares of abilities on the subjects' covariates."""
+    factor = covariance_factor(model, old)
+    ones = jnp.ones(model.num_groups, ability.dtype)
+    weights = jax.scipy.linalg.cho_solve((factor, True), ones)
+    design = model.subject_design
+    ridge = model.hyperpriors.subject_effect**-2.0
+    identity = jnp.eye(design.shape[1], dtype=design.dtype)
+    precision = design.T @ design * jnp.sum(weights) + ridge * identity
+    effects = jnp.linalg.solve(precision, design.T @ (ability @ weights))
+    return old._replace(subject_effects=effects)

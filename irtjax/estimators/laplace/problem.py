@@ -1,0 +1,206 @@
+"""Structured problems, what is estimated of them, and where estimation starts."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from irtjax._types import Scalar
+from irtjax.data.responses import Responses
+from irtjax.estimators.laplace.items import Summary, Units, arrange
+from irtjax.models.multilevel.model import Hierarchical, slopes_known
+from irtjax.numerics.acceleration import Memory
+
+#: Responses of an item from which on they are many.
+MANY_PER_ITEM = 20
+
+
+class StructuredProblem(eqx.Module):
+    """A structured model with its data.
+
+    Attributes:
+        model: The model; where `expected`, a given prior of discriminations is in its
+            `known_slopes`.
+        data: The responses.
+        units: The same by stem.
+        expected: Whether items are fitted to what is expected over the error of the
+            abilities, and the mean discrimination of each unit's items is held: for
+            scores, and from `MANY_PER_ITEM` responses of an item with a slope on.
+    """
+
+    model: Hierarchical
+    data: Responses
+    units: Units
+    expected: bool = eqx.field(static=True, default=True)
+
+    @classmethod
+    def create(cls, model: Hierarchical, data: Responses) -> StructuredProblem:
+        """Arranges the data. Not for use under jit."""
+        scores = any(part.name == "dispersion" for part in model.family.parameters)
+        seen = data.values.size
+        if data.observed is not None:
+            seen = float(jnp.sum(data.observed))
+        each = seen / max(model.num_stems, 1)
+        # Without slopes nothing runs away, and derivatives are nearer to the truth.
+        expected = scores or (each >= MANY_PER_ITEM and model.family.has_slope)
+        model = slopes_known(model) if expected else model
+        return cls(model, data, arrange(model, data), expected)
+
+
+class Components(NamedTuple):
+    """What is maximised: effects and variances.
+
+    Attributes:
+        log_scale: `[groups]` log standard deviations of the groups' own abilities.
+        correlation: Coordinates of their correlations.
+        effects: `[effects, columns]` beta.
+        log_component_sd: `[components, columns]`.
+        log_residual_sd: `[columns]` of Omega.
+        residual_correlation: Coordinates of its correlations.
+        group_effects: `[groups, columns]`; no rows without.
+        subject_effects: `[covariates]`.
+        log_general_sd: `[1]` log tau, for families without slopes; else empty.
+        tilt: `[groups]` slopes k of intercepts on log discriminations, of sum 0, where
+            groups have such; else empty.
+        spread: `[clusters, columns]` log ratios delta of the standard deviations of
+            benchmarks' items to those of Omega, of sum 0; no rows without.
+    """
+
+    log_scale: Array
+    correlation: Array
+    effects: Array
+    log_component_sd: Array
+    log_residual_sd: Array
+    residual_correlation: Array
+    group_effects: Array
+    subject_effects: Array
+    log_general_sd: Array
+    tilt: Array
+    spread: Array
+
+
+class LaplaceState(NamedTuple):
+    """State of the fast route.
+
+    Attributes:
+        components: Effects and variances.
+        ability_mode: `[subjects, groups]` mode of the abilities.
+        ability: `[subjects, groups]` means of the abilities.
+        ability_covariance: `[groups * subjects, groups * subjects]`, group by group.
+        mode: `[units, columns]` modes of the items.
+        mean: `[units, columns]` their posterior means.
+        covariance: `[units, columns, columns]` posterior covariances, the error of the
+            abilities left out.
+        log_marginal: `[units]` log-likelihood of each item's responses.
+        objective: Laplace's log marginal likelihood, with priors.
+        residual: Largest move of the last step, in standard errors.
+        image: Components and abilities of the last plain step that was kept, to go back
+            to when the acceleration's proposal proves worse.
+        reached: Objective of the last point that was kept.
+        recent: `[window]` objectives kept at the last steps, in no order.
+        is_plain: Whether the next point is a plain step.
+        memory: Of the acceleration.
+        num_seen: Steps taken.
+    """
+
+    components: Components
+    ability_mode: Float[Array, "subjects groups"]
+    ability: Float[Array, "subjects groups"]
+    ability_covariance: Array
+    mode: Array
+    mean: Array
+    covariance: Array
+    log_marginal: Array
+    objective: Scalar
+    residual: Scalar
+    image: tuple[Components, Array]
+    reached: Scalar
+    recent: Float[Array, " window"]
+    is_plain: Array
+    memory: Memory
+    num_seen: Array
+
+
+class Approximation(NamedTuple):
+    """The abilities given components, and what is expected of items.
+
+    Attributes:
+        items: A pass over them.
+        ability_mode: `[subjects, groups]` mode of the abilities, one step nearer.
+        shift: `[subjects, groups]` from there to their mean.
+        covariance: `[groups * subjects, groups * subjects]` of the abilities.
+        error: `[subjects, groups]` roots of its diagonal.
+        prior_mean: `[subjects, 1]` of the abilities.
+        objective: Laplace's log marginal likelihood, with priors.
+    """
+
+    items: Summary
+    ability_mode: Array
+    shift: Array
+    covariance: Array
+    error: Array
+    prior_mean: Array
+    objective: Scalar
+
+
+def start_structured(model: Hierarchical, data: Responses) -> tuple[Array, Array]:
+    """First abilities `[subjects, groups]` and item coordinates `[stems, columns]`.
+
+    Abilities are standardised mean deviations from the item means, group by group.
+    """
+    dtype = model.design.dtype
+    values = data.values.astype(dtype)
+    exposure = data.exposure
+    seen = jnp.ones_like(values) if exposure is None else exposure.astype(dtype)
+    count = jnp.maximum(jnp.sum(seen, axis=0), 1e-6)
+    deviation = values - seen * (jnp.sum(values, axis=0) / count)
+    by_group = lambda cells: (
+        jax.ops.segment_sum(  # noqa: E731
+            cells.T, model.group, model.num_groups
+        ).T
+    )
+    # Shrunken by one response, so that a subject with few does not lead.
+    theta = by_group(deviation) / (by_group(seen) + 1)
+    centred = theta - jnp.mean(theta, axis=0)
+    spread = jnp.sqrt(jnp.mean(centred**2, axis=0))
+    theta = centred / jnp.maximum(spread, 1e-6)
+    means = tuple(jnp.sum(s, axis=0) / count for s in model.family.statistics(values))
+    items = model.family.start(means, jnp.ones(len(count), dtype))
+    rows = jax.vmap(model.family.unconstrain)(items)
+    offsets = model.family.offsets()
+    used = jnp.ones_like(rows) if offsets is None else jnp.asarray(offsets == 0, dtype)
+    # Of a stem its columns' mean; of what a stem has none of, that of all columns.
+    mean = jnp.sum(rows * used, axis=0) / jnp.sum(used, axis=0)
+    weight = jnp.where(used > 0, count[:, None], 1e-6)
+    by_stem = lambda x: jax.ops.segment_sum(x, model.stem, model.num_stems)  # noqa: E731
+    total = by_stem(weight * jnp.where(used > 0, rows, mean))
+    return theta, total / by_stem(weight)
+
+
+def start_components(model: Hierarchical, mode: Array) -> Components:
+    """First effects: items around their mean with standard deviation 1."""
+    zeros = model.zeros(mode.dtype)
+    effects = jnp.zeros((model.design.shape[1], model.num_columns), mode.dtype)
+    effects = effects.at[0].set(jnp.mean(mode, axis=0))
+    log_residual_sd = jnp.zeros(model.num_columns, mode.dtype)
+    if model.known_slopes is not None:
+        effects = effects.at[0, 0].set(model.known_slopes.mean)
+        log_residual_sd = log_residual_sd.at[0].set(math.log(model.known_slopes.sd))
+    return Components(
+        zeros.log_scale - 0.5,
+        zeros.correlation,
+        effects,
+        jnp.full((model.num_components, model.num_columns), -0.5, mode.dtype),
+        log_residual_sd,
+        zeros.residual_correlation,
+        zeros.group_effects,
+        zeros.subject_effects,
+        zeros.log_general_sd,
+        zeros.tilt,
+        zeros.spread,
+    )

@@ -1,0 +1,1 @@
+"""Marginal maximum likelihood: EM and stochastic EM."""

@@ -1,0 +1,436 @@
+"""Marginal maximum likelihood (or MAP) by a parameter-expanded EM algorithm.
+
+Bock and Aitkin's EM on common quadrature nodes (AIMS, chapter on estimation), with
+three additions that make it fast: the ability scale is folded into the items after
+each maximisation (parameter expansion: Liu, Rubin and Wu 1998), each M-step is a
+modified Newton step per item, and a safeguarded Anderson acceleration.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int
+
+from irtjax._types import KeyArray, Scalar
+from irtjax.estimators.driver import AbstractMethod, Progress
+from irtjax.estimators.lengths import with_lengths
+from irtjax.estimators.marginal.counts import expected_counts, improve_items
+from irtjax.estimators.problem import (
+    Parameters,
+    Problem,
+    Start,
+    estimation_scale,
+    orient,
+    report_scale,
+)
+from irtjax.models.lengths import LengthCoordinates, orient_speed
+from irtjax.models.model import Model, Population
+from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
+from irtjax.numerics.kernels import normal_log_weights
+
+
+class Point(NamedTuple):
+    """What EM estimates: item coordinates, the population, and lengths if any."""
+
+    coordinates: Float[Array, "items columns"]
+    mean: Scalar
+    log_sd: Scalar
+    lengths: LengthCoordinates | None = None
+
+
+class EMState(NamedTuple):
+    """State of EM: the point to evaluate next, and the best one so far.
+
+    Attributes:
+        point: Evaluated by the next step.
+        best: The accepted point with the highest objective.
+        image: The image of `best`, tried when a proposal is refused.
+        raised: The image without the folding of the ability scale, tried when `image`
+            is refused too: on nodes too coarse for the posteriors, folding is not
+            exactly neutral.
+        log_marginal: `[subjects]` at `best`.
+        objective: At `best`, with priors.
+        residual: At `best`.
+        log_prior: At `best`.
+        frame: Frame of the priors at the last point; see `Model.prior_frame`.
+        centre: `[subjects]` node nearest the posterior mean at the last point.
+        nodes: Standardised nodes.
+        log_weights: Their normalised log weights.
+        memory: Of the acceleration.
+        refused: How many points in a row were refused.
+        flat: How many points in a row gained no more than rounding.
+        folding: Whether the scale is folded; off once it has proved harmful.
+        num_seen: Steps taken.
+    """
+
+    point: Point
+    best: Point
+    image: Point
+    raised: Point
+    log_marginal: Float[Array, " subjects"]
+    objective: Scalar
+    residual: Scalar
+    log_prior: Scalar
+    frame: Float[Array, "2"]
+    centre: Int[Array, " subjects"]
+    nodes: Float[Array, " nodes"]
+    log_weights: Float[Array, " nodes"]
+    memory: Memory
+    refused: Array
+    flat: Array
+    folding: Array
+    num_seen: Array
+
+
+class EM(AbstractMethod):
+    """Marginal maximum likelihood by EM; with priors, the marginal mode (MAP).
+
+    Attributes:
+        nodes: Standardised quadrature nodes. `irtjax.fit` chooses them so that they
+            resolve the narrowest posterior; see `choose_nodes`.
+        tolerance: Converged when every free parameter's gradient and last move are
+            below this many standard errors.
+        population: "normal", or "histogram" to estimate the form of the ability
+            distribution (its weights at the nodes) with mean 0 and variance 1.
+        num_newton: Newton steps per maximisation.
+        memory: Depth of the acceleration; 0 turns it off.
+        window: Nodes on which a block of subjects is tried first; see
+            `marginal.expected_counts`. 0 for all nodes; keep 0 under vmap.
+    """
+
+    marginal: ClassVar[bool] = True
+
+    nodes: Float[Array, " nodes"] | None = None
+    tolerance: float | Array = 1e-4
+    population: str = eqx.field(static=True, default="normal")
+    num_newton: int = eqx.field(static=True, default=1)
+    memory: int = eqx.field(static=True, default=5)
+    window: int = eqx.field(static=True, default=0)
+
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> EMState:
+        """State at the start values."""
+        if self.nodes is None:
+            raise ValueError(
+                "EM has no quadrature nodes: pass EM(nodes=...) or use irtjax.fit,"
+                " which chooses them"
+            )
+        if self.population not in ("normal", "histogram"):
+            raise ValueError(
+                f"population {self.population!r} is neither 'normal' nor 'histogram'"
+            )
+        start = orient(problem, start)
+        coordinates = problem.model.unconstrain(start.items)
+        dtype = coordinates.dtype
+        population = estimation_scale(problem, start)
+        nodes = jnp.asarray(self.nodes, dtype)
+        log_weights = population.log_weights
+        if log_weights is None or log_weights.shape != nodes.shape:
+            log_weights = normal_log_weights(nodes)
+        lengths = None
+        if problem.model.lengths is not None:
+            lengths = start_lengths(problem, start, self.population)
+        point = Point(
+            coordinates,
+            jnp.asarray(population.mean, dtype),
+            jnp.log(jnp.asarray(population.sd, dtype)),
+            lengths,
+        )
+        flat, _ = ravel_pytree(point)
+        low = jnp.full((), -jnp.inf, dtype)
+        return EMState(
+            point,
+            point,
+            point,
+            point,
+            jnp.zeros(problem.data.num_subjects, dtype),
+            jnp.zeros((), dtype),
+            -low,
+            jnp.zeros((), dtype),
+            jnp.zeros(2, dtype),
+            _nearest_nodes(start, population, nodes, problem.data.num_subjects),
+            nodes,
+            log_weights,
+            empty_memory(flat.size, max(self.memory, 1), dtype),
+            jnp.zeros((), jnp.int32),
+            jnp.zeros((), jnp.int32),
+            jnp.ones((), bool),
+            jnp.zeros((), jnp.int32),
+        )
+
+    def step(self, problem: Problem, state: EMState, key: KeyArray | None) -> EMState:
+        """One pass over the data, one maximisation, one proposal."""
+        model, point = problem.model, state.point
+        part = None
+        if model.lengths is not None and point.lengths is not None:
+            lengths = model.lengths.constrain(point.lengths)
+            problem, part = with_lengths(problem, lengths)
+        data = problem.data
+        sd = jnp.exp(point.log_sd)
+        nodes = point.mean + sd * state.nodes
+        items = model.constrain(point.coordinates)
+        counts = expected_counts(
+            model,
+            items,
+            nodes,
+            state.log_weights,
+            data,
+            centre=state.centre,
+            window=self.window,
+            moments=part is not None,
+        )
+        if part is not None:
+            total = counts.log_marginal + part.constant
+            counts = counts._replace(log_marginal=total)
+        weight = data.subject_weight
+        gain = counts.log_marginal - state.log_marginal
+        gain = jnp.sum(gain if weight is None else gain * weight)
+        frame = state.frame
+        if not problem.anchored:
+            frame = model.prior_frame(
+                point.coordinates, frame, item_weight=data.item_weight
+            )
+        # Weighted as the likelihood is: a resampled item brings its prior with it.
+        prior = model.total_log_prior(point.coordinates, frame, data.item_weight)
+        prior = prior + model.log_common_slope_prior(sd)
+        if part is not None:
+            prior = prior + part.model.log_prior(part.parameters)
+        gain = gain + prior - state.log_prior
+        # Rounding of a sum of independently rounded gains.
+        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(counts.log_marginal)
+        first = state.num_seen == 0
+        accepted = first | (gain >= -slack)
+        # The first objective is a plain sum; later ones add small, accurate gains.
+        total = counts.log_marginal if weight is None else counts.log_marginal * weight
+        objective = jnp.where(first, jnp.sum(total) + prior, state.objective + gain)
+
+        update = improve_items(
+            model,
+            point.coordinates,
+            problem.free,
+            nodes,
+            counts,
+            frame,
+            self.num_newton,
+        )
+        raised = point._replace(coordinates=update.coordinates)
+        free_form = self.population == "histogram"
+        moved = update_population(
+            problem, raised, state.nodes, counts.nodes, histogram=free_form
+        )
+        image, new_nodes, new_weights = moved.point, state.nodes, state.log_weights
+        if free_form:
+            new_nodes = (state.nodes - moved.mean) / moved.sd
+            share = jnp.maximum(counts.nodes / jnp.sum(counts.nodes), 1e-12)
+            new_weights = jnp.log(share / jnp.sum(share))
+        curvature = None
+        if part is not None and counts.mean is not None and counts.variance is not None:
+            moments = counts.mean, counts.variance
+            speed = part.model.speed(part.parameters, part.summary, *moments)
+            lengths = part.model.improve(part.parameters, data, *moments, speed)
+            to_coordinates = part.model.unconstrain
+            image = image._replace(lengths=to_coordinates(lengths.folded))
+            raised = raised._replace(lengths=to_coordinates(lengths.raised))
+            curvature = lengths.curvature
+        folding = state.folding & ~(accepted & (state.refused == 2))
+        image = jax.tree.map(lambda a, b: jnp.where(folding, a, b), image, raised)
+        residual = residual_of(problem, point, image, update, counts.nodes, curvature)
+        choose = lambda a, b: jax.tree.map(  # noqa: E731
+            lambda x, y: jnp.where(accepted, x, y), a, b
+        )
+        best = choose(point, state.best)
+        image = choose(image, state.image)
+        proposal, memory = self._propose(
+            problem, point, image, update, state, curvature
+        )
+        memory = forget(memory, ~accepted)
+        raised = choose(raised, state.raised)
+        fallback = jax.tree.map(
+            lambda a, b: jnp.where(state.refused == 0, a, b), image, raised
+        )
+        return EMState(
+            choose(proposal, fallback),
+            best,
+            image,
+            raised,
+            choose(counts.log_marginal, state.log_marginal),
+            choose(objective, state.objective),
+            choose(residual, state.residual),
+            choose(prior, state.log_prior),
+            choose(frame, state.frame),
+            counts.centre,
+            choose(new_nodes, state.nodes),
+            choose(new_weights, state.log_weights),
+            memory,
+            jnp.where(accepted, 0, state.refused + 1),
+            jnp.where(gain > slack, 0, state.flat + 1),
+            folding,
+            state.num_seen + 1,
+        )
+
+    def _propose(
+        self, problem, point, image, update, state, curvature
+    ) -> tuple[Point, Memory]:
+        """Accelerated proposal; the EM image itself when acceleration is off."""
+        if self.memory == 0 or self.population == "histogram":
+            return image, state.memory
+        flat_point, unravel = ravel_pytree(point)
+        flat_image, _ = ravel_pytree(image)
+        one = jnp.ones((), flat_point.dtype) * problem.data.num_subjects**0.5
+        scale = jnp.where(problem.free, jnp.sqrt(update.curvature), 0)
+        lengths = jax.tree.map(jnp.sqrt, curvature)
+        weight, _ = ravel_pytree(Point(scale, one, one, lengths))
+        proposal, memory = accelerate(state.memory, flat_point, flat_image, weight)
+        return unravel(proposal), memory
+
+    def progress(self, problem: Problem, state: EMState) -> Progress:
+        """Objective and residual of the best point."""
+        tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
+        return Progress(
+            state.objective,
+            state.residual,
+            state.residual <= tolerance,
+            (state.refused >= 3) | (state.flat >= 20),
+        )
+
+    def result(self, problem: Problem, state: EMState) -> tuple[Parameters, Array]:
+        """Item records on the model's reporting scale, and the population."""
+        model, best = problem.model, state.best
+        items = model.constrain(best.coordinates)
+        weights = state.log_weights if self.population == "histogram" else None
+        population = Population(best.mean, jnp.exp(best.log_sd), weights)
+        lengths = None
+        if model.lengths is not None and best.lengths is not None:
+            lengths = model.lengths.constrain(best.lengths)
+        return (
+            report_scale(problem, Parameters(items, population, None, lengths)),
+            state.log_marginal,
+        )
+
+
+def start_lengths(problem: Problem, start: Start, population: str) -> LengthCoordinates:
+    """Coordinates of the lengths at the start values.
+
+    Raises:
+        ValueError: If the model or the start does not suit lengths.
+    """
+    model = problem.model
+    assert model.lengths is not None
+    if problem.anchored or not model.family.has_slope:
+        raise ValueError(
+            "answer lengths need a model with item discriminations and without"
+            " anchors: ability and speed are standardised together"
+        )
+    if population != "normal":
+        raise ValueError("answer lengths need population='normal'")
+    if start.lengths is None:
+        raise ValueError(
+            "the start values hold no parameters of the answer lengths; make them"
+            " by start_values"
+        )
+    return model.lengths.unconstrain(orient_speed(start.lengths))
+
+
+def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: int):
+    """Node nearest each start ability; the middle where none is given."""
+    theta = start.theta
+    if theta is None:
+        return jnp.full(num_subjects, nodes.shape[0] // 2, jnp.int32)
+    standard = (theta - population.mean) / population.sd
+    nearest = jnp.searchsorted(nodes, standard.astype(nodes.dtype))
+    return jnp.clip(nearest, 0, nodes.shape[0] - 1).astype(jnp.int32)
+
+
+def residual_of(
+    problem, point, image, update, at_nodes, curvature, *, gradient: bool = True
+) -> Scalar:
+    """Largest move, and gradient if asked, of a free parameter, in standard errors.
+
+    A move of the lengths' parameters, being a maximisation in closed form, is their
+    gradient over their curvature.
+    """
+    scale = jnp.sqrt(update.curvature)
+    move = jnp.abs(image.coordinates - point.coordinates) * scale
+    if gradient:
+        move = jnp.maximum(move, jnp.abs(update.gradient) / scale)
+    largest = jnp.max(jnp.where(problem.free, move, 0))
+    root = jnp.sqrt(jnp.sum(at_nodes))
+    shift = jnp.abs(image.mean - point.mean) * jnp.exp(-point.log_sd) * root
+    stretch = jnp.abs(image.log_sd - point.log_sd) * root
+    largest = jnp.maximum(largest, jnp.maximum(shift, stretch))
+    if curvature is None:
+        return largest
+    moves = jax.tree.map(
+        lambda new, old, bend: jnp.max(jnp.abs(new - old) * jnp.sqrt(bend)),
+        image.lengths,
+        point.lengths,
+        curvature,
+    )
+    return jnp.maximum(largest, jnp.max(jnp.stack(jax.tree.leaves(moves))))
+
+
+class Moved(NamedTuple):
+    """A point after its population was maximised and folded in.
+
+    Standardised abilities t became (t - mean) / sd.
+    """
+
+    point: Point
+    mean: Scalar
+    sd: Scalar
+
+
+def update_population(
+    problem: Problem, point: Point, standard: Array, at_nodes: Array, *, histogram: bool
+) -> Moved:
+    """The population that fits the nodes best, folded in where the scale is free.
+
+    Args:
+        problem: The problem.
+        point: Where the items stand.
+        standard: Standardised nodes.
+        at_nodes: Expected number of subjects at each.
+        histogram: Whether the form of the population is free.
+    """
+    model = problem.model
+    total = jnp.sum(at_nodes)
+    mean = jnp.sum(at_nodes * standard) / total
+    variance = jnp.sum(at_nodes * (standard - mean) ** 2) / total
+    sd = jnp.sqrt(jnp.maximum(variance, 1e-8))
+    if not histogram and not model.family.has_slope:
+        sd = _common_scale(model, point.log_sd, variance, total)
+    old = jnp.exp(point.log_sd)
+    if problem.anchored:
+        new = point._replace(
+            mean=point.mean + old * mean, log_sd=point.log_sd + jnp.log(sd)
+        )
+    elif model.family.has_slope:
+        new = point._replace(coordinates=model.fold(point.coordinates, mean, sd))
+    else:
+        shifted = model.fold(point.coordinates, old * mean, jnp.ones_like(sd))
+        new = point._replace(coordinates=shifted, log_sd=point.log_sd + jnp.log(sd))
+    return Moved(new, mean, sd)
+
+
+def _common_scale(model: Model, log_sd: Scalar, variance: Scalar, total: Scalar):
+    """Factor s on the standard deviation of ability where all slopes are one.
+
+    Maximises -n (log s + v / (2 s^2)) + log prior of the common slope, by Newton steps
+    from the maximum-likelihood value sqrt(v).
+    """
+
+    def objective(log_factor):
+        fit = -log_factor - variance * jnp.exp(-2 * log_factor) / 2
+        return total * fit + model.log_common_slope_prior(jnp.exp(log_sd + log_factor))
+
+    start = 0.5 * jnp.log(jnp.maximum(variance, 1e-8))
+    best = start
+    for _ in range(4):
+        slope = jax.grad(objective)(best)
+        curvature = jnp.abs(jax.grad(jax.grad(objective))(best)) + 1e-12
+        best = best + jnp.clip(slope / curvature, -0.5, 0.5)
+    return jnp.exp(jnp.where(objective(best) >= objective(start), best, start))

@@ -1,0 +1,213 @@
+"""Quadrature nodes that resolve the narrowest posterior.
+
+With J items a posterior is about 1 / sqrt(test information) wide; nodes further apart
+than that let an estimator exploit the gaps (it gains likelihood that is not there).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irtjax.data.responses import Responses
+from irtjax.models.family import Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import equal_nodes
+
+#: Half width of the node range, in standard deviations of ability.
+REACH = 6.0
+#: Nodes beyond which half the narrowest posterior is not insisted on.
+AFFORDABLE = 401
+SMALLEST = 61
+#: Half width kept when even the whole of the narrowest posterior takes more than that.
+SHORT_REACH = 5.0
+#: Spacing, in smallest posterior standard deviations, from which nodes are too wide:
+#: the trapezoid rule errs by 7e-6 there.
+TOO_WIDE = 1.25
+#: Allowance for information that start values understate.
+MARGIN = 1.1
+
+
+class Resolution(NamedTuple):
+    """How nodes compare with the posteriors they integrate.
+
+    Attributes:
+        num_nodes: Number of nodes.
+        spacing: Distance between them, in units of ability.
+        smallest_posterior_sd: 1 / sqrt(1 / sd^2 + largest test information).
+    """
+
+    num_nodes: int
+    spacing: float
+    smallest_posterior_sd: float
+
+    @property
+    def ratio(self) -> float:
+        """Spacing in smallest posterior standard deviations; see `TOO_WIDE`."""
+        return self.spacing / self.smallest_posterior_sd
+
+    def warning(self) -> str | None:
+        """A plain-language warning if the nodes are too wide, else None."""
+        if self.ratio <= TOO_WIDE:
+            return None
+        needed = math.ceil(self.num_nodes * self.ratio * 2)
+        return (
+            f"quadrature nodes are too wide: {self.num_nodes} nodes lie"
+            f" {self.spacing:.3g} apart, the narrowest posterior has standard deviation"
+            f" {self.smallest_posterior_sd:.3g}; log-likelihood and slopes may be"
+            f" inflated, use about {needed} nodes"
+        )
+
+
+def test_information(
+    model: Model, items: Items, theta: Array, item_weight: Array | None = None
+) -> Float[Array, " nodes"]:
+    """Sum of the items' Fisher information at each ability."""
+    over_items = jax.vmap(model.family.information, in_axes=(0, None))
+
+    def at_node(node):
+        information = over_items(items, node)
+        return jnp.sum(
+            information if item_weight is None else information * item_weight
+        )
+
+    return jax.lax.map(at_node, theta)
+
+
+# Not a test, whatever its name suggests to a test runner.
+test_information.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]
+_information_jit = jax.jit(test_information)
+
+
+def _share_seen(data: Responses) -> float:
+    if data.exposure is None:
+        return 1.0
+    # A mean of a boolean matrix, taken in its own small type.
+    seen = np.asarray(jnp.max(jnp.sum(data.exposure, axis=1, dtype=jnp.int32)))
+    return float(seen) / data.num_items
+
+
+def resolution(
+    model: Model,
+    items: Items,
+    population: Population,
+    nodes: Array | np.ndarray,
+    data: Responses,
+) -> Resolution:
+    """Compares standardised nodes with the narrowest posterior of any subject."""
+    sd = float(population.sd)
+    theta = jnp.asarray(population.mean + population.sd * jnp.linspace(-4, 4, 65))
+    theta = theta.astype(jnp.asarray(items[0]).dtype)
+    largest = float(jnp.max(_information_jit(model, items, theta))) * _share_seen(data)
+    if not math.isfinite(largest):
+        largest = 0.0
+    spread = 1 / math.sqrt(1 / sd**2 + largest)
+    grid = np.asarray(nodes)
+    spacing = sd * float(np.max(np.diff(grid)))
+    return Resolution(grid.size, spacing, spread)
+
+
+def choose_nodes(
+    model: Model, items: Items, population: Population, data: Responses
+) -> np.ndarray:
+    """Equally spaced standardised nodes fit for these items and data.
+
+    The spacing is half the smallest posterior standard deviation while that takes no
+    more than 401 nodes, and about the whole of it otherwise: at one standard deviation
+    the rule is still exact to 5e-9 (see `numerics.normal_log_weights`). The range is
+    +-6 standard deviations of ability, +-5 where that takes more than 401 nodes.
+
+    Args:
+        model: The model.
+        items: Item records at which information is judged.
+        population: Population of ability.
+        data: Responses, for the largest number of items a subject met.
+
+    Returns:
+        `[num_nodes]` nodes in standard deviations of ability.
+    """
+    probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
+    return nodes_for(probe.smallest_posterior_sd / float(population.sd))
+
+
+def nodes_for(smallest: float) -> np.ndarray:
+    """Equally spaced standardised nodes for a narrowest posterior; see `choose_nodes`.
+
+    Args:
+        smallest: Its standard deviation, in standard deviations of ability.
+
+    Returns:
+        `[num_nodes]` nodes.
+
+    >>> nodes_for(0.2).size
+    141
+    """
+    relative = smallest / MARGIN
+    whole = 2 * REACH / relative
+    reach = REACH if whole < AFFORDABLE else SHORT_REACH
+    whole = 2 * reach / relative
+    wanted = min(2 * whole, max(whole, AFFORDABLE - 1))
+    # Multiples of 20 intervals, so that similar data share a compiled program.
+    intervals = max(SMALLEST - 1, 20 * math.ceil(wanted / 20))
+    return equal_nodes(-reach, reach, intervals + 1)
+
+
+#: Nodes of a first, coarse grid when few subjects are followed node by node.
+COARSE = 401
+#: Half width of the nodes kept around a subject, in posterior standard deviations.
+KEPT = 8.0
+
+
+class Lattice(NamedTuple):
+    """Equally spaced nodes, of which only those near some subject are kept.
+
+    Attributes:
+        nodes: Standardised nodes, increasing.
+        log_weights: Their standard normal weights. They sum to less than one: the
+            nodes left out count, but no subject's posterior reaches them.
+        spacing: Distance between neighbours on the full lattice.
+    """
+
+    nodes: np.ndarray
+    log_weights: np.ndarray
+    spacing: float
+
+
+def lattice_near(centres: np.ndarray, sds: np.ndarray) -> Lattice:
+    """Nodes within eight posterior standard deviations of some subject.
+
+    With few subjects and tens of thousands of items, nodes fine enough for the
+    posteriors would be nearly all empty. The lattice stays equally spaced, so the
+    trapezoid rule keeps its accuracy (see `numerics.normal_log_weights`).
+
+    Args:
+        centres: Standardised ability of each subject.
+        sds: Standardised posterior standard deviation of each.
+
+    Returns:
+        The lattice; its spacing is half the smallest standard deviation while that
+        keeps no more than 401 nodes, and never more than the whole of it.
+
+    >>> lattice_near(np.array([0.0, 3.0]), np.array([0.1, 0.1])).nodes.size
+    80
+    """
+    smallest = float(np.min(sds))
+    for factor in (0.5, 0.75, 1.0):
+        spacing = factor * smallest
+        low = np.floor((centres - KEPT * sds) / spacing).astype(int)
+        high = np.ceil((centres + KEPT * sds) / spacing).astype(int)
+        kept = np.unique(
+            np.concatenate([np.arange(a, b) for a, b in zip(low, high, strict=True)])
+        )
+        if kept.size <= AFFORDABLE:
+            break
+    # Multiples of 20, so that similar data share a compiled program.
+    extra = np.arange(1, 20 * math.ceil(kept.size / 20) - kept.size + 1)
+    nodes = np.concatenate([kept, kept[-1] + extra]) * spacing
+    log_weights = -0.5 * nodes**2 - 0.5 * math.log(2 * math.pi) + math.log(spacing)
+    return Lattice(nodes, log_weights, spacing)

@@ -1,0 +1,1 @@
+"""Neural estimators: twin networks (PSN-IRT) and amortised variational inference."""

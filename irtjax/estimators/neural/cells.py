@@ -1,0 +1,75 @@
+"""Log-likelihoods of single cells of binary models, and sums over chosen cells."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool
+
+from irtjax.data.responses import Responses
+from irtjax.estimators.problem import Problem
+
+#: Cells whose chances are worked out at a time.
+BLOCK = 4_000_000
+
+
+def seen_cells(data: Responses) -> Bool[Array, "subjects items"]:
+    """Which cells were observed."""
+    if data.observed is not None:
+        return data.observed
+    return jnp.ones(data.values.shape, bool)
+
+
+def cell_log_lik(problem: Problem, theta, coordinates, subject, item) -> Array:
+    """Weighted log-likelihood of cells, `theta` and `coordinates` cell by cell."""
+    model, data = problem.model, problem.data
+    base, rest = jax.vmap(model.family.natural)(model.constrain(coordinates), theta)
+    values = data.values[subject, item].astype(theta.dtype)
+    if data.trials is not None:
+        base = base * data.trials[subject, item].astype(theta.dtype)
+    found = base + values * rest
+    if data.subject_weight is not None:
+        found = found * data.subject_weight[subject].astype(theta.dtype)
+    if data.item_weight is not None:
+        found = found * data.item_weight[item].astype(theta.dtype)
+    return found
+
+
+class Sums(NamedTuple):
+    """Of each subject: log-likelihood, right calls, calls of right, rights, cells."""
+
+    log_lik: Array
+    hits: Array
+    calls: Array
+    rights: Array
+    cells: Array
+
+
+def summed(problem: Problem, theta, coordinates, judged: Array) -> Sums:
+    """Sums over the judged cells of each subject, a block of subjects at a time."""
+    model, data = problem.model, problem.data
+    items = model.constrain(coordinates)
+    exposure = judged if data.trials is None else jnp.where(judged, data.trials, 0)
+
+    def one(row):
+        theta, values, exposure = row
+        base, logit = model.family.table(items, theta[None])
+        counts = exposure.astype(theta.dtype)
+        values = values.astype(theta.dtype) * (counts > 0)
+        terms = base[0] * counts + values * logit[0]
+        if data.item_weight is not None:
+            terms = terms * data.item_weight.astype(theta.dtype)
+        called = jnp.where(logit[0] > 0, counts, 0)
+        return Sums(
+            jnp.sum(terms),
+            jnp.sum(jnp.where(logit[0] > 0, values, 0)),
+            jnp.sum(called),
+            jnp.sum(values),
+            jnp.sum(counts),
+        )
+
+    size = max(1, min(data.num_subjects, BLOCK // max(data.num_items, 1)))
+    return lax.map(one, (theta, data.values, exposure), batch_size=size)

@@ -1,0 +1,27 @@
+"""Whether draws can be trusted, what they say, and how well they predict."""
+
+from irtjax.estimators.posterior.convergence import (
+    Diagnosis,
+    bfmi,
+    diagnose,
+    has_converged,
+)
+from irtjax.estimators.posterior.psis import LeaveOneOut, pareto_k, psis_loo
+from irtjax.estimators.posterior.sbc import Uniformity, rank_statistics, uniformity
+from irtjax.estimators.posterior.summaries import summary, trajectories, verdict
+
+__all__ = [
+    "Diagnosis",
+    "LeaveOneOut",
+    "Uniformity",
+    "bfmi",
+    "diagnose",
+    "has_converged",
+    "pareto_k",
+    "psis_loo",
+    "rank_statistics",
+    "summary",
+    "trajectories",
+    "uniformity",
+    "verdict",
+]

@@ -1,0 +1,152 @@
+"""Estimates from posterior draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax.data.responses import Responses
+from irtjax.estimators.estimates import Summary
+from irtjax.estimators.laplace.estimates import correlation_bounds, spreads, thinned
+from irtjax.estimators.posterior.sampling_frame import SamplingFrame
+from irtjax.models.multilevel.covariance_mixture import Possible
+from irtjax.models.multilevel.model import (
+    Hierarchical,
+    Position,
+    general_ability,
+    general_variance,
+)
+
+#: What `spreads` is made of, as kept of draws.
+_SPREADS = ("component_sd", "residual_sd", "benchmark_sd")
+
+
+def kept_quantities(
+    coordinates: Position, data: tuple[SamplingFrame, Responses]
+) -> dict[str, jax.Array]:
+    """What is kept of a draw: natural parameters."""
+    frame, responses = data
+    model, position = frame.model, frame.position(coordinates)
+    own = model.own_covariance(position)
+    variance = general_variance(position.log_general_sd)
+    general = general_ability(own, variance)
+    theta = model.abilities(position)
+    mean = model.subject_design @ position.subject_effects
+    kept = {
+        "ability": theta,
+        "general_mean": mean + (theta - mean[:, None]) @ general.weights,
+        "general_variance": general.variance,
+        "coordinates": model.coordinates(position),
+        "log_likelihood": model.total_log_likelihood(position, responses),
+        "expected_score": _expected_scores(model, theta, model.coordinates(position)),
+    }
+    if model.num_groups > 1:
+        kept["own_covariance"] = own
+    if any(model.learned):
+        kept["effects"] = position.effects * model.effect_sd(position)
+        kept["residual_sd"] = jnp.exp(position.log_residual_sd)
+        if model.num_clusters:
+            log_sd = position.log_residual_sd + model.spreads(position)
+            kept["benchmark_sd"] = jnp.exp(log_sd)
+        if model.num_components:
+            kept["component_sd"] = jnp.exp(position.log_component_sd)
+    if model.has_group_effects:
+        kept["group_effects"] = position.group_effects
+    if model.has_general_scale:
+        kept["general_sd"] = jnp.exp(position.log_general_sd)
+    if position.subject_effects.shape[0]:
+        kept["subject_effects"] = position.subject_effects
+    return kept
+
+
+def _expected_scores(model: Hierarchical, ability: jax.Array, coordinates: jax.Array):
+    """Mean over the items of each subject's expected response, `[subjects]`."""
+    items = jax.vmap(model.family.constrain)(coordinates)
+    over_items = jax.vmap(model.family.expected_response)
+    at = lambda theta: jnp.mean(over_items(items, theta[model.group]))  # noqa: E731
+    return jax.vmap(at)(ability)
+
+
+def summary_of_draws(
+    model: Hierarchical, values: Mapping[str, Any], level: float = 0.95
+) -> Summary:
+    """Means and covariances of draws by name, `[chains, draws, ...]`."""
+    flat = {
+        name: np.asarray(value, float).reshape(-1, *value.shape[2:])
+        for name, value in values.items()
+    }
+    general, ability = flat["general_mean"], flat["ability"]
+    left = flat["general_variance"].mean()
+    covariance = np.atleast_2d(np.cov(general.T))
+    roots, vectors = np.linalg.eigh(covariance)
+    coordinates = flat["coordinates"]
+    centre = coordinates.mean(axis=0)
+    gap = coordinates - centre
+    of_items = np.einsum("dja,djb->jab", gap, gap) / (len(gap) - 1)
+    sd = flat.get("general_sd", np.ones((1, 1)))
+    own, bounds, possible = np.zeros((1, 1)), None, None
+    if model.num_groups > 1:
+        variance = np.broadcast_to(sd[:, 0] ** 2, len(general))
+        unit = _units_of_draws(model, coordinates)
+        means = ability.mean(axis=1)
+        origin = means - unit * means.mean(axis=0)
+        possible = Possible(flat["own_covariance"], variance, unit, origin)
+        own = flat["own_covariance"].mean(axis=0)
+        bounds = correlation_bounds(flat["own_covariance"], level)
+    effects = flat.get("effects", np.zeros((1, model.design.shape[1], 1)))
+    effects = np.broadcast_to(effects, (*effects.shape[:2], model.num_columns))
+    if model.has_group_effects:
+        shifts = flat["group_effects"]
+        effects = np.broadcast_to(effects, (len(shifts), *effects.shape[1:]))
+        effects = np.concatenate([effects, shifts], axis=1)
+    gamma = flat.get("subject_effects", np.zeros((1, 0)))
+    return Summary(
+        general.mean(axis=0),
+        np.sqrt(np.diag(covariance) + left),
+        vectors * np.sqrt(np.maximum(roots, 0)),
+        ability.mean(axis=0),
+        ability.std(axis=0, ddof=1),
+        centre,
+        of_items,
+        own,
+        bounds,
+        effects.mean(axis=0),
+        np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
+        float(np.mean(sd**2)),
+        thinned(possible),
+        spreads(model, *(_mean_spread(model, flat, name) for name in _SPREADS)),
+        expected=(
+            flat["expected_score"].mean(axis=0),
+            flat["expected_score"].std(axis=0, ddof=1),
+        ),
+    )
+
+
+def _mean_spread(model: Hierarchical, flat: dict[str, np.ndarray], name: str):
+    """Mean over draws of standard deviations; NaN where priors were given."""
+    if name in flat:
+        return flat[name].mean(axis=0)
+    rows = {
+        "component_sd": (model.num_components,),
+        "residual_sd": (),
+        "benchmark_sd": (model.num_clusters,),
+    }
+    return np.full((*rows[name], model.num_columns), np.nan)
+
+
+def _units_of_draws(model: Hierarchical, coordinates: np.ndarray) -> np.ndarray:
+    """Units of the abilities in draws, by the steepness of items, `[draws, groups]`.
+
+    Where a group's items are steeper than on average over draws, abilities are as much
+    nearer to each other, and what its responses point at too.
+    """
+    groups = model.num_groups
+    if not model.family.has_slope:
+        return np.ones((len(coordinates), groups))
+    member = np.eye(groups)[np.asarray(model.group)]
+    steep = coordinates[:, :, 0] @ member / member.sum(axis=0)
+    return np.exp(steep.mean(axis=0) - steep)

@@ -1,0 +1,365 @@
+"""Coordinates in which what is learned of items as a whole is sampled well.
+
+Four ridges are taken out, each by a change whose Jacobian does not depend on where it
+is made, or is told:
+
+- The origin and the unit of a group's abilities are the group's mean m and spread s.
+  The means of its items' coordinates follow: of log a by log s, of d by a m, and so
+  does its own regression of d on log a. An effect that the data do not know does not:
+  in units of a standard deviation near 0 it would follow by any number. Where groups
+  share items, the effects of groups follow, and the items by what is common to them.
+- Adding a number to all effects of a component, each item having one, and taking it
+  from the mean of all items changes nothing but priors. So the mean of all items is
+  taken with what the effects add on average; and effects are turned (Householder) so
+  that their mean is a coordinate, which only the prior knows. So are the effects of
+  groups on items that they share, and the groups' own regressions and benchmarks' own
+  spreads, of which only differences matter.
+- Where the spread of a column is hardly known, its correlations with the columns before
+  it are known less well than its regression on what they leave, in standard deviations
+  of these. So such slopes are coordinates, and the logarithm of what is left: the
+  rows of Cholesky's factor of the covariance. The caller says which columns come
+  before: of a slope on one that hardly varies the data say nothing.
+- What the data know of effects they know in the effects' own units, and what the prior
+  knows in units of its standard deviation tau, which is learned. An effect e = tau z
+  has the coordinate tau^w z, w from 0 to 1, nearly 1 where many items tell what it is.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from irtjax._types import Scalar
+from irtjax.models.multilevel.model import Hierarchical, Position
+from irtjax.numerics.bijections import POSITIVE
+
+#: Variance of items around their level that w assumes, in variances of the levels.
+_WITHIN_LEVELS = 4.0
+
+#: Variance that a spread is taken to have at least: a start may have none.
+_LEAST_VARIANCE = 0.01
+
+
+class LevelFrame(eqx.Module):
+    """The changes of the module for one model; a position keeps its shapes.
+
+    Attributes:
+        add: `[effects, groups]` effects that add 1 to the items of a group, or to all
+            items where the design does not tell groups apart; None where nothing
+            follows abilities: priors are given.
+        share: `[groups, effects]` weights of their sum in the mean of a group's items.
+        average: `[effects]` what each effect adds to items on average.
+        normal: `[components, effects]` normals of the reflections.
+        power: `[effects, columns]` w.
+        gate: `[effects, columns]` how far effects follow abilities.
+        order: Which of the correlated columns is in each place of their regressions.
+    """
+
+    add: Float[Array, "effects groups"] | None
+    share: Float[Array, "groups effects"] | None
+    average: Float[Array, " effects"]
+    normal: Float[Array, "components effects"]
+    power: Float[Array, "effects columns"]
+    gate: Float[Array, "effects columns"]
+    order: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        model: Hierarchical,
+        known: Float[Array, "stems columns"] | None = None,
+        order: tuple[int, ...] | None = None,
+    ):
+        """A frame.
+
+        Args:
+            model: The model.
+            known: How far the data, not its prior, know each coordinate of an item, 0
+                to 1; None for 1 throughout.
+            order: See the class; the first column is the first. None for as they are.
+        """
+        as_they_are = tuple(range(model.num_correlated))
+        self.order = as_they_are if order is None else order
+        design = model.design
+        dtype = design.dtype
+        of_component = jnp.arange(model.num_components)[:, None] == model.component
+        # Of components that every item has just one level of.
+        sums = design @ of_component.T.astype(dtype)
+        one_each = jnp.all(sums == 1, axis=0) & jnp.all(
+            jnp.where(of_component[:, None], (design == 0) | (design == 1), True),
+            axis=(1, 2),
+        )
+        turned = of_component & one_each[:, None]
+        first = turned & (jnp.cumsum(turned, axis=1) == 1)
+        count = jnp.maximum(jnp.sum(turned, axis=1, keepdims=True), 1).astype(dtype)
+        self.normal = _reflection(turned.astype(dtype) * count**-0.5, first)
+        known = jnp.ones((model.num_stems, 1), dtype) if known is None else known
+        tells = (design**2).T @ (known * jnp.asarray(model.learned, dtype))
+        share = tells / (tells + _WITHIN_LEVELS)
+        of_level = (model.component >= 0)[:, None]
+        only_prior = ~of_level | jnp.any(first, axis=0)[:, None]
+        self.power = jnp.where(only_prior, 0, share)
+        self.gate = jnp.where(of_level, share**2, 1)
+        self.average = jnp.mean(design, axis=0).at[0].set(0)
+        self.add = self.share = None
+        follow = (0, *model.family.intercept_columns)
+        if not all(model.learned[k] for k in follow):
+            return
+        of_group = jnp.ones((model.num_stems, 1), dtype)
+        if model.has_group_scales and not model.has_group_effects:
+            of_group = jnp.zeros((model.num_stems, model.num_groups), dtype)
+            of_group = of_group.at[model.stem, model.group].set(1)
+        self.share = (of_group / jnp.sum(of_group, axis=0)).T @ design
+        # The group's own effect if there is one, else as many as it takes.
+        same = jnp.all(design[:, :, None] == of_group[:, None, :], axis=0)
+        own = same & (jnp.cumsum(same, axis=0) == 1)
+        several = jnp.linalg.pinv(design) @ of_group
+        self.add = jnp.where(jnp.any(own, axis=0), own.astype(dtype), several)
+
+    def towards(self, model: Hierarchical, position: Position) -> Position:
+        """The coordinates of a position of the model, abilities and items as there."""
+        if not any(model.learned):
+            return position
+        moved = self._follow(model, position, 1)
+        effects, sd = moved.effects, model.effect_sd(moved)
+        effects = effects.at[0].add(self.average @ (sd * effects) / sd[0])
+        effects = _reflect(effects, self.normal) * sd**self.power
+        moved = moved._replace(
+            effects=effects,
+            tilt=_reflect_all(moved.tilt),
+            spread=_reflect_rows(moved.spread),
+        )
+        moved = self._shared(model, moved, 1)
+        if not model.correlated:
+            return moved
+        left, slopes = _to_slopes(model, position, self.order)
+        return moved._replace(log_residual_sd=left, residual_correlation=slopes)
+
+    def back(
+        self, model: Hierarchical, coordinates: Position
+    ) -> tuple[Position, Scalar | float]:
+        """The position, and the log determinant of its derivatives."""
+        if not any(model.learned):
+            return coordinates, 0.0
+        sd = model.effect_sd(coordinates)
+        log_det = -jnp.sum(self.power * jnp.log(sd))
+        effects = _reflect(coordinates.effects * sd**-self.power, self.normal)
+        effects = effects.at[0].add(-(self.average @ (sd * effects)) / sd[0])
+        moved = coordinates._replace(
+            effects=effects,
+            tilt=_reflect_all(coordinates.tilt),
+            spread=_reflect_rows(coordinates.spread),
+        )
+        moved = self._shared(model, moved, -1)
+        if model.correlated:
+            spread, correlation, told = _from_slopes(model, coordinates, self.order)
+            moved = moved._replace(
+                log_residual_sd=spread, residual_correlation=correlation
+            )
+            log_det = log_det + told
+        return self._follow(model, moved, -1), log_det
+
+    def _follow(self, model: Hierarchical, position: Position, sign: int) -> Position:
+        """Items' means follow abilities: `sign` 1 to the frame, -1 to the model."""
+        if self.add is None or not moves(model):
+            return position
+        mean, log_spread = centre(model.abilities(position))
+        whole = self.add.shape[1] < model.num_groups
+        common = (lambda part: jnp.mean(part)[None]) if whole else lambda part: part
+        moved = position
+        if scales(model):
+            moved = self._moved(model, moved, 0, sign * common(log_spread))
+            if model.has_group_effects:
+                apart = log_spread - jnp.mean(log_spread)
+                moved = _add_to_groups(moved, 0, sign * apart)
+        # Discriminations as the model has them, whichever way it goes.
+        slope = self._mean_slope(model, position if sign > 0 else moved)
+        if model.has_group_effects and model.family.has_slope:
+            own = (position if sign > 0 else moved).group_effects[:, 0]
+            slope = slope * jnp.exp(own) if scales(model) else slope + own
+        step = slope * mean
+        for column in model.family.intercept_columns:
+            moved = self._moved(model, moved, column, sign * common(step))
+            if model.has_group_effects:
+                moved = _add_to_groups(moved, column, sign * (step - jnp.mean(step)))
+        if not model.has_tilts:
+            return moved
+        return moved._replace(tilt=moved.tilt + sign * step / model.hyperpriors.tilt)
+
+    def _shared(self, model: Hierarchical, position: Position, sign: int) -> Position:
+        """Effects of groups turned, and their mean in that of all items."""
+        if not model.has_group_effects:
+            return position
+        turned = turn(position.group_effects)
+        of_model = position.group_effects if sign > 0 else turned
+        learned = jnp.asarray(model.learned, turned.dtype)
+        mean = learned * jnp.mean(of_model, axis=0) / model.effect_sd(position)[0]
+        return position._replace(
+            effects=position.effects.at[0].add(sign * mean), group_effects=turned
+        )
+
+    def _moved(
+        self, model: Hierarchical, position: Position, column: int, by: Array
+    ) -> Position:
+        """With the mean of a column of each group's items moved."""
+        assert self.add is not None
+        step = self.gate[:, column] * (self.add @ by)
+        step = step / model.effect_sd(position)[:, column]
+        return position._replace(effects=position.effects.at[:, column].add(step))
+
+    def _mean_slope(self, model: Hierarchical, position: Position) -> Array:
+        """What the discriminations of each group's items are on average, a priori."""
+        assert self.share is not None
+        if not model.family.has_slope:
+            return jnp.ones(self.share.shape[0], self.share.dtype)
+        mean = self.share @ (model.effect_sd(position) * position.effects)[:, 0]
+        if not scales(model):
+            return mean
+        return jnp.exp(mean + 0.5 * jnp.exp(2 * position.log_residual_sd[0]))
+
+
+def _add_to_groups(position: Position, column: int, by: Array) -> Position:
+    effects = position.group_effects.at[:, column].add(by)
+    return position._replace(group_effects=effects)
+
+
+def reordered(
+    factor: Float[Array, "*any columns columns"], order: tuple[int, ...]
+) -> Float[Array, "*any columns columns"]:
+    """Cholesky's factor of the same covariance with its columns in another order.
+
+    Args:
+        factor: Of the columns as they are.
+        order: What is to be in each place.
+    """
+    if order == tuple(range(len(order))):
+        return factor
+    # Gram-Schmidt on the rows, and not from the covariance, in which half of the digits
+    # of a small spread are lost. Written out, as LAPACK is slow in loops.
+    axes: list[Array] = []
+    rows = []
+    for place in order:
+        left, row = factor[..., place, :], []
+        for axis in axes:
+            row.append(jnp.sum(left * axis, axis=-1))
+            left = left - row[-1][..., None] * axis
+        row.append(jnp.sqrt(jnp.sum(left**2, axis=-1)))
+        axes.append(left / row[-1][..., None])
+        row += [jnp.zeros_like(row[-1])] * (len(order) - len(row))
+        rows.append(jnp.stack(row, axis=-1))
+    return jnp.stack(rows, axis=-2)
+
+
+def _to_slopes(
+    model: Hierarchical, position: Position, order: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """What is left of each column's log spread, and its slopes on those before."""
+    log_sd, size = position.log_residual_sd, model.num_correlated
+    factor = model.common_factor(log_sd, position.residual_correlation)[:size, :size]
+    factor = reordered(factor, order)
+    left = jnp.log(jnp.diagonal(factor))
+    return log_sd.at[:size].set(left), factor[jnp.tril_indices(size, -1)]
+
+
+def _from_slopes(
+    model: Hierarchical, taken: Position, order: tuple[int, ...]
+) -> tuple[Array, Array, Scalar]:
+    """The inverse of `_to_slopes`, and the log determinant of its derivatives."""
+    log_sd, size = taken.log_residual_sd, model.num_correlated
+    left = log_sd[:size]
+    theirs = jnp.diag(jnp.exp(left))
+    theirs = theirs.at[jnp.tril_indices(size, -1)].set(taken.residual_correlation)
+    factor = reordered(theirs, tuple(order.index(k) for k in range(size)))
+    squares = jnp.cumsum(factor**2, axis=1)
+    log_spread = 0.5 * jnp.log(jnp.diagonal(squares))
+    # d Omega / d (log L_kk, L_kj) is a constant times the product of L_kk^(p + 1 - k),
+    # k from 0; and the product of all L_kk is that of the determinant in any order.
+    own = jnp.log(jnp.diagonal(factor))
+    log_det = jnp.arange(size, dtype=left.dtype) @ (own - left)
+    # Each correlation's coordinate y of L_kj = r tanh y, r^2 what is left of row k.
+    rows, columns = jnp.tril_indices(size, -1)
+    rest = jnp.flip(jnp.cumsum(jnp.flip(factor**2, axis=1), axis=1), axis=1)
+    beyond = jnp.sqrt(rest[rows, columns + 1])
+    log_det = log_det - 0.5 * jnp.sum(jnp.log(rest[rows, columns]))
+    y = jnp.arcsinh(factor[rows, columns] / beyond)
+    return log_sd.at[:size].set(log_spread), y, log_det
+
+
+def moves(model: Hierarchical) -> bool:
+    """Whether intercepts are coordinates themselves, so that they can shift."""
+    family = model.family
+    return all(
+        parameter.bijection.kind == "identity"
+        for parameter in family.parameters
+        if parameter.name == family.intercept_name
+    )
+
+
+def scales(model: Hierarchical) -> bool:
+    """Whether a change of unit is a shift of the discrimination's coordinate."""
+    family = model.family
+    return family.has_slope and family.parameters[0].bijection == POSITIVE
+
+
+def centre(
+    ability: Float[Array, "subjects groups"],
+) -> tuple[Float[Array, " groups"], Float[Array, " groups"]]:
+    """Mean and log spread of the abilities in each group."""
+    mean = jnp.mean(ability, axis=0)
+    variance = jnp.mean((ability - mean) ** 2, axis=0)
+    return mean, 0.5 * jnp.log(variance + _LEAST_VARIANCE)
+
+
+def turn(rows: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
+    """Reflects columns so that the first row is their mean, times the root of size.
+
+    Householder's reflection that exchanges the first axis and the diagonal: it is its
+    own inverse.
+    """
+    size, dtype = rows.shape[0], rows.dtype
+    diagonal = jnp.full((1, size), size**-0.5, dtype)
+    return _reflect(rows, _reflection(diagonal, jnp.arange(size) == 0))
+
+
+def towards(
+    vectors: Float[Array, "planes size"], axis: int
+) -> Float[Array, "planes size"]:
+    """Normals of the reflections that exchange the directions of vectors and an axis.
+
+    Args:
+        vectors: Of any length; of none, there is no reflection.
+        axis: Its index.
+    """
+    length = jnp.linalg.norm(vectors, axis=1, keepdims=True)
+    at_axis = jnp.arange(vectors.shape[1]) == axis
+    # Of two directions the one that is further from the axis: no difference is lost.
+    sign = jnp.where(vectors[:, axis, None] > 0, -1, 1)
+    unit = vectors / jnp.where(length > 0, length, 1)
+    normal = jnp.where(length > 0, sign * unit - at_axis, 0)
+    size = jnp.linalg.norm(normal, axis=1, keepdims=True)
+    return normal / jnp.where(size > 0, size, 1)
+
+
+def _reflect_all(values: Float[Array, " size"]) -> Float[Array, " size"]:
+    return _reflect_rows(values[:, None])[:, 0]
+
+
+def _reflect_rows(values: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
+    return turn(values) if values.shape[0] else values
+
+
+def _reflection(
+    diagonal: Float[Array, "planes size"], first: Array
+) -> Float[Array, "planes size"]:
+    """Normals of the reflections that exchange unit vectors with the first axes."""
+    normal = diagonal - jnp.where(first, jnp.ones((), diagonal.dtype), 0)
+    # Of a single entry the mean is its own: no reflection.
+    length = jnp.linalg.norm(normal, axis=1, keepdims=True)
+    return normal / jnp.maximum(length, 0.1)
+
+
+def _reflect(
+    rows: Float[Array, "size columns"], normal: Float[Array, "planes size"]
+) -> Float[Array, "size columns"]:
+    """Rows reflected at every plane; the planes' normals do not meet."""
+    return rows - 2 * normal.T @ (normal @ rows)

@@ -1,0 +1,135 @@
+"""What a method solves: responses, a model, start values and free parameters."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from irtjax.data.responses import Responses
+from irtjax.models.family import Items
+from irtjax.models.lengths import LengthParameters
+from irtjax.models.model import Model, Population, free_mask
+
+#: What a method estimates from: a `Problem`, or a kind of its own with data and model.
+AnyProblem = Any
+
+
+class Start(NamedTuple):
+    """Where an estimator begins.
+
+    Attributes:
+        items: Item records, `[items]`.
+        theta: Abilities `[subjects]` (or `[subjects, dims]`); None lets a joint method
+            choose, and marginal methods do not use it.
+        population: Population of ability; None for mean 0, standard deviation 1.
+        lengths: Parameters of the answer lengths, for models with them.
+    """
+
+    items: Items
+    theta: Array | None = None
+    population: Population | None = None
+    lengths: LengthParameters | None = None
+
+
+class Problem(eqx.Module):
+    """A model, its data, and which item coordinates may move.
+
+    Attributes:
+        model: The model.
+        data: Responses.
+        free: `[items, columns]` mask of the unconstrained coordinates to estimate;
+            the others keep their start values.
+        anchored: Whether fixed item parameters set the ability scale. The population
+            is then estimated instead of being standardised.
+        prior: Population whose density joint methods penalise abilities with; None for
+            N(0, 1). Where the scale of ability is not free to choose (anchors, models
+            without item discriminations) it has to be that of the subjects:
+            `irtjax.fit` estimates it first. Marginal methods do not use it.
+    """
+
+    model: Model
+    data: Responses
+    free: Bool[Array, "items columns"]
+    anchored: bool = eqx.field(static=True, default=False)
+    prior: Population | None = None
+
+    @classmethod
+    def create(cls, model: Model, data: Responses) -> Problem:
+        """The problem in which every item parameter is estimated."""
+        return cls(model, data, free_mask(model, data.num_items))
+
+
+class Parameters(NamedTuple):
+    """Estimates in natural form.
+
+    Attributes:
+        items: Item records, `[items]`.
+        population: Population of ability.
+        theta: Abilities of joint methods; None for marginal methods.
+        lengths: Parameters of the answer lengths, for models with them.
+    """
+
+    items: Items
+    population: Population
+    theta: Array | None = None
+    lengths: LengthParameters | None = None
+
+
+def is_rescaled(problem: Problem) -> bool:
+    """Whether the standard deviation of ability is reported as a common slope."""
+    model = problem.model
+    return (
+        not model.family.has_slope
+        and model.scale == "standard"
+        and not problem.anchored
+    )
+
+
+def report_scale(problem: Problem, parameters: Parameters) -> Parameters:
+    """Estimates on the scale a model reports: 1PL carries its scale in the slope.
+
+    A family without item discriminations is estimated with slope 1 and the standard
+    deviation of ability free. A model on the "standard" scale (1PL) reports that
+    standard deviation as the common discrimination of abilities with unit variance.
+    """
+    if not is_rescaled(problem):
+        return parameters
+    items, population, theta, lengths = parameters
+    sd = population.sd
+    slope = jnp.broadcast_to(sd, jnp.shape(items.discrimination))
+    return Parameters(
+        items._replace(discrimination=slope),
+        population._replace(mean=population.mean / sd, sd=jnp.ones_like(sd)),
+        None if theta is None else theta / sd,
+        lengths,
+    )
+
+
+def estimation_scale(problem: Problem, start: Start) -> Population:
+    """Population on the scale of the coordinates: the inverse of `report_scale`."""
+    items, population = start.items, start.population
+    dtype = jnp.asarray(items[0]).dtype
+    if population is None:
+        population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
+    if not is_rescaled(problem):
+        return population
+    slope = items.discrimination[0]
+    return population._replace(mean=population.mean * slope, sd=population.sd * slope)
+
+
+def orient(problem: Problem, start: Start) -> Start:
+    """The start, mirrored if its discriminations sum to less than zero.
+
+    Ability and discriminations may change sign together; the direction is fixed by
+    a positive sum. Anchored problems have their direction already.
+    """
+    if problem.anchored or not problem.model.family.has_slope:
+        return start
+    slope = start.items.discrimination
+    sign = jnp.where(jnp.sum(slope) < 0, -1, 1).astype(slope.dtype)
+    items = start.items._replace(discrimination=sign * slope)
+    theta = None if start.theta is None else sign * start.theta
+    return start._replace(items=items, theta=theta)

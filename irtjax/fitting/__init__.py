@@ -1,0 +1,1 @@
+"""Fits: from a table of responses to a calibration."""

@@ -1,0 +1,1 @@
+"""Response families, one file each: log p(y | ability, item)."""

@@ -1,0 +1,215 @@
+"""Ordered responses 0, 1, ..., C - 1: graded response and partial credit families.
+
+Both see ability only through eta_h = a theta + d_h, h = 1 ... C - 1, and both use
+indicators of the categories as statistics, with g_k = log P(y = k) - log P(y = 0).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float
+
+from irtjax.models.family import AbstractResponseFamily
+from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
+from irtjax.numerics.kernels import softplus
+
+#: Distance that two neighbouring intercepts have at least at the start.
+LEAST_START = 0.05
+#: Discrimination that an item has at least at the start, where it must be positive.
+LEAST_SLOPE = 0.2
+
+
+class GradedItems(NamedTuple):
+    """Item parameters of the ordered families.
+
+    Attributes:
+        discrimination: a, `[items]`.
+        intercept: d_1 ... d_{C-1}, `[items, C - 1]`; the thresholds are -d_h / a.
+    """
+
+    discrimination: Float[Array, "*items"]
+    intercept: Float[Array, "*items thresholds"]
+
+
+def _shares(means: tuple[Array, ...]) -> Float[Array, "items categories"]:
+    """Share of each category, kept away from 0, from the means of the indicators."""
+    upper = jnp.stack(means, -1)
+    all_shares = jnp.concatenate([1 - jnp.sum(upper, -1, keepdims=True), upper], -1)
+    kept = jnp.maximum(all_shares, 0.005)
+    return kept / jnp.sum(kept, -1, keepdims=True)
+
+
+def _graded_terms(predictor: Array, steps: Array) -> tuple[Array, ...]:
+    """Log P(0), log P(k) - log P(0), of a theta + d_h and of d_{h+1} - d_h."""
+    above, below = -softplus(-predictor), -softplus(predictor)
+    between = above[:-1] + below[1:] + jnp.log(-jnp.expm1(steps))
+    log_probs = jnp.append(between, above[-1])
+    return below[0], *(log_prob - below[0] for log_prob in log_probs)
+
+
+def _cumulative_logits(means: tuple[Array, ...], slope: Array) -> Array:
+    """Intercepts `[items, C - 1]` that give the observed cumulative shares."""
+    cumulative = jnp.cumsum(_shares(means)[:, :0:-1], axis=-1)[:, ::-1]
+    spread = jnp.sqrt(1 + (slope / 1.702) ** 2)[:, None]
+    return 1.702 * ndtri(cumulative) * spread
+
+
+class AbstractOrdered(AbstractResponseFamily):
+    """A family of ordered categories, whose statistics are their indicators.
+
+    Attributes:
+        categories: C, the number of categories.
+    """
+
+    categories: eqx.AbstractVar[int]
+
+    @property
+    def num_categories(self) -> int:
+        """The number of categories."""
+        return self.categories
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """Indicators of the categories 1 ... C - 1."""
+        kinds = range(1, self.categories)
+        return tuple((values == k).astype(values.dtype) for k in kinds)
+
+
+class Graded(AbstractOrdered):
+    """Graded response: P(y >= h) = sigmoid(a theta + d_h), d_1 > ... > d_{C-1}.
+
+    Samejima (1969). Intercepts out of order have no probabilities: their
+    log-probability is NaN, and estimators refuse the step that leads there.
+
+    Attributes:
+        categories: C, the number of categories.
+
+    >>> item = GradedItems(jnp.array(1.0), jnp.array([1.0, -1.0]))
+    >>> round(float(Graded(3).expected_response(item, jnp.array(0.0))), 6)
+    1.0
+    """
+
+    Items: ClassVar[type] = GradedItems
+    categories: int = eqx.field(static=True)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination and C - 1 intercepts."""
+        size = self.categories - 1
+        return Parameter("discrimination"), Parameter("intercept", size=size)
+
+    def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
+        """Log P(0) and log P(k) - log P(0), without a difference of probabilities.
+
+        sigmoid(x) - sigmoid(z) = sigmoid(x) sigmoid(-z) (1 - e^(z - x)), and z - x is
+        a difference of intercepts, which theta does not enter.
+        """
+        predictor = item.discrimination * theta + item.intercept
+        return _graded_terms(predictor, jnp.diff(item.intercept))
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
+        """Intercepts that give the observed cumulative shares."""
+        return GradedItems(slope, _cumulative_logits(means, slope))
+
+
+class SpacedItems(NamedTuple):
+    """Item parameters of the graded family that keeps its intercepts in order.
+
+    Attributes:
+        discrimination: a, `[items]`.
+        intercept: d, the mean of d_1 ... d_{C-1}, `[items]`.
+        spacing: d_h - d_{h+1}, all positive, `[items, C - 2]`.
+    """
+
+    discrimination: Float[Array, "*items"]
+    intercept: Float[Array, "*items"]
+    spacing: Float[Array, "*items spacings"]
+
+
+class SpacedGraded(AbstractOrdered):
+    """Graded response by a mean intercept and positive distances of its neighbours.
+
+    The model of `Graded` (Samejima 1969) with a > 0 and with intercepts in order
+    whatever the coordinates: those may be normal around a learned mean. Where all items
+    have the same distances it is the rating-scale form (Muraki 1990).
+
+    Attributes:
+        categories: C, the number of categories, at least 3.
+
+    >>> item = SpacedItems(jnp.array(1.0), jnp.array(0.0), jnp.array([2.0]))
+    >>> round(float(SpacedGraded(3).expected_response(item, jnp.array(0.0))), 6)
+    1.0
+    """
+
+    Items: ClassVar[type] = SpacedItems
+    simulated: ClassVar[dict[str, tuple[float, float]]] = {"spacing": (0.5, 2.0)}
+    categories: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        if self.categories < 3:
+            raise ValueError(
+                f"{self.categories} categories have no distances between intercepts:"
+                " use the binary family of the 2pl"
+            )
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination, mean intercept and C - 2 distances."""
+        spacing = Parameter("spacing", POSITIVE, size=self.categories - 2)
+        return Parameter("discrimination", POSITIVE), Parameter("intercept"), spacing
+
+    def natural(self, item: SpacedItems, theta: Array) -> tuple[Array, ...]:
+        """Log P(0) and log P(k) - log P(0), as `Graded` has them."""
+        below = jnp.append(0, jnp.cumsum(item.spacing))
+        predictor = item.discrimination * theta + item.intercept
+        predictor = predictor + jnp.mean(below) - below
+        return _graded_terms(predictor, -item.spacing)
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> SpacedItems:
+        """Distances and mean of intercepts that give the observed cumulative shares."""
+        slope = jnp.maximum(slope, LEAST_SLOPE)
+        intercept = _cumulative_logits(means, slope)
+        spacing = jnp.maximum(-jnp.diff(intercept, axis=-1), LEAST_START)
+        return SpacedItems(slope, jnp.mean(intercept, axis=-1), spacing)
+
+
+class PartialCredit(AbstractOrdered):
+    """Generalised partial credit: P(y) ~ exp(y a theta + d_1 + ... + d_y), normalised.
+
+    Muraki (1992); the intercepts d_h of its steps may come in any order.
+
+    Attributes:
+        categories: C, the number of categories.
+        slopes: "free", or "positive" to keep discriminations above 0.
+
+    >>> item = GradedItems(jnp.array(1.0), jnp.array([1.0, -1.0]))
+    >>> round(float(PartialCredit(3).expected_response(item, jnp.array(0.0))), 6)
+    1.0
+    """
+
+    Items: ClassVar[type] = GradedItems
+    categories: int = eqx.field(static=True)
+    slopes: str = eqx.field(static=True, default="free")
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination and C - 1 intercepts."""
+        size = self.categories - 1
+        bijection = POSITIVE if self.slopes == "positive" else IDENTITY
+        slope = Parameter("discrimination", bijection)
+        return slope, Parameter("intercept", size=size)
+
+    def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
+        """Log P(0), and log P(k) - log P(0) = k a theta + d_1 + ... + d_k."""
+        steps = jnp.cumsum(item.discrimination * theta + item.intercept)
+        return -jax.nn.logsumexp(jnp.append(steps, 0)), *steps
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
+        """Intercepts that give the observed shares to a subject of mean ability."""
+        if self.slopes == "positive":
+            slope = jnp.maximum(slope, LEAST_SLOPE)
+        return GradedItems(slope, jnp.diff(jnp.log(_shares(means)), axis=-1))

@@ -1,0 +1,163 @@
+"""Scores in [0, 1] whose ends have probabilities of their own."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from irtjax._types import KeyArray
+from irtjax.data.scores import END
+from irtjax.models.families.continuous import (
+    AbstractScoreFamily,
+    BetaScores,
+    Path,
+    beta_logits,
+    beta_moments,
+    beta_natural,
+    beta_start,
+    first_and_second,
+    here,
+    score_parameters,
+)
+from irtjax.numerics.bijections import POSITIVE, Parameter
+from irtjax.numerics.kernels import log_sigmoid
+
+
+class InflatedItems(NamedTuple):
+    """Item parameters of scores with ends of their own, each `[items]`.
+
+    Attributes:
+        discrimination: a.
+        intercept: d.
+        dispersion: Precision of the beta between the ends.
+        lower_cut: k_0, the value of a theta + d at which half the scores are 0.
+        upper_cut: k_1 > k_0, that at which half are 1.
+    """
+
+    discrimination: Float[Array, "*items"]
+    intercept: Float[Array, "*items"]
+    dispersion: Float[Array, "*items"]
+    lower_cut: Float[Array, "*items"]
+    upper_cut: Float[Array, "*items"]
+
+
+class InflatedBetaScores(AbstractScoreFamily):
+    """Ordered beta scores: 0, 1 or between them, one ability behind all three.
+
+    P(y = 0) = 1 - sigmoid(eta - k_0), P(y = 1) = sigmoid(eta - k_1) with
+    eta = a theta + d and k_0 < k_1, and beta scores of mean sigmoid(eta) between
+    (Kubinec 2022).
+
+    Attributes:
+        ends: How near to 0 or 1 a score is at it.
+        slopes: "free" (any sign) or "positive".
+
+    >>> item = InflatedItems(*map(jnp.asarray, (1.0, 0.0, 5.0, -2.0, 2.0)))
+    >>> round(float(InflatedBetaScores().expected_response(item, jnp.array(0.0))), 6)
+    0.5
+    """
+
+    Items: ClassVar[type] = InflatedItems
+    # The second is the distance between the cuts, as `complete` takes it.
+    simulated: ClassVar[dict[str, tuple[float, float]]] = {
+        "dispersion": (3.0, 12.0),
+        "lower_cut": (-2.5, -1.0),
+        "upper_cut": (3.0, 4.0),
+    }
+    ends: float = eqx.field(static=True, default=0.0)
+    slopes: str = eqx.field(static=True, default="free")
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination, intercept, dispersion and the cuts, as k_0 and a distance."""
+        cuts = Parameter("lower_cut"), Parameter("upper_cut", POSITIVE)
+        return *score_parameters(self.slopes), *cuts
+
+    @property
+    def ends_at(self) -> float | None:
+        """`ends`."""
+        return self.ends
+
+    def complete(self, fields: dict[str, Array]) -> InflatedItems:
+        """Puts the upper cut above the lower one."""
+        upper = fields["lower_cut"] + fields["upper_cut"]
+        return InflatedItems(**{**fields, "upper_cut": upper})
+
+    def unconstrain(self, item: InflatedItems) -> Float[Array, " columns"]:
+        """Coordinates: a or log a, d, log phi, k_0, log(k_1 - k_0)."""
+        gap = item.upper_cut - item.lower_cut
+        return super().unconstrain(item._replace(upper_cut=gap))
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """Indicators of 0 and of 1, and those of beta scores between."""
+        low, high = values <= -END, values >= END
+        inside = jnp.where(low | high, 0, values)
+        kinds = (low.astype(values.dtype), high.astype(values.dtype))
+        return *kinds, *BetaScores().statistics(inside)
+
+    def log_shares(self, item: InflatedItems, theta: Array) -> tuple[Array, ...]:
+        """Log-probabilities of 0, of between, and of 1."""
+        predictor = item.discrimination * theta + item.intercept
+        low, high = predictor - item.lower_cut, predictor - item.upper_cut
+        # sigmoid(low) - sigmoid(high), without a difference of probabilities.
+        gap = jnp.log(-jnp.expm1(item.lower_cut - item.upper_cut))
+        between = log_sigmoid(low) + log_sigmoid(-high) + gap
+        return log_sigmoid(-low), between, log_sigmoid(high)
+
+    def natural(self, item: InflatedItems, theta: Array) -> tuple[Array, ...]:
+        """Log density between the ends, and what the ends have in its place."""
+        zero, between, one = self.log_shares(item, theta)
+        base, up, down = beta_natural(item, theta)
+        base = base + between
+        return base, zero - base, one - base, up, down
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> InflatedItems:
+        """Cuts from the shares of the ends, the rest from what is between."""
+        zeros, ones = (jnp.clip(share, 0.01, 0.8) for share in means[:2])
+        between = jnp.maximum(1 - means[0] - means[1], 0.02)
+        inner = (means[2] / between, means[3] / between)
+        beta = beta_start(inner, slope, self.slopes == "positive")
+        # Mostly at one end, the few scores between say little of the mean.
+        intercept = jnp.clip(beta.intercept, -3, 3)
+        beta = beta._replace(
+            intercept=intercept, dispersion=jnp.clip(beta.dispersion, 0.1, 100)
+        )
+        lower = jnp.log(zeros) - jnp.log1p(-zeros) + intercept
+        upper = intercept - jnp.log(ones) + jnp.log1p(-ones)
+        return InflatedItems(*beta, lower, jnp.maximum(upper, lower + 0.2))
+
+    def path_moments(self, path: Path) -> tuple[Array, Array]:
+        """Of the three shares, and of the beta density as often as it is met.
+
+        With l = log P(between) + b, E[b'] = 0 and E[b''] = -E[b'^2].
+        """
+        item, theta = here(path)
+        shares = [jnp.exp(x) for x in self.log_shares(item, theta)]
+        first, second = first_and_second(
+            lambda t: self.log_shares(*path(t)), theta.dtype
+        )
+        square, cross = beta_moments(path)
+        information = sum(p * up**2 for p, up in zip(shares, first, strict=True))
+        skew = sum(
+            p * up * bend for p, up, bend in zip(shares, first, second, strict=True)
+        )
+        skew = skew + shares[1] * (cross - first[1] * square)
+        return information + shares[1] * square, skew
+
+    def expected_response(self, item: InflatedItems, theta: Array) -> Array:
+        """Mean score: P(1) + P(between) sigmoid(a theta + d)."""
+        _, between, one = self.log_shares(item, theta)
+        mean = jax.nn.sigmoid(item.discrimination * theta + item.intercept)
+        return jnp.exp(one) + jnp.exp(between) * mean
+
+    def sample(self, key: KeyArray, items: InflatedItems, theta: Array) -> Array:
+        """Random logits, and codes of the ends."""
+        which_key, key = jax.random.split(key)
+        shares = jax.vmap(lambda t: jnp.stack(self.log_shares(items, t), -1))(theta)
+        which = jax.random.categorical(which_key, shares, axis=-1)
+        inside = beta_logits(key, items, theta)
+        return jnp.where(which == 0, -END, jnp.where(which == 2, END, inside))

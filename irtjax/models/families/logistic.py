@@ -1,0 +1,145 @@
+"""Binary models with logistic or normal-ogive response functions.
+
+P(y = 1 | theta) = c + (u - c) F(a theta + d), with F logistic (Rasch, 1PL to 4PL) or
+the normal distribution function (probit 1PL, 2PL); c = 0 and u = 1 where a model does
+not estimate them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.special import log_ndtr, ndtri
+from jaxtyping import Array, Float
+
+from irtjax.models.family import AbstractResponseFamily
+from irtjax.numerics.bijections import IDENTITY, POSITIVE, UNIT, Parameter
+from irtjax.numerics.kernels import log_add, softplus
+
+
+class LogisticItems(NamedTuple):
+    """Item parameters of the binary families, each `[items]` (or scalars).
+
+    Attributes:
+        discrimination: a, the slope.
+        intercept: d, the easiness; difficulty is -d / a.
+        lower_asymptote: c, the chance of a right answer at the lowest ability.
+        upper_asymptote: u, the chance of a right answer at the highest ability.
+    """
+
+    discrimination: Float[Array, "*items"]
+    intercept: Float[Array, "*items"]
+    lower_asymptote: Float[Array, "*items"]
+    upper_asymptote: Float[Array, "*items"]
+
+
+class Binary(AbstractResponseFamily):
+    """The binary family: right or wrong, or a number right out of trials.
+
+    Attributes:
+        link: "logit" or "probit".
+        asymptotes: 0 for c = 0 and u = 1; 1 to estimate c; 2 to estimate c and u,
+            always with c < u.
+        slopes: "free" (any sign), "positive", or "unit" (not estimated per item).
+
+    >>> import jax.numpy as jnp
+    >>> item = LogisticItems(*map(jnp.asarray, (1.0, 0.0, 0.0, 1.0)))
+    >>> round(float(Binary().information(item, jnp.array(0.0))), 4)
+    0.25
+    """
+
+    Items: ClassVar[type] = LogisticItems
+    link: str = eqx.field(static=True, default="logit")
+    asymptotes: int = eqx.field(static=True, default=0)
+    slopes: str = eqx.field(static=True, default="free")
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination unless "unit", intercept, then the asymptotes estimated."""
+        bijection = POSITIVE if self.slopes == "positive" else IDENTITY
+        slope = (Parameter("discrimination", bijection),)
+        rest = (
+            Parameter("intercept"),
+            Parameter("lower_asymptote", UNIT),
+            Parameter("upper_asymptote", UNIT),
+        )[: 1 + self.asymptotes]
+        return rest if self.slopes == "unit" else slope + rest
+
+    @property
+    def num_categories(self) -> int:
+        """Two: wrong and right."""
+        return 2
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """The response itself."""
+        return (values,)
+
+    def complete(self, fields: dict[str, Array]) -> LogisticItems:
+        """Adds the constants a model does not estimate; keeps u above c.
+
+        The last coordinate is the share of the room above c, so that c < u holds
+        everywhere.
+        """
+        intercept = fields["intercept"]
+        lower = fields.get("lower_asymptote", jnp.zeros_like(intercept))
+        room = fields.get("upper_asymptote")
+        upper = jnp.ones_like(intercept) if room is None else lower + (1 - lower) * room
+        slope = fields.get("discrimination", jnp.ones_like(intercept))
+        return LogisticItems(slope, intercept, lower, upper)
+
+    def unconstrain(self, item: LogisticItems) -> Float[Array, " columns"]:
+        """Coordinates: a or log a, d, logit c, logit of (u - c) / (1 - c)."""
+        lower = item.lower_asymptote
+        room = (item.upper_asymptote - lower) / (1 - jnp.minimum(lower, 1 - 1e-6))
+        return super().unconstrain(item._replace(upper_asymptote=room))
+
+    def log_slopes(self, coordinates: Float[Array, " columns"]) -> Array:
+        """As for any family; u moves by 1 - c times its share of the room."""
+        slopes = super().log_slopes(coordinates)
+        if self.asymptotes < 2:
+            return slopes
+        return slopes.at[-1].add(-softplus(coordinates[-2]))
+
+    def natural(self, item: LogisticItems, theta: Array) -> tuple[Array, ...]:
+        """Log Q and log P - log Q, in log space throughout."""
+        predictor = item.discrimination * theta + item.intercept
+        if self.asymptotes == 0 and self.link == "logit":
+            return -softplus(predictor), predictor
+        if self.link == "logit":
+            log_up, log_down = -softplus(-predictor), -softplus(predictor)
+        else:
+            log_up, log_down = log_ndtr(predictor), log_ndtr(-predictor)
+        if self.asymptotes == 0:
+            return log_down, log_up - log_down
+        tiny = jnp.finfo(predictor.dtype).tiny
+        lower, upper = item.lower_asymptote, item.upper_asymptote
+        log_right = log_add(
+            jnp.log(jnp.maximum(lower, tiny)) + log_down,
+            jnp.log(jnp.maximum(upper, tiny)) + log_up,
+        )
+        # An asymptote that rounds to 1 must not make missing responses impossible.
+        below = 1 - jnp.finfo(predictor.dtype).epsneg
+        log_wrong = jnp.log1p(-jnp.minimum(lower, below)) + log_down
+        if self.asymptotes == 2:
+            above = jnp.log(jnp.maximum(1 - upper, tiny))
+            log_wrong = log_add(log_wrong, above + log_up)
+        return log_wrong, log_right - log_wrong
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> LogisticItems:
+        """Intercepts that give the observed proportions at the given slopes.
+
+        The proportion of a normal-ogive item over N(0, 1) abilities is exactly
+        Phi(d / sqrt(1 + a^2)); the logistic form uses a / 1.702.
+        """
+        (proportion,) = means
+        factor = 1.702 if self.link == "logit" else 1.0
+        slope = jnp.ones_like(slope) if self.slopes == "unit" else slope
+        if self.slopes == "positive":
+            slope = jnp.maximum(slope, 0.2)
+        lower = jnp.full_like(slope, 0.1 if self.asymptotes >= 1 else 0.0)
+        upper = jnp.full_like(slope, 0.95 if self.asymptotes >= 2 else 1.0)
+        rate = jnp.clip((proportion - lower) / (upper - lower), 0.01, 0.99)
+        intercept = factor * ndtri(rate) * jnp.sqrt(1 + (slope / factor) ** 2)
+        return LogisticItems(slope, intercept, lower, upper)

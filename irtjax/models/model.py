@@ -1,0 +1,170 @@
+"""A model: a response family, the population of abilities, and priors of items."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from irtjax.models.family import AbstractResponseFamily, Items
+from irtjax.models.lengths import Lengths
+from irtjax.models.priors import AbstractPrior
+from irtjax.numerics.kernels import positive_definite_solve
+
+
+class Population(NamedTuple):
+    """Distribution of ability: normal, or a histogram on nodes.
+
+    Attributes:
+        mean: Mean.
+        sd: Standard deviation.
+        log_weights: `[nodes]` log weights of standardised nodes when the form of the
+            distribution is estimated; None for the normal form.
+    """
+
+    mean: Array
+    sd: Array
+    log_weights: Array | None = None
+
+
+class Model(eqx.Module):
+    """A response family with item priors and a rule for the ability scale.
+
+    Attributes:
+        name: Short name, such as "2pl".
+        family: The response family.
+        priors: Prior of each named item parameter; an empty dict is plain maximum
+            likelihood. For families without an item discrimination the prior named
+            "discrimination" is on the common slope.
+        scale: "standard": ability has unit standard deviation and items carry the
+            slope. "unit_slope": slopes are 1 and the standard deviation of ability is
+            estimated (Rasch).
+        lengths: The model of answer lengths beside that of the responses, or None.
+    """
+
+    name: str = eqx.field(static=True)
+    family: AbstractResponseFamily
+    priors: dict[str, AbstractPrior] = eqx.field(default_factory=dict)
+    scale: str = eqx.field(static=True, default="standard")
+    lengths: Lengths | None = None
+
+    def log_prior(self, item: Items) -> Array:
+        """Log prior density of one item record, summed over its parameters."""
+        total = jnp.zeros_like(jnp.asarray(item[0]))
+        for parameter in self.family.parameters:
+            prior = self.priors.get(parameter.name)
+            if prior is not None:
+                density = prior.log_density(getattr(item, parameter.name))
+                used = self.family.in_use(item, parameter.name)
+                if used is not True:
+                    density = jnp.where(used, density, 0)
+                total = total + jnp.sum(density)
+        return total
+
+    def log_common_slope_prior(self, slope: Array) -> Array:
+        """Log prior of the common slope of a family without item discriminations."""
+        prior = self.priors.get("discrimination")
+        if prior is None or self.family.has_slope:
+            return jnp.zeros_like(slope)
+        return prior.log_density(slope)
+
+    def constrain(self, coordinates: Float[Array, "items columns"]) -> Items:
+        """Item records of unconstrained coordinates, for every item."""
+        return jax.vmap(self.family.constrain)(coordinates)
+
+    def unconstrain(self, items: Items) -> Float[Array, "items columns"]:
+        """Unconstrained coordinates of item records, for every item."""
+        return jax.vmap(self.family.unconstrain)(items)
+
+    def fold(
+        self, coordinates: Float[Array, "items columns"], mean: Array, sd: Array
+    ) -> Float[Array, "items columns"]:
+        """Items that see a standardised ability as they saw mean + sd * ability.
+
+        d becomes d + a * mean; a becomes a * sd, where the family has slopes.
+        """
+        return jax.vmap(lambda row: self.fold_row(row, mean, sd))(coordinates)
+
+    def fold_row(self, row: Float[Array, " columns"], mean: Array, sd: Array) -> Array:
+        """`fold` of one item."""
+        family = self.family
+        slope = family.constrain(row).discrimination
+        for column in family.intercept_columns:
+            row = row.at[column].add(slope * mean)
+        if family.has_slope:
+            bijection = family.parameters[0].bijection
+            row = row.at[0].set(bijection.inverse(slope * sd))
+        return row
+
+    def log_prior_in(
+        self, row: Float[Array, " columns"], frame: Float[Array, "2"]
+    ) -> Array:
+        """Log prior of one item's coordinates, read in a frame (see `prior_frame`).
+
+        Args:
+            row: Coordinates of the item on the scale of the standardised ability.
+            frame: Shift and log scale of the ability in which priors are stated.
+        """
+        if not self.priors:
+            return jnp.zeros((), row.dtype)
+        shift, log_scale = frame
+        scale = jnp.exp(log_scale) if self.family.has_slope else jnp.ones_like(shift)
+        return self.log_prior(self.family.constrain(self.fold_row(row, shift, scale)))
+
+    def total_log_prior(
+        self,
+        coordinates: Float[Array, "items columns"],
+        frame: Float[Array, "2"],
+        item_weight: Float[Array, " items"] | None = None,
+    ) -> Array:
+        """Sum of `log_prior_in` over items, each as often as its weight says."""
+        rows = jax.vmap(lambda row: self.log_prior_in(row, frame))(coordinates)
+        if item_weight is not None:
+            rows = rows * item_weight.astype(rows.dtype)
+        return jnp.sum(rows)
+
+    def prior_frame(
+        self,
+        coordinates: Float[Array, "items columns"],
+        first: Float[Array, "2"],
+        num_newton: int = 6,
+        item_weight: Float[Array, " items"] | None = None,
+    ) -> Float[Array, "2"]:
+        """The shift and log scale of ability in which the items are most probable.
+
+        Priors on items must not decide where ability has mean 0 and variance 1: with
+        J items against N subjects they would outvote the subjects by J / N. Item
+        priors are therefore stated up to a shift and a scale of ability, which are
+        chosen to suit them, by Newton steps on sum_j log p(fold(x_j, shift, scale)).
+
+        Args:
+            coordinates: Coordinates of every item.
+            first: Where to start.
+            num_newton: Number of Newton steps.
+            item_weight: Weight of each item's prior; None for 1 each.
+        """
+        if not self.priors:
+            return first
+        movable = jnp.asarray([1.0, float(self.family.has_slope)], first.dtype)
+        num_items = coordinates.shape[0]
+
+        def total(frame):
+            return self.total_log_prior(coordinates, frame, item_weight) / num_items
+
+        def improve(_, frame):
+            curvature = -jax.hessian(total)(frame)
+            curvature = curvature * movable * movable[:, None] + jnp.diag(1 - movable)
+            gradient = jax.grad(total)(frame) * movable
+            step, _ = positive_definite_solve(curvature, gradient)
+            trial = frame + jnp.clip(step, -0.5, 0.5)
+            return jnp.where(total(trial) >= total(frame), trial, frame)
+
+        return jax.lax.fori_loop(0, num_newton, improve, first)
+
+
+def free_mask(model: Model, num_items: int) -> Bool[Array, "items columns"]:
+    """The mask under which every coordinate of every item is estimated."""
+    return model.family.free_columns(num_items)

@@ -1,0 +1,1 @@
+"""Multilevel models: items nested in benchmarks, correlated abilities."""

@@ -1,0 +1,1 @@
+"""Numerical kernels: products, solves, bijections, quadrature, acceleration."""

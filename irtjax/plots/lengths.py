@@ -1,0 +1,127 @@
+"""Ability against speed, and what items ask of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from irtjax.plots.style import (
+    GREY,
+    PALE,
+    PALETTE,
+    column,
+    item_benchmarks,
+    label,
+    new_figure,
+    title,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from irtjax.calibration.calibration import Calibration
+
+#: Subjects named in the figure, and the most whose error bars are drawn.
+NAMED, BARRED = 6, 300
+#: Benchmarks with a colour of their own.
+COLOURS = 7
+
+
+def plot_latency(fit: Calibration) -> Figure:
+    """Draws ability against speed, and discrimination against speed discrimination.
+
+    Left, subjects with one standard error each way; right, items by benchmark. Abler
+    subjects who answer at greater length make the left panel fall.
+
+    Args:
+        fit: A calibration with answer lengths.
+
+    Returns:
+        The figure; nothing is shown or saved.
+
+    Raises:
+        ValueError: If the calibration has no answer lengths.
+    """
+    lengths = fit.parameters.lengths
+    if lengths is None:
+        raise ValueError(f"a {fit.model.name} fit has no answer lengths to draw")
+    figure, (left, right) = new_figure(10.5, 4.6, 2)
+    table = fit.ability_table
+    ability, speed, ability_se, speed_se = (
+        column(table, name) for name in ("ability", "speed", "ability_se", "speed_se")
+    )
+    if len(ability) <= BARRED:
+        left.errorbar(
+            ability,
+            speed,
+            speed_se,
+            np.nan_to_num(ability_se),
+            fmt="none",
+            ecolor=GREY,
+            elinewidth=0.6,
+            alpha=0.6,
+        )
+    left.scatter(ability, speed, s=14, color=PALETTE[0], zorder=3)
+    names = table.column("subject").to_pylist()
+    middle = (ability.min() + ability.max()) / 2
+    for row in _outer(ability, speed):
+        inward = ability[row] > middle
+        left.annotate(
+            label(names[row], 28),
+            (ability[row], speed[row]),
+            (-4 if inward else 4, 4),
+            textcoords="offset points",
+            horizontalalignment="right" if inward else "left",
+            fontsize=7,
+        )
+    bounds = fit.correlation_interval
+    small = f"correlation in the population {float(lengths.correlation):.2f}"
+    if bounds is not None:
+        small += f" ({bounds[0]:.2f} to {bounds[1]:.2f}, {100 * fit.level:g} %)"
+    title(left, "Ability and speed", small)
+    left.set_xlabel("Ability (standard deviations of the population)")
+    left.set_ylabel("Speed (standard deviations)")
+
+    slope = np.asarray(fit.parameters.items.discrimination, float)
+    phi = np.asarray(lengths.items.speed_discrimination, float)
+    codes, groups = item_benchmarks(fit, COLOURS)
+    for code, group in enumerate(groups):
+        rows = codes == code
+        right.scatter(
+            slope[rows],
+            phi[rows],
+            s=14,
+            alpha=0.7,
+            color=PALETTE[code % len(PALETTE)],
+            label=label(group, 24),
+        )
+    if len(groups) > 1:
+        right.legend(fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="white")
+    right.axhline(0, color=GREY, lw=0.8, ls="--")
+    right.axvline(0, color=GREY, lw=0.8, ls="--")
+    title(right, "Items", "how sharply responses and lengths follow the subject")
+    right.set_xlabel("Discrimination (of ability)")
+    right.set_ylabel("Speed discrimination (of log length)")
+    for axes in (left, right):
+        axes.grid(color=PALE, linewidth=0.7)
+    return figure
+
+
+def _outer(ability: np.ndarray, speed: np.ndarray) -> list[int]:
+    """A few subjects at the ends of both scales, none close to another."""
+    ends = [np.argmax(ability), np.argmin(ability), np.argmax(speed), np.argmin(speed)]
+    across, up = (np.ptp(x) or 1.0 for x in (ability, speed))
+    far = np.argsort(
+        -np.hypot((ability - ability.mean()) / across, (speed - speed.mean()) / up)
+    )
+    chosen: list[int] = []
+    for row in [*ends, *far]:
+        near = any(
+            abs(ability[row] - ability[k]) < 0.25 * across
+            and abs(speed[row] - speed[k]) < 0.06 * up
+            for k in chosen
+        )
+        if not near and len(chosen) < NAMED:
+            chosen.append(int(row))
+    return chosen

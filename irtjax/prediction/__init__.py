@@ -1,0 +1,1 @@
+"""Responses that were not seen: predictions and posterior predictive checks."""

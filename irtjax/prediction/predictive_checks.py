@@ -1,0 +1,351 @@
+"""What draws of a posterior say of the data: prediction, and replicated data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from irtjax._types import KeyArray
+from irtjax.data.responses import Responses
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
+from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.models.families.continuous import AbstractScoreFamily
+from irtjax.models.family import AbstractResponseFamily
+from irtjax.models.multilevel.model import cell_log_lik
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.calibration.calibration import Calibration
+
+#: Log-likelihoods of draws and cells that are held at a time.
+BLOCK_CELLS = 20_000_000
+
+
+def leave_one_out(fit: Calibration, table: ResponseTable) -> LeaveOneOut:
+    """How well each response would be predicted without it, from the draws of a fit.
+
+    Pareto-smoothed importance sampling over the draws of abilities and items (Vehtari,
+    Gelman and Gabry 2017): to compare models of the same responses. Take the difference
+    of the `pointwise` terms of two models; its standard error is sqrt(n) times their
+    standard deviation, far smaller than that of either sum.
+
+    Args:
+        fit: A structured fit by `nuts`, in the session that made it.
+        table: The responses it was fitted to.
+
+    Returns:
+        The sum over observed responses and its error; `pointwise` and `pareto_k` go
+        through the observed cells row by row.
+
+    Raises:
+        ValueError: If the fit has no draws, or is of other responses.
+    """
+    responses, ability, coordinates = _draws_and_data(fit, table)
+    seen = _seen(responses)
+    chains, draws = ability.shape[:2]
+    group = jnp.asarray(fit.structure.group)  # pyright: ignore[reportOptionalMemberAccess]
+    per_item = max(chains * draws * len(table.subjects), 1)
+    size = max(BLOCK_CELLS // per_item, 1)
+    shape = seen.shape
+    elpd, tail, p_loo = np.zeros(shape), np.zeros(shape), 0.0
+    for first in range(0, shape[1], size):
+        places = np.arange(first, min(first + size, shape[1]))
+        here = seen[:, places]
+        if not here.any():
+            continue
+        logs = np.asarray(
+            _cell_logs(
+                fit.model.family.of_items(places),
+                ability,
+                coordinates[:, :, places],
+                group[places],
+                _of_items(responses, places),
+            )
+        )
+        found = psis_loo(logs[:, :, here])
+        block = elpd[:, places]
+        block[here] = found.pointwise
+        elpd[:, places] = block
+        block = tail[:, places]
+        block[here] = found.pareto_k
+        tail[:, places] = block
+        p_loo += found.p_loo
+    pointwise = elpd[seen]
+    error = float(np.sqrt(pointwise.size) * pointwise.std())
+    return LeaveOneOut(float(pointwise.sum()), error, p_loo, tail[seen], pointwise)
+
+
+def predictive_checks(
+    fit: Calibration,
+    table: ResponseTable,
+    *,
+    key: KeyArray | None = None,
+    num_draws: int = 200,
+    level: float = 0.9,
+) -> pa.Table:
+    """Statistics of the responses beside those of data replicated from the posterior.
+
+    Each replicate takes one draw of all parameters and draws the observed cells anew
+    (Rubin 1984; Gelman, Meng and Stern 1996). A statistic in a tail of its replicates
+    is one that the model does not explain. Statistics:
+
+    - ``mean`` of the responses of a subject or an item;
+    - ``item-rest correlation`` of an item with the mean of its group's other items:
+      low where an item measures something else;
+    - ``sd of subjects``, ``sd of items``: of their means in each group;
+    - ``correlation`` of the subjects' means in two groups.
+
+    Args:
+        fit: A structured fit by `nuts`, in the session that made it.
+        table: The responses it was fitted to.
+        key: Random key; a fixed one when None.
+        num_draws: Replicates.
+        level: Level of the interval of replicates.
+
+    Returns:
+        A row for each statistic: `statistic`, `of`, `observed`, `replicated` (mean),
+        `lower`, `upper`, and `p_value`, two-sided with ties halved. By chance a share
+        of 1 - `level` of the rows lies outside: less for means, which the
+        parameters follow.
+
+    Raises:
+        ValueError: If the fit has no draws, or is of other responses.
+    """
+    import pyarrow as pa
+
+    responses, ability, coordinates = _draws_and_data(fit, table)
+    if num_draws < 20:
+        raise ValueError(f"num_draws {num_draws} are too few to see a tail: give 20")
+    structure = fit.structure
+    assert structure is not None
+    total = ability.shape[0] * ability.shape[1]
+    # Evenly spread over all chains.
+    chosen = np.linspace(0, total - 1, min(num_draws, total)).round().astype(int)
+    flat = lambda x: x.reshape(total, *x.shape[2:])[chosen]  # noqa: E731
+    group = jnp.asarray(structure.group)
+    key = jax.random.key(0) if key is None else key
+    found = _replicate(
+        fit.model.family,
+        flat(ability),
+        flat(coordinates),
+        group,
+        responses,
+        len(structure.groups),
+        jax.random.split(key, len(chosen)),
+    )
+    items = jax.vmap(fit.model.family.constrain)(flat(coordinates)[0])
+    real = _statistics(
+        _as_means(fit.model.family, responses.values, items, responses),
+        _weights(responses),
+        group,
+        len(structure.groups),
+    )
+    names = [str(name) for name in structure.groups]
+    first, second = np.triu_indices(len(names), 1)
+    of = {
+        "mean of subject": table.subjects.tolist(),
+        "mean of item": table.items.tolist(),
+        "item-rest correlation": table.items.tolist(),
+        "sd of subjects": names,
+        "sd of items": names,
+        "correlation": [
+            f"{names[a]}, {names[b]}" for a, b in zip(first, second, strict=True)
+        ],
+    }
+    columns: dict[str, list[Any]] = {
+        name: []
+        for name in (
+            "statistic",
+            "of",
+            "observed",
+            "replicated",
+            "lower",
+            "upper",
+            "p_value",
+        )
+    }
+    tail = (1 - level) / 2
+    for name, labels in of.items():
+        seen, drawn = np.asarray(real[name], float), np.asarray(found[name], float)
+        known = np.isfinite(seen) & np.isfinite(drawn).all(axis=0)
+        seen, drawn = seen[known], drawn[:, known]
+        below = (drawn < seen).mean(axis=0) + (drawn == seen).mean(axis=0) / 2
+        lower, upper = np.quantile(drawn, [tail, 1 - tail], axis=0)
+        columns["statistic"] += [name] * int(known.sum())
+        columns["of"] += [x for x, k in zip(labels, known, strict=True) if k]
+        columns["observed"] += seen.tolist()
+        columns["replicated"] += drawn.mean(axis=0).tolist()
+        columns["lower"] += lower.tolist()
+        columns["upper"] += upper.tolist()
+        columns["p_value"] += (2 * np.minimum(below, 1 - below)).tolist()
+    return pa.table(columns)
+
+
+def _draws_and_data(fit: Calibration, table: ResponseTable):
+    """Responses as fitted, and draws `[chains, draws, ...]` of abilities and items."""
+    structure = fit.structure
+    if structure is None or structure.draws is None:
+        raise ValueError(
+            "the fit has no draws: fit with method='nuts', and use the fit itself"
+            " (saved fits do not keep draws)"
+        )
+    scores, scored = None, isinstance(fit.model.family, AbstractScoreFamily)
+    if scored and table.num_items == len(fit.items):
+        labelled, options = options_of(fit.options, table, fit.benchmarks)
+        scores = prepare(labelled, fit.model, **options)
+    prepared = table if scores is None else scores.table
+    if fit.data_hash not in (table.data_hash(), prepared.data_hash()):
+        raise ValueError("the table is not the one that was fitted: pass that one")
+    values = structure.draws.values
+    ability = jnp.asarray(values["ability"])
+    responses = with_scores(prepared.responses(ability.dtype), scores, ability.dtype)
+    return responses, ability, jnp.asarray(values["coordinates"])
+
+
+def _seen(responses: Responses) -> np.ndarray:
+    if responses.observed is None:
+        return np.ones(responses.values.shape, bool)
+    return np.asarray(responses.observed)
+
+
+def _of_items(responses: Responses, places: np.ndarray) -> Responses:
+    take = lambda x: None if x is None else x[:, places]  # noqa: E731
+    return Responses(
+        responses.values[:, places], take(responses.observed), take(responses.trials)
+    )
+
+
+@eqx.filter_jit
+def _cell_logs(
+    family: AbstractResponseFamily, ability, coordinates, group, data: Responses
+):
+    """Log densities `[chains, draws, subjects, items]` of the cells."""
+
+    def one(draw):
+        theta, rows = draw
+        items = jax.vmap(family.constrain)(rows)
+        logs = cell_log_lik(family, items, theta[:, group], data)
+        if isinstance(family, AbstractScoreFamily):
+            logs = logs + family.log_base(data.values, items)
+        if data.trials is not None:
+            logs = logs + _log_choose(data)
+        return logs
+
+    return lax.map(lambda chain: lax.map(one, chain), (ability, coordinates))
+
+
+def _log_choose(data: Responses) -> Array:
+    """Log number of orders of so many right answers in so many trials."""
+    assert data.trials is not None
+    right, trials = data.values.astype(float), data.trials.astype(float)
+    gamma = jax.scipy.special.gammaln
+    return gamma(trials + 1) - gamma(right + 1) - gamma(trials - right + 1)
+
+
+@eqx.filter_jit
+def _replicate(
+    family: AbstractResponseFamily,
+    ability,
+    coordinates,
+    group,
+    data: Responses,
+    num_groups: int,
+    keys,
+):
+    """Statistics of one replicate for each draw."""
+
+    def one(draw):
+        theta, rows, key = draw
+        items = jax.vmap(family.constrain)(rows)
+        values = _sample(family, items, theta[:, group], data, key)
+        means = _as_means(family, values, items, data)
+        return _statistics(means, _weights(data), group, num_groups)
+
+    return lax.map(one, (ability, coordinates, keys))
+
+
+def _weights(data: Responses) -> Array:
+    """Responses behind each cell."""
+    if data.trials is not None:
+        return data.trials.astype(float)
+    if data.observed is None:
+        return jnp.ones(data.values.shape)
+    return data.observed.astype(float)
+
+
+def _sample(family, items, theta, data: Responses, key) -> Array:
+    """Random responses at an ability for each cell."""
+    if data.trials is not None and family.num_categories == 2:
+        expected = jax.vmap(family.expected_response, in_axes=(None, 0))
+        chance = jax.vmap(expected, in_axes=(0, 1), out_axes=1)(items, theta)
+        return jax.random.binomial(key, data.trials.astype(chance.dtype), chance)
+    alone = lambda key, item, at: family.sample(  # noqa: E731
+        key, jax.tree.map(lambda x: x[None], item), at
+    )[:, 0]
+    keys = jax.random.split(key, theta.shape[1])
+    return jax.vmap(alone, in_axes=(0, 0, 1), out_axes=1)(keys, items, theta)
+
+
+def _as_means(family, values, items, data: Responses) -> Array:
+    """Responses as they are averaged: scores, categories, shares of right answers."""
+    if isinstance(family, AbstractScoreFamily):
+        return family.to_scores(values, items)
+    values = values.astype(float)
+    if data.trials is not None:
+        return values / jnp.maximum(data.trials, 1)
+    return values
+
+
+def _statistics(values, weight, group, num_groups: int) -> dict[str, Array]:
+    """The statistics of `predictive_checks`; NaN where there are none."""
+    onto = jax.nn.one_hot(group, num_groups, dtype=values.dtype)
+    total, count = (values * weight) @ onto, weight @ onto
+    nothing = jnp.nan
+    of_subject = _ratio(jnp.sum(total, axis=1), jnp.sum(count, axis=1))
+    of_item = _ratio(jnp.sum(values * weight, axis=0), jnp.sum(weight, axis=0))
+    by_group = _ratio(total, count)
+    rest = _ratio(total[:, group] - values * weight, count[:, group] - weight)
+    used = (weight > 0) & jnp.isfinite(rest)
+    share = used / jnp.maximum(jnp.sum(used, axis=0), 1)
+    centre = lambda x: jnp.where(  # noqa: E731
+        used, x - jnp.sum(jnp.where(used, x * share, 0), axis=0), 0
+    )
+    a, b = centre(values), centre(rest)
+    size = jnp.sqrt(jnp.sum(a**2, axis=0) * jnp.sum(b**2, axis=0))
+    item_rest = jnp.where(
+        size > 0, jnp.sum(a * b, axis=0) / jnp.where(size > 0, size, 1), nothing
+    )
+    first, second = np.triu_indices(num_groups, 1)
+    in_group = jnp.where(onto.T > 0, of_item, nothing)
+    return {
+        "mean of subject": of_subject,
+        "mean of item": of_item,
+        "item-rest correlation": item_rest,
+        "sd of subjects": jnp.nanstd(by_group, axis=0, ddof=1),
+        "sd of items": jnp.nanstd(in_group, axis=1, ddof=1),
+        "correlation": _correlations(by_group)[first, second],
+    }
+
+
+def _ratio(total, count):
+    return jnp.where(count > 0, total / jnp.where(count > 0, count, 1), jnp.nan)
+
+
+def _correlations(x):
+    """Between columns, over rows that have both."""
+    known = jnp.isfinite(x)
+    filled, weight = jnp.where(known, x, 0), known.astype(x.dtype)
+    count = weight.T @ weight
+    mean = _ratio(filled.T @ weight, count)
+    product = _ratio(filled.T @ filled, count) - mean * mean.T
+    square = _ratio((filled**2).T @ weight, count) - mean**2
+    size = jnp.sqrt(jnp.maximum(square * square.T, 0))
+    return jnp.where(size > 0, product / jnp.where(size > 0, size, 1), jnp.nan)

@@ -1,0 +1,182 @@
+"""Scores of new subjects on items in groups: the general ability and one per group."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from irtjax.data.responses import Responses
+from irtjax.models.family import AbstractResponseFamily
+from irtjax.models.multilevel.covariance_mixture import (
+    Possible,
+    Subjects,
+    abilities_given,
+    general_weights,
+)
+from irtjax.models.multilevel.model import general_ability
+from irtjax.numerics.kernels import positive_definite_solve
+
+
+class GroupScores(NamedTuple):
+    """Scores with the items as known.
+
+    Attributes:
+        general: `[subjects]` general abilities.
+        general_error: `[subjects]` their standard errors.
+        ability: `[subjects, groups]`.
+        covariance: `[subjects, groups, groups]` of each subject's abilities.
+        converged: `[subjects]` whether the mode was found.
+    """
+
+    general: Float[Array, " subjects"]
+    general_error: Float[Array, " subjects"]
+    ability: Float[Array, "subjects groups"]
+    covariance: Float[Array, "subjects groups groups"]
+    converged: Array
+
+    @property
+    def error(self) -> Float[Array, "subjects groups"]:
+        """`[subjects, groups]` standard errors of the abilities."""
+        return jnp.sqrt(jnp.diagonal(self.covariance, axis1=1, axis2=2))
+
+
+@eqx.filter_jit
+def score_groups(
+    family: AbstractResponseFamily,
+    items: Any,
+    group: Int[Array, " items"],
+    own_covariance: Float[Array, "groups groups"],
+    data: Responses,
+    *,
+    variance: float | Array = 1.0,
+    num_newton: int = 30,
+) -> GroupScores:
+    """Modes of abilities N(0, tau^2 1 1' + Sigma) given responses, and their curvature.
+
+    Groups meet only in the prior, so derivatives of the likelihood are sums over the
+    items of each group. Newton steps are halved until the posterior rises.
+
+    Args:
+        family: Response family.
+        items: Item records, `[items]`.
+        group: Group of each item.
+        own_covariance: Sigma.
+        data: Responses of the new subjects.
+        variance: tau^2, of the general ability.
+        num_newton: Newton steps.
+    """
+    groups = own_covariance.shape[0]
+    dtype = own_covariance.dtype
+    variance = jnp.asarray(variance, dtype)
+    # Of one group the ability is the general one.
+    own_covariance = own_covariance if groups > 1 else jnp.zeros((1, 1), dtype)
+    precision = jnp.linalg.inv(own_covariance + variance)
+    exposure = data.exposure
+    seen = jnp.ones(data.values.shape, dtype)
+    seen = seen if exposure is None else exposure.astype(dtype)
+    values = data.values.astype(dtype)
+    over_items = jax.vmap(family.natural)
+
+    def cells(theta, row, weight):
+        base, *rest = over_items(items, theta[group])
+        total = base * weight
+        for statistic, natural in zip(family.statistics(row), rest, strict=True):
+            total = total + statistic * natural
+        return total
+
+    def height(theta, row, weight):
+        return jnp.sum(cells(theta, row, weight)) - 0.5 * theta @ precision @ theta
+
+    def derivatives(theta, row, weight):
+        # One direction for all: cells of a group see its own ability only.
+        ones = jnp.ones(groups, dtype)
+        slope = lambda t: jax.jvp(lambda s: cells(s, row, weight), (t,), (ones,))[1]  # noqa: E731
+        first, second = jax.jvp(slope, (theta,), (ones,))
+        by_group = lambda x: jax.ops.segment_sum(x, group, groups)  # noqa: E731
+        gradient = by_group(first) - precision @ theta
+        return gradient, precision - jnp.diag(by_group(second))
+
+    def one(row, weight):
+        def improve(_, state):
+            theta, value, _ = state
+            gradient, curvature = derivatives(theta, row, weight)
+            step, _ = positive_definite_solve(curvature, gradient)
+            step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)) / 2)
+            sizes = 0.5 ** jnp.arange(5, dtype=dtype)
+            trials = theta + sizes[:, None] * step
+            heights = jax.vmap(lambda t: height(t, row, weight))(trials)
+            best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights))
+            better = heights[best] >= value
+            return (
+                jnp.where(better, trials[best], theta),
+                jnp.where(better, heights[best], value),
+                jnp.max(jnp.abs(step)),
+            )
+
+        first = jnp.zeros(groups, dtype)
+        state = (first, height(first, row, weight), jnp.full((), jnp.inf, dtype))
+        theta, _, last = lax.fori_loop(0, num_newton, improve, state)
+        _, curvature = derivatives(theta, row, weight)
+        return theta, curvature, last
+
+    theta, curvature, last = lax.map(
+        lambda part: one(*part), (values, seen), batch_size=64
+    )
+    identity = jnp.eye(groups, dtype=dtype)
+    columns = [
+        positive_definite_solve(curvature, jnp.broadcast_to(identity[k], theta.shape))[
+            0
+        ]
+        for k in range(groups)
+    ]
+    covariance = jnp.stack(columns, axis=-1)
+    general = general_ability(own_covariance, variance)
+    spread = jnp.einsum("a,nab,b->n", general.weights, covariance, general.weights)
+    root = jnp.finfo(dtype).eps ** 0.5
+    return GroupScores(
+        theta @ general.weights,
+        jnp.sqrt(jnp.maximum(spread, 0) + general.variance),
+        theta,
+        covariance,
+        last < 100 * root,
+    )
+
+
+def errors_over_spread(
+    scores: GroupScores,
+    own_covariance: np.ndarray,
+    variance: float,
+    possible: Possible,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors of scores that count what is not known of Sigma and of units.
+
+    Given each draw of these a newcomer's abilities are drawn to another place, are in
+    another unit and say another thing of the general one (`possible_spread`).
+
+    Args:
+        scores: Scores with the likeliest Sigma.
+        own_covariance: `[groups, groups]` that Sigma.
+        variance: tau^2 with it.
+        possible: Draws of both.
+
+    Returns:
+        Errors of general abilities `[subjects]`, and by group `[subjects, groups]`.
+    """
+    ability = np.asarray(scores.ability, float)
+    covariance = np.asarray(scores.covariance, float)
+    subjects = Subjects(
+        np.zeros_like(ability), ability, covariance, own_covariance + variance
+    )
+    moved = abilities_given(possible, subjects)
+    weights, left = general_weights(possible.own, possible.variance)
+    general = np.einsum("kng,kg->kn", moved, weights)
+    products = weights.T @ weights / len(weights)
+    inner = np.einsum("ab,nab->n", products, covariance)
+    by_group = np.einsum("naa->na", covariance) + moved.var(axis=0)
+    return np.sqrt(inner + general.var(axis=0) + left.mean()), np.sqrt(by_group)

@@ -1,0 +1,194 @@
+"""What items tell about ability: information, standard errors, reliability.
+
+The information of an item is the expected squared slope of its log-likelihood, and
+that of a test is the sum over its items (AIMS, chapter on measurement; PSN-IRT eq. 4
+for the four-parameter closed form, which the general form here reproduces).
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from irtjax.estimators.marginal.quadrature import REACH, test_information
+from irtjax.models.family import Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import normal_log_weights
+
+__all__ = [
+    "difficulty",
+    "empirical_reliability",
+    "item_information",
+    "marginal_reliability",
+    "standard_error_curve",
+    "test_information",
+]
+
+#: Discriminations smaller than this have no meaningful difficulty.
+SMALLEST_SLOPE = 1e-3
+
+
+def item_information(
+    model: Model, items: Items, theta: Float[Array, " nodes"]
+) -> Float[Array, "nodes items"]:
+    """Fisher information of each item about ability, at each ability.
+
+    I_j(theta) = sum_y p(y) (d log p(y) / d theta)^2, which for a four-parameter item
+    is a^2 (P - c)^2 (u - P)^2 / ((u - c)^2 P (1 - P)).
+
+    Args:
+        model: The model.
+        items: Item records, `[items]`.
+        theta: Abilities.
+
+    Returns:
+        `[nodes, items]` information, in units of 1 / ability^2.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> one = LogisticItems(*(jnp.array([x]) for x in (2.0, 0.0, 0.0, 1.0)))
+    >>> float(item_information(two_parameter(), one, jnp.array([0.0]))[0, 0])
+    1.0
+    """
+    return _item_information(model, items, theta)
+
+
+@eqx.filter_jit
+def _item_information(model: Model, items: Items, theta: Array) -> Array:
+    over_items = jax.vmap(model.family.information, in_axes=(0, None))
+    return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
+
+
+def standard_error_curve(
+    model: Model,
+    items: Items,
+    theta: Float[Array, " nodes"],
+    population: Population | None = None,
+    item_weight: Float[Array, " items"] | None = None,
+) -> Float[Array, " nodes"]:
+    """Standard error of an ability estimated from all items, at each ability.
+
+    1 / sqrt(I(theta)) for the maximum likelihood score; with a population of standard
+    deviation s, 1 / sqrt(I(theta) + 1 / s^2) for the posterior.
+
+    Args:
+        model: The model.
+        items: Item records, `[items]`.
+        theta: Abilities.
+        population: Adds the population's precision when given.
+        item_weight: Weight of each item, or None for 1 each.
+
+    Returns:
+        `[nodes]` standard errors; NaN where there is no information at all, since
+        then none exists.
+
+    >>> from irtjax.models.catalogue import rasch
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> four = LogisticItems(jnp.ones(4), jnp.zeros(4), jnp.zeros(4), jnp.ones(4))
+    >>> float(standard_error_curve(rasch(), four, jnp.array([0.0]))[0])
+    1.0
+    """
+    precision = test_information(model, items, theta, item_weight)
+    if population is not None:
+        precision = precision + 1 / population.sd**2
+    tiny = jnp.finfo(precision.dtype).tiny
+    return jnp.where(precision > tiny, jax.lax.rsqrt(precision), jnp.nan)
+
+
+def marginal_reliability(
+    model: Model,
+    items: Items,
+    population: Population,
+    num_nodes: int = 121,
+    item_weight: Float[Array, " items"] | None = None,
+) -> Float[Array, ""]:
+    """Share of the variance of ability that the items reveal, over a population.
+
+    The mean over the population of I(theta) / (I(theta) + 1 / s^2), which is one
+    minus the expected posterior variance in units of the population's (Green, Bock,
+    Humphreys, Linn and Reckase 1984).
+
+    Args:
+        model: The model.
+        items: Item records, `[items]`.
+        population: Population of ability.
+        num_nodes: Number of quadrature nodes of a normal population; a histogram
+            brings its own.
+        item_weight: Weight of each item, or None for 1 each.
+
+    Returns:
+        A number between 0 and 1.
+
+    >>> from irtjax.models.catalogue import rasch
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> many = LogisticItems(*(jnp.full(99, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
+    >>> round(float(marginal_reliability(rasch(), many, unit)), 3)
+    0.95
+    """
+    log_weights = population.log_weights
+    dtype = jnp.asarray(items[0]).dtype
+    count = num_nodes if log_weights is None else log_weights.shape[0]
+    nodes = jnp.linspace(-REACH, REACH, count, dtype=dtype)
+    weights = jnp.exp(normal_log_weights(nodes) if log_weights is None else log_weights)
+    theta = population.mean + population.sd * nodes
+    information = test_information(model, items, theta, item_weight)
+    share = information / (information + 1 / population.sd**2)
+    return jnp.sum(weights * share) / jnp.sum(weights)
+
+
+def empirical_reliability(
+    ability: Float[Array, " subjects"],
+    standard_error: Float[Array, " subjects"],
+    *,
+    shrunk: bool = True,
+) -> Float[Array, ""]:
+    """Reliability of scores, from their spread and their standard errors.
+
+    With V the variance of the scores and E the mean squared standard error: V / (V + E)
+    for scores shrunk towards the population (EAP, MAP), whose spread leaves the error
+    out; max(0, (V - E) / V) for unshrunk ones (ML, WLE), whose spread contains it.
+
+    Args:
+        ability: Scores.
+        standard_error: Their standard errors.
+        shrunk: Whether the scores are EAP or MAP.
+
+    Returns:
+        A number between 0 and 1.
+
+    >>> float(empirical_reliability(jnp.array([-2.0, 0.0, 2.0]), jnp.ones(3)))
+    0.8
+    """
+    spread = jnp.var(ability, ddof=1)
+    error = jnp.mean(standard_error**2)
+    tiny = jnp.finfo(spread.dtype).tiny
+    if shrunk:
+        return spread / jnp.maximum(spread + error, tiny)
+    return jnp.maximum(0, spread - error) / jnp.maximum(spread, tiny)
+
+
+def difficulty(items: Items, smallest: float = SMALLEST_SLOPE) -> Array:
+    """Difficulty -d / a: the ability at which the item's slope is steepest.
+
+    Args:
+        items: Item records, `[items]`.
+        smallest: Size of the discrimination below which there is no difficulty.
+
+    Returns:
+        `[items]`, or `[items, thresholds]` for items with several intercepts; NaN
+        where the discrimination is too close to 0.
+
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> pair = LogisticItems(jnp.array([2.0, 0.0]), jnp.ones(2), None, None)
+    >>> difficulty(pair).tolist()
+    [-0.5, nan]
+    """
+    intercept = jnp.asarray(items.intercept)
+    slope = jnp.asarray(items.discrimination)
+    if intercept.ndim > slope.ndim:
+        slope = slope[..., None]
+    defined = jnp.abs(slope) >= smallest
+    return jnp.where(defined, -intercept / jnp.where(defined, slope, 1), jnp.nan)

@@ -1,0 +1,250 @@
+"""Subsets chosen and models fitted without the subjects they are judged on.
+
+Folds are weights of 0, so all fits share one compiled program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax._types import KeyArray
+from irtjax.calibration import flags
+from irtjax.data import ResponseTable
+from irtjax.data.responses import Responses
+from irtjax.estimators.driver import run
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.quadrature import REACH, choose_nodes, resolution
+from irtjax.estimators.problem import Problem
+from irtjax.estimators.start import start_values
+from irtjax.models.model import Model
+from irtjax.numerics.kernels import equal_nodes
+from irtjax.subsets.predictor import Curves, Prediction, Whole, curves_of, predict
+from irtjax.subsets.selection import (
+    NEED_VECTORS,
+    Choice,
+    Worth,
+    choose,
+    nested_order,
+    worth,
+)
+
+MAX_STEPS = 200
+#: Near enough for a choice, in standard errors of the parameters.
+TOLERANCE = 1e-2
+
+_run_jit = eqx.filter_jit(run)
+_start_jit = eqx.filter_jit(start_values)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pool:
+    """The items to choose from and the responses to them.
+
+    Attributes:
+        table: The responses.
+        responses: The same as arrays.
+        model: The model.
+        target: `[items]` what each item counts in the full score.
+        stratum: `[items]` codes from 0.
+        aim: What information is for: "score" or "ability".
+        abilities: Where information matters, or None for the population.
+        form: Of the population, "normal" or "histogram": that of the calibration.
+    """
+
+    table: ResponseTable
+    responses: Responses
+    model: Model
+    target: np.ndarray
+    stratum: np.ndarray
+    aim: str = "score"
+    abilities: np.ndarray | None = None
+    form: str = "normal"
+
+    def full_scores(self) -> np.ndarray:
+        """`[subjects]` scores on what each subject answered; NaN for nothing."""
+        top = self.model.family.num_categories - 1
+        right = self.table.values.astype(float) @ self.target / top
+        if self.table.observed is None:
+            return right / self.target.sum()
+        mass = self.table.observed.astype(float) @ self.target
+        return np.divide(right, mass, out=np.full_like(right, np.nan), where=mass > 0)
+
+    def success_vectors(self, held: np.ndarray, centred: bool = False) -> np.ndarray:
+        """`[items, subjects]` responses, held-out subjects 0, gaps filled.
+
+        A gap gets the item's mean plus what the subject lies above the mean. Centred
+        ones are less the mean of the item over the subjects not held out.
+        """
+        top = self.model.family.num_categories - 1
+        values = self.table.values.astype(np.float32) / top
+        observed = self.table.observed
+        if observed is not None:
+            seen = observed & ~held[:, None]
+            count = np.maximum(seen.sum(0), 1)
+            item = np.where(seen, values, 0).sum(0) / count
+            gap = np.where(seen, values - item, 0).sum(1) / np.maximum(seen.sum(1), 1)
+            guess = np.clip(item + gap[:, None], 0, 1)
+            values = np.where(observed, values, guess).astype(np.float32)
+        if centred:
+            values = values - values[~held].mean(axis=0)
+        return np.where(held[:, None], 0, values).T
+
+    def rows(self, subjects: np.ndarray, items: np.ndarray):
+        """Values and mask of some subjects on some items."""
+        values = self.table.values[np.ix_(subjects, items)]
+        observed = self.table.observed
+        return values, None if observed is None else observed[np.ix_(subjects, items)]
+
+    def tiers(self, held: np.ndarray) -> np.ndarray:
+        """`[items]` 0, 1 for separated items, 2 for items without variation.
+
+        A separated item is right for all subjects above some score and wrong for all
+        below (or the reverse), so only the prior bounds its discrimination. Items of
+        a higher tier are chosen last.
+        """
+        values = self.table.values[~held]
+        observed = self.table.observed
+        observed = None if observed is None else observed[~held]
+        if observed is None:
+            low, high = values.min(axis=0), values.max(axis=0)
+        else:
+            top = self.model.family.num_categories
+            low = np.where(observed, values, top).min(axis=0)
+            high = np.where(observed, values, -1).max(axis=0)
+        tier = np.where(low >= high, 2, 0)
+        if self.model.family.num_categories == 2:
+            ability = self.full_scores()[~held]
+            tier[flags.separated_items(values, observed, ability)] = 1
+        return tier
+
+
+class Knowledge(NamedTuple):
+    """What is known of the items from some of the subjects."""
+
+    held: np.ndarray
+    curves: Curves
+    worth: Worth
+    tier: np.ndarray
+
+
+def knowledge_of(pool: Pool, items: Any, population: Any, held: np.ndarray):
+    """Curves and worth of items that were estimated from the subjects not held out."""
+    weigh = worth(pool.model, items, population, pool.target, pool.abilities)
+    curves = curves_of(pool.model, items, population)
+    return Knowledge(held, curves, weigh, pool.tiers(held))
+
+
+def learn(pool: Pool, held: np.ndarray) -> Knowledge:
+    """Fits the model by EM to the subjects that are not held out.
+
+    Args:
+        pool: Items and responses.
+        held: `[subjects]` which ones to leave out.
+
+    Returns:
+        What they say of the items.
+    """
+    model = pool.model
+    dtype = jnp.zeros(()).dtype
+    weight = jnp.asarray(~held, dtype)
+    data = dataclasses.replace(pool.responses, subject_weight=weight)
+    first = _start_jit(model, data, how="proportions", dtype=dtype)
+    problem = Problem.create(model, data)
+    items, population = first.items, first.population
+    assert population is not None
+    for _ in range(3):
+        size = choose_nodes(model, items, population, data).size
+        # Multiples of 60, so that folds share a compiled program.
+        nodes = equal_nodes(-REACH, REACH, 60 * math.ceil(size / 60) + 1)
+        method = EM(jnp.asarray(nodes, dtype), TOLERANCE, population=pool.form)
+        result = _run_jit(problem, method, first, max_steps=MAX_STEPS)
+        items, population = result.parameters.items, result.parameters.population
+        resolved = resolution(model, items, population, nodes, data)
+        if resolved.warning() is None or size >= 401:
+            break
+    if pool.form == "normal":
+        population = population._replace(log_weights=None)
+    return knowledge_of(pool, items, population, held)
+
+
+def choose_from(
+    pool: Pool,
+    known: Knowledge,
+    method: str,
+    sizes: tuple[int, ...],
+    key: KeyArray,
+) -> dict[int, Choice]:
+    """Subsets of several sizes; nested ones come from one order."""
+    shared: dict[str, Any] = {
+        "mass": pool.target,
+        "stratum": pool.stratum,
+        "tier": known.tier,
+        "key": key,
+    }
+    if method in NEED_VECTORS:
+        centred = method == "regression"
+        shared["vectors"] = pool.success_vectors(known.held, centred=centred)
+    order = None
+    if method != "clustering":
+        order = nested_order(
+            known.worth, method, size=max(sizes), aim=pool.aim, **shared
+        )
+    return {
+        size: choose(known.worth, method, size, order=order, **shared) for size in sizes
+    }
+
+
+def whole_of(pool: Pool, known: Knowledge, subjects: np.ndarray) -> Whole:
+    """The full score of all items that subjects answered."""
+    observed = pool.table.observed
+    answered = None if observed is None else observed[subjects]
+    return Whole.of(known.curves, pool.target, answered)
+
+
+def predict_held(
+    pool: Pool,
+    known: Knowledge,
+    choice: Choice,
+    subjects: np.ndarray,
+    whole: Whole | None = None,
+) -> Prediction:
+    """Predicts the scores of subjects on the items they answered (`whole_of`)."""
+    whole = whole_of(pool, known, subjects) if whole is None else whole
+    values, mask = pool.rows(subjects, choice.items)
+    found = predict(
+        pool.model,
+        known.curves.select(choice.items),
+        values,
+        mask,
+        target=pool.target[choice.items],
+        weight=choice.weight,
+        whole=whole,
+    )
+    # Scores are means over what was answered.
+    mass = np.maximum(np.broadcast_to(whole.mass, found.score.shape), 1e-300)
+    return found._replace(
+        score=found.score / mass,
+        error=found.error / mass,
+        unseen=found.unseen / mass,
+        known=found.known / mass,
+    )
+
+
+def join(parts: list[Prediction]) -> Prediction:
+    """Predictions of several groups of subjects, one after another."""
+    return Prediction(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+
+
+def folds_of(subjects: int, count: int, key: KeyArray) -> np.ndarray:
+    """`[subjects]` the fold of each, of sizes that differ by one at most."""
+    order = np.asarray(jax.random.permutation(key, subjects))
+    fold = np.empty(subjects, int)
+    fold[order] = np.arange(subjects) % count
+    return fold

@@ -1,0 +1,389 @@
+"""The score on all items from the answers to some, with its uncertainty."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from scipy.special import ndtri
+
+from irtjax.estimators.marginal.quadrature import REACH, nodes_for, test_information
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+
+#: Numbers that one table of items by nodes may hold.
+LARGEST_TABLE = 20_000_000
+#: Subjects whose posteriors are held at a time.
+BLOCK = 2048
+#: An error of the full score that is no more than rounding.
+ROUNDING = 1e-9
+#: Held-out subjects from which a correction of five coefficients is learned.
+CORRECTED_FROM = 50
+
+
+class Curves(NamedTuple):
+    """Items on nodes of ability, as arrays of the host.
+
+    Attributes:
+        ability: `[nodes]`.
+        log_weight: `[nodes]` of the population.
+        natural: Each g_k of the model, `[items, nodes]`.
+        mean: `[items, nodes]` expected response between 0 and 1.
+        variance: `[items, nodes]` its variance given ability.
+    """
+
+    ability: np.ndarray
+    log_weight: np.ndarray
+    natural: tuple[np.ndarray, ...]
+    mean: np.ndarray
+    variance: np.ndarray
+
+    def select(self, items: np.ndarray) -> Curves:
+        """The curves of some items."""
+        return self._replace(
+            natural=tuple(g[items] for g in self.natural),
+            mean=self.mean[items],
+            variance=self.variance[items],
+        )
+
+
+@jax.jit
+def _tables(model: Model, items: Any, theta):
+    """Natural parameters, means and variances, `[items, nodes]`."""
+    family = model.family
+    top = family.num_categories - 1
+    categories = jnp.arange(family.num_categories, dtype=theta.dtype) / top
+
+    def of_item(item, ability):
+        """The same of one item at one ability."""
+        chance = jnp.exp(family.category_log_probs(item, ability))
+        mean = chance @ categories
+        variance = jnp.maximum(chance @ categories**2 - mean**2, 0)
+        return family.natural(item, ability), mean, variance
+
+    over_items = jax.vmap(of_item, in_axes=(0, None))
+    found = lax.map(lambda t: over_items(items, t), theta)
+    return jax.tree.map(lambda x: x.T, found)
+
+
+def curves_of(model: Model, items: Any, population: Population) -> Curves:
+    """Curves on nodes that resolve the posteriors of subjects with every response.
+
+    Args:
+        model: A model of one ability whose responses have categories.
+        items: Item records, `[items]`.
+        population: Population of ability.
+
+    Returns:
+        The curves; no table holds more than `LARGEST_TABLE` numbers, unless that
+        leaves fewer than 201 nodes.
+    """
+    dtype = jnp.asarray(items[0]).dtype
+    items = jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
+    mean, sd = float(population.mean), float(population.sd)
+    log_weight = population.log_weights
+    if log_weight is None:
+        probe = jnp.asarray(mean + sd * np.linspace(-4, 4, 33), dtype)
+        largest = float(jnp.max(test_information(model, items, probe)))
+        smallest = 1 / math.sqrt(1 + max(largest, 0) * sd**2)
+        most = max(201, LARGEST_TABLE // max(1, len(items[0])))
+        # Multiples of 60, so that similar fits share a compiled program.
+        count = 60 * math.ceil(min(nodes_for(smallest).size, most) / 60) + 1
+        nodes = equal_nodes(-REACH, REACH, count)
+        log_weight = normal_log_weights(jnp.asarray(nodes, dtype))
+    else:
+        nodes = equal_nodes(-REACH, REACH, np.shape(log_weight)[0])
+        log_weight = jax.nn.log_softmax(jnp.asarray(log_weight))
+    theta = mean + sd * np.asarray(nodes)
+    return curves_at(model, items, theta, np.asarray(log_weight, float))
+
+
+def curves_at(
+    model: Model, items: Any, ability: np.ndarray, log_weight: np.ndarray
+) -> Curves:
+    """Curves on given nodes, `[nodes]` abilities and log weights."""
+    dtype = jnp.asarray(items[0]).dtype
+    items = jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
+    natural, means, variances = _tables(model, items, jnp.asarray(ability, dtype))
+    return Curves(
+        ability,
+        log_weight,
+        tuple(np.asarray(g) for g in natural),
+        np.asarray(means),
+        np.asarray(variances),
+    )
+
+
+class Prediction(NamedTuple):
+    """Full scores predicted from a subset, each `[subjects]`.
+
+    Attributes:
+        score: Predicted score on all items.
+        error: Its standard deviation under the model.
+        unseen: Mass of the items that were not answered.
+        known: What the answered items contribute.
+        mean: Weighted mean of the answered items; NaN if there are none.
+        ability: Posterior mean.
+        ability_se: Posterior standard deviation.
+    """
+
+    score: np.ndarray
+    error: np.ndarray
+    unseen: np.ndarray
+    known: np.ndarray
+    mean: np.ndarray
+    ability: np.ndarray
+    ability_se: np.ndarray
+
+
+class Whole(NamedTuple):
+    """All items together, for subjects alike or for each.
+
+    Attributes:
+        mean: `[nodes]` or `[subjects, nodes]` expected full score.
+        variance: Likewise, its variance given ability.
+        mass: Total of the items' parts, or `[subjects]`.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    mass: np.ndarray | float
+
+    @classmethod
+    def of(
+        cls, curves: Curves, target: np.ndarray, observed: np.ndarray | None = None
+    ) -> Whole:
+        """The full score of all items, or of those each subject answered."""
+        mean, variance = target[:, None] * curves.mean, target[:, None] ** 2
+        variance = variance * curves.variance
+        if observed is None:
+            return cls(mean.sum(0), variance.sum(0), float(target.sum()))
+        seen = observed.astype(mean.dtype)
+        return cls(seen @ mean, seen @ variance, seen @ target)
+
+    def rows(self, part: slice) -> Whole:
+        """Those of some subjects."""
+        if np.ndim(self.mass) == 0:
+            return self
+        mass = np.asarray(self.mass)[part]
+        return Whole(self.mean[part], self.variance[part], mass)
+
+
+def predict(
+    model: Model,
+    curves: Curves,
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    *,
+    target: np.ndarray,
+    weight: np.ndarray,
+    whole: Whole,
+) -> Prediction:
+    """Predicts full scores from responses to a subset.
+
+    With t_j what item j counts and p(theta | y) the posterior given the answers,
+
+        S = sum_answered t_j y_j + E[ sum_unanswered t_j P_j(theta) | y ],
+
+    what was observed and, for the rest, what is expected (the p-IRT estimator of
+    tinyBenchmarks, Maia Polo et al. 2024, taken over the posterior in place of a
+    point). Its variance is that of the expectation over the posterior and the mean of
+    sum_unanswered t_j^2 P_j (1 - P_j).
+
+    Args:
+        model: The model.
+        curves: Of the subset.
+        values: `[subjects, subset]` responses, 0 where missing.
+        observed: Mask of them, or None.
+        target: `[subset]` what each counts in the full score.
+        weight: `[subset]` weights of the plain mean.
+        whole: The full score on the same nodes.
+
+    Returns:
+        The predictions; with every item answered, the score itself.
+    """
+    parts = []
+    for start in range(0, len(values), BLOCK):
+        part = slice(start, start + BLOCK)
+        mask = None if observed is None else observed[part]
+        block = values[part]
+        parts.append(
+            _predict(model, curves, block, mask, target, weight, whole.rows(part))
+        )
+    if not parts:
+        return Prediction(*(np.zeros(0) for _ in Prediction._fields))
+    return Prediction(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+
+
+def _predict(model, curves, values, observed, target, weight, whole) -> Prediction:
+    """`predict` for a block of subjects."""
+    if observed is None:
+        observed = np.ones(values.shape, bool)
+    seen = observed.astype(float)
+    top = model.family.num_categories - 1
+    share = values.astype(float) / top
+    joint = curves.log_weight + seen @ curves.natural[0]
+    # Statistics are 0 where a response is missing, since its value is.
+    statistics = model.family.statistics(jnp.asarray(values))
+    for statistic, natural in zip(statistics, curves.natural[1:], strict=True):
+        joint = joint + np.asarray(statistic, float) @ natural
+    joint -= joint.max(axis=1, keepdims=True)
+    posterior = np.exp(joint)
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    rest = whole.mean - seen @ (target[:, None] * curves.mean)
+    noise = whole.variance - seen @ (target[:, None] ** 2 * curves.variance)
+    # An item may be left of which rounding makes less than nothing.
+    unseen = whole.mass - seen @ target
+    unseen = np.where(unseen > ROUNDING, unseen, 0)
+    some = (unseen > 0)[:, None]
+    rest, noise = np.where(some, rest, 0), np.where(some, np.maximum(noise, 0), 0)
+    expected = np.sum(posterior * rest, axis=1)
+    spread = np.sum(posterior * (rest - expected[:, None]) ** 2, axis=1)
+    error = np.sqrt(spread + np.sum(posterior * noise, axis=1))
+    known = (share * seen) @ target
+    total = seen @ weight
+    mean = np.divide(
+        (share * seen) @ weight, total, out=np.full(len(total), np.nan), where=total > 0
+    )
+    ability = posterior @ curves.ability
+    around = curves.ability - ability[:, None]
+    width = np.sqrt(np.sum(posterior * around**2, axis=1))
+    return Prediction(known + expected, error, unseen, known, mean, ability, width)
+
+
+class Calibrator(NamedTuple):
+    """What held-out subjects say about predictions and their errors.
+
+    Attributes:
+        misfit: Error beyond the model's, per mass of unseen items.
+        multiplier: How many standard deviations the interval reaches.
+        correction: Coefficients of what is added to the prediction, per mass of
+            unseen items: of 1, the prediction, its square, the weighted mean and its
+            square. Empty for none.
+    """
+
+    misfit: float
+    multiplier: float
+    correction: tuple[float, ...] = ()
+
+    def score(self, prediction: Prediction) -> np.ndarray:
+        """Full scores, corrected; never beyond what the items left could add."""
+        score = prediction.score
+        if self.correction:
+            score = score + _features(prediction) @ np.array(self.correction)
+        low, high = prediction.known, prediction.known + prediction.unseen
+        return np.clip(score, low, high)
+
+    def error(self, prediction: Prediction) -> np.ndarray:
+        """Standard deviations of the full score, misfit counted."""
+        return np.hypot(prediction.error, self.misfit * prediction.unseen)
+
+    def interval(self, prediction: Prediction) -> tuple[np.ndarray, np.ndarray]:
+        """Ends, within the same limits."""
+        half = self.multiplier * self.error(prediction)
+        score = self.score(prediction)
+        low = np.maximum(score - half, prediction.known)
+        return low, np.minimum(score + half, prediction.known + prediction.unseen)
+
+
+class Calibrated(NamedTuple):
+    """A calibrator and what it is made of.
+
+    Attributes:
+        calibrator: The calibrator.
+        score: `[subjects]` corrected predictions of the subjects it is made of, each
+            with a correction that has not seen it.
+        enough: Whether there were subjects enough for the level.
+    """
+
+    calibrator: Calibrator
+    score: np.ndarray
+    enough: bool
+
+
+def _features(prediction: Prediction) -> np.ndarray:
+    """What corrections are linear in, `[subjects, 5]`; 0 with nothing answered."""
+    one = np.ones_like(prediction.score)
+    score, mean = prediction.score, np.nan_to_num(prediction.mean)
+    columns = np.stack([one, score, score**2, mean, mean**2], axis=1)
+    some = prediction.unseen * ~np.isnan(prediction.mean)
+    return columns * some[:, None]
+
+
+def calibrate(prediction: Prediction, score: np.ndarray, level: float) -> Calibrated:
+    """Corrects predictions, and scales intervals so that they hold full scores.
+
+    A model that does not quite fit predicts with a bias that depends on the score.
+    Least squares on the model's prediction and the weighted mean corrects it (as the
+    blend of both does in tinyBenchmarks, and the regression in metabench: Kipnis et al.
+    2025, arXiv 2407.12844), where it predicts subjects better that were left out of it
+    one by one. Misfit is chosen so that mean squared errors are as stated with it; the
+    reach is the ceil((n + 1) level)-th smallest of |error| / sd. For a further subject
+    drawn as these were, such intervals hold with at least that probability, whatever is
+    wrong with the model (split conformal prediction with scaled residuals: Lei et al.
+    2018, JASA 113, section 5.2), up to the dependence that folds bring.
+
+    Args:
+        prediction: Of subjects that choice and fit have not seen.
+        score: Their full scores.
+        level: Level of the intervals.
+
+    Returns:
+        The calibrator. Without subjects enough for the level its reach is the
+        largest ratio seen, and at least that of a normal distribution.
+    """
+    correction, left = _correction(prediction, score)
+    scaled, enough = scale(prediction, left, level)
+    calibrator = scaled._replace(correction=correction)
+    return Calibrated(calibrator, score - left, enough)
+
+
+def scale(
+    prediction: Prediction, left: np.ndarray, level: float
+) -> tuple[Calibrator, bool]:
+    """Misfit and reach, and whether there are subjects enough for the level.
+
+    Args:
+        prediction: Of subjects that choice and fit have not seen.
+        left: `[subjects]` their full scores less the corrected predictions.
+        level: Level of the intervals.
+    """
+    miss = np.abs(left)
+    unseen = np.sum(prediction.unseen**2)
+    excess = np.sum(miss**2 - prediction.error**2)
+    misfit = math.sqrt(max(excess, 0.0) / unseen) if unseen > 0 else 0.0
+    error = Calibrator(misfit, 1.0).error(prediction)
+    ratio = np.sort(np.where(miss < ROUNDING, 0, miss / np.maximum(error, ROUNDING)))
+    place = math.ceil((len(ratio) + 1) * level)
+    enough = place <= len(ratio)
+    if enough:
+        reach = float(ratio[place - 1])
+    else:
+        reach = max([float(ndtri(0.5 + level / 2)), *ratio.tolist()])
+    return Calibrator(misfit, reach), enough
+
+
+def _correction(prediction: Prediction, score: np.ndarray):
+    """Coefficients, and what is left of each subject by those of the others."""
+    plain = score - prediction.score
+    if len(score) < CORRECTED_FROM or not np.any(prediction.unseen):
+        return (), plain
+    columns = _features(prediction)
+    gram = columns.T @ columns
+    # Columns are shares: a ridge of a millionth of a subject only breaks ties.
+    gram += 1e-6 * np.eye(len(gram)) * max(float(np.max(prediction.unseen)) ** 2, 1e-12)
+    coefficients = np.linalg.solve(gram, columns.T @ plain)
+    leverage = np.sum(columns * np.linalg.solve(gram, columns.T).T, axis=1)
+    left = (plain - columns @ coefficients) / np.maximum(1 - leverage, 1e-3)
+    if np.mean(left**2) >= np.mean(plain**2):
+        return (), plain
+    return tuple(coefficients.tolist()), left
+
+
+def uncalibrated(level: float) -> Calibrator:
+    """The model's own errors, taken as normal."""
+    return Calibrator(0.0, float(ndtri(0.5 + level / 2)))

@@ -1,0 +1,171 @@
+"""Which rule of choice predicts best: rules compared on held-out subjects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from irtjax.subsets.predictor import Calibrated, Prediction, calibrate, scale
+from irtjax.subsets.selection import METHODS
+
+#: The name that asks for the rule with the smallest cross-validated error.
+AUTO = "auto"
+#: Taken where rules cannot be compared: it depends on the responses least.
+SAFE = "random"
+#: Subjects from which rules are compared by cross-validation.
+COMPARED_FROM = 20
+
+
+class Compared(NamedTuple):
+    """Rules compared on held-out subjects.
+
+    Attributes:
+        rule: The rule taken.
+        judged: Its calibrator and corrected predictions.
+        rows: One dict per rule, the best first: rule, mean_absolute_error,
+            standard_error, excess (over the smallest error), excess_se, taken.
+        score: `[subjects]` corrected predictions by the rule that the other folds
+            would take, so no subject helped to take the rule it is predicted by.
+        prediction: What they come from.
+    """
+
+    rule: str
+    judged: Calibrated
+    rows: tuple[dict[str, Any], ...]
+    score: np.ndarray
+    prediction: Prediction
+
+
+def compare(
+    found: Mapping[str, Prediction], fold: np.ndarray, score: np.ndarray, level: float
+) -> Compared:
+    """Takes a rule by its error on held-out subjects, and calibrates its intervals.
+
+    The rule is the simplest one whose mean absolute error is at most one standard
+    error above the smallest (one-standard-error rule; Breiman et al. 1984). Errors are
+    paired by subject, so the standard error is that of their mean difference.
+
+    The smallest of several errors is too small. Misfit and reach of the intervals are
+    therefore what each fold's subjects need under the rule that the other folds take.
+
+    Args:
+        found: Predictions of subjects that choice and fit have not seen, by rule.
+        fold: `[subjects]` the fold in which each was held out.
+        score: Their full scores.
+        level: Level of the intervals.
+
+    Returns:
+        The comparison.
+    """
+    rules = [rule for rule in METHODS if rule in found]
+    judged = {rule: calibrate(found[rule], score, level) for rule in rules}
+    miss = np.stack([np.abs(judged[rule].score - score) for rule in rules])
+    taken = take(miss, fold)
+    chosen = judged[rules[taken]]
+    if len(rules) == 1:
+        own = np.zeros(len(score), int)
+    else:
+        own = np.empty(len(score), int)
+        for code in np.unique(fold):
+            others = fold != code
+            own[~others] = take(miss[:, others], fold[others])
+    pick = own, np.arange(len(score))
+    fields = zip(*(found[rule] for rule in rules), strict=True)
+    prediction = Prediction(*(np.stack(field)[pick] for field in fields))
+    corrected = np.stack([judged[rule].score for rule in rules])[pick]
+    scaled, enough = scale(prediction, score - corrected, level)
+    calibrator = scaled._replace(correction=chosen.calibrator.correction)
+    return Compared(
+        rules[taken],
+        Calibrated(calibrator, chosen.score, enough),
+        _rows(rules, miss, fold, taken),
+        corrected,
+        prediction,
+    )
+
+
+def take(miss: np.ndarray, fold: np.ndarray) -> int:
+    """The first rule that is within one standard error of the best.
+
+    Args:
+        miss: `[rules, subjects]` absolute errors, the simplest rule first.
+        fold: `[subjects]` fold of each.
+
+    Returns:
+        Its place.
+
+    >>> fold = np.array([0, 0, 1, 1])
+    >>> miss = np.array([[1, 3, 2, 4], [1, 2, 2, 5], [9, 9, 9, 9]])
+    >>> take(miss, fold), take(miss[[2, 0]], fold)
+    (0, 1)
+    """
+    best = int(np.argmin(miss.mean(axis=1)))
+    for place, own in enumerate(miss):
+        excess = own - miss[best]
+        if excess.mean() <= standard_error(excess, fold):
+            return place
+    return best
+
+
+def standard_error(value: np.ndarray, fold: np.ndarray) -> float:
+    """Standard error of a mean over subjects.
+
+    The larger of two: from the variance over subjects, and from that over the means of
+    folds, which differ also because each has its own choice and fit.
+    """
+    if len(value) < 2:
+        return 0.0
+    over_subjects = value.std(ddof=1) / len(value) ** 0.5
+    codes = np.unique(fold)
+    if len(codes) < 2:
+        return float(over_subjects)
+    means = np.array([value[fold == code].mean() for code in codes])
+    return float(max(over_subjects, means.std(ddof=1) / len(codes) ** 0.5))
+
+
+def _rows(rules, miss: np.ndarray, fold: np.ndarray, taken: int):
+    """Errors by rule, the smallest first."""
+    mean = miss.mean(axis=1)
+    best = int(np.argmin(mean))
+    rows = []
+    for place in np.argsort(mean, kind="stable"):
+        excess = miss[place] - miss[best]
+        rows.append(
+            {
+                "rule": rules[place],
+                "mean_absolute_error": float(mean[place]),
+                "standard_error": standard_error(miss[place], fold),
+                "excess": float(excess.mean()),
+                "excess_se": standard_error(excess, fold),
+                "taken": bool(place == taken),
+            }
+        )
+    return tuple(rows)
+
+
+def sentence(rows: tuple[dict[str, Any], ...], folds: int) -> str:
+    """One line with the rule taken and the errors of all."""
+    taken = next(row["rule"] for row in rows if row["taken"])
+    errors = ", ".join(
+        f"{row['rule']} {row['mean_absolute_error']:.4f} ± {row['standard_error']:.4f}"
+        for row in rows
+    )
+    return (
+        f"rule taken: {taken}, by {folds}-fold cross-validation over subjects (mean"
+        f" absolute error ± standard error: {errors})"
+    )
+
+
+def counts(rules: list[str]) -> str:
+    """Rules with the number of folds that took each.
+
+    >>> counts(["random", "regression", "regression"])
+    'regression 2, random 1'
+    """
+    found = Counter(rules).most_common()
+    if len(found) == 1:
+        return found[0][0]
+    return ", ".join(f"{rule} {count}" for rule, count in found)

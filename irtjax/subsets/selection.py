@@ -1,0 +1,378 @@
+"""Which items to keep: rules of choice, and what a subset leaves unknown.
+
+All orders but that of clusters are nested: the first n items of one are the subset of
+size n. Stratified ones go through the strata by a divisor rule, so that every prefix
+is shared out in proportion.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from irtjax._types import KeyArray
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.subsets.clusters import anchors
+from irtjax.subsets.forward import first_tier, forward_score, spread_score
+
+#: Rules of choice, the simplest first: a tie between rules goes to the first of them.
+METHODS = (
+    "random",
+    "difficulty",
+    "discrimination",
+    "clustering",
+    "information",
+    "regression",
+)
+#: Rules that read the responses, in addition to the estimated items.
+NEED_VECTORS = ("difficulty", "clustering", "regression")
+AIMS = ("score", "ability")
+#: Abilities at which choices weigh a population.
+NUM_ABILITIES = 61
+
+
+class Worth(NamedTuple):
+    """What items tell, at abilities that are weighed.
+
+    Attributes:
+        weight: `[abilities]`, sums to one.
+        precision: Of ability before any response.
+        information: `[abilities, items]` Fisher information.
+        slope: `[abilities, items]` slope of the item's part of the full score.
+        noise: `[abilities, items]` variance of that part given ability.
+        discrimination: `[items]`.
+    """
+
+    weight: Array
+    precision: Array
+    information: Array
+    slope: Array
+    noise: Array
+    discrimination: Array
+
+
+class Choice(NamedTuple):
+    """A subset: `[size]` positions in order of choice, and weights that sum to one."""
+
+    items: np.ndarray
+    weight: np.ndarray
+
+
+@jax.jit
+def _worth(model: Model, items: Any, target, theta, weight, precision):
+    """`worth` for abilities and weights that are given."""
+    family = model.family
+    top = family.num_categories - 1
+
+    def moments(item, ability):
+        """Mean and variance of an item's response, between 0 and 1."""
+        categories = jnp.arange(family.num_categories, dtype=ability.dtype) / top
+        chance = jnp.exp(family.category_log_probs(item, ability))
+        mean = chance @ categories
+        return mean, jnp.maximum(chance @ categories**2 - mean**2, 0)
+
+    def of_item(item, ability):
+        """Slope, noise and information of an item at an ability."""
+        one = jnp.ones_like(ability)
+        (_, noise), (slope, _) = jax.jvp(lambda t: moments(item, t), (ability,), (one,))
+        return slope, noise, family.information(item, ability)
+
+    over_items = jax.vmap(of_item, in_axes=(0, None))
+    slope, noise, information = lax.map(lambda t: over_items(items, t), theta)
+    return Worth(
+        weight,
+        precision,
+        information,
+        slope * target,
+        noise * target**2,
+        jnp.asarray(items.discrimination),
+    )
+
+
+def worth(
+    model: Model,
+    items: Any,
+    population: Population,
+    target: Float[Array, " items"] | np.ndarray,
+    abilities: Float[Array, " abilities"] | np.ndarray | None = None,
+) -> Worth:
+    """Information, slopes and noise of items at abilities.
+
+    Args:
+        model: A model of one ability whose responses have categories.
+        items: Item records, `[items]`.
+        population: Population of ability.
+        target: What each item counts in the full score.
+        abilities: Where information matters, equally; None for the population.
+
+    Returns:
+        What the choices need.
+    """
+    dtype = jnp.asarray(items[0]).dtype
+    sd = jnp.asarray(population.sd, dtype)
+    if abilities is None:
+        nodes = jnp.asarray(equal_nodes(-4.0, 4.0, NUM_ABILITIES), dtype)
+        theta = jnp.asarray(population.mean, dtype) + sd * nodes
+        weight = jax.nn.softmax(normal_log_weights(nodes))
+    else:
+        theta = jnp.asarray(abilities, dtype)
+        weight = jnp.full(theta.shape, 1 / theta.size, dtype)
+    items = jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
+    return _worth(model, items, jnp.asarray(target, dtype), theta, weight, 1 / sd**2)
+
+
+@partial(jax.jit, static_argnames="aim")
+def greedy_order(
+    worth: Worth,
+    stratum: Int[Array, " items"],
+    turns: Int[Array, " size"],
+    aim: str,
+    tier: Int[Array, " items"] | None = None,
+) -> Int[Array, " size"]:
+    """Items one after another, each the one that takes away most expected variance.
+
+    With prior precision c and the information I of what was chosen, ability has
+    variance 1 / (c + I), and the full score T(theta) about T'(theta)^2 / (c + I). Item
+    j takes away I_j / ((c + I)(c + I + I_j)) of the former; both are averaged over
+    the abilities that matter (Bayesian A-optimality; Chaloner and Verdinelli 1995). At
+    one ability this is the order of the items' information. For the score, the noise
+    of the item's own response, which need no longer be predicted, is added.
+
+    Args:
+        worth: What items tell.
+        stratum: Stratum of each item.
+        turns: The stratum that each choice is from.
+        aim: "score" or "ability".
+        tier: Items of a higher tier are taken when none of a lower one is left.
+
+    Returns:
+        Positions in order of choice.
+    """
+    if tier is None:
+        tier = jnp.zeros(stratum.shape, int)
+    if aim == "score":
+        value = worth.weight * jnp.sum(worth.slope, axis=1) ** 2
+        own = worth.weight @ worth.noise
+    else:
+        value = worth.weight
+        own = jnp.zeros(worth.information.shape[1], value.dtype)
+
+    def step(carry, turn):
+        """Takes the item that takes away most, from the stratum whose turn it is."""
+        precision, left = carry
+        after = precision[:, None] + worth.information
+        gain = (value / precision) @ (worth.information / after) + own
+        allowed = first_tier(left & (stratum == turn), tier)
+        best = jnp.argmax(jnp.where(allowed, gain, -jnp.inf))
+        precision = precision + worth.information[:, best]
+        return (precision, left.at[best].set(False)), best
+
+    first = jnp.full_like(value, worth.precision)
+    left = jnp.ones(stratum.shape, bool)
+    return lax.scan(step, (first, left), turns)[1]
+
+
+@jax.jit
+def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Array]:
+    """Errors that the model expects of each prefix of an order.
+
+    Args:
+        worth: What items tell.
+        order: Positions in order of choice.
+
+    Returns:
+        Root mean variance of ability, and of the full score, after 1, 2, ... items.
+    """
+    spread = 1 / (worth.precision + jnp.cumsum(worth.information[:, order], axis=1))
+
+    def unseen(part):
+        """Sum over the items that are not in each prefix, `[abilities, size]`."""
+        total = jnp.sum(part, axis=1, keepdims=True)
+        return total - jnp.cumsum(part[:, order], axis=1)
+
+    noise = jnp.maximum(unseen(worth.noise), 0)
+    score = worth.weight @ (unseen(worth.slope) ** 2 * spread + noise)
+    return jnp.sqrt(worth.weight @ spread), jnp.sqrt(score)
+
+
+def shares(mass: np.ndarray, stratum: np.ndarray, length: int) -> np.ndarray:
+    """The stratum of each of the first choices, in proportion at every length.
+
+    Seats go by largest mass / (2 k + 1), k being the seats a stratum has (Sainte-Lague,
+    Webster), so each prefix is that rule's apportionment; no stratum gets more
+    seats than it has items.
+
+    Args:
+        mass: `[items]` what each item counts.
+        stratum: `[items]` codes from 0.
+        length: Number of choices.
+
+    Returns:
+        `[length]` codes.
+
+    >>> shares(np.full(6, 1 / 6), np.array([0, 0, 0, 0, 1, 1]), 3).tolist()
+    [0, 1, 0]
+    """
+    count = np.bincount(stratum)
+    total = np.bincount(stratum, weights=mass)
+    code = np.repeat(np.arange(len(count)), count)
+    seat = np.arange(len(code)) - np.repeat(np.cumsum(count) - count, count)
+    # Rounding must not decide between equal claims: the first stratum goes first.
+    claim = np.round(total[code] / (2 * seat + 1), 12)
+    return code[np.lexsort((code, -claim))][:length]
+
+
+def _in_turns(
+    score: np.ndarray, stratum: np.ndarray, turns: np.ndarray, tier: np.ndarray
+) -> np.ndarray:
+    """Items by tier and falling score, each from the stratum whose turn it is."""
+    by_stratum = np.lexsort((np.arange(len(score)), -score, tier, stratum))
+    first = np.searchsorted(stratum[by_stratum], np.arange(stratum.max() + 1))
+    earlier = np.zeros(len(turns), int)
+    for code in np.unique(turns):
+        mine = turns == code
+        earlier[mine] = np.arange(mine.sum())
+    return by_stratum[first[turns] + earlier]
+
+
+def nested_order(
+    worth: Worth,
+    method: str,
+    *,
+    mass: np.ndarray,
+    stratum: np.ndarray,
+    size: int,
+    key: KeyArray,
+    aim: str = "score",
+    vectors: np.ndarray | None = None,
+    tier: np.ndarray | None = None,
+) -> np.ndarray:
+    """Positions in the order of any method but "clustering".
+
+    Args:
+        worth: What items tell.
+        method: One of them.
+        mass: `[items]` what each item counts, for the shares of strata.
+        stratum: `[items]` codes; all 0 for no strata.
+        size: Number of items.
+        key: Random key, for "random" and "difficulty".
+        aim: For "information": "score" or "ability".
+        vectors: `[items, subjects]` responses, for those of `NEED_VECTORS`; for
+            "regression" less each item's mean.
+        tier: `[items]` codes: items of a higher tier come last in their stratum.
+
+    Returns:
+        `[size]` positions.
+    """
+    turns = shares(mass, stratum, size)
+    tier = np.zeros(len(mass), int) if tier is None else tier
+    if method == "information":
+        arrays = (jnp.asarray(x) for x in (stratum, turns))
+        return np.asarray(greedy_order(worth, *arrays, aim, jnp.asarray(tier)))
+    if method == "discrimination":
+        score = np.asarray(worth.discrimination, float)
+    elif method == "regression":
+        assert vectors is not None
+        score = forward_score(vectors, mass, stratum, turns, tier)
+    elif method == "difficulty":
+        assert vectors is not None
+        score = spread_score(vectors.sum(1), stratum, tier, key)
+    else:
+        score = np.asarray(jax.random.uniform(key, (len(mass),)), float)
+    return _in_turns(score, stratum, turns, tier)
+
+
+def choose(
+    worth: Worth,
+    method: str,
+    size: int,
+    *,
+    mass: np.ndarray,
+    stratum: np.ndarray,
+    key: KeyArray,
+    vectors: np.ndarray | None = None,
+    aim: str = "score",
+    order: np.ndarray | None = None,
+    tier: np.ndarray | None = None,
+) -> Choice:
+    """A subset of a given size with the weights of its plain weighted mean.
+
+    Each item of a stratum has an equal part of the stratum's mass; with clusters, an
+    item has the mass of its cluster.
+
+    Args:
+        worth: What items tell.
+        method: One of `METHODS`.
+        size: Number of items.
+        mass: `[items]` what each item counts in the full score, summing to one.
+        stratum: `[items]` codes from 0.
+        key: Random key.
+        vectors: `[items, subjects]` success vectors, for those of `NEED_VECTORS`; for
+            "regression" less each item's mean.
+        aim: For "information": "score" or "ability".
+        order: A nested order known already.
+        tier: `[items]` codes: items of a higher tier are taken last.
+
+    Returns:
+        The choice.
+    """
+    tier = np.zeros(len(mass), int) if tier is None else tier
+    if method == "clustering":
+        assert vectors is not None
+        parts, weights = [], []
+        counts = np.bincount(shares(mass, stratum, size), minlength=stratum.max() + 1)
+        for code, count in enumerate(counts):
+            if count == 0:
+                continue
+            mine = np.flatnonzero(stratum == code)
+            own = jax.random.fold_in(key, code)
+            found, weight = _anchors_by_tier(
+                vectors[mine], mass[mine], tier[mine], int(count), own
+            )
+            parts.append(mine[found])
+            weights.append(weight)
+        items, weight = np.concatenate(parts), np.concatenate(weights)
+        by_weight = np.argsort(-weight, kind="stable")
+        return Choice(items[by_weight], weight[by_weight] / weight.sum())
+    if order is None:
+        order = nested_order(
+            worth,
+            method,
+            mass=mass,
+            stratum=stratum,
+            size=size,
+            key=key,
+            aim=aim,
+            vectors=vectors,
+            tier=tier,
+        )
+    items = order[:size]
+    count = np.bincount(stratum[items], minlength=stratum.max() + 1)
+    total = np.bincount(stratum, weights=mass)
+    weight = total[stratum[items]] / count[stratum[items]]
+    if size == len(mass):
+        weight = mass[items]
+    return Choice(items, weight / weight.sum())
+
+
+def _anchors_by_tier(vectors, mass, tier, size: int, key: KeyArray):
+    """Anchors among the items of the first tier, then of the next if need be."""
+    parts, weights, left = [], [], size
+    for code in np.unique(tier):
+        mine = np.flatnonzero(tier == code)
+        count = min(left, len(mine))
+        if count:
+            found, weight = anchors(vectors[mine], mass[mine], count, key)
+            parts.append(mine[found])
+            weights.append(weight)
+        left -= count
+    weight = np.concatenate(weights)
+    # The items of tiers without an anchor are in the full score all the same.
+    return np.concatenate(parts), weight * mass.sum() / weight.sum()

@@ -1,0 +1,364 @@
+"""A chosen subset with its predictor: what `irtjax.shrink` returns, on disk too."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax.data import ResponseTable, read
+from irtjax.data.arrays import as_labels
+from irtjax.data.files import atomic_path
+from irtjax.data.matching import match_items
+from irtjax.models.model import Model
+from irtjax.storage.encoding import decode, encode, plain
+from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "irtjax.subset"
+VERSION = 1
+#: What `Shrunken.save` writes.
+SUBSET_FILES = ("subset.csv", "subset.json")
+#: And this where rules were compared.
+RULES_FILE = "rules.csv"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PredictedScores:
+    """Full scores predicted from a subset.
+
+    Attributes:
+        table: One row per subject: subject, score (predicted, on all items), lower,
+            upper, subset_mean (weighted mean of the answers), ability, ability_se,
+            observed (items of the subset that were answered).
+        notes: What was matched and what was left out.
+        level: Level of the intervals.
+    """
+
+    table: pa.Table
+    notes: tuple[str, ...]
+    level: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shrunken:
+    """A small benchmark that stands for a large one.
+
+    Attributes:
+        items: `[size]` names in order of choice.
+        weights: `[size]` weights of the plain weighted mean, summing to one.
+        benchmarks: `[size]` benchmark names, or None.
+        target: `[size]` what each item counts in the full score.
+        num_items: Number of items of the whole.
+        method: The rule by which the items were chosen.
+        model: Model of the responses.
+        parameters: Item records, `[size]`.
+        nodes: `[nodes]` abilities.
+        log_weight: `[nodes]` log weights of the population.
+        whole_mean: `[nodes]` expected full score.
+        whole_variance: `[nodes]` its variance given ability.
+        calibrator: What held-out subjects said about the errors.
+        level: Level of the intervals.
+        standard_error: Expected error of an ability, root mean square over the
+            abilities that the choice weighs.
+        score_error: Likewise of the full score, by the model.
+        held_out: Errors on subjects that neither choice nor fit had seen: their
+            number, mean_absolute_error, root_mean_square_error,
+            mean_absolute_error_of_irt (before the correction),
+            mean_absolute_error_of_mean (the weighted mean's), kendall, spearman. Empty
+            without folds.
+        warnings: What the numbers must be read with.
+        reason: One line on how "auto" took the rule; empty where the rule was given.
+        rules: The rules that were compared by cross-validation, the best first: rule,
+            mean_absolute_error, standard_error, excess (over the smallest error),
+            excess_se and taken. Errors in `held_out` do not gain by the comparison:
+            each subject is predicted by the rule that the other folds take.
+
+    >>> import irtjax
+    >>> table = irtjax.make_demo().table
+    >>> small = irtjax.shrink(table, 10, folds=0)
+    >>> len(small.items), round(float(small.weights.sum()), 6)
+    (10, 1.0)
+    """
+
+    items: np.ndarray
+    weights: np.ndarray
+    benchmarks: np.ndarray | None
+    target: np.ndarray
+    num_items: int
+    method: str
+    model: Model
+    parameters: Any
+    nodes: np.ndarray
+    log_weight: np.ndarray
+    whole_mean: np.ndarray
+    whole_variance: np.ndarray
+    calibrator: Calibrator
+    level: float
+    standard_error: float
+    score_error: float
+    held_out: dict[str, float]
+    warnings: tuple[str, ...] = ()
+    reason: str = ""
+    rules: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of chosen items."""
+        return len(self.items)
+
+    @functools.cached_property
+    def curves(self) -> Curves:
+        """Curves of the chosen items on the nodes."""
+        return curves_at(self.model, self.parameters, self.nodes, self.log_weight)
+
+    def table(self) -> pa.Table:
+        """One row per chosen item: item, benchmark, weight, rank in order of choice."""
+        import pyarrow as pa
+
+        names = self.benchmarks
+        return pa.table(
+            {
+                "item": pa.array(self.items.tolist(), pa.string()),
+                "benchmark": pa.array(
+                    [None] * self.size if names is None else names.tolist(),
+                    pa.string(),
+                ),
+                "weight": self.weights,
+                "rank": np.arange(1, self.size + 1),
+            }
+        )
+
+    def predict(self, data: Any) -> PredictedScores:
+        """Predicts the full scores of subjects from their answers to the subset.
+
+        What was observed counts as it is; what was not is expected over the
+        posterior of ability (see `analysis.subset_score.predict`), corrected as
+        held-out subjects needed; intervals reach as far as they needed.
+
+        Args:
+            data: A `ResponseTable`, or anything that `irtjax.read` takes. Items match
+                by name; those outside the subset are left out with a note.
+
+        Returns:
+            The predictions.
+
+        Raises:
+            ValueError: If no item is of the subset, or a response is not one of the
+                model's.
+        """
+        import pyarrow as pa
+
+        table = data if isinstance(data, ResponseTable) else read(data)
+        values, observed, notes = self._arrange(table)
+        mass = float(self.target.sum()) if self.size == self.num_items else 1.0
+        found = predict(
+            self.model,
+            self.curves,
+            values,
+            observed,
+            target=self.target,
+            weight=self.weights,
+            whole=Whole(self.whole_mean, self.whole_variance, mass),
+        )
+        low, high = self.calibrator.interval(found)
+        columns: dict[str, Any] = {
+            "subject": pa.array(table.subjects.tolist(), pa.string()),
+            "score": self.calibrator.score(found),
+            "lower": low,
+            "upper": high,
+            "subset_mean": pa.array(found.mean, mask=np.isnan(found.mean)),
+            "ability": found.ability,
+            "ability_se": found.ability_se,
+            "observed": observed.sum(1),
+        }
+        return PredictedScores(pa.table(columns), notes, self.level)
+
+    def _arrange(self, table: ResponseTable):
+        """Responses in the order of the subset, 0 where there are none."""
+        if table.trials is not None:
+            raise ValueError("counts of trials cannot be scored: use single responses")
+        place = match_items(table, self.items, "the subset")
+        known = place >= 0
+        values = np.zeros((table.num_subjects, self.size), table.values.dtype)
+        values[:, place[known]] = table.values[:, known]
+        observed = np.zeros(values.shape, bool)
+        seen = table.observed
+        observed[:, place[known]] = True if seen is None else seen[:, known]
+        top = self.model.family.num_categories - 1
+        wrong = (values < 0) | (values > top) | (values != np.rint(values))
+        if wrong.any():
+            row, k = np.argwhere(wrong)[0]
+            raise ValueError(
+                f"subject {table.subjects[row]}, item {self.items[k]}: the response"
+                f" {values[row, k]:g} is not an integer from 0 to {top}"
+            )
+        notes = [f"{known.sum():,} of the {self.size:,} items of the subset are there"]
+        extra = table.num_items - int(known.sum())
+        if extra:
+            notes.append(f"{extra:,} items are not in the subset and left out")
+        return values.astype(np.int8), observed, tuple(notes)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes `subset.csv` and, for later predictions, `subset.json` to a folder.
+
+        Where rules were compared, `rules.csv` has their errors.
+
+        Args:
+            folder: Folder, made if there is none; files of these names are replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ValueError: If it cannot be made or written.
+        """
+        from irtjax.storage import write_table
+
+        folder = make_folder(folder)
+        with (
+            atomic_path(folder / "subset.csv") as csv,
+            atomic_path(folder / "subset.json") as document,
+        ):
+            write_table(self.table(), csv)
+            text = json.dumps(self._content(), allow_nan=False)
+            document.write_text(text, encoding="utf-8")
+        if self.rules:
+            import pyarrow as pa
+
+            with atomic_path(folder / RULES_FILE) as csv:
+                write_table(pa.Table.from_pylist(list(self.rules)), csv)
+        else:
+            # That of an earlier subset in this folder is not of this one.
+            (folder / RULES_FILE).unlink(missing_ok=True)
+        return folder
+
+    def _content(self) -> dict[str, Any]:
+        """What is saved, as a document."""
+        content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        record = self.parameters._asdict()
+        content |= {
+            "model": encode(self.model),
+            "parameters": {k: np.asarray(v).tolist() for k, v in record.items()},
+            "calibrator": self.calibrator._asdict(),
+        }
+        return {"format": FORMAT, "version": VERSION, **plain(content)}
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Makes a folder, if need be.
+
+    Raises:
+        ValueError: If it cannot be made.
+    """
+    folder = Path(folder).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"cannot make {folder}: {error.strerror}") from None
+    return folder
+
+
+def is_subset(path: str | Path) -> bool:
+    """Whether a path is a saved subset, or a folder with one and no fit."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return (path / "subset.json").is_file() and not (path / "fit.json").is_file()
+    return path.is_file() and path.suffix == ".json"
+
+
+def load_subset(path: str | Path) -> Shrunken:
+    """Reads a subset that `Shrunken.save` wrote.
+
+    Args:
+        path: The folder, or the file `subset.json` in it.
+
+    Returns:
+        The subset, which predicts as it did.
+
+    Raises:
+        ValueError: If there is none, or the file is not one.
+    """
+    path = Path(path).expanduser()
+    path = path / "subset.json" if path.is_dir() else path
+    if not path.is_file():
+        raise ValueError(f"no such file: {path}; name what `irtjax shrink` wrote")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("format") != FORMAT:
+            raise ValueError(f"it has no mark {FORMAT}")
+        if content["version"] > VERSION:
+            raise ValueError("a newer irtjax wrote it; upgrade")
+        return _from_content(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a saved subset: {error}") from None
+
+
+def _from_content(content: dict[str, Any]) -> Shrunken:
+    """The subset of a document, every number of it checked."""
+    model = decode(content["model"])
+    record = model.family.Items
+    given = content["parameters"]
+    parameters = record(*(np.array(given[k], float) for k in record._fields))
+    arrays = {
+        name: np.array(content[name], float)
+        for name in (
+            *("weights", "target", "nodes", "log_weight", "whole_mean"),
+            "whole_variance",
+        )
+    }
+    items = as_labels(content["items"])
+    names = content["benchmarks"]
+    for name, values in {**arrays, **parameters._asdict()}.items():
+        length = len(arrays["nodes"] if name in _ON_NODES else items)
+        if len(values) != length or not np.isfinite(values).all():
+            raise ValueError(f"its {name} are not {length} numbers")
+    level, error, score_error = (
+        float(content[name]) for name in ("level", "standard_error", "score_error")
+    )
+    if not np.isfinite([error, score_error]).all() or not 0 < level < 1:
+        raise ValueError(f"its level or its errors are not numbers: {level}, {error}")
+    count = int(content["num_items"])
+    if not 1 <= len(items) <= count or len(set(items.tolist())) < len(items):
+        raise ValueError(f"its {len(items)} items are not some of {count}, each once")
+    if names is not None and len(names) != len(items):
+        raise ValueError(f"its benchmarks are not {len(items)}")
+    return Shrunken(
+        items=items,
+        benchmarks=None if names is None else as_labels(names),
+        num_items=count,
+        method=str(content["method"]),
+        model=model,
+        parameters=parameters,
+        calibrator=_calibrator(content["calibrator"]),
+        level=level,
+        standard_error=error,
+        score_error=score_error,
+        held_out=dict(content["held_out"]),
+        warnings=tuple(content["warnings"]),
+        reason=str(content.get("reason", "")),
+        rules=tuple(dict(row) for row in content.get("rules", ())),
+        **arrays,
+    )
+
+
+def _calibrator(content: dict[str, Any]) -> Calibrator:
+    """The calibrator of a document."""
+    correction = tuple(float(x) for x in content["correction"])
+    if len(correction) not in (0, 5):
+        raise ValueError(f"its correction has {len(correction)} numbers")
+    found = Calibrator(
+        float(content["misfit"]), float(content["multiplier"]), correction
+    )
+    if not np.isfinite([found.misfit, found.multiplier, *correction]).all():
+        raise ValueError("its calibrator is not of numbers")
+    return found
+
+
+_ON_NODES = ("nodes", "log_weight", "whole_mean", "whole_variance")

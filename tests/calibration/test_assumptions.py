@@ -1,0 +1,114 @@
+"""Tests of assumptions reject as often as they should, and find what is there."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from irtjax.calibration.assumptions import (
+    BenchmarkTest,
+    NormalityTest,
+    normality_test,
+    one_ability_test,
+    warnings_of,
+)
+from irtjax.models.families.logistic import Binary, LogisticItems
+
+
+def responses(rng, subjects, items, benchmarks, sd, missing=0.0):
+    code = np.arange(items) % benchmarks
+    slope = np.exp(rng.normal(0.1, 0.4, size=items))
+    intercept = rng.normal(0, 1, size=items)
+    theta = rng.normal(size=subjects)
+    own = rng.normal(0, sd, size=(subjects, benchmarks)) if sd else 0.0
+    ability = theta[:, None] + (own[:, code] if sd else 0.0)
+    chance = 1 / (1 + np.exp(-(slope * ability + intercept)))
+    seen = rng.random(chance.shape) >= missing
+    values = (rng.random(chance.shape) < chance) * seen
+    record = LogisticItems(
+        *(jnp.asarray(x) for x in (slope, intercept, 0 * slope, 1 + 0 * slope))
+    )
+    return theta, record, values.astype(float), seen, code.astype(str)
+
+
+def estimated(theta, record, values, seen):
+    """Maximum likelihood abilities, items known; Newton steps on the host."""
+    a, d = (np.asarray(x) for x in record[:2])
+    theta = theta.copy()
+    for _ in range(30):
+        p = 1 / (1 + np.exp(-(theta[:, None] * a + d)))
+        slope = np.sum(a * (values - p) * seen, axis=1)
+        curve = np.sum(a**2 * p * (1 - p) * seen, axis=1)
+        theta = np.clip(theta + np.clip(slope / curve, -1, 1), -6, 6)
+    return theta
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+def test_one_ability_is_rejected_as_often_as_stated(missing):
+    p_values = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        theta, record, values, seen, names = responses(rng, 12, 90, 3, 0.0, missing)
+        at = estimated(theta, record, values, seen)
+        exposure = seen if missing else None
+        found = one_ability_test(Binary(), record, at, values, exposure, names)
+        p_values.append(found.p_value)
+    # 200 data sets at 5 %: at most 19 with probability 0.995. The test counts what
+    # benchmarks' difficulties take away; items here are known, so it may reject less.
+    count = int(np.sum(np.array(p_values) < 0.05))
+    assert count <= binom.ppf(0.995, 200, 0.05)
+
+
+def test_abilities_by_benchmark_are_found_and_measured():
+    sds = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        theta, record, values, seen, names = responses(rng, 12, 240, 3, 0.7)
+        at = estimated(theta, record, values, seen)
+        found = one_ability_test(Binary(), record, at, values, None, names)
+        assert found.p_value < 0.01
+        assert found.degrees == 22
+        sds.append(found.sd)
+    # One moment estimate has a relative error of about sqrt(1 / (2 * 22)): .15.
+    assert abs(np.mean(sds) - 0.7) < 3 * 0.15 * 0.7 / 20**0.5 + 0.05
+
+
+def test_one_benchmark_is_not_tested():
+    rng = np.random.default_rng(0)
+    theta, record, values, _, names = responses(rng, 12, 30, 1, 0.0)
+    assert one_ability_test(Binary(), record, theta, values, None, names) is None
+
+
+def test_normality_is_rejected_as_often_as_stated():
+    count = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        variance = rng.uniform(0.05, 0.3, size=200)
+        # Posterior means of normal abilities have variance 1 less the posterior's.
+        mean = rng.normal(size=200) * np.sqrt(1 - variance)
+        count += normality_test(mean, variance).p_value < 0.01
+    # 300 at 1 %: at most 9 with probability 0.999.
+    assert count <= binom.ppf(0.999, 300, 0.01)
+
+
+def test_skewed_abilities_are_found():
+    found = 0
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        ability = (rng.gamma(2.0, size=200) - 2) / 2**0.5
+        variance = np.full(200, 0.15)
+        mean = ability * (1 - variance) + rng.normal(size=200) * np.sqrt(
+            variance * (1 - variance)
+        )
+        result = normality_test(mean, variance)
+        found += result.p_value < 0.01 and result.skewness > 0
+    assert found >= 45
+
+
+def test_what_violations_mean():
+    normal = NormalityTest(0.1, 0.2, 1e-9)
+    assert warnings_of(BenchmarkTest(20.0, 20, 0.5, 0.0), normal) == []
+    assert warnings_of(None, None) == []
+    said = warnings_of(None, NormalityTest(1.4, 1.0, 1e-5))
+    assert "skewness 1.4" in said[0] and "population='histogram'" in said[0]
+    assert normality_test(np.zeros(20), np.ones(20)) is None

@@ -1,0 +1,624 @@
+"""The command line: the whole job, and one line for every bad input."""
+
+import csv
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+from irtjax.cli.errors import as_options
+from irtjax.cli.progress import Progress
+from irtjax.models.catalogue import ORDERED_MODELS
+from tests.small_fits import NASTY, small_fit, small_table
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def run(*args: object):
+    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="irtjax")
+
+
+def ok(*args: object):
+    result = run(*args)
+    assert result.exit_code == 0, result.stderr or result.exception
+    return result
+
+
+def strict(text: str):
+    """The one JSON document of an output, without NaN or Infinity."""
+
+    def refuse(token):
+        raise AssertionError(f"{token} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def write_long(path: Path, table: irtjax.ResponseTable) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file)
+        out.writerow(["model", "item", "benchmark", "correct"])
+        for i, j in np.argwhere(table.observed):
+            names = table.subjects[i], table.items[j], table.benchmarks[j]
+            out.writerow([*names, int(table.values[i, j])])
+    return path
+
+
+@pytest.fixture(scope="module")
+def responses(tmp_path_factory) -> Path:
+    return write_long(tmp_path_factory.mktemp("data") / "long.csv", small_table())
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    return irtjax.save(small_fit(), tmp_path_factory.mktemp("fits") / "fit")
+
+
+def test_fit_writes_everything_and_says_where(tmp_path, responses):
+    out = tmp_path / "deep" / "fit"
+    result = ok("fit", responses, "--out", out, "--level", 0.9, "--seed", 3)
+    assert {p.name for p in out.iterdir()} == {
+        *("fit.json", "parameters.npz", "leaderboard.md"),
+        *("items.parquet", "items.csv", "abilities.parquet", "abilities.csv"),
+        *("abilities.png", "wright_map.png", "item_response_functions.png"),
+        "test_information.png",
+        # 24 subjects: items are integrated out, with priors learned from all of them.
+        *("effects.csv", "spreads.csv"),
+    }
+    assert "Chosen from the data: model 2pl" in result.stdout
+    assert "90 % interval" in result.stdout and "leaderboard.md" in result.stdout
+    assert "flagged" in result.stdout and "\x1b" not in result.stdout
+    fit = irtjax.load(out)
+    assert fit.level == 0.9 and fit.options["seed"] == 3
+    assert fit.timings["read"] > 0
+    # The same numbers as from Python: the file has what the table has.
+    np.testing.assert_allclose(
+        fit.parameters.items.intercept[np.argsort(fit.items)],
+        irtjax.fit(small_table()).parameters.items.intercept[
+            np.argsort(small_table().items)
+        ],
+        atol=1e-6,
+    )
+
+
+def test_fit_for_machines(tmp_path, responses):
+    out = tmp_path / "fit"
+    more = ("--no-figures", "--standard-errors", "none")
+    result = ok("fit", responses, "-o", out, "--json", *more)
+    content = strict(result.stdout)
+    assert content["num_subjects"] == 24 and content["model"]["name"] == "2pl"
+    assert content["subjects"][0]["rank"] == 1
+    assert "all right" in content["flagged_items"]
+    assert not (out / "abilities.png").exists()
+
+
+def test_quiet_says_nothing(tmp_path, responses):
+    more = ("--no-figures", "--standard-errors", "none", "--quiet")
+    result = ok("fit", responses, "--out", tmp_path / "fit", *more)
+    assert result.stdout == "" and result.stderr == ""
+
+
+def test_float32(tmp_path, responses):
+    more = ("--no-figures", "--standard-errors", "none", "--float32", "-q")
+    try:
+        ok("fit", responses, "--out", tmp_path / "fit", *more)
+    finally:
+        jax.config.update("jax_enable_x64", True)
+    loaded = irtjax.load(tmp_path / "fit")
+    assert loaded.parameters.items.intercept.dtype == np.float32
+    assert loaded.options["dtype"] == "float32"
+
+
+def test_anchored_items_stay_where_they_are(tmp_path, responses, saved):
+    out = tmp_path / "fit"
+    more = ("--no-figures", "--standard-errors", "none", "-q")
+    ok("fit", responses, "--out", out, "--anchor", saved, *more)
+    place = {name: k for k, name in enumerate(small_fit().items)}
+    loaded = irtjax.load(out)
+    order = [place[name] for name in loaded.items]
+    # To 1e-8: the tables hold doubles, and CSV is not on the way.
+    np.testing.assert_allclose(
+        loaded.parameters.items.intercept,
+        small_fit().parameters.items.intercept[order],
+        atol=1e-8,
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "ending"),
+    [("eap", "csv"), ("eap", "parquet"), ("map", "csv"), ("ml", "csv"), ("wle", "csv")],
+)
+def test_score(tmp_path, responses, saved, method, ending):
+    out = tmp_path / f"scores.{ending}"
+    result = ok("score", responses, "--fit", saved, "--scores", method, "-o", out)
+    assert f"{method.upper()} scores" in result.stdout
+    if ending == "parquet":
+        import pyarrow.parquet as pq
+
+        rows = pq.read_table(out).to_pylist()
+    else:
+        rows = list(csv.DictReader(open(out, encoding="utf-8")))
+    assert len(rows) == 24
+    if method == "eap":
+        # Scoring the calibration data gives the abilities of the calibration.
+        table = small_fit().ability_table
+        names = table.column("subject").to_pylist()
+        known = dict(zip(names, table.column("ability").to_pylist(), strict=True))
+        for row in rows:
+            assert abs(float(row["ability"]) - known[row["subject"]]) < 1e-6
+    assert all(float(row["ability_se"]) > 0 for row in rows)
+
+
+def test_score_ignores_unknown_items_and_says_so(tmp_path, saved):
+    path = tmp_path / "new.csv"
+    path.write_text("model,item,correct\nnew,b1/q1,1\nnew,b0/q2,0\nnew,strange,1\n")
+    content = strict(ok("score", path, "--fit", saved, "--json").stdout)
+    assert content["subjects"][0]["observed"] == 2
+    assert any("1 items are not in the fit" in note for note in content["notes"])
+
+
+def test_rank(saved, tmp_path):
+    result = ok("rank", saved)
+    assert "95 % ranks" in result.stdout and "P(best)" in result.stdout
+    content = strict(ok("rank", saved, "--json", "--level", 0.8).stdout)
+    subjects = content["subjects"]
+    assert content["level"] == 0.8 and subjects[0]["rank"] == 1
+    assert abs(sum(s["probability_best"] for s in subjects) - 1) < 1e-9
+    abilities = [s["ability"] for s in subjects]
+    assert abilities == sorted(abilities, reverse=True)
+    assert {name for group in content["groups"] for name in group} == {
+        s["subject"] for s in subjects
+    }
+    assert ok("rank", saved, "--json").stdout == ok("rank", saved, "--json").stdout
+    picture = tmp_path / "changes.png"
+    ok("rank", saved, "--against", saved, "--figure", picture, "--quiet")
+    assert [p.name for p in tmp_path.glob("*.png")] == ["changes.png"]
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    lost = tmp_path / "no" / "changes.png"
+    assert_refused(run("rank", saved, "--against", saved), "go together")
+    both = ("rank", saved, "--against", saved, "--figure")
+    assert_refused(run(*both, lost), "choose a folder that exists")
+    assert_refused(run(*both, tmp_path / "changes.gif"), "ends in .png")
+
+
+def test_compare(saved, responses):
+    best, worst = "vendor/model_22", "vendor/model_0"
+    content = strict(ok("compare", best, worst, "--fit", saved, "--json").stdout)
+    assert content["difference"] > 0 and content["shared"] is None
+    back = strict(ok("compare", worst, best, "--fit", saved, "--json").stdout)
+    assert back["difference"] == -content["difference"]
+    result = ok("compare", worst, best, "--fit", saved, "--data", responses)
+    assert f"{best} is significantly ahead of {worst}" in " ".join(
+        result.stdout.split()
+    )
+    assert "items that both answered" in " ".join(result.stdout.split())
+    assert "paired t test over" in " ".join(result.stdout.split())
+    alone = ok("compare", worst, best, "--fit", saved).stdout
+    assert "needs the responses" in alone
+
+
+def test_predict(saved, tmp_path):
+    out = tmp_path / "chances.csv"
+    ok("predict", saved, "--out", out, "--subjects", "vendor/model_3")
+    rows = list(csv.DictReader(open(out, encoding="utf-8")))
+    assert len(rows) == 15 and {row["subject"] for row in rows} == {"vendor/model_3"}
+    assert all(0 <= float(row["expected"]) <= 1 for row in rows)
+    wrong = run("predict", saved, "--out", out, "--items", "b0/q")
+    assert_refused(wrong, "no item is called")
+    assert_refused(run("predict", saved, "--out", tmp_path / "x.txt"), "must end in")
+
+
+def test_a_narrow_screen_loses_whole_columns_not_digits():
+    import io
+
+    from rich.console import Console
+
+    from irtjax.calibration.rank import rank
+    from irtjax.cli import screen
+
+    for width in (80, 100, 160):
+        out = Console(file=io.StringIO(), width=width, highlight=False)
+        screen.show_ranking(out, rank(small_fit()), everything=True)
+        text = out.file.getvalue()
+        header = next(line for line in text.splitlines() if "95 % ranks" in line)
+        assert ("answers" in header) == (width == 160)
+        assert "95 % interval" in header and "groups" in header
+        assert "…" not in header
+        # Every interval is whole: two numbers around its dots.
+        assert text.count(" … ") == 2 * len(small_fit().subjects)
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_names_reach_the_terminal_as_text(saved):
+    text = ok("rank", saved).stdout
+    assert "\x1b" not in text
+    # Markup in a name is shown, not obeyed.
+    assert "[red]" in text.replace("\n", "").replace(" ", "")
+    assert NASTY.replace("\x1b", "")[:12] in text
+
+
+@pytest.mark.parametrize(
+    ("model", "ending"),
+    [("2pl", "csv"), ("4pl", "parquet"), ("graded", "csv"), ("partial_credit", "csv")],
+)
+def test_simulate(tmp_path, model, ending):
+    out = tmp_path / f"sim.{ending}"
+    size = ("--subjects", 30, "--items", 8, "--missing", 0.2, "--seed", 5)
+    ordered = model in ORDERED_MODELS
+    if ordered:
+        size = (*size, "--categories", 3)
+    ok("simulate", "--model", model, *size, "-o", out)
+    table = irtjax.read(out)
+    assert (table.num_subjects, table.num_items) == (30, 8)
+    assert table.values.max() == (2 if ordered else 1)
+    # Binomial standard error of a share of 240 cells is 0.026: within 5 of them.
+    assert abs(1 - table.num_observed / 240 - 0.2) < 5 * 0.026
+    assert {p.name for p in tmp_path.iterdir()} == {
+        f"sim{middle}.{ending}" for middle in ("", ".items", ".abilities")
+    }
+    before = out.read_bytes()
+    ok("simulate", "--model", model, *size, "-o", out, "-q")
+    assert out.read_bytes() == before
+
+
+def test_simulate_from_a_fit_keeps_its_items(tmp_path, saved):
+    ok("simulate", "--fit", saved, "--subjects", 5, "-o", tmp_path / "sim.parquet")
+    table = irtjax.read(tmp_path / "sim.parquet")
+    assert table.items.tolist() == small_fit().items.tolist()
+
+
+def test_info_of_a_file_and_of_a_fit(responses, saved):
+    content = strict(ok("info", responses, "--json").stdout)
+    assert content["num_items"] == 15 and content["kind"] == "binary"
+    assert content["benchmarks"] == {"b0": 8, "b1": 7}
+    assert content["items_all_highest"] == 1
+    assert content["suggested_model"] == "2pl"
+    assert "24" in ok("info", responses).stdout
+    content = strict(ok("info", saved, "--json").stdout)
+    assert content["model"]["name"] == "2pl"
+    assert "Benchmarks" in ok("info", saved).stdout
+
+
+def test_info_lists_metrics_to_choose_from(tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text(
+        "model,item,metric,score\na,x,acc,1\na,x,f1,0\nb,x,acc,0\nb,x,f1,1\n"
+    )
+    result = run("info", path)
+    assert result.exit_code == 2
+    assert "acc" in result.stderr and "f1" in result.stderr
+    assert "--metric" in result.stderr
+    assert strict(ok("info", path, "--metric", "f1", "--json").stdout)["metric"] == "f1"
+
+
+# Each writes its input below a folder and returns the arguments and what must be said.
+def bad_missing(folder):
+    return [folder / "absent.csv"], r"no such file or folder: .*absent\.csv"
+
+
+def bad_empty(folder):
+    (folder / "empty.csv").write_text("")
+    return [folder / "empty.csv"], r"empty\.csv is empty"
+
+
+def bad_column(folder):
+    path = write_long(folder / "long.csv", small_table())
+    return [path, "--item", "question"], "question.*correct"
+
+
+def bad_cell(folder):
+    (folder / "x.csv").write_text("model,q1,q2\na,1,0\nb,maybe,1\n")
+    return [folder / "x.csv"], "x.csv.*q1.*maybe"
+
+
+def bad_range(folder):
+    (folder / "x.csv").write_text("model,q1,q2\na,1,0\nb,7,1\nc,0,1\n")
+    return [folder / "x.csv"], "'b'.*'q1'.*7.*graded"
+
+
+def bad_one_subject(folder):
+    (folder / "x.csv").write_text("model,q1,q2\na,1,0\n")
+    return [folder / "x.csv"], "1 subject:.*at least two"
+
+
+def bad_one_item(folder):
+    (folder / "x.csv").write_text("model,item,correct\na,q,1\nb,q,0\n")
+    return [folder / "x.csv"], "1 item:.*at least two"
+
+
+def bad_all_missing(folder):
+    (folder / "x.csv").write_text("model,item,correct\na,q,\nb,q,\na,r,\n")
+    return [folder / "x.csv"], "every response is missing"
+
+
+def bad_duplicates(folder):
+    (folder / "x.csv").write_text("model,item,correct\na,q,1\na,q,0\nb,q,1\n")
+    return [folder / "x.csv"], "'?a'?.*'?q'?.*--trials"
+
+
+def bad_metrics(folder):
+    (folder / "x.csv").write_text(
+        "model,item,metric,score\na,q,acc,1\na,q,f1,0\nb,q,acc,0\nb,q,f1,1\n"
+    )
+    return [folder / "x.csv"], "--metric.*acc.*f1"
+
+
+def bad_log(folder):
+    (folder / "x.eval").write_bytes(b"PK\x03\x04 cut short")
+    return [folder / "x.eval"], r"x\.eval"
+
+
+def bad_pickle(folder):
+    (folder / "x.pkl").write_bytes(pickle.dumps([1, 2]))
+    return [folder / "x.pkl"], "pickle"
+
+
+def bad_model(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--model", "5pl"], "5pl.*2pl"
+
+
+def bad_method(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--method", "magic"], "magic.*em"
+
+
+def bad_priors(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--priors", "strong"], "strong.*weak"
+
+
+def bad_level(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--level", "95"], r"--level 95 .*did you mean 0\.95"
+
+
+def bad_high_level(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--level", "1.5"], r"--level 1.5 is not between 0 and 1\n"
+
+
+def bad_sampling(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--method", "laplace", "--draws", "5"], "--draws goes with .*nuts"
+
+
+def bad_family(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--family", "3pl"], "family goes with structured models"
+
+
+def bad_anchor(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--anchor", folder / "none.csv"], "none.csv"
+
+
+def bad_option(folder):
+    return [folder / "x.csv", "--modle", "2pl"], "--modle"
+
+
+def bad_number(folder):
+    return [folder / "x.csv", "--seed", "one"], "--seed"
+
+
+def bad_nothing(folder):
+    return [], "FILE"
+
+
+def bad_device(folder):
+    path = write_long(folder / "x.csv", small_table())
+    return [path, "--device", "abacus"], "abacus.*cpu"
+
+
+BAD = [value for name, value in sorted(globals().items()) if name.startswith("bad_")]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.__name__)
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path, bad):
+    args, message = bad(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    result = run("fit", *args, "--out", tmp_path / "out")
+    assert_refused(result, message)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def assert_refused(result, message):
+    import re
+
+    assert result.exit_code == 2, (result.stderr, result.exception)
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1 and result.stderr.startswith("irtjax: ")
+    assert "Traceback" not in result.stderr
+    assert re.search(message, result.stderr), result.stderr
+
+
+def test_an_output_place_that_will_not_do(tmp_path, responses):
+    (tmp_path / "file").write_text("x")
+    refused = {
+        tmp_path / "file": "is a file",
+        tmp_path / "file" / "below": "cannot write to",
+        Path("/proc/irtjax"): "cannot write to",
+        tmp_path: "holds something other than an irtjax fit",
+    }
+    for place, message in refused.items():
+        assert_refused(run("fit", responses, "--out", place), message)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_bad_input_of_the_other_commands(tmp_path, responses, saved):
+    other = tmp_path / "other.csv"
+    other.write_text("model,item,correct\na,x,1\na,y,0\nb,x,1\n")
+    wide = tmp_path / "wide.csv"
+    wide.write_text("model,b1/q1,b0/q2\na,1,3\n")
+    best = "vendor/model_22"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for args, message in [
+        (["score", other, "--fit", saved], "none of the 2 items.*matched by name"),
+        (["score", wide, "--fit", saved], "item b0/q2: the response 3 is not 0 or 1"),
+        (["score", responses, "--fit", saved, "--scores", "x"], "'x'.*eap"),
+        (["score", responses, "--fit", saved, "-o", "s.txt"], r"\.csv or \.parquet"),
+        (["score", responses, "--fit", saved, "-o", "/proc/s.csv"], "cannot write"),
+        (["score", responses, "--fit", tmp_path / "no"], "no such folder"),
+        (["score", responses], "--fit"),
+        (["rank", empty], "has no fit.json"),
+        (["rank", saved, "--level", "2"], "--level 2 is not between 0 and 1"),
+        (["compare", best, "model_5", "--fit", saved], "did you mean vendor/model_5"),
+        (["compare", best, best, "--fit", saved], "compared with itself"),
+        (["simulate", "-o", tmp_path / "s.xlsx"], r"\.csv or \.parquet"),
+        (["simulate", "-o", tmp_path / "s.csv", "--missing", "1"], "--missing 1"),
+        (["simulate", "-o", tmp_path / "s.csv", "--model", "9pl"], "9pl.*2pl"),
+        (["simulate", "-o", tmp_path / "no" / "s.csv"], "cannot write"),
+        (["info", tmp_path / "absent"], "no such file or folder"),
+        (["demo", "--out", tmp_path], "holds something other"),
+        (["frobnicate"], "frobnicate"),
+    ]:
+        assert_refused(run(*args), message)
+    names = {p.name for p in tmp_path.iterdir()}
+    assert names == {"other.csv", "wide.csv", "empty"}
+
+
+def shell(*args: object, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "JAX_PLATFORMS": "cpu", **more}
+    return subprocess.run(
+        [sys.executable, "-m", "irtjax", *map(str, args)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("bad", [bad_missing, bad_range], ids=lambda b: b.__name__)
+def test_bad_input_in_a_real_process(tmp_path, bad):
+    args, message = bad(tmp_path)
+    done = shell("fit", *args, "--out", tmp_path / "out")
+
+    class Result:
+        exit_code, stdout, stderr = done.returncode, done.stdout, done.stderr
+        exception = None
+
+    # Progress lines may come before, where the machine is slow.
+    lines = [x for x in done.stderr.splitlines() if x.startswith("irtjax: ")]
+    Result.stderr = "\n".join(lines) + "\n"
+    assert_refused(Result, message)
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_is_quick_and_loads_nothing_heavy():
+    probe = (
+        "import sys\n"
+        "sys.argv = ['irtjax', '--help']\n"
+        "from irtjax.cli import main\n"
+        "try:\n    main()\nexcept SystemExit: pass\n"
+        "heavy = {'jax', 'numpy', 'pyarrow', 'matplotlib', 'scipy', 'pandas'}\n"
+        "sys.stderr.write(','.join(sorted(heavy & set(sys.modules))))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    for command in ("fit", "score", "rank", "compare", "simulate", "info", "demo"):
+        assert command in done.stdout
+    # What it loads decides how long it takes, on any machine.
+    assert done.stderr == ""
+
+
+def test_version():
+    assert ok("--version").stdout.startswith("irtjax ")
+
+
+def test_interrupted_output_is_no_error(saved):
+    if sys.platform == "win32":
+        pytest.skip("needs a POSIX pipe")
+    done = subprocess.run(
+        f"{sys.executable} -m irtjax rank {saved} --all | head -n 1; true",
+        shell=True,
+        executable="/bin/bash",
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr and "Broken" not in done.stderr
+
+
+class Terminal:
+    """A stream that remembers, and says whether it is a terminal."""
+
+    def __init__(self, terminal: bool):
+        self.terminal, self.text = terminal, ""
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_shows_phase_iteration_objective_and_time(terminal):
+    stream = Terminal(terminal)
+    with Progress(stream=stream, patience=0.02, interval=0.02) as progress:
+        progress("fit", 12, -1234.5, 0.01, 0.0)
+        deadline = time.monotonic() + 10
+        while "fit" not in stream.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+    for part in ("fit", "iteration 12", "objective -1,234.500", "residual 0.01", " s"):
+        assert part in stream.text
+    # A terminal's line is wiped in the end; a log file's lines stay.
+    assert stream.text.endswith("\r" if terminal else "\n")
+
+
+def test_progress_is_silent_when_quiet_or_quick():
+    quiet, quick = Terminal(False), Terminal(False)
+    with Progress(quiet=True, stream=quiet, patience=0.0):
+        time.sleep(0.05)
+    with Progress(stream=quick, patience=60.0) as progress:
+        progress("read")
+    assert quiet.text == quick.text == ""
+
+
+def test_progress_shows_no_number_that_is_none():
+    progress = Progress(quiet=True)
+    progress("scores", 0, float("nan"), float("inf"))
+    assert "nan" not in progress.line() and "inf" not in progress.line()
+
+
+def test_python_arguments_in_messages_become_options():
+    text = as_options("pass trials='mean', or metric= one of a; x=1 stays")
+    assert text == "pass --trials 'mean', or --metric one of a; x=1 stays"
+
+
+def test_demo_recovers_the_truth(tmp_path):
+    content = strict(ok("demo", "--json", "--out", tmp_path / "demo").stdout)
+    close = content["closeness"]
+    # With 60 subjects and errors near 0.2 on abilities of spread 1, a rank
+    # correlation below 0.95 or more than a sixth of intervals missing is a fault.
+    assert close["ability_spearman"] > 0.95
+    assert close["difference_coverage"] > 0.83
+    assert close["difficulty_coverage"] > 0.85
+    assert len(close["caught"]) >= 4 and not set(close["missed"]) & set(close["caught"])
+    assert content["num_subjects"] == 60 and len(close["benchmarks"]) == 3
+    assert irtjax.load(tmp_path / "demo").num_steps == content["num_steps"]

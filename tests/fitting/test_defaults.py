@@ -1,0 +1,103 @@
+"""What `irtjax.fit` chooses when nothing is asked for, and what it says of it."""
+
+import numpy as np
+import pytest
+
+import irtjax
+from irtjax.fitting.defaults import FEW_RESPONSES, MOST_INTEGRATED, choose
+from irtjax.report import summarise
+
+
+def table_of(subjects, items, kind="binary", missing=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    size = subjects, items
+    options = {}
+    if missing:
+        options["observed"] = rng.random(size) >= missing
+    if kind == "counts":
+        options["trials"] = np.full(size, 5)
+        values = rng.integers(0, 6, size)
+    elif kind == "ordinal":
+        values = rng.integers(0, 4, size)
+    elif kind == "scores":
+        values = rng.beta(2, 2, size)
+    elif kind == "mixed":
+        values = rng.beta(2, 2, size)
+        values[:, ::2] = values[:, ::2] > 0.5
+    else:
+        values = rng.integers(0, 2, size)
+    return irtjax.ResponseTable.from_arrays(values, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("binary", "2pl"),
+        ("counts", "2pl"),
+        ("ordinal", "graded"),
+        ("scores", "continuous"),
+        ("mixed", "mixed"),
+    ],
+)
+def test_the_kind_of_the_data_decides_the_model(kind, model):
+    few, many = (choose(table_of(n, 12, kind)) for n in (8, 2 * FEW_RESPONSES))
+    assert (few.model, few.method) == (model, "laplace")
+    assert (many.model, many.method) == (model, "em")
+    for choice in (few, many):
+        assert choice.reason.startswith(f"chosen from the data: model {model}, because")
+        assert f"method {choice.method}, because" in choice.reason
+
+
+def test_responses_per_item_decide_the_method():
+    # As many subjects as in the complete table, but few responses to an item.
+    sparse = table_of(2 * FEW_RESPONSES, 30, missing=0.8)
+    assert choose(sparse).method == "laplace"
+    crowd = table_of(MOST_INTEGRATED + 50, 40, missing=0.97)
+    assert choose(crowd).method == "em"
+    assert "too many for laplace" in choose(crowd).reason
+
+
+def test_what_is_asked_for_stands():
+    table = table_of(8, 30)
+    assert choose(table, "rasch", "mm")[:2] == ("rasch", "mm")
+    assert choose(table, "rasch", "mm").reason == ""
+    # A model by name keeps its meaning; the data decide how it is estimated.
+    assert choose(table, "3pl").method == "laplace"
+    assert choose(table, "1pl").method == "em"
+    assert choose(table, "multibenchmark").method == "laplace"
+    assert choose(table, "2pl", for_em={"anchor": True}).method == "em"
+    assert choose(table_of(300, 20), for_laplace={"levels": True}).method == "laplace"
+    with pytest.raises(ValueError, match="anchor requires method='em' and levels"):
+        choose(table, for_em={"anchor": True}, for_laplace={"levels": True})
+
+
+def test_a_small_leaderboard_by_default(tmp_path):
+    rng = np.random.default_rng(5)
+    theta, slope = rng.normal(size=10), np.exp(rng.normal(0.1, 0.4, size=60))
+    logit = slope * (theta[:, None] - rng.normal(-0.3, 1.2, size=60))
+    values = (rng.random((10, 60)) < 1 / (1 + np.exp(-logit))).astype(int)
+    table = irtjax.ResponseTable.from_arrays(values)
+    fit = irtjax.fit(table)
+    assert fit.options["model"] == "2pl" and fit.options["method"] == "laplace"
+    text = " ".join(summarise(fit, irtjax.rank(fit)))
+    assert "Chosen from the data: model 2pl, because responses are right or" in text
+    # The choice is on record, and is not asked for again by what reads the record.
+    fit_again = irtjax.load(_saved(fit, tmp_path))
+    assert fit_again.options["choice"] == fit.options["choice"]
+    np.testing.assert_allclose(fit_again.ability_scale, fit.ability_scale)
+    # Of ten subjects the scale of ability is known to about 1 / sqrt(20): the part
+    # of the errors that moves all differences alike.
+    ability = fit.ability_table.column("ability").to_numpy()
+    stretch = np.ptp(fit.ability_scale) / np.ptp(ability)
+    assert 0.1 < stretch < 0.4
+
+
+def _saved(fit, folder):
+    irtjax.save(fit, folder / "fit")
+    return folder / "fit"
+
+
+def test_a_multilevel_model_is_not_estimated_by_em():
+    table = table_of(8, 30)
+    with pytest.raises(ValueError, match="hierarchical model is estimated by method="):
+        irtjax.fit(table, "hierarchical", "em")

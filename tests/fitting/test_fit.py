@@ -1,0 +1,227 @@
+"""The friendly door: what it refuses, what it chooses, and what comes out."""
+
+import dataclasses
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import irtjax
+from irtjax._types import Status
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.marginal.em import EM
+from irtjax.fitting.resolve import check_data, make_method, make_model
+from irtjax.models import catalogue
+from tests.tables import case, draw, grid_fit, true_items
+
+TABLE = ResponseTable.from_arrays([[0, 1, 1], [1, 0, 1], [1, 1, 0]])
+
+
+def _table(name: str = "2pl") -> ResponseTable:
+    data = case(name).data
+    return ResponseTable.from_arrays(
+        np.asarray(data.values), observed=np.asarray(data.observed)
+    )
+
+
+@pytest.fixture(scope="module")
+def calibration():
+    return irtjax.fit(_table())
+
+
+def test_it_is_the_fit_of_the_parts(calibration):
+    # Subjects may be sorted inside; the optimum is the same, to the tolerance of 1e-4
+    # standard errors (of 0.1 to 1).
+    assert calibration.status is Status.CONVERGED
+    expected = grid_fit("2pl", "em")
+    chex.assert_trees_all_close(
+        calibration.parameters.items, expected.parameters.items, atol=1e-3
+    )
+    assert calibration.log_likelihood == pytest.approx(
+        float(expected.log_lik), abs=1e-3
+    )
+    assert calibration.resolution.ratio <= 1
+    assert calibration.num_steps == len(calibration.trace)
+    assert calibration.timings.keys() >= {"read", "compile", "run", "start"}
+    # Five items leave some subjects all right or all wrong; nothing else is amiss.
+    assert all(" subjects: all " in text for text in calibration.warnings)
+
+
+def test_progress_is_reported_and_changes_nothing(calibration):
+    told = []
+    other = irtjax.fit(
+        _table(), standard_errors="none", progress=lambda *args: told.append(args)
+    )
+    np.testing.assert_array_equal(other.trace, calibration.trace)
+    chex.assert_trees_all_equal(other.parameters.items, calibration.parameters.items)
+    fits = [line for line in told if line[0] == "fit"]
+    steps = [line[1] for line in fits]
+    assert steps == sorted(steps) and steps[-1] == calibration.num_steps
+    assert fits[-1][2] == pytest.approx(calibration.trace[-1])
+    assert {line[0] for line in told} == {"fit", "standard errors", "scores"}
+    assert not np.any(np.diff([line[4] for line in told]) < 0)
+
+
+def test_one_step_is_said_not_to_be_enough():
+    short = irtjax.fit(_table(), standard_errors="none", max_steps=2)
+    assert short.status is Status.MAX_STEPS
+    assert "stopped at the step limit" in short.warnings[0]
+
+
+def test_nodes_that_are_too_wide_are_said():
+    model = catalogue.two_parameter(None)
+    steep = true_items(model)._replace(discrimination=jnp.full(6, 4.0))
+    rng = np.random.default_rng(0)
+    values = draw("2pl", steep, rng.standard_normal(240), rng)
+    coarse = EM(jnp.linspace(-6, 6, 13), jnp.asarray(1e-4))
+    fit = irtjax.fit(
+        ResponseTable.from_arrays(values), model, coarse, standard_errors="none"
+    )
+    assert fit.resolution.ratio > 1
+    assert fit.warnings[0].startswith("quadrature nodes are too wide: 13 nodes")
+
+
+def test_an_unidentified_item_has_flags_and_no_errors():
+    # Plain maximum likelihood with an item that everyone solves.
+    values = np.asarray(case("2pl").data.values).copy()
+    observed = np.asarray(case("2pl").data.observed)
+    values[:, 0] = 1
+    table = ResponseTable.from_arrays(values * observed, observed=observed)
+    fit = irtjax.fit(table, "2pl", priors=None, max_steps=60)
+    found = fit.item_table.to_pydict()
+    assert found["flags"][0] == "all right"
+    assert any("1 item: all right" in text for text in fit.warnings)
+    for name in ("discrimination", "intercept"):
+        assert all(np.isfinite(found[name]))
+    # The errors of the other items exist.
+    errors = found["intercept_se"]
+    assert errors[0] is None and None not in errors[1:]
+    assert np.isfinite(fit.log_likelihood)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (ResponseTable.from_arrays([[1, 0]]), "1 subject: a fit compares at least two"),
+        (ResponseTable.from_arrays([[1], [0]]), "1 item: a fit compares at least two"),
+        (
+            ResponseTable.from_arrays(np.full((2, 2), np.nan)),
+            "every response is missing",
+        ),
+        (
+            ResponseTable.from_arrays([[0, 1], [2, 1]], subjects=["x", "y"]),
+            "subject 'y', item 'item 1': value 2 is not 0 or 1, as a 2pl model needs;"
+            " choose a 0/1 metric",
+        ),
+        (ResponseTable.from_arrays([[0, 0.5], [1, 1]]), "value 0.5 is not 0 or 1"),
+        (ResponseTable.from_arrays([[0, -1], [1, 1]]), "value -1 is not 0 or 1"),
+        (
+            ResponseTable.from_arrays([[3, 1], [1, 1]], trials=[[2, 2], [2, 2]]),
+            "value 3 is not",
+        ),
+    ],
+)
+def test_data_that_cannot_be_fitted(table, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        irtjax.fit(table)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_source_is_named():
+    table = dataclasses.replace(
+        ResponseTable.from_arrays([[0, 1], [2, 1]]), sources=("runs.csv",)
+    )
+    with pytest.raises(ValueError, match="^runs.csv: subject"):
+        irtjax.fit(table)
+
+
+def test_ordered_data_and_their_models():
+    ordered = ResponseTable.from_arrays([[0, 3, 1], [2, 1, 0]])
+    assert make_model("graded", ordered, "weak").family.num_categories == 4
+    with pytest.raises(ValueError, match="not an integer from 0 to 2.*start at 0"):
+        check_data(ordered, catalogue.graded(3), 0.95)
+    counts = ResponseTable.from_arrays([[1, 0], [2, 1]], trials=[[2, 2], [2, 2]])
+    with pytest.raises(ValueError, match="counts of trials need a binary model"):
+        check_data(counts, catalogue.graded(3), 0.95)
+    with pytest.raises(ValueError, match="needs integer responses, not"):
+        make_model("graded", ResponseTable.from_arrays([[0.5, 1], [0, 1]]), "weak")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "5pl"}, "no model '5pl'; there are rasch, 1pl.*partial_credit"),
+        (
+            {"method": "mcmc"},
+            "no method 'mcmc'; there are em, .*gradient.*laplace, nuts",
+        ),
+        ({"model": "5pl"}, "no model '5pl'; there are .*multibenchmark"),
+        ({"family": "3pl"}, "family goes with structured models"),
+        (
+            {"metric_effects": False, "method": "em"},
+            "metric_effects goes with structured models",
+        ),
+        (
+            {"model": "hierarchical", "metric_effects": False},
+            "metric_effects=False goes with shared_items",
+        ),
+        ({"model": "lart", "method": "laplace"}, "lart model is estimated by.*'em'"),
+        ({"model": "multibenchmark"}, "benchmarks or metrics, not of .* alone"),
+        ({"method": "mm", "population": "histogram"}, "has no population to estimate"),
+        ({"level": 95}, "level 95 is not between 0 and 1"),
+        ({"standard_errors": "jackknife"}, "'jackknife' is none of observed"),
+        ({"priors": "flat"}, "priors 'flat' is neither"),
+        ({"start": "random"}, "start 'random' is none of"),
+        ({"population": "uniform"}, "population 'uniform' is neither"),
+    ],
+)
+def test_options_that_make_no_sense(options, message):
+    with pytest.raises(ValueError, match=message):
+        irtjax.fit(TABLE, **options)
+
+
+def test_methods_by_name():
+    assert make_method("em", "histogram").population == "histogram"
+    own = EM(num_newton=3)
+    assert make_method(own, "normal") is own
+    assert type(make_method("gradient", "normal")).__name__ == "Gradient"
+    assert type(make_method("mm", "normal")).__name__ == "MM"
+
+
+@pytest.mark.slow
+def test_simulated_items_and_abilities_are_recovered():
+    model = catalogue.two_parameter()
+    items, rng = true_items(model, 10), np.random.default_rng(21)
+    theta = rng.standard_normal(1000)
+    fit = irtjax.fit(ResponseTable.from_arrays(draw("2pl", items, theta, rng)))
+    found = {k: np.array(v) for k, v in fit.item_table.to_pydict().items()}
+    truth = {
+        "discrimination": np.asarray(items.discrimination),
+        "intercept": np.asarray(items.intercept),
+        "difficulty": -np.asarray(items.intercept / items.discrimination),
+    }
+    for name, value in truth.items():
+        error, difference = found[f"{name}_se"], found[name] - value
+        # Four standard errors for each, and for their mean square the 1 - 1e-4
+        # quantile of chi-square(10) / 10, which is 3.6.
+        assert (np.abs(difference) < 4 * error).all(), name
+        assert np.mean((difference / error) ** 2) < 3.6
+    # The order of slopes 0.8 to 1.5 with errors of about 0.12: a correlation near
+    # 0.88, whose own standard error at ten items is 0.1.
+    order = stats.spearmanr(found["discrimination"], truth["discrimination"])
+    assert order.statistic > 0.88 - 4 * 0.1
+    table = fit.ability_table.to_pydict()
+    estimate = dict(zip(table["subject"], table["ability"], strict=True))
+    ability = np.array([estimate[name] for name in fit.subjects.tolist()])
+    # Ability and EAP correlate as the root of the reliability, 1 - mean error^2;
+    # Spearman's is 0.02 lower for normal pairs, its standard error 0.01.
+    reliability = 1 - np.mean(np.square(table["ability_se"]))
+    correlation = stats.spearmanr(ability, theta).statistic
+    assert correlation > np.sqrt(reliability) - 0.02 - 4 * 0.01
+    # Intervals of 95 % cover their share of 1,000 within 4 binomial errors of 0.7 %.
+    place = {name: k for k, name in enumerate(fit.subjects.tolist())}
+    true_ability = theta[[place[name] for name in table["subject"]]]
+    inside = (table["lower"] <= true_ability) & (true_ability <= table["upper"])
+    assert inside.mean() == pytest.approx(0.95, abs=4 * 0.007)

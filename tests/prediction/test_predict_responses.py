@@ -1,0 +1,165 @@
+"""Predicted responses against integrals over a dense grid of item coordinates."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import expit, log_expit
+
+import irtjax
+from irtjax.estimators.laplace.expected_scores import mean_responses
+from irtjax.estimators.laplace.laplace import Laplace
+from irtjax.estimators.laplace.problem import StructuredProblem
+from irtjax.models.families.logistic import Binary
+from irtjax.models.multilevel.design import lay_out
+from irtjax.prediction.responses import predict_responses
+
+
+def problem_of(values, seen, benchmark, *, levels=()):
+    table = irtjax.ResponseTable.from_arrays(values, observed=seen, benchmark=benchmark)
+    layout = lay_out(table, Binary(slopes="positive"), grouped=True, levels=levels)
+    return StructuredProblem.create(layout.model, table.responses(float))
+
+
+def by_grid(problem, state, item: int, shift=0.0) -> np.ndarray:
+    """Means of an item's responses over a grid of its two coordinates.
+
+    Abilities are those of the state, shifted.
+    """
+    model, components = problem.model, state.components
+    prior = np.asarray(model.design @ components.effects)[item]
+    root = model.residual_factor(
+        components.log_residual_sd,
+        components.residual_correlation,
+        components.tilt,
+        components.spread,
+    )[model.factor_row[item]]
+    covariance = np.asarray(root @ root.T)
+    axis = np.linspace(-9, 9, 361)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    log_mass = stats.multivariate_normal(prior, covariance).logpdf(grid)
+    items = jax.vmap(model.family.constrain)(jnp.asarray(grid))
+    slope, intercept = np.asarray(items.discrimination), np.asarray(items.intercept)
+    theta = np.asarray(state.ability)[:, int(model.group[item])] + shift
+    logit = slope[:, None] * theta + intercept[:, None]
+    y = np.asarray(problem.data.values)[:, item]
+    seen = np.asarray(problem.data.observed)[:, item]
+    terms = np.where(y > 0, log_expit(logit), log_expit(-logit))
+    log_mass = log_mass + terms @ seen
+    mass = np.exp(log_mass - log_mass.max())
+    return mass @ expit(logit) / mass.sum()
+
+
+@pytest.mark.slow
+def test_means_are_those_over_a_grid():
+    rng = np.random.default_rng(4)
+    values = (rng.random((6, 8)) < 0.6).astype(np.int8)
+    seen = rng.random((6, 8)) < 0.7
+    seen[:, 7] = False  # Nothing is known of it but its prior.
+    values = values * seen
+    # Twice the same responses in one benchmark: one unit stands for both.
+    values[:, 2], seen[:, 2] = values[:, 0], seen[:, 0]
+    problem = problem_of(values, seen, ["x", "y"] * 4)
+    assert problem.units.weight.max() == 2
+    state = eqx.filter_jit(Laplace(order=2).init)(problem, None, None)
+    exact = np.stack([by_grid(problem, state, item) for item in range(8)], axis=1)
+    few = np.asarray(predict_responses(problem, state))
+    assert few.shape == values.shape
+    # The integrand is analytic, so the error falls by a constant factor per node: from
+    # thousandths at 5 nodes to rounding's order at many.
+    assert np.abs(few - exact).max() < 0.01
+    many = np.asarray(predict_responses(problem, state, order=41))
+    assert np.abs(many - exact).max() < 1e-6
+    with pytest.raises(ValueError, match="order 0 is not"):
+        predict_responses(problem, state, order=0)
+    with pytest.raises(ValueError, match="need a random key"):
+        predict_responses(problem, state, num_draws=3)
+    # Abilities that are off by t times a direction, t standard normal.
+    direction = np.tile(np.linspace(-0.8, 0.8, 6), 2)
+    wide = eqx.tree_at(
+        lambda s: s.ability_covariance,
+        state,
+        jnp.asarray(np.outer(direction, direction)),
+    )
+    options = {"order": 9, "num_draws": 400, "key": jax.random.key(1)}
+    drawn = np.asarray(predict_responses(problem, wide, **options))[:, 0]
+    points, weights = np.polynomial.hermite_e.hermegauss(15)
+    weights = weights / weights.sum()
+    at = np.stack([by_grid(problem, state, 0, t * direction[:6]) for t in points])
+    mean = weights @ at
+    error = np.sqrt(weights @ (at - mean) ** 2 / 400)
+    # Five standard errors of 400 draws, and a thousandth for nine nodes (as above).
+    assert np.all(np.abs(drawn - mean) < 5 * error + 1e-3)
+    assert np.abs(mean - exact[:, 0]).max() > 0.01
+
+
+def moments_by_grid(problem, state, item: int, theta: np.ndarray):
+    """Mean and second moments of an item's chances given abilities, over a grid."""
+    model, components = problem.model, state.components
+    prior = np.asarray(model.design @ components.effects)[item]
+    root = model.residual_factor(
+        components.log_residual_sd,
+        components.residual_correlation,
+        components.tilt,
+        components.spread,
+    )[model.factor_row[item]]
+    axis = np.linspace(-6, 6, 121)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    covariance = np.asarray(root @ root.T)
+    log_mass = stats.multivariate_normal(prior, covariance).logpdf(grid)
+    logit = np.exp(grid[:, :1]) * theta + grid[:, 1:]
+    y = np.asarray(problem.data.values)[:, item]
+    seen = np.asarray(problem.data.observed)[:, item]
+    log_mass = log_mass + np.where(y > 0, log_expit(logit), log_expit(-logit)) @ seen
+    mass = np.exp(log_mass - log_mass.max())
+    mass /= mass.sum()
+    mean = mass @ expit(logit)
+    return mean, mass @ expit(logit) ** 2 - mean**2
+
+
+@pytest.mark.slow
+def test_errors_of_mean_responses_are_those_of_draws():
+    # Abilities by small draws around their means (so that the delta method is exact),
+    # items integrated by a grid given each of them.
+    rng = np.random.default_rng(5)
+    values = (rng.random((5, 6)) < 0.6).astype(np.int8)
+    seen = rng.random((5, 6)) < 0.8
+    values = values * seen
+    values[:, 2], seen[:, 2] = values[:, 0], seen[:, 0]
+    problem = problem_of(values, seen, ["x", "y"] * 3)
+    # By derivatives: items follow the abilities themselves.
+    assert not problem.expected
+    state = eqx.filter_jit(Laplace(order=2).init)(problem, None, None)
+    root = rng.normal(size=(10, 10)) * 0.02
+    state = eqx.tree_at(
+        lambda s: s.ability_covariance, state, jnp.asarray(root @ root.T)
+    )
+    found = mean_responses(problem, state, order=21)
+    group = np.asarray(problem.model.group)
+    centre = np.asarray(state.ability)
+
+    def moments(ability):
+        parts = [
+            moments_by_grid(problem, state, j, ability[:, group[j]]) for j in range(6)
+        ]
+        return np.mean([m for m, _ in parts], axis=0), sum(v for _, v in parts) / 36
+
+    mean, inner = moments(centre)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-3)
+    step, gradient = 1e-4, np.zeros((5, 10))
+    for column in range(10):
+        move = np.zeros(10)
+        move[column] = step
+        # Abilities are laid out group by group.
+        up, down = (
+            moments(centre + sign * move.reshape(2, 5).T)[0] for sign in (1, -1)
+        )
+        gradient[:, column] = (up - down) / (2 * step)
+    moved = np.einsum("ik,kl,il->i", gradient, root @ root.T, gradient)
+    np.testing.assert_allclose(
+        np.asarray(found.standard_error) ** 2, inner + moved, rtol=1e-3
+    )
+    # Both parts are seen.
+    assert (moved > 0.001 * inner).all() and (inner > 0).all()

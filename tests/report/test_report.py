@@ -1,0 +1,122 @@
+"""The leaderboard and the sentences: true to the tables, safe with any name."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+import irtjax
+from irtjax.calibration.rank import rank
+from irtjax.report import flag_counts, leaderboard, summarise
+from irtjax.report.words import listing, markdown, number, visible
+from tests.small_fits import NASTY, small_fit
+
+# Every backslash escape of CommonMark punctuation, undone.
+UNESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+
+
+@given(st.text())
+def test_markdown_names_read_back_and_hold_no_markup(name):
+    import html
+
+    escaped = markdown(name)
+    assert html.unescape(UNESCAPE.sub(r"\1", escaped)) == html.unescape(
+        html.escape(visible(name), quote=False)
+    )
+    assert "\n" not in escaped
+    assert not re.search(r"[<>]|://|@", escaped)
+    # No special character without its backslash.
+    assert not re.search(r"(?<!\\)(?:\\\\)*[`*_\[\]{}|~!$]", UNESCAPE.sub("", escaped))
+
+
+def test_a_hostile_name_stays_inside_its_cell():
+    fit = small_fit()
+    page = leaderboard(fit, rank(fit))
+    row = next(line for line in page.splitlines() if "ird" in line and "| " in line)
+    header = next(line for line in page.splitlines() if line.startswith("| subject"))
+    bars = re.compile(r"(?<!\\)\|")
+    assert len(bars.findall(row)) == len(bars.findall(header))
+    assert "<b>" not in page and "\x1b" not in page
+
+
+def test_the_page_shows_the_ranked_table():
+    fit = small_fit()
+    ranked = rank(fit)
+    page = leaderboard(fit, ranked, [("Abilities", "abilities.png")])
+    lines = page.splitlines()
+    start = next(k for k, line in enumerate(lines) if line.startswith("| subject"))
+    rows = lines[start + 2 : start + 2 + ranked.table.num_rows]
+    best = ranked.table.slice(0, 1).to_pylist()[0]
+    assert rows[0].startswith(f"| {markdown(best['subject'])} | 1 |")
+    assert f"{best['ability']:.3f}" in rows[0]
+    assert "95 % interval" in lines[start]
+    assert "![Abilities](abilities.png)" in page
+    assert "## Benchmarks" in page and fit.data_hash in page
+
+
+def test_sentences_say_who_leads_and_what_is_flagged():
+    fit = small_fit()
+    ranked = rank(fit)
+    text = "\n".join(summarise(fit, ranked))
+    assert visible(ranked.groups[0][0]) in text
+    assert f"{ranked.num_different:,} (" in text
+    counts = flag_counts(fit.item_table, "item")
+    # The table was made with one item that everyone solves, which is no defect.
+    assert counts == {"all right": ["b0/q0"]}
+    assert "No item is flagged (false discovery rate 5 %)" in text
+    assert "items have no variation:\n  all right: 1 (b0/q0)" in text
+
+
+def test_sentences_name_flagged_items_and_what_is_not_identified():
+    fit = small_fit()
+    flags = fit.item_table.column("flags").to_pylist()
+    flags[:2] = ["negative discrimination", "not identified"]
+    place = fit.item_table.column_names.index("flags")
+    table = fit.item_table.set_column(place, "flags", pa.array(flags))
+    fit = dataclasses.replace(fit, item_table=table)
+    text = "\n".join(summarise(fit, rank(fit)))
+    first, second = (visible(str(name)) for name in fit.items[:2])
+    assert f"NOT IDENTIFIED: 1 of {len(fit.items)} items have parameters" in text
+    assert f"negative discrimination: 1 ({first})" in text
+    assert f"not identified: 1 ({second})" in text
+
+
+def test_a_fit_that_did_not_converge_says_so():
+    fit = dataclasses.replace(small_fit(), status=irtjax.Status.MAX_STEPS)
+    first, caution, leader, *_ = summarise(fit, rank(fit))
+    assert first.startswith("NOT CONVERGED")
+    assert "not to be relied on" in caution and "highest ability" in leader
+    settled = summarise(small_fit(), rank(fit))
+    assert not any("relied on" in sentence for sentence in settled)
+
+
+def test_two_subjects_far_apart_are_two_groups():
+    values = np.zeros((6, 40), int)
+    for k in range(6):
+        values[k, : 6 * k + 4] = 1
+    names = [f"m{k}" for k in range(6)]
+    table = irtjax.ResponseTable.from_arrays(values, subjects=names)
+    fit = irtjax.fit(table, "rasch", standard_errors="none")
+    ranked = rank(fit)
+    assert ranked.table.column("subject").to_pylist() == names[::-1]
+    assert len(ranked.groups) > 1 and ranked.num_pairs == 15
+    wide, narrow = rank(fit, level=0.99).table, rank(fit, level=0.5).table
+    spans = [
+        np.subtract(
+            t.column(f"upper_{n}").to_numpy(), t.column(f"lower_{n}").to_numpy()
+        )
+        for t, n in ((wide, 99), (narrow, 50))
+    ]
+    # Normal quantiles: 2.5758 / 0.6745.
+    np.testing.assert_allclose(spans[0] / spans[1], 3.819, rtol=1e-3)
+
+
+def test_words():
+    assert number(float("nan")) == number(float("inf")) == "–"
+    assert listing([]) == ""
+    assert NASTY not in visible(NASTY)
+    table = pa.table({"item": ["x", "y"], "flags": ["a; b", "b"]})
+    assert flag_counts(table, "item") == {"b": ["x", "y"], "a": ["x"]}

@@ -1,0 +1,238 @@
+"""Saving and loading: equal to the last bit, whole or not at all, no pickle."""
+
+import json
+import math
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import irtjax
+from irtjax.models.catalogue import MODELS, weak_priors
+from irtjax.models.families.graded import Graded
+from irtjax.storage import encoding, folder
+from tests.small_fits import small_fit, small_table
+
+
+def assert_equal(one: irtjax.Calibration, two: irtjax.Calibration) -> None:
+    leaves, tree = jax.tree.flatten(one.parameters)
+    others, other_tree = jax.tree.flatten(two.parameters)
+    assert tree == other_tree
+    for a, b in zip(leaves, others, strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_array_equal(a, b)
+    assert one.item_table.equals(two.item_table)
+    assert one.ability_table.equals(two.ability_table)
+    for name in (
+        "subjects",
+        "items",
+        "benchmarks",
+        "trace",
+        "item_covariance",
+        "ability_shared",
+    ):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    for name in (
+        *("status", "num_steps", "log_likelihood", "log_prior", "num_parameters"),
+        *("num_observed", "aic", "bic", "warnings", "notes", "options", "versions"),
+        *("data_hash", "timings", "resolution", "level", "residual"),
+    ):
+        assert getattr(one, name) == getattr(two, name), name
+    assert encoding.encode(one.model) == encoding.encode(two.model)
+
+
+@pytest.mark.parametrize("model", ["rasch", "2pl", "4pl"])
+def test_a_loaded_fit_equals_the_saved_one(tmp_path, model):
+    fit = small_fit(model)
+    assert_equal(irtjax.load(irtjax.save(fit, tmp_path / "fit")), fit)
+
+
+def test_a_loaded_joint_fit_keeps_its_abilities(tmp_path):
+    fit = small_fit("2pl", "mm")
+    assert fit.parameters.theta is not None
+    assert_equal(irtjax.load(irtjax.save(fit, tmp_path / "fit")), fit)
+
+
+@pytest.mark.slow
+def test_a_loaded_graded_fit_keeps_its_thresholds(tmp_path):
+    random = np.random.default_rng(0)
+    steps = np.linspace(-1, 1, 40)[:, None] + random.logistic(size=(40, 6))
+    values = (steps > -0.7).astype(int) + (steps > 0.7)
+    family = Graded(3)
+    model = irtjax.Model("graded", family, weak_priors(family))
+    table = irtjax.ResponseTable.from_arrays(values)
+    fit = irtjax.fit(table, model, standard_errors="none")
+    loaded = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    assert loaded.parameters.items.intercept.shape == (6, 2)
+    assert_equal(loaded, fit)
+
+
+def test_float32_stays_float32(tmp_path):
+    fit = irtjax.fit(small_table(), "2pl", dtype=np.float32, standard_errors="none")
+    loaded = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    assert loaded.parameters.items.intercept.dtype == np.float32
+    assert_equal(loaded, fit)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_named_model_survives_encoding(name):
+    make = MODELS[name]
+    model = make(3) if name in ("graded", "partial_credit") else make()
+    assert encoding.decode(json.loads(json.dumps(encoding.encode(model)))) == model
+
+
+def test_only_known_classes_are_made_from_a_file():
+    with pytest.raises(ValueError, match="no model part is called 'Popen'"):
+        encoding.decode({"class": "Popen", "args": "true"})
+    with pytest.raises(ValueError, match="a int cannot be saved"):
+        encoding.encode(3)
+
+
+def test_json_is_strict_and_the_tables_hold_no_infinity(tmp_path):
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+
+    def refuse(token):
+        raise AssertionError(f"{token} is not JSON")
+
+    content = json.loads((place / "fit.json").read_text(), parse_constant=refuse)
+    assert content["status"]["name"] == "converged"
+    for name in ("items", "abilities"):
+        text = (place / f"{name}.csv").read_text().lower()
+        assert "nan" not in text.replace("_nan", "") and "inf" not in text
+    header = (place / "items.csv").read_text().splitlines()[0].replace('"', "")
+    assert header.split(",")[:15] == [
+        *("item", "benchmark", "discrimination", "discrimination_se", "intercept"),
+        *("intercept_se", "difficulty", "difficulty_se", "lower_asymptote"),
+        *("lower_asymptote_se", "upper_asymptote", "upper_asymptote_se"),
+        *("accuracy", "observed", "flags"),
+    ]
+
+
+def test_what_is_not_finite_becomes_null():
+    assert encoding.plain({"x": math.inf, "y": [math.nan, 1.5]}) == {
+        "x": None,
+        "y": [None, 1.5],
+    }
+
+
+def test_nothing_is_written_when_something_fails(tmp_path):
+    def fail(place):
+        (place / "half.txt").write_text("half")
+        raise RuntimeError("no more figures")
+
+    with pytest.raises(RuntimeError):
+        irtjax.save(small_fit(), tmp_path / "new", extras=[fail])
+    assert list(tmp_path.iterdir()) == []
+
+    place = irtjax.save(small_fit("rasch"), tmp_path / "old")
+    before = {p.name: p.read_bytes() for p in place.iterdir()}
+    with pytest.raises(RuntimeError):
+        irtjax.save(small_fit(), place, extras=[fail])
+    assert {p.name: p.read_bytes() for p in place.iterdir()} == before
+
+
+def test_a_new_fit_replaces_an_old_one_and_leaves_other_files(tmp_path):
+    place = irtjax.write_report(small_fit("rasch"), tmp_path / "fit")
+    (place / "my_notes.txt").write_text("mine")
+    irtjax.save(small_fit(), place)
+    assert irtjax.load(place).model.name == "2pl"
+    assert (place / "my_notes.txt").read_text() == "mine"
+    # Figures of the old fit would be wrong beside the new one.
+    assert not (place / "abilities.png").exists()
+    assert not [p for p in place.iterdir() if p.name.startswith(".irtjax")]
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "precious.txt").write_text("x")
+    with pytest.raises(ValueError, match="holds something other than an irtjax fit"):
+        irtjax.save(small_fit(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["precious.txt"]
+    irtjax.save(small_fit(), tmp_path, overwrite=True)
+    assert (tmp_path / "precious.txt").read_text() == "x"
+    assert irtjax.load(tmp_path).num_steps == small_fit().num_steps
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="is a file"):
+        irtjax.save(small_fit(), tmp_path / "file")
+    with pytest.raises(ValueError, match="cannot write to"):
+        irtjax.save(small_fit(), tmp_path / "file" / "below")
+
+
+def damage_version(place):
+    content = json.loads((place / "fit.json").read_text())
+    (place / "fit.json").write_text(json.dumps({**content, "version": 99}))
+
+
+def damage_format(place):
+    (place / "fit.json").write_text('{"format": "something else"}')
+
+
+def damage_model(place):
+    content = json.loads((place / "fit.json").read_text())
+    content["model"]["class"] = "Evil"
+    (place / "fit.json").write_text(json.dumps(content))
+
+
+def damage_key(place):
+    content = json.loads((place / "fit.json").read_text())
+    del content["bic"]
+    (place / "fit.json").write_text(json.dumps(content))
+
+
+def damage_pickle(place):
+    arrays = dict(np.load(place / "parameters.npz"))
+    np.savez(place / "parameters.npz", **{**arrays, "trace": np.array([{}])})
+
+
+def damage_rows(place):
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(place / "items.parquet")
+    pq.write_table(table.slice(1), place / "items.parquet")
+
+
+def truncate(name):
+    def damage(place):
+        data = (place / name).read_bytes()
+        (place / name).write_bytes(data[: len(data) // 2])
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (shutil.rmtree, "no such folder"),
+        (lambda p: (p / "fit.json").unlink(), "has no fit.json"),
+        (damage_version, "newer irtjax .format 99.*upgrade"),
+        (damage_format, "was not written by irtjax"),
+        (damage_model, "no model part is called 'Evil'"),
+        (damage_key, "'bic' is missing"),
+        (damage_pickle, "damaged.*pickle"),
+        (damage_rows, "items.parquet has 14 rows, but parameters.npz has 15"),
+        (lambda p: (p / "parameters.npz").unlink(), "parameters.npz is missing"),
+        (lambda p: (p / "abilities.parquet").unlink(), "abilities.parquet is missing"),
+        (truncate("fit.json"), "fit.json is not JSON"),
+        (truncate("parameters.npz"), "damaged"),
+        (truncate("items.parquet"), "damaged: items.parquet"),
+    ],
+)
+def test_a_damaged_folder_gets_one_clear_line(tmp_path, damage, message):
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    damage(place)
+    with pytest.raises(ValueError, match=message) as caught:
+        irtjax.load(place)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_owned_are_the_files_written(tmp_path):
+    place = irtjax.write_report(small_fit(), tmp_path / "fit")
+    # A fit with answer lengths has one figure more: see test_length_fit.
+    assert {p.name for p in place.iterdir()} == set(folder.FIT_FILES) - {
+        "latency.png",
+        "item_parameters.png",
+    }

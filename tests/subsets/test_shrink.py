@@ -1,0 +1,460 @@
+"""Small benchmarks: what is chosen, what is predicted, and who was never seen."""
+
+import dataclasses
+import json
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow.csv
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax import plots
+from irtjax.cli.app import app
+from irtjax.models.catalogue import two_parameter
+from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.model import Population
+from irtjax.subsets.clusters import anchors
+from irtjax.subsets.crossfit import Pool, choose_from, folds_of, learn, predict_held
+from irtjax.subsets.errors import rank_correlation
+from irtjax.subsets.predictor import Prediction, calibrate
+from irtjax.subsets.selection import (
+    METHODS,
+    choose,
+    expected_errors,
+    greedy_order,
+    shares,
+    worth,
+)
+from irtjax.subsets.shrink import _prepare
+
+UNIT = Population(jnp.array(0.0), jnp.array(1.0))
+KEY = jax.random.key(5)
+SUBJECTS, ITEMS = 200, 24
+
+
+def items_of(slope, shift):
+    slope, shift = np.asarray(slope, float), np.asarray(shift, float)
+    zero = jnp.zeros(len(slope))
+    return LogisticItems(jnp.asarray(slope), jnp.asarray(shift), zero, zero + 1)
+
+
+@cache
+def table(missing: float = 0.0) -> irtjax.ResponseTable:
+    """A 2PL that holds: every third item is sharp, the others nearly say nothing."""
+    rng = np.random.default_rng(3)
+    slope = np.where(np.arange(ITEMS) % 3 == 0, 2.5, 0.4)
+    shift = rng.normal(size=ITEMS)
+    ability = rng.normal(size=(SUBJECTS, 1))
+    right = rng.random((SUBJECTS, ITEMS)) < 1 / (1 + np.exp(-slope * ability - shift))
+    values = right.astype(float)
+    values[rng.random(values.shape) < missing] = np.nan
+    return irtjax.ResponseTable.from_arrays(
+        values, benchmark=["a" if k < 16 else "b" for k in range(ITEMS)]
+    )
+
+
+@cache
+def pool(missing: float = 0.0) -> Pool:
+    given = table(missing)
+    target, stratum = np.full(ITEMS, 1 / ITEMS), np.repeat([0, 1], [16, 8])
+    return Pool(given, given.responses(), two_parameter("weak"), target, stratum)
+
+
+@cache
+def known(missing: float = 0.0):
+    return learn(pool(missing), np.arange(SUBJECTS) % 5 == 0)
+
+
+@cache
+def small() -> irtjax.Shrunken:
+    return irtjax.shrink(table(), 8, folds=2)
+
+
+def weigh(slope, shift, abilities=None):
+    count = len(slope)
+    items = items_of(slope, shift)
+    target = np.full(count, 1 / count)
+    return worth(two_parameter(None), items, UNIT, target, abilities)
+
+
+def greedy_by_hand(told, size: int) -> list[int]:
+    weight, information = np.asarray(told.weight), np.asarray(told.information)
+    precision, order = np.full(len(weight), float(told.precision)), []
+    for _ in range(size):
+        variance = [
+            np.inf if j in order else weight @ (1 / (precision + information[:, j]))
+            for j in range(information.shape[1])
+        ]
+        order.append(int(np.argmin(variance)))
+        precision = precision + information[:, order[-1]]
+    return order
+
+
+def test_greedy_choice_is_that_of_one_item_after_another():
+    rng = np.random.default_rng(0)
+    told = weigh(rng.uniform(0.3, 2.5, 30), rng.normal(size=30))
+    order = greedy_order(told, jnp.zeros(30, int), jnp.zeros(12, int), "ability")
+    assert order.tolist() == greedy_by_hand(told, 12)
+    # At one ability it is the order of the items' information there.
+    alone = weigh(rng.uniform(0.3, 2.5, 30), rng.normal(size=30), [0.7])
+    order = greedy_order(alone, jnp.zeros(30, int), jnp.zeros(30, int), "ability")
+    by_information = np.argsort(-np.asarray(alone.information)[0], kind="stable")
+    assert order.tolist() == by_information.tolist()
+
+
+@pytest.mark.parametrize("method", ["information", "discrimination"])
+def test_planted_informative_items_are_picked(method):
+    found = choose_from(pool(), known(), method, (8,), KEY)[8]
+    # Stratified 16 to 8: sharp items 0, 3, ..., 15 of "a", of which 5 fit, and 18, 21.
+    sharp = np.isin(found.items, np.arange(0, ITEMS, 3)).sum()
+    assert sharp == 7
+    assert (pool().stratum[found.items] == 1).sum() == 3
+
+
+def test_strata_have_their_shares_at_every_size():
+    mass, stratum = np.full(30, 1 / 30), np.repeat([0, 1, 2], [18, 9, 3])
+    turns = shares(mass, stratum, 30)
+    for size in range(1, 31):
+        count = np.bincount(turns[:size], minlength=3)
+        # Webster's apportionment: the divisor under which all round to their seats.
+        low = np.max(np.array([18, 9, 3]) / (count + 0.5))
+        assert np.all(count == 0) or low <= np.min(
+            np.array([18, 9, 3]) / np.maximum(count - 0.5, 1e-9)
+        ) * (1 + 1e-9)
+    assert np.bincount(turns).tolist() == [18, 9, 3]
+    told = weigh(np.linspace(0.5, 2, 30), np.zeros(30))
+    for method in METHODS:
+        found = choose(
+            told, method, 10, mass=mass, stratum=stratum, key=KEY,
+            vectors=np.random.default_rng(0).random((30, 12)),
+        )  # fmt: skip
+        assert np.bincount(stratum[found.items]).tolist() == [6, 3, 1]
+        assert len(set(found.items.tolist())) == 10
+        by_stratum = np.bincount(stratum[found.items], weights=found.weight)
+        np.testing.assert_allclose(by_stratum, [0.6, 0.3, 0.1])
+
+
+def test_clusters_are_found_and_weigh_as_many_as_they_have():
+    rng = np.random.default_rng(1)
+    centres = rng.random((3, 40)) > 0.5
+    label = np.repeat([0, 1, 2], [10, 6, 4])
+    flipped = rng.random((20, 40)) < 0.03
+    chosen, weight = anchors(
+        (centres[label] ^ flipped).astype(float), np.full(20, 0.05), 3, KEY
+    )
+    assert label[chosen].tolist() == [0, 1, 2]
+    np.testing.assert_allclose(weight, [0.5, 0.3, 0.2])
+    # Equal items: as many as asked for all the same, and no mass is lost.
+    twins = np.repeat(centres, 5, axis=0).astype(float)
+    chosen, weight = anchors(twins, np.full(15, 1 / 15), 7, KEY)
+    assert len(set(chosen.tolist())) == 7 and weight.sum() == pytest.approx(1)
+
+
+def test_expected_errors_are_those_of_the_formulas():
+    told = weigh([1.0, 2.0, 0.5], [0.0, 1.0, -1.0])
+    ability, score = expected_errors(told, jnp.array([1, 0, 2]))
+    w, info = np.asarray(told.weight), np.asarray(told.information)
+    after = 1 / (1 + info[:, 1])
+    assert ability[0] == pytest.approx(np.sqrt(w @ after))
+    left = np.asarray(told.slope)[:, [0, 2]].sum(1)
+    noise = np.asarray(told.noise)[:, [0, 2]].sum(1)
+    assert score[0] == pytest.approx(np.sqrt(w @ (left**2 * after + noise)))
+    assert score[-1] == pytest.approx(0, abs=1e-7)
+
+
+@pytest.mark.parametrize("missing", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
+def test_all_items_predict_exactly(missing):
+    given, told = pool(missing), known(missing)
+    choice = choose_from(given, told, "random", (ITEMS,), KEY)[ITEMS]
+    found = predict_held(given, told, choice, np.arange(SUBJECTS))
+    np.testing.assert_allclose(found.score, given.full_scores(), atol=1e-12)
+    assert found.error.max() < 1e-6 and choice.weight.sum() == pytest.approx(1)
+
+
+def test_a_prediction_is_the_sum_over_all_that_may_be():
+    """Brute force over ability on a fine grid and every pattern of unseen answers."""
+    model, items = two_parameter(None), items_of([1.2, 0.7, 2.0], [0.3, -0.4, 0.1])
+    given = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1]])
+    rule = Pool(given, given.responses(), model, np.full(3, 1 / 3), np.zeros(3, int))
+    from irtjax.subsets.crossfit import knowledge_of
+    from irtjax.subsets.selection import Choice
+
+    told = knowledge_of(rule, items, UNIT, np.zeros(2, bool))
+    choice = Choice(np.array([2]), np.ones(1))
+    found = predict_held(rule, told, choice, np.arange(2))
+    theta = np.linspace(-8, 8, 4001)
+    slope, shift = (np.asarray(x)[:, None] for x in items[:2])
+    chance = 1 / (1 + np.exp(-slope * theta - shift))
+    posterior = stats.norm.pdf(theta) * chance[2]
+    posterior /= posterior.sum()
+    outcomes = [
+        (
+            (x + y + 1) / 3,
+            np.sum(
+                posterior
+                * np.where(x, chance[0], 1 - chance[0])
+                * np.where(y, chance[1], 1 - chance[1])
+            ),
+        )
+        for x in (0, 1)
+        for y in (0, 1)
+    ]
+    mean = sum(value * p for value, p in outcomes)
+    spread = sum((value - mean) ** 2 * p for value, p in outcomes)
+    assert found.score[0] == pytest.approx(mean, abs=1e-6)
+    assert found.error[0] == pytest.approx(np.sqrt(spread), abs=1e-6)
+
+
+def test_held_out_subjects_are_never_seen():
+    held = np.arange(SUBJECTS) % 5 == 0
+    values = table().values.copy()
+    values[held] = 1 - values[held]
+    other = irtjax.ResponseTable.from_arrays(values)
+    turned = Pool(other, other.responses(), pool().model, pool().target, pool().stratum)
+    again = learn(turned, held)
+    # Accumulated in another order, sums may differ in their last digits.
+    np.testing.assert_allclose(again.curves.mean, known().curves.mean, atol=1e-9)
+    for method in METHODS:
+        first = choose_from(pool(), known(), method, (6,), KEY)[6]
+        second = choose_from(turned, again, method, (6,), KEY)[6]
+        assert first.items.tolist() == second.items.tolist()
+
+
+def test_folds_have_the_form_of_the_calibrations_population():
+    """Two kinds of subjects: the weights of a fold have two peaks, as the fit's."""
+    rng = np.random.default_rng(8)
+    ability = rng.choice([-1.5, 1.5], size=(400, 1)) + 0.3 * rng.normal(size=(400, 1))
+    chance = 1 / (1 + np.exp(-1.5 * ability - rng.normal(size=16)))
+    given = irtjax.ResponseTable.from_arrays(
+        (rng.random(chance.shape) < chance).astype(float)
+    )
+    fit = irtjax.fit(given, "2pl", population="histogram", standard_errors="none")
+    made = _prepare(given, fit, None, "items", "score", None)[0]
+    assert made.form == "histogram"
+    curves = learn(made, np.arange(400) % 4 == 0).curves
+    middle = np.abs(curves.ability) < 0.4
+    sides = np.abs(np.abs(curves.ability) - 1) < 0.4
+    weight = np.exp(curves.log_weight - curves.log_weight.max())
+    assert weight[sides].mean() > 2 * weight[middle].mean()
+    plain = dataclasses.replace(made, form="normal")
+    normal = learn(plain, np.arange(400) % 4 == 0).curves
+    weight = np.exp(normal.log_weight - normal.log_weight.max())
+    assert np.interp(0, normal.ability, weight) > 0.99
+
+
+def test_intervals_hold_fresh_subjects():
+    calibration, test = 199, 4000
+    rng = np.random.default_rng(8)
+
+    def draw(count):
+        error = rng.uniform(0.01, 0.05, count)
+        score = rng.uniform(0.3, 0.7, count)
+        # Three times the error that is stated, with heavy tails and a bias.
+        truth = score + 0.02 + 3 * error * rng.standard_t(4, count) / 2
+        unseen, known = np.ones(count), np.zeros(count)
+        mean = rng.uniform(0.3, 0.7, count)
+        return Prediction(score, error, unseen, known, mean, score, error), truth
+
+    held = []
+    for _ in range(20):
+        judged = calibrate(*draw(calibration), 0.9)
+        fresh, truth = draw(test)
+        low, high = judged.calibrator.interval(fresh)
+        inside = (low <= truth) & (truth <= high)
+        possible = (truth >= 0) & (truth <= 1)
+        held.append(inside[possible].mean())
+        assert judged.enough
+    # Each coverage varies by sqrt(.9 * .1 / 200) = 0.021 with the calibration set;
+    # the mean of 20 by 0.005, four of which are allowed, and the correction's share.
+    assert np.mean(held) == pytest.approx(0.9, abs=0.02)
+
+
+def test_too_few_subjects_are_said():
+    few = Prediction(*(np.full(5, x) for x in (0.5, 0.1, 1.0, 0.0, 0.5, 0.0, 1.0)))
+    judged = calibrate(few, np.array([0.5, 0.5, 0.5, 0.5, 0.9]), 0.95)
+    assert not judged.enough and judged.calibrator.correction == ()
+    low, high = judged.calibrator.interval(few)
+    assert low[0] < 0.1 + 1e-9 and high[0] > 0.9 - 1e-9
+
+
+def test_folds_share_subjects_out():
+    fold = folds_of(23, 5, KEY)
+    assert sorted(np.bincount(fold).tolist()) == [4, 4, 5, 5, 5]
+
+
+@pytest.mark.slow
+def test_the_errors_of_subsets_in_a_model_that_holds():
+    errors = irtjax.subset_errors(
+        table(), [4, 12, ITEMS], ["information", "random"], folds=3
+    )
+    rows = {(row["method"], row["size"]): row for row in errors.rows}
+    for method in ("information", "random"):
+        few, more, whole = (rows[method, size] for size in (4, 12, ITEMS))
+        assert few["mean_absolute_error"] > more["mean_absolute_error"] > 0.01
+        assert whole["mean_absolute_error"] < 1e-12 and whole["coverage"] == 1
+        for row in (few, more):
+            # 200 intervals scaled by some 130: three standard errors of 0.025.
+            assert row["coverage"] > 0.95 - 0.075
+            assert row["kendall"] > 0.4
+    assert errors.size_for("random", 1e-9) == ITEMS
+    assert errors.size_for("random", 1.0) == 4
+    left, right = plots.plot_subset_errors(errors).axes
+    drawn = left.lines[0].get_ydata()
+    assert drawn[0] == pytest.approx(
+        100 * rows["information", 4]["mean_absolute_error"]
+    )
+    assert len(right.lines) == 2
+
+
+def test_a_subset_predicts_and_says_what_held_out_subjects_said():
+    found = small()
+    assert found.size == 8 and found.weights.sum() == pytest.approx(1)
+    assert found.held_out["num_subjects"] == SUBJECTS
+    predicted = found.predict(table()).table.to_pydict()
+    full = table().subject_accuracy()
+    score, low, high = (np.array(predicted[k]) for k in ("score", "lower", "upper"))
+    assert np.mean((low <= full) & (full <= high)) > 0.9
+    assert rank_correlation(score, full) > 0.5
+    # What is known and what cannot be known bound the score.
+    rows = table().select(items=found.items)
+    known_part = rows.values.sum(1) / ITEMS
+    assert np.all(low >= known_part - 1e-12)
+    assert np.all(high <= known_part + 1 - 8 / ITEMS + 1e-12)
+
+
+@pytest.mark.slow
+def test_errors_can_be_asked_for():
+    with_error = irtjax.shrink(table(), standard_error=0.5, aim="ability", folds=0)
+    assert with_error.standard_error <= 0.5
+    fewer = irtjax.shrink(table(), with_error.size - 1, aim="ability", folds=0)
+    assert fewer.standard_error > 0.5
+    for more in ({"method": "clustering"}, {"method": "random"}):
+        assert (
+            irtjax.shrink(table(), score_error=0.06, folds=0, **more).score_error
+            <= 0.06
+        )
+
+
+def test_bad_requests_are_one_line():
+    scores = irtjax.ResponseTable.from_arrays([[0.2, 0.5], [0.1, 0.9]])
+    for more, message in [
+        ({}, "give one of size"),
+        ({"size": 0}, "size 0 is not between 1"),
+        ({"size": 3, "method": "best"}, "method 'best' is not one of"),
+        ({"size": 3, "aim": "fame"}, "aim 'fame' is not one of"),
+        ({"size": 3, "stratify": "topic"}, "no facet 'topic'"),
+        ({"size": 3, "average": "models"}, "average 'models'"),
+        ({"size": 3, "folds": 500}, "folds 500"),
+        ({"size": 2.5}, "size 2.5 is not a whole number"),
+        ({"size": 3, "abilities": [np.nan]}, "abilities must be finite"),
+        ({"standard_error": 1e-6}, "standard_error 1e-06 cannot be reached"),
+        ({"size": 3, "level": 2}, "level 2 is not between"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            irtjax.shrink(table(), **more)
+    for sizes, more, message in [
+        ([], {}, "one or more"),
+        ([3, 99], {}, "sizes 99 is not between"),
+        ([3], {"reference": {"nobody": 1.0}}, "names 0 of the subjects"),
+        ([3], {"reference": dict.fromkeys(table().subjects, np.nan)}, "leave it out"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            irtjax.subset_errors(table(), sizes, **more)
+    with pytest.raises(ValueError, match="3 subjects are too few to hold any out"):
+        irtjax.shrink(table().select(subjects=np.arange(3)), 2)
+    with pytest.raises(ValueError, match="right or wrong"):
+        irtjax.shrink(scores, 1, folds=0)
+    with pytest.raises(ValueError, match="none of the 2 items"):
+        small().predict(irtjax.ResponseTable.from_arrays([[1, 0]], items=["x", "y"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"level": float("nan")}, "not numbers"),
+        ({"num_items": 2}, "are not some of 2"),
+        ({"items": ["a"] * 8}, "each once"),
+        ({"benchmarks": ["x"]}, "benchmarks are not 8"),
+        (
+            {"calibrator": {"misfit": 0.0, "multiplier": np.inf, "correction": []}},
+            "calibrator",
+        ),
+    ],
+)
+def test_a_spoilt_file_is_refused(tmp_path, change, message):
+    path = small().save(tmp_path) / "subset.json"
+    content = json.loads(path.read_text()) | change
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"is not a saved subset.*{message}"):
+        irtjax.load_subset(tmp_path)
+
+
+def run(*args: object):
+    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="irtjax")
+
+
+@pytest.mark.slow
+def test_the_command_line_goes_there_and_back(tmp_path):
+    data = table().save(tmp_path / "responses.json")
+    place = tmp_path / "reference.csv"
+    pairs = zip(table().subjects, table().subject_accuracy(), strict=True)
+    lines = [f"{name},{value}" for name, value in pairs]
+    place.write_text("\n".join(["subject,score", *lines]))
+    out = tmp_path / "small"
+    few = ("--size", 8, "--folds", 3, "--out", out, "--seed", 0)
+    more = ("--sizes", "4,12", "--reference", place, "--json")
+    result = run("shrink", data, *few, *more)
+    assert result.exit_code == 0, result.stderr or result.exception
+    content = json.loads(result.stdout)
+    names = {"subset.csv", "subset.json", "rules.csv", "errors.csv", "shrink.png"}
+    assert {path.name for path in out.iterdir()} == names
+    run("shrink", data, *few, "--quiet")  # No errors are asked for: none stay.
+    kept = {"subset.csv", "subset.json", "rules.csv"}
+    assert {path.name for path in out.iterdir()} == kept
+    written = pyarrow.csv.read_csv(out / "subset.csv")
+    assert written.column_names == ["item", "benchmark", "weight", "rank"]
+    assert sum(written["weight"].to_pylist()) == pytest.approx(1)
+    # The reference is the full score: agreement with either is the same.
+    for row in content["errors"]:
+        assert row["reference_kendall"] == pytest.approx(row["kendall"])
+        mean = row["reference_kendall_of_mean"]
+        assert mean == pytest.approx(row["kendall_of_mean"])
+    loaded = irtjax.load_subset(out)
+    assert loaded.items.tolist() == [str(x) for x in written["item"].to_pylist()]
+    subset = table().select(items=loaded.items).save(tmp_path / "new.json")
+    scored = run("score", subset, "--fit", out, "--json")
+    assert scored.exit_code == 0, scored.stderr or scored.exception
+    rows = json.loads(scored.stdout)["subjects"]
+    again = irtjax.shrink(table(), 8, folds=3).predict(table()).table.to_pylist()
+    for row, want in zip(rows, again, strict=True):
+        assert row["score"] == pytest.approx(want["score"], abs=1e-12)
+        assert row["upper"] == pytest.approx(want["upper"], abs=1e-12)
+    assert "predicted scores on 24 items" in run("score", subset, "--fit", out).stdout
+
+
+def test_the_command_line_refuses_in_one_line(tmp_path):
+    data = table().save(tmp_path / "responses.json")
+    small().save(tmp_path / "small")
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"format": "irtjax.subset", "version": 1}')
+    out = ("--out", tmp_path / "out", "--quiet")
+    for args, message in [
+        (("shrink", data, *out), "give one of --size"),
+        (("shrink", data, *out, "--size", 99), "--size 99 is not between"),
+        (("shrink", data, *out, "--size", 3, "--by", "luck"), "--by 'luck'"),
+        (("shrink", data, *out, "--size", 3, "--sizes", "a"), "write whole numbers"),
+        (("shrink", data, *out, "--size", 3, "--at", "x"), "write numbers"),
+        (("shrink", data, *out, "--size", 3, "--sizes", "99"), "--sizes 99 is not"),
+        (("shrink", data, *out, "--size", 3, "--reference", data), "goes with --sizes"),
+        (("score", data, "--fit", broken, "--quiet"), "is not a saved subset"),
+        (("score", data, "--fit", tmp_path / "small", "--level", 0.5), "leave"),
+    ]:
+        result = run(*args)
+        assert result.exit_code == 2, args
+        assert result.stderr.startswith("irtjax: ") and message in result.stderr
+        assert result.stderr.count("\n") == 1 and result.stdout == ""
