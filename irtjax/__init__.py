@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from irtjax.estimators.neural.vibo import VIBO as VIBO
     from irtjax.estimators.posterior.nuts import NUTS as NUTS
     from irtjax.estimators.posterior.variational import Variational as Variational
-    from irtjax.estimators.problem import Parameters as Parameters
-    from irtjax.estimators.problem import Problem as Problem
-    from irtjax.estimators.problem import Start as Start
     from irtjax.estimators.start import start_values as start_values
     from irtjax.fitting.bootstrap import bootstrap as bootstrap
     from irtjax.fitting.bootstrap import percentile_interval as percentile_interval
     from irtjax.fitting.fit import fit as fit
+    from irtjax.likelihood.problem import Parameters as Parameters
+    from irtjax.likelihood.problem import Problem as Problem
+    from irtjax.likelihood.problem import Start as Start
     from irtjax.models.catalogue import MODELS as MODELS
     from irtjax.models.family import AbstractResponseFamily as AbstractResponseFamily
     from irtjax.models.model import Model as Model
@@ -86,15 +86,15 @@ _HOMES = {
     "Model": "irtjax.models.model",
     "NUTS": "irtjax.estimators.posterior.nuts",
     "Neural": "irtjax.estimators.neural.twin",
-    "Parameters": "irtjax.estimators.problem",
+    "Parameters": "irtjax.likelihood.problem",
     "Population": "irtjax.models.model",
     "Predictions": "irtjax.prediction.responses",
-    "Problem": "irtjax.estimators.problem",
+    "Problem": "irtjax.likelihood.problem",
     "ResponseTable": "irtjax.data",
     "Responses": "irtjax.data.responses",
     "SAEM": "irtjax.estimators.marginal.saem",
     "Shrunken": "irtjax.subsets.subset",
-    "Start": "irtjax.estimators.problem",
+    "Start": "irtjax.likelihood.problem",
     "Status": "irtjax._types",
     "SubsetErrors": "irtjax.subsets.errors",
     "VIBO": "irtjax.estimators.neural.vibo",

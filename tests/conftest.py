@@ -55,7 +55,7 @@ LONG_FILES = (
     "test_mcmc.py",
     "test_grid.py",
     "test_auditing.py",
-    "test_marginal.py",
+    "test_counts.py",
     "test_lengths.py",
     "test_multilevel.py",
     "test_saem.py",

@@ -21,8 +21,8 @@ from irtjax.estimators.driver import AbstractMethod, Fit, run
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.problem import Problem, Start, estimation_scale
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models import catalogue
 from irtjax.models.families.continuous import AbstractScoreFamily, LogitNormalScores
 from irtjax.models.families.inflated import InflatedItems

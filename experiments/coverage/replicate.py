@@ -14,10 +14,10 @@ from jax import lax
 
 from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.quadrature import choose_nodes
-from irtjax.estimators.problem import Problem, Start, estimation_scale
 from irtjax.estimators.start import start_values
 from irtjax.fitting.bootstrap import bootstrap, percentile_interval
+from irtjax.likelihood.problem import Problem, Start, estimation_scale
+from irtjax.likelihood.quadrature import choose_nodes
 from irtjax.models.catalogue import MODELS
 from irtjax.models.model import Model, Population
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items

@@ -35,11 +35,11 @@ if __name__ == "__main__":
 import irtjax
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
-from irtjax.estimators.lengths import with_lengths
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.saem import SAEM, burn_in, reciprocal
-from irtjax.estimators.problem import Parameters, Problem, Start
 from irtjax.estimators.start import low_rank_start, start_values
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.models.catalogue import latency_response, probit_two_parameter
 from irtjax.models.lengths import LengthParameters
 from irtjax.models.model import Model

@@ -33,11 +33,11 @@ if __name__ == "__main__":
 from irtjax._types import Status
 from irtjax.calibration.lengths import ability_columns, correlation_interval
 from irtjax.estimators.driver import run
-from irtjax.estimators.lengths import with_lengths
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.quadrature import test_information
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.quadrature import test_information
 from irtjax.models.catalogue import latency_response, probit_two_parameter
 from irtjax.models.lengths import LengthItems, LengthParameters
 from irtjax.models.simulate import (

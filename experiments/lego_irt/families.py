@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 import irtjax
 from irtjax.data.scores import to_logits
-from irtjax.estimators.marginal.quadrature import choose_nodes
+from irtjax.likelihood.quadrature import choose_nodes
 from irtjax.models.catalogue import inflated_beta
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 from irtjax.numerics.kernels import normal_log_weights

@@ -86,8 +86,8 @@ def _fitted(values: jax.Array, observed: jax.Array | None, nodes: jax.Array):
     from irtjax.data.responses import Responses
     from irtjax.estimators.driver import run
     from irtjax.estimators.marginal.em import EM
-    from irtjax.estimators.problem import Problem
     from irtjax.estimators.start import start_values
+    from irtjax.likelihood.problem import Problem
     from irtjax.models.catalogue import two_parameter
     from irtjax.scoring import score
 

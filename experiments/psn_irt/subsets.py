@@ -31,8 +31,8 @@ from experiments.lego_irt.methods import structured
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import MODELS
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import equal_nodes

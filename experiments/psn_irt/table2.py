@@ -52,9 +52,9 @@ from irtjax.estimators.laplace.problem import StructuredProblem
 from irtjax.estimators.neural.twin import Neural
 from irtjax.estimators.neural.vibo import VIBO, predict
 from irtjax.estimators.posterior.nuts import NUTS
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
 from irtjax.fitting.resolve import make_model
+from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
 from irtjax.models.multilevel.design import lay_out
 from irtjax.models.priors import LogitNormal

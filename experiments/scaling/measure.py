@@ -33,11 +33,11 @@ from irtjax.calibration.timing import Clock
 from irtjax.estimators.driver import begin, loop_of, run
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.quadrature import choose_nodes
 from irtjax.estimators.marginal.saem import SAEM
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
 from irtjax.fitting import runs
+from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.quadrature import choose_nodes
 from irtjax.models.catalogue import latency_response, two_parameter
 from irtjax.models.lengths import LengthParameters
 from irtjax.models.model import Population

@@ -25,8 +25,8 @@ import numpy as np
 from experiments.scaling.measure import Row, Spec, best_seconds, row
 from irtjax.data.responses import Responses
 from irtjax.estimators.neural.twin import Neural
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import four_parameter
 
 WIDTH, BATCH, RATE = 64, 512, 0.003

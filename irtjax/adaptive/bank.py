@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.estimators.marginal.quadrature import REACH, nodes_for
+from irtjax.likelihood.quadrature import REACH, nodes_for
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights

@@ -20,8 +20,8 @@ from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
 from irtjax.data.responses import Responses
-from irtjax.estimators.lengths import with_lengths
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
 
 if TYPE_CHECKING:

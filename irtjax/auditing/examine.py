@@ -11,7 +11,7 @@ from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
 from irtjax.auditing.properties import SATURATED, at_strongest, item_properties
 from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items
-from irtjax.estimators.marginal.quadrature import REACH
+from irtjax.likelihood.quadrature import REACH
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity import asymptotes, classical, sum_scores

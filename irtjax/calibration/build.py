@@ -26,12 +26,12 @@ from irtjax.data.matching import positions
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import AbstractMethod, Fit
 from irtjax.estimators.joint.objective import diverging
-from irtjax.estimators.lengths import with_lengths
-from irtjax.estimators.marginal.quadrature import Resolution, choose_nodes
 from irtjax.estimators.marginal.saem import SAEM
 from irtjax.estimators.neural.twin import Neural
 from irtjax.estimators.neural.vibo import VIBO
-from irtjax.estimators.problem import Problem, Start, estimation_scale
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Problem, Start, estimation_scale
+from irtjax.likelihood.quadrature import Resolution, choose_nodes
 from irtjax.models.families.bounded import log_base_total
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model, Population

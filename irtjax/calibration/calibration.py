@@ -9,9 +9,9 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration import lengths
-from irtjax.estimators.marginal.quadrature import Resolution
 from irtjax.estimators.posterior.nuts import Draws
-from irtjax.estimators.problem import Parameters
+from irtjax.likelihood.problem import Parameters
+from irtjax.likelihood.quadrature import Resolution
 from irtjax.models.model import Model
 from irtjax.models.multilevel.covariance_mixture import Possible
 

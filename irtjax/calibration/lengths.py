@@ -8,7 +8,7 @@ from jaxtyping import Array
 from scipy.special import ndtri
 
 from irtjax.data.table import ResponseTable
-from irtjax.estimators.lengths import LengthPart
+from irtjax.likelihood.lengths import LengthPart
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters
 from irtjax.uncertainty import LengthCovariance, SpeedError

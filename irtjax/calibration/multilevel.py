@@ -21,7 +21,7 @@ from irtjax.estimators.laplace.components import log_prior, num_effective
 from irtjax.estimators.laplace.laplace import without_end
 from irtjax.estimators.posterior import verdict
 from irtjax.estimators.posterior.nuts import Draws
-from irtjax.estimators.problem import Parameters, Problem
+from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.models.families import bounded
 from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.design import Layout

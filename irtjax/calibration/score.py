@@ -236,8 +236,8 @@ def _scored_problem(fit, table, rows, items, measures: str, lengths_used: bool):
     import jax
     import jax.numpy as jnp
 
-    from irtjax.estimators.lengths import with_lengths
-    from irtjax.estimators.problem import Problem
+    from irtjax.likelihood.lengths import with_lengths
+    from irtjax.likelihood.problem import Problem
 
     offset = fit.options["length_offset"] if lengths_used else None
     data = table.responses(items[0].dtype, length_offset=offset)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from irtjax.calibration import flags
-from irtjax.estimators.problem import is_rescaled
+from irtjax.likelihood.problem import is_rescaled
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies

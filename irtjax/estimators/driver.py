@@ -17,7 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
-from irtjax.estimators.problem import AnyProblem, Parameters
+from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
 
 #: A method's own state: any PyTree of arrays.

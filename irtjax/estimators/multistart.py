@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Status
 from irtjax.estimators.driver import AbstractMethod, Fit, run
-from irtjax.estimators.problem import Problem, Start
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem, Start
 
 
 class Multistart(eqx.Module):

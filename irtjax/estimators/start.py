@@ -15,7 +15,7 @@ from jax.scipy.special import logit, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.problem import Start
+from irtjax.likelihood.problem import Start
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.families.logistic import Binary
 from irtjax.models.lengths import LengthItems, LengthParameters

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.estimators.problem import Start
+from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model, free_mask
 
 Anchor = Mapping[str, Mapping[str, float]] | str | Path | Any

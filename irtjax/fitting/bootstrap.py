@@ -14,7 +14,7 @@ from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.problem import Parameters, Problem, Start
+from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.scoring import score_on_nodes
 
 UNITS = ("subjects", "items")

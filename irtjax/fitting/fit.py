@@ -26,7 +26,6 @@ from irtjax.estimators.neural.twin import Neural
 from irtjax.estimators.neural.vibo import VIBO
 from irtjax.estimators.posterior.nuts import NUTS
 from irtjax.estimators.posterior.variational import Variational
-from irtjax.estimators.problem import Start
 from irtjax.estimators.start import start_values
 from irtjax.fitting.anchors import Anchor, read_anchor
 from irtjax.fitting.defaults import AUTO, choose
@@ -47,6 +46,7 @@ from irtjax.fitting.runs import (
     fit_on_nodes,
     with_ability_prior,
 )
+from irtjax.likelihood.problem import Start
 from irtjax.models.catalogue import Priors
 from irtjax.models.families.bounded import check_ends, prepare, with_scores
 from irtjax.models.families.continuous import AbstractScoreFamily

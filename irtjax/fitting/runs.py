@@ -15,7 +15,10 @@ from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import Fit, begin, loop_of, run
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.quadrature import (
+from irtjax.estimators.marginal.saem import SAEM
+from irtjax.fitting.anchors import Anchor, apply_anchor, read_anchor
+from irtjax.likelihood.problem import Problem, Start, estimation_scale
+from irtjax.likelihood.quadrature import (
     COARSE,
     KEPT,
     REACH,
@@ -24,9 +27,6 @@ from irtjax.estimators.marginal.quadrature import (
     lattice_near,
     resolution,
 )
-from irtjax.estimators.marginal.saem import SAEM
-from irtjax.estimators.problem import Problem, Start, estimation_scale
-from irtjax.fitting.anchors import Anchor, apply_anchor, read_anchor
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import equal_nodes

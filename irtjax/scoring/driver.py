@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.marginal.counts import block_log_likelihood
-from irtjax.estimators.marginal.quadrature import REACH, choose_nodes
+from irtjax.likelihood.counts import block_log_likelihood
+from irtjax.likelihood.quadrature import REACH, choose_nodes
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.marginal.counts import block_log_likelihood
+from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (

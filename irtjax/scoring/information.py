@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from irtjax.estimators.marginal.quadrature import REACH, test_information
+from irtjax.likelihood.quadrature import REACH, test_information
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights

@@ -15,8 +15,8 @@ import numpy as np
 from irtjax._types import Status
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.matching import positions
-from irtjax.estimators.marginal.quadrature import Resolution
-from irtjax.estimators.problem import Parameters
+from irtjax.likelihood.problem import Parameters
+from irtjax.likelihood.quadrature import Resolution
 from irtjax.models.families.continuous import BetaScores, LogitNormalScores
 from irtjax.models.families.graded import Graded, PartialCredit, SpacedGraded
 from irtjax.models.families.inflated import InflatedBetaScores

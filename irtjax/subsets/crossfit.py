@@ -20,9 +20,9 @@ from irtjax.data import ResponseTable
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.quadrature import REACH, choose_nodes, resolution
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.quadrature import REACH, choose_nodes, resolution
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.subsets.predictor import Curves, Prediction, Whole, curves_of, predict

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from scipy.special import ndtri
 
-from irtjax.estimators.marginal.quadrature import REACH, nodes_for, test_information
+from irtjax.likelihood.quadrature import REACH, nodes_for, test_information
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 

@@ -42,7 +42,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from irtjax.estimators.problem import Problem, is_rescaled
+from irtjax.likelihood.problem import Problem, is_rescaled
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     inverse_cholesky,

@@ -10,12 +10,12 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.marginal.counts import (
+from irtjax.likelihood.counts import (
     block_log_likelihood,
     expected_counts,
     expected_derivatives,
 )
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
     BLOCK_BYTES,

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.lengths import LengthPart, with_lengths
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.lengths import LengthPart, with_lengths
+from irtjax.likelihood.problem import Problem
 from irtjax.models.lengths import LengthCoordinates, LengthParameters
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import normal_log_weights

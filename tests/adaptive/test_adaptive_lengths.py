@@ -13,8 +13,8 @@ from irtjax.adaptive import Answer, Design, ItemBank, LengthBank
 from irtjax.adaptive.lengths import LengthMemory
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data.responses import Responses
-from irtjax.estimators.lengths import with_lengths
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import latency_response, two_parameter
 from irtjax.models.lengths import LengthParameters
 from irtjax.models.model import Population

@@ -11,7 +11,7 @@ import pytest
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, Progress, begin, loop_of, run
-from irtjax.estimators.problem import (
+from irtjax.likelihood.problem import (
     Parameters,
     Problem,
     Start,

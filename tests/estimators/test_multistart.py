@@ -10,8 +10,8 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.multistart import multistart, random_starts
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import two_parameter
 from tests.tables import run_jit
 

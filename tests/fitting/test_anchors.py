@@ -8,8 +8,8 @@ import pytest
 import irtjax
 from irtjax._types import Status
 from irtjax.data.table import ResponseTable
-from irtjax.estimators.problem import Start
 from irtjax.fitting.anchors import apply_anchor, read_anchor
+from irtjax.likelihood.problem import Start
 from irtjax.models import catalogue
 from tests.tables import draw, true_items
 

@@ -7,8 +7,8 @@ import pytest
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.problem import Problem, Start
 from irtjax.fitting.bootstrap import UNITS, bootstrap, percentile_interval
+from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 from irtjax.scoring import score

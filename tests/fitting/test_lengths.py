@@ -17,8 +17,8 @@ import irtjax
 from irtjax import plots
 from irtjax.calibration.lengths import ability_columns
 from irtjax.cli.app import app
-from irtjax.estimators.lengths import with_lengths
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import latency_response
 from irtjax.models.lengths import LengthParameters
 from irtjax.models.model import Population

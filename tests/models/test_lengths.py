@@ -9,7 +9,7 @@ from scipy.special import log_ndtr, logsumexp
 
 import irtjax
 from irtjax.data.responses import Responses
-from irtjax.estimators.marginal.counts import expected_counts
+from irtjax.likelihood.counts import expected_counts
 from irtjax.models.catalogue import latency_response
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.lengths import LengthItems, LengthParameters, Lengths, orient_speed

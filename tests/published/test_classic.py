@@ -16,8 +16,8 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import (
     graded,
     one_parameter,

@@ -11,10 +11,10 @@ import irtjax
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import run
-from irtjax.estimators.marginal.counts import expected_counts
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.counts import expected_counts
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import three_parameter, two_parameter
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights

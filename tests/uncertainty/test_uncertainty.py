@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.problem import Problem
 from irtjax.models import catalogue
 from irtjax.models.model import Population, free_mask
 from irtjax.models.priors import Beta, Normal

@@ -33,8 +33,8 @@ from irtjax.estimators.joint.loss import (
     weighted,
 )
 from irtjax.estimators.joint.objective import check_penalty, identify, joint_derivatives
-from irtjax.estimators.problem import Parameters, Problem, Start, report_scale
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 
 
 class GradientState(NamedTuple):

@@ -22,7 +22,7 @@ from irtjax.estimators.joint.objective import (
     joint_information,
     log_penalty,
 )
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.problem import Problem
 
 
 class JointPoint(NamedTuple):

@@ -37,8 +37,8 @@ from irtjax.estimators.joint.objective import (
     log_penalty,
     weighted_moments,
 )
-from irtjax.estimators.problem import Parameters, Problem, Start, report_scale
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import Normal

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
     block_size_for,

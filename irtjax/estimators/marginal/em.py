@@ -18,9 +18,9 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.driver import AbstractMethod, Progress
-from irtjax.estimators.lengths import with_lengths
-from irtjax.estimators.marginal.counts import expected_counts, improve_items
-from irtjax.estimators.problem import (
+from irtjax.likelihood.counts import expected_counts, improve_items
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import (
     Parameters,
     Problem,
     Start,

@@ -24,12 +24,6 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.driver import AbstractMethod, Progress
-from irtjax.estimators.lengths import LengthPart, with_lengths
-from irtjax.estimators.marginal.counts import (
-    Counts,
-    block_log_likelihood,
-    improve_items,
-)
 from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node_weights
 from irtjax.estimators.marginal.em import (
     EM,
@@ -38,7 +32,13 @@ from irtjax.estimators.marginal.em import (
     start_lengths,
     update_population,
 )
-from irtjax.estimators.problem import (
+from irtjax.likelihood.counts import (
+    Counts,
+    block_log_likelihood,
+    improve_items,
+)
+from irtjax.likelihood.lengths import LengthPart, with_lengths
+from irtjax.likelihood.problem import (
     Parameters,
     Problem,
     Start,

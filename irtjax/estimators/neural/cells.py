@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.problem import Problem
 
 #: Cells whose chances are worked out at a time.
 BLOCK = 4_000_000

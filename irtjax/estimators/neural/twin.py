@@ -32,7 +32,7 @@ from irtjax.estimators.neural.towers import (
     make_tower,
     update_rows,
 )
-from irtjax.estimators.problem import Parameters, Problem, Start, report_scale
+from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 from irtjax.models.families.logistic import Binary
 
 

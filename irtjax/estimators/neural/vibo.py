@@ -24,7 +24,7 @@ from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.driver import AbstractMethod, Progress
 from irtjax.estimators.joint.objective import identify, joint_derivatives
 from irtjax.estimators.neural.towers import Tower, check_rate, make_tower
-from irtjax.estimators.problem import Parameters, Problem, Start, report_scale
+from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 from irtjax.models.families.logistic import Binary
 
 #: Standard deviations of the approximation at the start.

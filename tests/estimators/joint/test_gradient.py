@@ -13,8 +13,8 @@ from irtjax.estimators.driver import loop_of, run
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.objective import joint_derivatives, joint_information
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import (
     four_parameter,
     probit_two_parameter,

@@ -8,7 +8,7 @@ import pytest
 
 import irtjax
 from irtjax.estimators.joint.objective import log_normal_ability
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import rasch
 from irtjax.models.model import Population
 from irtjax.models.priors import LogNormal

@@ -11,8 +11,8 @@ from irtjax._types import Status
 from irtjax.estimators.driver import loop_of, run
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.objective import diverging, joint_derivatives
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import rasch, three_parameter, two_parameter
 from irtjax.models.priors import Normal
 from tests.estimators.joint.joint_cases import SHAPE, responses, simulated

@@ -15,8 +15,8 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import begin, loop_of
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.problem import Problem, Start
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem, Start
 from irtjax.models import catalogue
 from tests import brute_force
 from tests.tables import (

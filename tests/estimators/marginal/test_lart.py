@@ -11,10 +11,10 @@ from jax.flatten_util import ravel_pytree
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.lengths import with_lengths
-from irtjax.estimators.marginal.counts import expected_counts, improve_items
-from irtjax.estimators.problem import Problem, Start
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.counts import expected_counts, improve_items
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import latency_response, probit_two_parameter
 from irtjax.models.lengths import LengthParameters
 from irtjax.models.simulate import (

@@ -17,8 +17,8 @@ from irtjax.estimators.driver import begin, loop_of, run
 from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node_weights
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.saem import SAEM, Latent, burn_in, reciprocal
-from irtjax.estimators.problem import Problem, Start, estimation_scale
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models.catalogue import latency_response, two_parameter
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.numerics.kernels import equal_nodes

@@ -22,8 +22,8 @@ from irtjax.estimators.neural.towers import (
 )
 from irtjax.estimators.neural.twin import Neural
 from irtjax.estimators.neural.vibo import VIBO, predict
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
 from irtjax.models import catalogue
 
 SUBJECTS, ITEMS = 40, 60

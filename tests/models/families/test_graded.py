@@ -10,8 +10,8 @@ from scipy.special import expit
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.problem import Problem
 from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import graded, partial_credit, two_parameter
 from irtjax.models.families.graded import (
     Graded,
@@ -109,7 +109,7 @@ def test_em_recovers_simulated_items(make):
 
 
 def _log_lik(model, items, data):
-    from irtjax.estimators.marginal.counts import expected_counts
+    from irtjax.likelihood.counts import expected_counts
     from irtjax.numerics.kernels import normal_log_weights
 
     nodes = jnp.linspace(-6, 6, 61)

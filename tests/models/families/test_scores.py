@@ -10,8 +10,8 @@ from scipy import integrate, optimize, special, stats
 
 from irtjax.data.responses import Responses
 from irtjax.data.scores import END
-from irtjax.estimators.marginal.quadrature import test_information as information_of_all
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.quadrature import test_information as information_of_all
 from irtjax.models import catalogue
 from irtjax.models.families.continuous import BetaScores, LogitNormalScores, ScoreItems
 from irtjax.models.families.inflated import InflatedBetaScores, InflatedItems

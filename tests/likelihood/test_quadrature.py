@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.marginal.quadrature import (
+from irtjax.likelihood.quadrature import (
     AFFORDABLE,
     REACH,
     SHORT_REACH,
@@ -15,7 +15,7 @@ from irtjax.estimators.marginal.quadrature import (
     choose_nodes,
     resolution,
 )
-from irtjax.estimators.marginal.quadrature import test_information as information_of
+from irtjax.likelihood.quadrature import test_information as information_of
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Float
 
-from irtjax.estimators.problem import Problem
+from irtjax.likelihood.problem import Problem
 from irtjax.models.lengths import LengthParameters, Lengths, LengthSummary
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.marginal.counts import (
+from irtjax.likelihood.counts import (
     expected_counts,
     expected_derivatives,
     expected_value,

@@ -1,0 +1,1 @@
+"""What methods maximise: a problem, its likelihood at nodes, and the nodes."""
