@@ -47,6 +47,11 @@ class AbstractResponseFamily(eqx.Module):
     simulated: ClassVar[dict[str, tuple[float, float]]] = {}
 
     @property
+    def diverges(self) -> bool:
+        """Whether joint estimates without priors can have no finite value."""
+        return False
+
+    @property
     @abstractmethod
     def parameters(self) -> tuple[Parameter, ...]:
         """The estimated item parameters, discrimination first if it is one."""

@@ -56,6 +56,11 @@ class Binary(AbstractResponseFamily):
     slopes: str = eqx.field(static=True, default="free")
 
     @property
+    def diverges(self) -> bool:
+        """See `AbstractResponseFamily.diverges`: known for two parameters."""
+        return self.asymptotes == 0
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination unless "unit", intercept, then the asymptotes estimated."""
         bijection = POSITIVE if self.slopes == "positive" else IDENTITY
