@@ -157,6 +157,10 @@ class AbstractMethod(AbstractEstimator):
         """Nodes that a marginal method integrated abilities on; None for others."""
         return None
 
+    def for_vmap(self) -> AbstractMethod:
+        """The method without what is slow under `vmap`."""
+        return self
+
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
         model = problem.model

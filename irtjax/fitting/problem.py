@@ -24,7 +24,6 @@ from irtjax.fitting.settings import Parts
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import MULTILEVEL_MODELS
 from irtjax.models.families.bounded import Scores, check_ends, prepare, with_scores
-from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.models.multilevel.design import NESTED, Layout, lay_out
 from irtjax.uncertainty import check_kind
@@ -287,7 +286,8 @@ def _anchored(
     values = read_anchor(anchor)
     family = model.family
     common = None
-    if isinstance(family, Binary) and not family.has_slope:
+    freed = family.with_free_slopes()
+    if freed is not None and not family.has_slope:
         # Fixed slopes for every item, and the population on the anchors' scale.
         slopes = {v["discrimination"] for v in values.values() if "discrimination" in v}
         if len(slopes) > 1 or (slopes not in (set(), {1.0}) and model.name == "rasch"):
@@ -297,7 +297,7 @@ def _anchored(
             )
         common = slopes.pop() if slopes else 1.0
         values = {k: {**v, "discrimination": common} for k, v in values.items()}
-        family = dataclasses.replace(family, slopes="free")
+        family = freed
         priors = {k: p for k, p in model.priors.items() if k != "discrimination"}
         model = Model(model.name, family, priors, model.scale)
         slope = jnp.full_like(first.items.discrimination, common)

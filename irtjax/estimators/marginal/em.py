@@ -8,6 +8,7 @@ modified Newton step per item, and a safeguarded Anderson acceleration.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -313,6 +314,10 @@ class EM(AbstractMethod):
             report_scale(problem, Parameters(items, population, None, lengths)),
             state.log_marginal,
         )
+
+    def for_vmap(self) -> EM:
+        """On all nodes: a window under `vmap` computes both branches."""
+        return dataclasses.replace(self, window=0)
 
     def nodes_of(self, state: EMState) -> Nodes:
         """Nodes, their weights, and the one nearest to each subject."""
