@@ -6,12 +6,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from irtjax import checks, length_tables
+from irtjax._programs import stored_jit
 from irtjax._types import Status
 from irtjax.calibration import Calibration
 from irtjax.calibration_tables import (
@@ -415,7 +415,7 @@ def _diverges_without_priors(model: Model) -> bool:
     return binary and not model.priors
 
 
-@eqx.filter_jit
+@stored_jit
 def _log_prior(problem: Problem, coordinates, population: Population):
     model = problem.model
     frame = jnp.zeros(2, coordinates.dtype)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, ndtri
 
 from irtjax import checks
+from irtjax._programs import stored_jit
 from irtjax.accuracy import accuracies
 from irtjax.estimators.base import is_rescaled
 from irtjax.information import difficulty
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@eqx.filter_jit
+@stored_jit
 def _item_errors(problem, coordinates, covariance: Covariance, items):
     """Standard errors of the natural parameters and of the difficulty.
 
@@ -82,7 +82,7 @@ def item_errors(problem, estimates, coordinates, covariance: Covariance | None):
     return errors, missing
 
 
-_difficulty_jit = jax.jit(difficulty)
+_difficulty_jit = stored_jit(difficulty)
 
 
 def make_item_table(table, problem, estimates, errors, found, flags, separated):

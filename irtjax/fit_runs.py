@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax._programs import stored_jit
 from irtjax._types import Status
 from irtjax.anchors import Anchor, apply_anchor, read_anchor
 from irtjax.data.responses import Responses
@@ -44,8 +45,8 @@ LARGE = 2_000_000
 #: Nodes each subject may take of a lattice before common nodes are cheaper.
 LATTICE_NODES = 20
 
-_begin_jit = eqx.filter_jit(begin)
-_run_jit = eqx.filter_jit(run)
+_begin_jit = stored_jit(begin)
+_run_jit = stored_jit(run)
 
 
 def anchored_problem(

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax._programs import stored_jit
 from irtjax._types import KeyArray
 from irtjax.anchors import Anchor, read_anchor
 from irtjax.calibrating import build
@@ -67,7 +67,7 @@ NO_ITEM_ERRORS = {
     " errors here, and those of abilities take the items as known",
 }
 
-_start_jit = eqx.filter_jit(start_values)
+_start_jit = stored_jit(start_values)
 
 
 def fit(

@@ -7,11 +7,11 @@ for the four-parameter closed form, which the general form here reproduces).
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from irtjax._programs import stored_jit
 from irtjax.estimators.nodes import REACH, test_information
 from irtjax.models.base import Items, Model, Population
 from irtjax.numerics import normal_log_weights
@@ -54,7 +54,7 @@ def item_information(
     return _item_information(model, items, theta)
 
 
-@eqx.filter_jit
+@stored_jit
 def _item_information(model: Model, items: Items, theta: Array) -> Array:
     over_items = jax.vmap(model.family.information, in_axes=(0, None))
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax import checks, score_tables
+from irtjax._programs import stored_jit
 from irtjax._types import KeyArray, Status
 from irtjax.calibrating import SHARED_RANK, versions
 from irtjax.calibration import Calibration, Structure
@@ -224,10 +225,10 @@ def _vary(first: Position, data, method: Variational, key: KeyArray):
     return {name: value[None] for name, value in values.items()}, said, status
 
 
-_vary_jit = eqx.filter_jit(fit_variational)
-_count_jit = eqx.filter_jit(num_effective)
-_begin_jit = eqx.filter_jit(begin)
-_run_jit = eqx.filter_jit(run)
+_vary_jit = stored_jit(fit_variational)
+_count_jit = stored_jit(num_effective)
+_begin_jit = stored_jit(begin)
+_run_jit = stored_jit(run)
 
 
 def _drive(problem: StructuredProblem, method: Laplace, max_steps: int, clock: Clock):
@@ -294,7 +295,7 @@ def position_of(
 
 
 _kept_jit = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))
-_log_prior_jit = eqx.filter_jit(log_prior)
+_log_prior_jit = stored_jit(log_prior)
 
 
 def _describe(

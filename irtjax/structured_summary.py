@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax._programs import stored_jit
 from irtjax.data.responses import Responses
 from irtjax.estimators.components import own_covariance
 from irtjax.estimators.laplace import Laplace
@@ -26,7 +26,7 @@ from irtjax.models.hierarchical import (
 from irtjax.models.sampling_frame import SamplingFrame
 from irtjax.ranking import scale_loadings
 
-_own_covariance_jit = eqx.filter_jit(own_covariance)
+_own_covariance_jit = stored_jit(own_covariance)
 
 
 #: What `_spreads` is made of, as kept of draws.

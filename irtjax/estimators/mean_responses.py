@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from irtjax._programs import stored_jit
 from irtjax.estimators.laplace import blocks_of, outer_of
 from irtjax.estimators.structured_state import LaplaceState, StructuredProblem
 from irtjax.estimators.unit_posterior import (
@@ -80,7 +80,7 @@ def mean_responses(
     return MeanResponses(found[0], jnp.sqrt(jnp.maximum(found[1], 0)))
 
 
-@eqx.filter_jit
+@stored_jit
 def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton: int):
     """Means and variances; `share` is each unit and column's part of all items."""
     model, units, components = problem.model, problem.units, state.components

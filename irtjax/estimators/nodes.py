@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from irtjax._programs import stored_jit
 from irtjax.data.responses import Responses
 from irtjax.models.base import Items, Model, Population
 from irtjax.numerics import equal_nodes
@@ -80,7 +81,7 @@ def test_information(
 
 # Not a test, whatever its name suggests to a test runner.
 test_information.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]
-_information_jit = jax.jit(test_information)
+_information_jit = stored_jit(test_information)
 
 
 def _share_seen(data: Responses) -> float:

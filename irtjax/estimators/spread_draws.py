@@ -19,13 +19,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from irtjax._programs import stored_jit
 from irtjax._types import Scalar
 from irtjax.estimators.components import log_half_normal, num_units, own_covariance
 from irtjax.estimators.maximisation import pull_of_priors
@@ -226,7 +226,7 @@ def _information(model: Hierarchical, spread: Spread, evidence: Evidence) -> Arr
     return whole.at[units, units].add(pull)
 
 
-@eqx.filter_jit
+@stored_jit
 def _draw_jit(model: Hierarchical, start: Spread, evidence: Evidence, key):
     """Sigma, tau^2 and u of every draw, and the share of accepted proposals."""
     import blackjax  # Half a second that fits without groups need not wait for.

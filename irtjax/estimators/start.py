@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logit, ndtri
 from jaxtyping import Array, Float
 
+from irtjax._programs import stored_jit
 from irtjax.data.responses import Responses
 from irtjax.estimators.base import Start
 from irtjax.models.base import Model, Population
@@ -134,7 +134,7 @@ def start_values(
     return _start_values(model, data, how, dtype, truncation)
 
 
-@eqx.filter_jit
+@stored_jit
 def _start_values(model: Model, data: Responses, how: str, dtype, truncation) -> Start:
     """`start_values` as one program: its many small operations cost more singly."""
     if how == "low_rank":

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from irtjax._programs import stored_jit
 from irtjax.estimators.ability_errors import factorise
 from irtjax.estimators.components import (
     covariance_factor,
@@ -86,7 +86,7 @@ def errors_of(
     return Errors(given, whole, items, possible, ability, accepted)
 
 
-@eqx.filter_jit
+@stored_jit
 def _given_spread_jit(
     problem: StructuredProblem, method: Laplace, state: LaplaceState
 ) -> tuple[Array, Following | None]:
@@ -96,7 +96,7 @@ def _given_spread_jit(
     return given_covariance(problem.model, state, found, follow), follow
 
 
-@eqx.filter_jit
+@stored_jit
 def _of_items_jit(problem, method: Laplace, state: LaplaceState, whole: Array, follow):
     model, units = problem.model, problem.units
     return spread_of_items(

@@ -7,13 +7,12 @@ time. The grid makes them global maxima, where a likelihood has several modes.
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from irtjax._programs import stored_jit
 from irtjax.data.responses import Responses
 from irtjax.estimators.marginal import block_log_likelihood
 from irtjax.estimators.nodes import REACH, choose_nodes
@@ -223,7 +222,7 @@ def _block_scorer(task: Task, data: Responses, theta: Array, bounds: Array):
     return scorer
 
 
-_score_jit = partial(jax.jit, static_argnames="method")(score_on_nodes)
+_score_jit = stored_jit(score_on_nodes)
 
 
 def _log_weights(population: Population, nodes: Array, method: str) -> Array:

@@ -31,11 +31,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from irtjax._programs import stored_jit
 from irtjax.data.responses import Responses
 from irtjax.estimators.marginal import block_log_likelihood
 from irtjax.models.base import AbstractResponseFamily, Items, Model, Population
@@ -77,7 +77,7 @@ def response_table(
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
 
 
-@eqx.filter_jit
+@stored_jit
 def expected_scores(
     model: Model,
     items: Items,

@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from irtjax._programs import stored_jit
 
 #: Level at which an assumption counts as violated.
 LEVEL = 0.01
@@ -74,7 +75,7 @@ class NormalityTest(NamedTuple):
     p_value: float
 
 
-@eqx.filter_jit
+@stored_jit
 def _slopes(family: Any, items: Any, theta, values, exposure, onto):
     """Slope of the log-likelihood and information by benchmark, of some subjects."""
     log_prob = lambda at: family.log_prob(values, items, at, exposure)  # noqa: E731
