@@ -38,7 +38,7 @@ from irtjax.estimators.structured_state import (
     start_structured,
 )
 from irtjax.estimators.variational import Variational, fit_variational
-from irtjax.models.base import Model, Population
+from irtjax.models.base import AbstractResponseFamily, Model, Population
 from irtjax.models.hierarchical import (
     Hierarchical,
     Position,
@@ -294,6 +294,11 @@ def position_of(
     return position._replace(ability=ability)
 
 
+@stored_jit
+def _constrain_jit(family: AbstractResponseFamily, coordinates: jax.Array):
+    return jax.vmap(family.constrain)(coordinates)
+
+
 _kept_jit = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))
 _log_prior_jit = stored_jit(log_prior)
 
@@ -328,7 +333,7 @@ def _describe(
     plain = Model(name, family, {}, "standard" if family.has_slope else "unit_slope")
     problem = Problem.create(plain, responses)
     coordinates = jnp.asarray(summary.coordinates, model.design.dtype)
-    items = jax.vmap(family.constrain)(coordinates)
+    items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
     estimates = Parameters(items, Population(0 * one, summary.variance**0.5 * one))
     top = max(family.num_categories - 1, 1)

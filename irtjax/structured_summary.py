@@ -29,6 +29,11 @@ from irtjax.ranking import scale_loadings
 _own_covariance_jit = stored_jit(own_covariance)
 
 
+@stored_jit
+def _told_jit(model: Hierarchical):
+    return model.told_components, model.told_spreads
+
+
 #: What `_spreads` is made of, as kept of draws.
 _SPREADS = ("component_sd", "residual_sd", "benchmark_sd")
 #: Draws of Sigma that are kept with a fit, for the errors of newcomers.
@@ -155,8 +160,8 @@ def summary_of_laplace(
 def _spreads(model: Hierarchical, components, items, clusters) -> np.ndarray:
     """`Summary.spreads` of its parts; NaN where responses tell nothing of one."""
     learned = np.asarray(model.regressed)
-    levels = np.asarray(model.told_components > 0) & learned
-    told = np.concatenate([levels, learned[None], model.told_spreads])
+    levels, spreads = (np.asarray(x) for x in _told_jit(model))
+    told = np.concatenate([(levels > 0) & learned, learned[None], spreads])
     return np.where(told, np.concatenate([components, items[None], clusters]), np.nan)
 
 

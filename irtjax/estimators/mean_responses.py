@@ -73,11 +73,11 @@ def mean_responses(
     found = _mean_responses(
         problem,
         state,
-        jnp.asarray(count / len(unit), state.ability.dtype),
+        (count / len(unit)).astype(state.ability.dtype),
         order,
         num_newton,
     )
-    return MeanResponses(found[0], jnp.sqrt(jnp.maximum(found[1], 0)))
+    return MeanResponses(found[0], np.sqrt(np.maximum(found[1], 0)))
 
 
 @stored_jit

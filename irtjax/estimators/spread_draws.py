@@ -107,13 +107,16 @@ def evidence_of(
     error = np.linalg.inv(told)
     pointed = subjects.gap @ precision @ error
     count = len(pointed) - model.num_shifts / model.num_groups
-    pull = pull_of_priors(model, problem.units, state.components)
+    pull = _pull_jit(model, problem.units, state.components)
     return Evidence(
         jnp.asarray(pointed.T @ pointed, dtype),
         jnp.asarray((error + error.T) / 2, dtype),
         jnp.asarray(count, dtype),
         pull,
     )
+
+
+_pull_jit = stored_jit(pull_of_priors)
 
 
 def draw_spread(
