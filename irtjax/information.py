@@ -60,6 +60,33 @@ def _item_information(model: Model, items: Items, theta: Array) -> Array:
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
 
 
+@stored_jit
+def mean_information(
+    model: Model, items: Items, nodes: Array, weight: Array
+) -> Float[Array, " items"]:
+    """Each item's information averaged over nodes with weights that sum to 1."""
+
+    def add(total: Array, part: tuple[Array, Array]):
+        over_items = jax.vmap(model.family.information, in_axes=(0, None))
+        return total + part[1] * over_items(items, part[0]), None
+
+    start = jnp.zeros(len(items[0]), nodes.dtype)
+    return jax.lax.scan(add, start, (nodes, weight))[0]
+
+
+@stored_jit
+def group_information(
+    model: Model, items: Items, nodes: Array, codes: Array, num_groups: int
+) -> Float[Array, "nodes groups"]:
+    """Sums of the items' information by group, at each node."""
+
+    def at_node(node: Array) -> Array:
+        information = jax.vmap(model.family.information, in_axes=(0, None))(items, node)
+        return jax.ops.segment_sum(information, codes, num_groups)
+
+    return jax.lax.map(at_node, nodes)
+
+
 def standard_error_curve(
     model: Model,
     items: Items,

@@ -77,6 +77,9 @@ def response_table(
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
 
 
+response_table_jit = stored_jit(response_table)
+
+
 @stored_jit
 def expected_scores(
     model: Model,
