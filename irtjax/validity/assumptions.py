@@ -185,8 +185,6 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
     >>> normality_test(skewed, variance).p_value < 1e-3
     True
     """
-    from scipy.stats import kurtosis, kurtosistest, skew, skewtest
-
     known = np.isfinite(ability) & np.isfinite(variance) & (variance < 1)
     mean, reliability = np.asarray(ability, float)[known], 1 - variance[known]
     if len(mean) < FEWEST_SUBJECTS or reliability.mean() < LEAST_RELIABILITY:
@@ -194,6 +192,8 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
     standard = mean / np.sqrt(reliability)
     if np.ptp(standard) == 0:
         return None
+    from scipy.stats import kurtosis, kurtosistest, skew, skewtest
+
     size = float(reliability.mean())
     p_values = [float(test(standard)[1]) for test in (skewtest, kurtosistest)]
     return NormalityTest(
