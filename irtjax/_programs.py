@@ -114,8 +114,7 @@ class Stored(Generic[P, R]):
         """Name of the file of a call's program; None if it must not be stored."""
         if any(isinstance(array, jax.core.Tracer) for array in arrays):
             return None
-        devices = jax.devices()
-        if len(devices) > 1 or devices[0].platform != "cpu":
+        if not (_is_known(self.__module__) and _on_one_cpu()):
             return None
         name = f"{self.__module__}.{self.__qualname__}"
         shapes = [
@@ -174,11 +173,18 @@ class _KnownOnly(pickle.Pickler):
     """Refuses classes and functions whose code is not in the key."""
 
     def reducer_override(self, obj: Any) -> Any:
-        module = getattr(obj, "__module__", None)
-        if isinstance(obj, type) or callable(obj):
-            if str(module).partition(".")[0] not in KNOWN:
-                raise pickle.PicklingError(f"{obj!r} is not of irtjax")
+        if callable(obj) and not _is_known(getattr(obj, "__module__", None)):
+            raise pickle.PicklingError(f"{obj!r} is not of irtjax")
         return NotImplemented
+
+
+def _is_known(module: str | None) -> bool:
+    return str(module).partition(".")[0] in KNOWN
+
+
+def _on_one_cpu() -> bool:
+    devices = jax.devices()
+    return len(devices) == 1 and devices[0].platform == "cpu"
 
 
 def _settings() -> bytes:
@@ -191,14 +197,18 @@ def _settings() -> bytes:
 @cache
 def _environment() -> bytes:
     """The code that is traced, and the machine."""
+    releases = [(name, _release(name)) for name in TRACED]
+    code = _code(Path(__file__).parent)
+    return repr((code, releases, sys.version, processor())).encode()
+
+
+def _code(package: Path) -> str:
+    """Digest of the source files of a package."""
     digest = hashlib.sha256()
-    package = Path(__file__).parent
     for path in sorted(package.rglob("*.py")):
         digest.update(str(path.relative_to(package)).encode() + b"\0")
-        digest.update(path.read_bytes() + b"\0")
-    releases = [(name, _release(name)) for name in TRACED]
-    parts = (releases, sys.version, sys.byteorder, processor())
-    return digest.digest() + repr(parts).encode()
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _release(package: str) -> str:
@@ -228,9 +238,10 @@ def _load(path: Path) -> _Program | None:
         _find_lapack()
         content, sizes, result = pickle.loads(zlib.decompress(path.read_bytes()))
         trees = [jax.tree.structure(x) for x in _flat_trees(*sizes)]
-        return _Program(
-            serialize_executable.deserialize_and_load(content, *trees), result
+        call = serialize_executable.deserialize_and_load(
+            content, *trees, execution_devices=jax.devices()[:1]
         )
+        return _Program(call, result)
     except Exception:  # No file, or a damaged one, which is written again.
         return None
 

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "irtjax"
 ROOT = "the public names (__init__)"
 # The first path component below the package decides the row.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_backend", "_types", "numerics", "transforms"),
+    ("_backend", "_programs", "_types", "numerics", "transforms"),
     ("data",),
     ("models",),
     ("estimators",),
