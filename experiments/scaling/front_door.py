@@ -23,8 +23,8 @@ import numpy as np
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
-#: Responses of 1,000 to five items of the Law School Admission Test, section 7 (Bock and
-#: Lieberman 1970), where the checkout has the data beside it.
+#: Responses of 1,000 subjects to five items of the Law School Admission Test, section 7
+#: (Bock and Lieberman 1970), where the checkout has the data beside it.
 LSAT7 = Path(__file__).resolve().parents[3] / "shared/data/classic/lsat7.parquet"
 
 

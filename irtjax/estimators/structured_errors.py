@@ -91,7 +91,8 @@ def _given_spread_jit(
     problem: StructuredProblem, method: Laplace, state: LaplaceState
 ) -> tuple[Array, Following | None]:
     """Covariance of abilities given their spread and units, and what follows them."""
-    found = method.summarise(problem, state)
+    # Curvatures are the same with corrections, which only cost time to compile.
+    found = method.summarise(problem, state, corrected=False)
     follow = following(problem.model, problem.units, state.components, found)
     return given_covariance(problem.model, state, found, follow), follow
 
