@@ -31,14 +31,13 @@ from collections.abc import Callable
 from functools import cache, update_wrapper
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 
 from irtjax._backend import processor, replace_file
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Packages whose objects may be static arguments: their releases are in the key.
@@ -89,15 +88,15 @@ class _Program(NamedTuple):
         )
 
 
-class Stored(Generic[P, R]):
+class Stored(Generic[R]):
     """A jitted function whose programs are stored; see `stored_jit`."""
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[..., R]) -> None:
         self.jitted: Any = eqx.filter_jit(function)
         self.programs: dict[str, _Program] = {}
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
         """The result, by a stored program where there may be one."""
         if _folder is None:
             return self.jitted(*args, **kwargs)
@@ -162,7 +161,7 @@ def _split(tree: Any) -> tuple[list[Any], Any]:
     return arrays, eqx.combine(places, static, is_leaf=_is_place)
 
 
-def stored_jit(function: Callable[P, R]) -> Stored[P, R]:
+def stored_jit(function: Callable[..., R]) -> Stored[R]:
     """`equinox.filter_jit` of a function of a module, with programs stored on disk.
 
     The function must read nothing but its arguments and constants of its module.
