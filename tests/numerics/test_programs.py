@@ -35,7 +35,7 @@ class Steeper(Binary):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder in which programs are stored, and nothing in memory."""
-    monkeypatch.setattr(_programs, "_on_one_cpu", lambda: True)
+    monkeypatch.setattr(programs, "_on_one_cpu", lambda: True)
     programs.store_in(tmp_path)
     group_information.programs.clear()
     yield tmp_path
@@ -55,7 +55,7 @@ def test_a_stored_program_is_not_traced_again(folder, monkeypatch):
     np.testing.assert_array_equal(information(), expected)
     assert len(list(folder.iterdir())) == 1
     group_information.programs.clear()
-    monkeypatch.setattr(group_information, "_compile", None)
+    monkeypatch.setattr(group_information, "_export", None)
     np.testing.assert_array_equal(information(), expected)
 
 
@@ -116,7 +116,7 @@ def test_the_oldest_programs_are_deleted(folder, monkeypatch):
     information()
     (first,) = folder.iterdir()
     os.utime(first, (1, 1))
-    monkeypatch.setattr(_programs, "MOST_BYTES", first.stat().st_size * 3 // 2)
+    monkeypatch.setattr(programs, "MOST_BYTES", first.stat().st_size * 3 // 2)
     information(num_groups=3)
     (kept,) = folder.iterdir()
     assert kept != first
