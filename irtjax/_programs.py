@@ -31,14 +31,14 @@ from collections.abc import Callable
 from functools import cache, update_wrapper
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
+import jax.core
 
 from irtjax._backend import processor, replace_file
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Packages whose objects may be static arguments: their releases are in the key.
@@ -67,7 +67,7 @@ class _Place(NamedTuple):
     Pickled PyTree definitions of JAX do not hold nodes of other packages.
     """
 
-    index: int
+    position: int
 
 
 def _is_place(value: Any) -> bool:
@@ -83,21 +83,23 @@ class _Program(NamedTuple):
     def __call__(self, arrays: list[Any]) -> Any:
         found = self.call(*arrays)
         return jax.tree.map(
-            lambda x: found[x.index] if _is_place(x) else x,
+            lambda x: found[x.position] if _is_place(x) else x,
             self.result,
             is_leaf=_is_place,
         )
 
 
-class Stored(Generic[P, R]):
+class Stored(Generic[R]):
     """A jitted function whose programs are stored; see `stored_jit`."""
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[..., R]) -> None:
+        self.function = function
+        self.name = f"{function.__module__}.{function.__qualname__}"
         self.jitted: Any = eqx.filter_jit(function)
         self.programs: dict[str, _Program] = {}
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
         if _folder is None:
             return self.jitted(*args, **kwargs)
         arrays, form = _split((args, kwargs))
@@ -114,16 +116,15 @@ class Stored(Generic[P, R]):
         """Name of the file of a call's program; None if it must not be stored."""
         if any(isinstance(array, jax.core.Tracer) for array in arrays):
             return None
-        if not (_is_known(self.__module__) and _on_one_cpu()):
+        if not (_is_known(self.name) and _on_one_cpu()):
             return None
-        name = f"{self.__module__}.{self.__qualname__}"
         shapes = [
             (array.shape, str(array.dtype), bool(getattr(array, "weak_type", False)))
             for array in arrays
         ]
         file = io.BytesIO()
         try:
-            _KnownOnly(file).dump((name, form, shapes))
+            _KnownOnly(file).dump((self.name, form, shapes))
         except (pickle.PicklingError, AttributeError, TypeError):
             return None  # Something of another package, or without a name.
         content = file.getvalue() + _settings() + _environment()
@@ -135,13 +136,13 @@ class Stored(Generic[P, R]):
 
         def flat(*arrays):
             args, kwargs = _Program(lambda *x: x, form)(list(arrays))
-            arrays, result = _split(self.__wrapped__(*args, **kwargs))
+            arrays, result = _split(self.function(*args, **kwargs))
             results.append(result)
             return arrays
 
         # An executable that JAX read from its own cache cannot be written again. Under
         # a name of its own, and never written there, it cannot come from that cache.
-        flat.__name__ = f"{self.__name__}_{path.name[:16]}"
+        flat.__name__ = f"{self.function.__name__}_{path.name[:16]}"
         least = jax.config.values[LEAST_SECONDS]
         jax.config.update(LEAST_SECONDS, float("inf"))
         try:
@@ -161,7 +162,7 @@ def _split(tree: Any) -> tuple[list[Any], Any]:
     return arrays, eqx.combine(places, static, is_leaf=_is_place)
 
 
-def stored_jit(function: Callable[P, R]) -> Stored[P, R]:
+def stored_jit(function: Callable[..., R]) -> Stored[R]:
     """`equinox.filter_jit` of a function of a module, with programs stored on disk.
 
     The function must read nothing but its arguments and constants of its module.
