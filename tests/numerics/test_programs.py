@@ -18,7 +18,7 @@ from irtjax.numerics import programs
 from irtjax.scoring.information import group_information
 
 ITEMS = LogisticItems(
-    np.array([1.0, 0.5, 2.0]), np.array([0.0, 1.0, -1.0]), np.zeros(3), np.ones(3)
+    jnp.array([1.0, 0.5, 2.0]), jnp.array([0.0, 1.0, -1.0]), jnp.zeros(3), jnp.ones(3)
 )
 NODES = np.linspace(-2, 2, 5)
 CODES = np.array([0, 1, 1])
@@ -67,7 +67,7 @@ def test_other_arguments_have_other_programs(folder):
     assert np.abs(probit - two).max() > 0.01
     steeper = ITEMS._replace(discrimination=2 * ITEMS.discrimination)
     assert np.abs(information(items=steeper) - two).max() > 0.1
-    single = LogisticItems(*(np.float32(x) for x in ITEMS))
+    single = LogisticItems(*(x.astype("float32") for x in ITEMS))
     assert information(items=single).shape == (5, 2)
     # Other values of an array of the same shape use the same program.
     assert len(list(folder.iterdir())) == 4
