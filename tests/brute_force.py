@@ -30,7 +30,12 @@ def category_probabilities(name: str, items, theta):
     """P(y = k | theta), `[nodes, items, categories]`, of the model of that name."""
     theta = jnp.asarray(theta)[:, None]
     slope, intercept = items.discrimination, items.intercept
-    if name in ("graded", "partial_credit"):
+    if name == "nominal":
+        slopes, intercepts = items.category_slope, items.category_intercept
+        odds = jnp.exp(slopes * theta[..., None] + intercepts)
+        odds = jnp.concatenate([jnp.ones_like(odds[..., :1]), odds], -1)
+        return odds / odds.sum(-1, keepdims=True)
+    if name in ("graded", "partial_credit", "pcm"):
         predictor = slope[:, None] * theta[..., None] + intercept
         if name == "graded":
             above = 1 / (1 + jnp.exp(-predictor))
@@ -41,7 +46,9 @@ def category_probabilities(name: str, items, theta):
         odds = jnp.exp(jnp.concatenate([first, jnp.cumsum(predictor, -1)], -1))
         return odds / odds.sum(-1, keepdims=True)
     predictor = slope * theta + intercept
-    if name.startswith("probit"):
+    if name == "cloglog2pl":
+        rising = 1 - jnp.exp(-jnp.exp(predictor))
+    elif name.startswith("probit"):
         rising = 0.5 * (1 + jax.scipy.special.erf(predictor / np.sqrt(2)))
     else:
         rising = 1 / (1 + jnp.exp(-predictor))

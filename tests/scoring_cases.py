@@ -4,13 +4,20 @@ import jax
 import jax.numpy as jnp
 
 from irtjax.data.responses import Responses
-from irtjax.models.catalogue import MODELS, graded, partial_credit
+from irtjax.models.catalogue import (
+    BINARY_MODELS,
+    graded,
+    nominal,
+    partial_credit,
+    partial_credit_unit,
+)
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
-ALL = {name: make() for name, make in MODELS.items()}
+ALL = {name: make() for name, make in BINARY_MODELS.items()}
 ALL |= {"graded": graded(4), "partial credit": partial_credit(3)}
+ALL |= {"pcm": partial_credit_unit(3), "nominal": nominal(4)}
 UNIT = Population(jnp.array(0.0), jnp.array(1.0))
 NODES = jnp.linspace(-6, 6, 121)
 BOUNDS = jnp.array([-6.0, 6.0])

@@ -28,6 +28,7 @@ from irtjax.models.families.continuous import AbstractScoreFamily, LogitNormalSc
 from irtjax.models.families.inflated import InflatedItems
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.families.mixed import MixedScores
+from irtjax.models.families.nominal import Nominal
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes
 from tests import brute_force
@@ -45,8 +46,11 @@ MODELS: dict[str, Callable[[], Model]] = {
     "4pl": catalogue.four_parameter,
     "probit1pl": catalogue.probit_one_parameter,
     "probit2pl": catalogue.probit_two_parameter,
+    "cloglog2pl": catalogue.cloglog_two_parameter,
     "graded": lambda: catalogue.graded(3),
     "partial_credit": lambda: catalogue.partial_credit(3),
+    "pcm": lambda: catalogue.partial_credit_unit(3),
+    "nominal": lambda: catalogue.nominal(3),
     "continuous": catalogue.continuous,
     "beta": catalogue.beta,
     "inflated_beta": catalogue.inflated_beta,
@@ -145,14 +149,19 @@ def true_items(model: Model, num_items: int = NUM_ITEMS):
         return _true_scores(family, slope, intercept)
     if not family.has_slope:
         slope = np.full(num_items, 1.0 if model.scale == "unit_slope" else 1.3)
+    if isinstance(family, Nominal):
+        inner = np.stack([0.4 + 0.2 * position, 0.3 * np.cos(position)], -1)
+        fields = slope, intercept, inner[:, :1], inner[:, 1:]
+        names = [p.name for p in family.parameters]
+        return family.complete(dict(zip(names, map(jnp.asarray, fields), strict=True)))
     if family.num_categories > 2:
         thresholds = np.linspace(0.8, -0.8, family.num_categories - 1)
         return family.Items(
             jnp.asarray(slope), jnp.asarray(intercept[:, None] + thresholds)
         )
-    assert isinstance(family, Binary)
-    lower = np.full(num_items, 0.15 if family.asymptotes >= 1 else 0.0)
-    upper = np.full(num_items, 0.93 if family.asymptotes >= 2 else 1.0)
+    asymptotes = getattr(family, "asymptotes", 0)
+    lower = np.full(num_items, 0.15 if asymptotes >= 1 else 0.0)
+    upper = np.full(num_items, 0.93 if asymptotes >= 2 else 1.0)
     return LogisticItems(*map(jnp.asarray, (slope, intercept, lower, upper)))
 
 

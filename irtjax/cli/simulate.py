@@ -120,8 +120,8 @@ def draw(
     from irtjax.data import ResponseTable
     from irtjax.data.scores import to_bounds
     from irtjax.models.catalogue import (
+        BINARY_MODELS,
         LENGTH_MODELS,
-        MODELS,
         ORDERED_MODELS,
         SCORE_MODELS,
     )
@@ -154,8 +154,8 @@ def draw(
     else:
         if model in ORDERED_MODELS:
             chosen = ORDERED_MODELS[model](categories)
-        elif model in MODELS:
-            chosen = MODELS[model]()
+        elif model in BINARY_MODELS:
+            chosen = BINARY_MODELS[model]()
         elif model == "mixed":
             chosen = SCORE_MODELS[model](np.arange(num_items) % 2 == 0)
         elif model in SCORE_MODELS:
@@ -167,7 +167,9 @@ def draw(
             drawn = drawn._replace(speed_intercept=drawn.speed_intercept + 6)
             lengths = LengthParameters(drawn, jnp.asarray(-0.8))
         else:
-            known = ", ".join([*MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS])
+            known = ", ".join(
+                [*BINARY_MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS]
+            )
             raise ValueError(f"--model {model} is not one of {known}")
         records = simulate_items(chosen, num_items, item_key)
     theta = simulate_abilities(num_subjects, ability_key, population)

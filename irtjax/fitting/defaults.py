@@ -38,6 +38,7 @@ INTEGRATED = (
     "3pl",
     "4pl",
     "probit2pl",
+    "cloglog2pl",
     "graded",
     "partial_credit",
     "continuous",

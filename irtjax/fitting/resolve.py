@@ -13,7 +13,7 @@ from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator
-from irtjax.models.catalogue import MULTILEVEL_MODELS, PLAIN_MODELS, Priors
+from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS, Priors
 from irtjax.models.families.bounded import binary_items
 from irtjax.models.model import Model
 
@@ -36,10 +36,10 @@ def make_model(
         raise ValueError("ends is for the model 'inflated_beta'")
     if isinstance(model, Model):
         return model
-    if model not in PLAIN_MODELS:
-        names = ", ".join([*PLAIN_MODELS, *MULTILEVEL_MODELS])
+    if model not in MODELS:
+        names = ", ".join([*MODELS, *MULTILEVEL_MODELS])
         raise ValueError(f"no model {model!r}; there are {names}")
-    make = PLAIN_MODELS[model]
+    make = MODELS[model]
     known = inspect.signature(make).parameters
     arguments: dict[str, Any] = {"priors": priors}
     if "num_categories" in known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
+from irtjax.models.families.cloglog import ComplementaryLogLog
 from irtjax.models.families.continuous import (
     AbstractScoreFamily,
     BetaScores,
@@ -14,6 +15,7 @@ from irtjax.models.families.graded import Graded, PartialCredit, SpacedGraded
 from irtjax.models.families.inflated import InflatedBetaScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
+from irtjax.models.families.nominal import Nominal
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.lengths import Lengths
 from irtjax.models.model import Model
@@ -34,7 +36,9 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
 
     Intercepts are Normal(0, 3) and signed slopes Normal(1, 1), positive and common
     slopes and distances log-normal(0, 1), guessing Beta(2, 8) (mean 0.2), feasibility
-    Beta(10, 1.5) (mean 0.87). They keep an item that everyone solves finite.
+    Beta(10, 1.5) (mean 0.87). Scoring coefficients of C nominal categories are
+    Normal((C - 1) / 2, C - 1), their offsets Normal(0, 3). They keep an item that
+    everyone solves finite.
 
     Logits of scores are of the order of 10 where answers of right or wrong are of 1, so
     intercepts of logit-normal scores are Normal(0, 10) and slopes Normal(1, 2); a beta
@@ -53,6 +57,8 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
         "upper_asymptote": Beta(10.0, 1.5),
         family.intercept_name: Normal(0.0, 3.0),
         "spacing": LogNormal(0.0, 1.0),
+        "scoring": Normal((family.num_categories - 1) / 2, family.num_categories - 1.0),
+        "offset": Normal(0.0, 3.0),
     }
     named = {p.name for p in family.parameters} | {"discrimination"}
     return {name: prior for name, prior in chosen.items() if name in named}
@@ -155,6 +161,11 @@ def probit_two_parameter(priors: Priors = "weak", *, positive: bool = False) -> 
     return _model("probit2pl", Binary("probit", slopes=_slopes(positive)), priors)
 
 
+def cloglog_two_parameter(priors: Priors = "weak", *, positive: bool = False) -> Model:
+    """Complementary log-log 2PL: P = 1 - exp(-exp(a theta + d))."""
+    return _model("cloglog2pl", ComplementaryLogLog(_slopes(positive)), priors)
+
+
 def latency_response(priors: Priors = "weak", *, positive: bool = False) -> Model:
     """LaRT: probit 2PL accuracy and log-normal answer lengths, ability tied to speed.
 
@@ -207,6 +218,45 @@ def partial_credit(
     """
     family = PartialCredit(_checked(num_categories), _slopes(positive))
     return _model("partial_credit", family, priors)
+
+
+def partial_credit_unit(
+    num_categories: int, priors: Priors = "weak", *, positive: bool = True
+) -> Model:
+    """Masters' partial credit: slopes of 1, the standard deviation of ability free.
+
+    Args:
+        num_categories: Number of categories, at least 2; of two it is Rasch's model.
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Every discrimination is 1, so this changes nothing.
+
+    Raises:
+        ValueError: If there are fewer than 2 categories.
+
+    >>> partial_credit_unit(3).scale
+    'unit_slope'
+    """
+    family = PartialCredit(_checked(num_categories), "unit")
+    return _model("pcm", family, priors, "unit_slope")
+
+
+def nominal(
+    num_categories: int, priors: Priors = "weak", *, positive: bool = False
+) -> Model:
+    """Bock's nominal response model for responses 0 ... num_categories - 1.
+
+    Args:
+        num_categories: Number of categories, at least 2; of two it is the 2PL.
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Whether to keep every discrimination, the slope of the last category
+            against the first, above 0.
+
+    Raises:
+        ValueError: If there are fewer than 2 categories.
+    """
+    count, slopes = _checked(num_categories), _slopes(positive)
+    family = Nominal(count, slopes) if count > 2 else Binary(slopes=slopes)
+    return _model("nominal", family, priors)
 
 
 def continuous(priors: Priors = "weak", *, positive: bool = False) -> Model:
@@ -275,8 +325,8 @@ def _slopes(positive: bool) -> str:
     return "positive" if positive else "free"
 
 
-#: Models by the name the command line and `irtjax.fit` know.
-MODELS: dict[str, Callable[..., Model]] = {
+#: Models of responses that are right or wrong by name.
+BINARY_MODELS: dict[str, Callable[..., Model]] = {
     "rasch": rasch,
     "1pl": one_parameter,
     "2pl": two_parameter,
@@ -284,15 +334,18 @@ MODELS: dict[str, Callable[..., Model]] = {
     "4pl": four_parameter,
     "probit1pl": probit_one_parameter,
     "probit2pl": probit_two_parameter,
+    "cloglog2pl": cloglog_two_parameter,
 }
 
 #: Models of responses and answer lengths by name.
 LENGTH_MODELS: dict[str, Callable[..., Model]] = {"lart": latency_response}
 
-#: Models of ordered responses by name; they are called with the number of categories.
+#: Models of responses in categories by name; they are called with their number.
 ORDERED_MODELS: dict[str, Callable[..., Model]] = {
     "graded": graded,
     "partial_credit": partial_credit,
+    "pcm": partial_credit_unit,
+    "nominal": nominal,
 }
 
 #: Models of scores in [0, 1] by name; "mixed" is called with the items' kinds.
@@ -303,9 +356,9 @@ SCORE_MODELS: dict[str, Callable[..., Model]] = {
     "mixed": mixed,
 }
 
-#: Every model of one ability by name.
-PLAIN_MODELS: dict[str, Callable[..., Model]] = {
-    **MODELS,
+#: Every model of one ability by the name that `irtjax.fit` and the command line know.
+MODELS: dict[str, Callable[..., Model]] = {
+    **BINARY_MODELS,
     **ORDERED_MODELS,
     **LENGTH_MODELS,
     **SCORE_MODELS,

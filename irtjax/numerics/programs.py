@@ -128,7 +128,7 @@ class Stored(Generic[R]):
             results.append(result)
             return arrays
 
-        flat.__name__ = flat.__qualname__ = self.function.__name__
+        flat.__name__ = flat.__qualname__ = f"{self.function.__name__}_{path.name[:16]}"
         try:
             shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
             exported = export.export(jax.jit(flat))(*shapes)

@@ -1,12 +1,16 @@
 """A calibration as JSON and plain arrays, and back.
 
-Models are written by the names of their classes and the values of their fields; only
-the classes listed here are ever made from a file.
+Models are written by the names of their classes and the values of their fields. A file
+only chooses among classes that exist: the model, and every response family and prior
+that the process has defined. Nothing that a file names is imported or evaluated. A
+family or prior from outside the package has its module in its name, and that module
+must have been imported before.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -17,47 +21,16 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data.matching import positions
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
-from irtjax.models.families.continuous import BetaScores, LogitNormalScores
-from irtjax.models.families.graded import Graded, PartialCredit, SpacedGraded
-from irtjax.models.families.inflated import InflatedBetaScores
-from irtjax.models.families.logistic import Binary
-from irtjax.models.families.mixed import MixedScores
+from irtjax.models import catalogue  # noqa: F401  # Defines every family.
+from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.lengths import LengthItems, LengthParameters, Lengths
 from irtjax.models.model import Model, Population
-from irtjax.models.priors import (
-    Beta,
-    Exponential,
-    InverseChi,
-    LogitNormal,
-    LogNormal,
-    Normal,
-)
+from irtjax.models.priors import AbstractPrior
 from irtjax.storage.multilevel import structure_arrays, structure_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CLASSES: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        Model,
-        Binary,
-        Graded,
-        PartialCredit,
-        SpacedGraded,
-        Normal,
-        LogNormal,
-        Beta,
-        LogitNormal,
-        Exponential,
-        InverseChi,
-        Lengths,
-        LogitNormalScores,
-        BetaScores,
-        InflatedBetaScores,
-        MixedScores,
-    )
-}
 _ITEM_COLUMNS = (
     *("item", "benchmark", "discrimination", "discrimination_se", "intercept"),
     *("intercept_se", "difficulty", "difficulty_se", "lower_asymptote"),
@@ -95,16 +68,63 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+class UndefinedClassError(ValueError):
+    """A fit has a family or prior from outside the package that is not defined."""
+
+
+def _class_name(cls: type) -> str:
+    """The class's own name in the package, with its module outside it."""
+    if cls.__module__.split(".")[0] == "irtjax":
+        return cls.__name__
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _known_classes() -> dict[str, type]:
+    """The classes that a model may be made of, by name.
+
+    Of two classes of one name the later one counts, as where a cell of a notebook is
+    run again.
+    """
+    known: dict[str, type] = {"Model": Model, "Lengths": Lengths}
+    found: list[type] = [AbstractResponseFamily, AbstractPrior]
+    for cls in found:
+        found += cls.__subclasses__()
+        if not inspect.isabstract(cls):
+            known[_class_name(cls)] = cls
+    return known
+
+
+def _class_of(name: str, what: str) -> type:
+    """The class of a name.
+
+    Raises:
+        UndefinedClassError: If the name has a module, and no such class is defined.
+        ValueError: If the name has none, and the package has no such class.
+    """
+    known = _known_classes()
+    if name in known:
+        return known[name]
+    if "." in name:
+        raise UndefinedClassError(
+            f"this fit has the {what} {name}, which is not defined here: import its"
+            " module before loading"
+        )
+    raise ValueError(f"no model part is called {name!r}")
+
+
 def encode(module: Any) -> dict[str, Any]:
     """Returns a model, family or prior as its class name and fields.
 
     Raises:
-        ValueError: If it is of a class that `decode` would not make.
+        ValueError: If it is of a class that `decode` would not make, or a field is
+            neither a number, a string, a tuple of these, a model part, nor a dict of
+            model parts.
     """
-    name = type(module).__name__
-    if _CLASSES.get(name) is not type(module):
+    name = _class_name(type(module))
+    if name not in _known_classes():
         raise ValueError(
-            f"a {name} cannot be saved: saved are {', '.join(sorted(_CLASSES))}"
+            f"a {type(module).__name__} cannot be saved: a model is made of response"
+            " families and priors"
         )
     fields = {}
     for field in dataclasses.fields(module):
@@ -114,12 +134,33 @@ def encode(module: Any) -> dict[str, Any]:
         elif dataclasses.is_dataclass(value):
             fields[field.name] = encode(value)
         else:
-            fields[field.name] = plain(value)
+            fields[field.name] = _plain_field(value, f"{name}.{field.name}")
     return {"class": name, **fields}
 
 
-def decode(content: dict[str, Any]) -> Any:
+def _plain_field(value: Any, place: str) -> Any:
+    """A field as JSON that `decode` reads as an equal value."""
+    if isinstance(value, tuple):
+        return [_plain_field(inner, place) for inner in value]
+    single = isinstance(value, bool | int | float | str) or value is None
+    if not single and getattr(value, "ndim", 1):
+        raise ValueError(
+            f"{place} is a {type(value).__name__}, which cannot be saved: use numbers,"
+            " strings or tuples of them"
+        )
+    return plain(value)
+
+
+def decode(content: dict[str, Any], what: str = "model") -> Any:
     """Returns the model, family or prior that `encode` wrote.
+
+    Args:
+        content: What `encode` returned, or JSON made of it.
+        what: What to call it in an error.
+
+    Raises:
+        UndefinedClassError: If it has a family or prior that is not defined here.
+        ValueError: If it names anything else that is no part of a model.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter()
@@ -127,17 +168,19 @@ def decode(content: dict[str, Any]) -> Any:
     True
     """
     fields = dict(content)
-    name = fields.pop("class")
-    if name not in _CLASSES:
-        raise ValueError(f"no model part is called {name!r}")
-    for key, value in fields.items():
-        if isinstance(value, dict) and "class" in value:
-            fields[key] = decode(value)
-        elif isinstance(value, dict):
-            fields[key] = {inner: decode(part) for inner, part in value.items()}
-        elif isinstance(value, list):
-            fields[key] = tuple(value)
-    return _CLASSES[name](**fields)
+    cls = _class_of(fields.pop("class"), what)
+    return cls(**{key: _field(value, key) for key, value in fields.items()})
+
+
+def _field(value: Any, name: str) -> Any:
+    """The value of a field; the priors of a model are a dict."""
+    if isinstance(value, dict) and "class" in value:
+        return decode(value, name)
+    if isinstance(value, dict):
+        return {key: decode(part, "prior") for key, part in value.items()}
+    if isinstance(value, list):
+        return tuple(_field(part, name) for part in value)
+    return value
 
 
 def to_json(fit: Calibration) -> dict[str, Any]:

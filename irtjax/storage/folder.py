@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.calibration.calibration import Calibration
+from irtjax.data.files import umask
+
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from irtjax.data.files import umask
-from irtjax.calibration.calibration import Calibration
 
 FIT_FORMAT = "irtjax.fit"
 FIT_VERSION = 1
@@ -204,9 +204,10 @@ def load(folder: str | Path) -> Calibration:
         The calibration, equal in parameters, tables, status and options.
 
     Raises:
-        ValueError: If there is no fit, it is damaged, or a newer irtjax wrote it.
+        ValueError: If there is no fit, it is damaged, a newer irtjax wrote it, or it
+            has a family or prior of your own whose module is not imported.
     """
-    from irtjax.storage.encoding import from_parts
+    from irtjax.storage.encoding import UndefinedClassError, from_parts
 
     folder = Path(folder).expanduser()
     content = _read_json(folder)
@@ -224,6 +225,8 @@ def load(folder: str | Path) -> Calibration:
         return from_parts(content, arrays, items, abilities)
     except KeyError as error:
         raise _damaged(folder, f"{error} is missing") from None
+    except UndefinedClassError as error:
+        raise ValueError(f"{folder}: {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise _damaged(folder, str(error)) from None
 

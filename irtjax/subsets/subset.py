@@ -15,7 +15,7 @@ from irtjax.data.arrays import as_labels
 from irtjax.data.files import atomic_path
 from irtjax.data.matching import match_items
 from irtjax.models.model import Model
-from irtjax.storage.encoding import decode, encode, plain
+from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
 
 if TYPE_CHECKING:
@@ -296,6 +296,8 @@ def load_subset(path: str | Path) -> Shrunken:
         if content["version"] > VERSION:
             raise ValueError("a newer irtjax wrote it; upgrade")
         return _from_content(content)
+    except UndefinedClassError as error:
+        raise ValueError(f"{path}: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a saved subset: {error}") from None
 

@@ -270,6 +270,21 @@ def test_simulate(tmp_path, model, ending):
     assert out.read_bytes() == before
 
 
+@pytest.mark.parametrize("model", ["nominal", "pcm", "cloglog2pl"])
+def test_simulated_responses_are_fitted_by_their_own_model(tmp_path, model):
+    size = ("--subjects", 80, "--items", 6, "--seed", 5)
+    if model in ORDERED_MODELS:
+        size = (*size, "--categories", 3)
+    ok("simulate", "--model", model, *size, "-o", tmp_path / "sim.csv")
+    ok("fit", tmp_path / "sim.csv", "--model", model, "-o", tmp_path / "fit")
+    fit = irtjax.load(tmp_path / "fit")
+    assert fit.model.name == model and fit.status is irtjax.Status.CONVERGED
+    again = irtjax.fit(irtjax.read(tmp_path / "sim.csv"), model)
+    np.testing.assert_allclose(
+        fit.parameters.items.intercept, again.parameters.items.intercept, atol=1e-6
+    )
+
+
 def test_simulate_from_a_fit_keeps_its_items(tmp_path, saved):
     ok("simulate", "--fit", saved, "--subjects", 5, "-o", tmp_path / "sim.parquet")
     table = irtjax.read(tmp_path / "sim.parquet")

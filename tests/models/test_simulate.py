@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from irtjax.models import simulate as module
-from irtjax.models.catalogue import MODELS, graded, two_parameter
+from irtjax.models.catalogue import BINARY_MODELS, graded, two_parameter
 from irtjax.models.model import Population
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
@@ -33,9 +33,9 @@ def test_design_of_items_and_abilities():
     assert abs(theta.std() - 2) < 4.5 * 2 / np.sqrt(2) / root
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BINARY_MODELS)
 def test_items_are_valid_for_every_model(name):
-    model = MODELS[name]()
+    model = BINARY_MODELS[name]()
     items = simulate_items(model, 500, jax.random.key(2))
     assert (items.lower_asymptote >= 0).all() and (items.upper_asymptote <= 1).all()
     assert (items.lower_asymptote < items.upper_asymptote).all()

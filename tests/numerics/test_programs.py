@@ -165,7 +165,7 @@ def test_a_second_process_traces_no_fit_and_finds_the_same(tmp_path, method):
             cwd=tmp_path,
             env=os.environ
             | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
-            | {"PYTHONPATH": str(Path(programs.__file__).parents[1])},
+            | {"PYTHONPATH": str(Path(programs.__file__).parents[2])},
             capture_output=True,
             text=True,
             check=True,

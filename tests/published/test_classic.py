@@ -20,7 +20,10 @@ from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import (
     graded,
+    nominal,
     one_parameter,
+    partial_credit,
+    partial_credit_unit,
     rasch,
     three_parameter,
     two_parameter,
@@ -137,3 +140,38 @@ def test_science_graded_response(shared_data, reference, positive):
         np.testing.assert_allclose(items.spacing, -np.diff(intercept), atol=5e-3)
         intercept = intercept.mean(axis=1)
     np.testing.assert_allclose(items.intercept, intercept, atol=3e-3)
+
+
+def test_science_partial_credit_and_nominal(shared_data):
+    # The online documentation of mirt 1.45.6, `?mirt`: gpcm and nominal, which stop at
+    # changes below 1e-4 and print three digits. At a log-likelihood 0.003 below the
+    # maximum an estimate is within sqrt(2 * 0.003) = 0.08 standard errors of it. The
+    # largest ones are 0.78 (slopes), 0.46 (scoring) and 2.2 (intercepts).
+    values = read(shared_data, "science") - 1
+    small, large = (
+        fitted(model, values) for model in (partial_credit(4, None), nominal(4, None))
+    )
+    assert float(small.log_lik) == pytest.approx(-1612.683, abs=2e-3)
+    # The maximum is a little above what it printed.
+    assert -1608.4555 < float(large.log_lik) < -1608.445
+    items = small.parameters.items
+    slopes = [0.865, 0.841, 2.204, 0.724]
+    np.testing.assert_allclose(items.discrimination, slopes, atol=0.06)
+    intercepts = [
+        *([2.831, 5.324, 3.998], [1.711, 2.578, 0.848]),
+        *([4.601, 6.759, 4.918], [2.099, 2.899, 1.721]),
+    ]
+    np.testing.assert_allclose(jnp.cumsum(items.intercept, 1), intercepts, atol=0.17)
+    items = large.parameters.items
+    slopes = [1.008, 0.841, 2.041, 0.779]
+    np.testing.assert_allclose(items.discrimination, slopes, atol=0.06)
+    scoring = [[1.541, 1.999], [0.689, 1.5], [0.762, 1.861], [1.036, 1.742]]
+    np.testing.assert_allclose(items.scoring, scoring, atol=0.035)
+    intercepts = [
+        *([3.639, 5.905, 4.533], [1.464, 2.326, 0.325]),
+        *([3.668, 5.868, 3.949], [2.144, 2.911, 1.621]),
+    ]
+    np.testing.assert_allclose(items.category_intercept, intercepts, atol=0.17)
+    # Masters' model is nested in the generalised one, with three parameters fewer.
+    unit = fitted(partial_credit_unit(4, None), values)
+    assert 0 < 2 * (float(small.log_lik) - float(unit.log_lik)) < 60

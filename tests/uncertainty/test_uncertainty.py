@@ -240,7 +240,7 @@ def _scores(problem, vector):
 @pytest.mark.parametrize("name", ["2pl", pytest.param("rasch", marks=pytest.mark.slow)])
 def test_cross_products_and_the_sandwich(name):
     simulated = case(name)
-    model = catalogue.MODELS[name](None)
+    model = catalogue.BINARY_MODELS[name](None)
     problem = Problem.create(model, _weighted(simulated.data))
     vector, free = simulated.vector, free_columns(model)
     scores = _scores(problem, vector)[:, free]
@@ -369,7 +369,7 @@ def test_steep_items_have_the_errors_of_the_hessian_or_none():
 def test_priors_on_some_parameters_only(name, priors):
     # The frame of such priors is itself not determined, which must not matter.
     simulated = case(name)
-    model = catalogue.MODELS[name](priors)
+    model = catalogue.BINARY_MODELS[name](priors)
     fit = fit_with(marginal_method(), model, simulated.data)
     problem = Problem.create(model, simulated.data)
     covariance = _covariance(problem, estimated_vector(fit))

@@ -36,7 +36,7 @@ class GradedItems(NamedTuple):
     intercept: Float[Array, "*items thresholds"]
 
 
-def _shares(means: tuple[Array, ...]) -> Float[Array, "items categories"]:
+def category_shares(means: tuple[Array, ...]) -> Float[Array, "items categories"]:
     """Share of each category, kept away from 0, from the means of the indicators."""
     upper = jnp.stack(means, -1)
     all_shares = jnp.concatenate([1 - jnp.sum(upper, -1, keepdims=True), upper], -1)
@@ -54,7 +54,7 @@ def _graded_terms(predictor: Array, steps: Array) -> tuple[Array, ...]:
 
 def _cumulative_logits(means: tuple[Array, ...], slope: Array) -> Array:
     """Intercepts `[items, C - 1]` that give the observed cumulative shares."""
-    cumulative = jnp.cumsum(_shares(means)[:, :0:-1], axis=-1)[:, ::-1]
+    cumulative = jnp.cumsum(category_shares(means)[:, :0:-1], axis=-1)[:, ::-1]
     spread = jnp.sqrt(1 + (slope / 1.702) ** 2)[:, None]
     return 1.702 * ndtri(cumulative) * spread
 
@@ -180,11 +180,13 @@ class SpacedGraded(AbstractOrdered):
 class PartialCredit(AbstractOrdered):
     """Generalised partial credit: P(y) ~ exp(y a theta + d_1 + ... + d_y), normalised.
 
-    Muraki (1992); the intercepts d_h of its steps may come in any order.
+    Muraki (1992), with a = 1 Masters (1982); the intercepts d_h of its steps may come
+    in any order.
 
     Attributes:
         categories: C, the number of categories.
-        slopes: "free", or "positive" to keep discriminations above 0.
+        slopes: "free", "positive" to keep discriminations above 0, or "unit" (1, not
+            estimated).
 
     >>> item = GradedItems(jnp.array(1.0), jnp.array([1.0, -1.0]))
     >>> round(float(PartialCredit(3).expected_response(item, jnp.array(0.0))), 6)
@@ -197,11 +199,16 @@ class PartialCredit(AbstractOrdered):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Discrimination and C - 1 intercepts."""
-        size = self.categories - 1
+        """Discrimination unless "unit", and C - 1 intercepts."""
         bijection = POSITIVE if self.slopes == "positive" else IDENTITY
-        slope = Parameter("discrimination", bijection)
-        return slope, Parameter("intercept", size=size)
+        slope = (Parameter("discrimination", bijection),)
+        steps = (Parameter("intercept", size=self.categories - 1),)
+        return steps if self.slopes == "unit" else slope + steps
+
+    def complete(self, fields: dict[str, Array]) -> GradedItems:
+        """Adds the slopes of 1 where none are estimated."""
+        unit = jnp.ones_like(fields["intercept"][..., 0])
+        return GradedItems(fields.get("discrimination", unit), fields["intercept"])
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0), and log P(k) - log P(0) = k a theta + d_1 + ... + d_k."""
@@ -212,4 +219,5 @@ class PartialCredit(AbstractOrdered):
         """Intercepts that give the observed shares to a subject of mean ability."""
         if self.slopes == "positive":
             slope = jnp.maximum(slope, LEAST_SLOPE)
-        return GradedItems(slope, jnp.diff(jnp.log(_shares(means)), axis=-1))
+        slope = jnp.ones_like(slope) if self.slopes == "unit" else slope
+        return GradedItems(slope, jnp.diff(jnp.log(category_shares(means)), axis=-1))

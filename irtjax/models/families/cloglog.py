@@ -1,0 +1,84 @@
+"""Binary responses with a complementary log-log response function.
+
+P(y = 1 | theta) = 1 - exp(-exp(a theta + d)): it leaves 0 slowly and nears 1 fast, as
+when one success among many chances solves an item.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from irtjax.models.families.graded import LEAST_SLOPE
+from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.family import AbstractResponseFamily
+from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
+
+#: Above this -log P(0) rises linearly. P(0) is below 2e-24 there, so estimates do not
+#: change; as an exponential it would take the digits of log P(1) in float32.
+HIGHEST = 4.0
+#: Below this log(1 - exp(-rate)) is its series, exact to rounding in float64.
+LOWEST = -17.0
+#: Slope of this link over that of the logistic one: the latent standard deviations are
+#: pi / sqrt(6) and pi / sqrt(3).
+PER_LOGIT = 0.7071
+
+
+class ComplementaryLogLog(AbstractResponseFamily):
+    """P(y = 1) = 1 - exp(-exp(a theta + d)).
+
+    Attributes:
+        slopes: "free" (any sign) or "positive".
+
+    >>> item = LogisticItems(*map(jnp.asarray, (1.0, 0.0, 0.0, 1.0)))
+    >>> found = ComplementaryLogLog().expected_response(item, jnp.array(0.0))
+    >>> round(float(found), 4)
+    0.6321
+    """
+
+    Items: ClassVar[type] = LogisticItems
+    slopes: str = eqx.field(static=True, default="free")
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination and intercept."""
+        bijection = POSITIVE if self.slopes == "positive" else IDENTITY
+        return Parameter("discrimination", bijection), Parameter("intercept")
+
+    @property
+    def num_categories(self) -> int:
+        """Two: wrong and right."""
+        return 2
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """The response itself."""
+        return (values,)
+
+    def complete(self, fields: dict[str, Array]) -> LogisticItems:
+        """Adds asymptotes of 0 and 1."""
+        zero = jnp.zeros_like(fields["intercept"])
+        return LogisticItems(**fields, lower_asymptote=zero, upper_asymptote=zero + 1)
+
+    def natural(self, item: LogisticItems, theta: Array) -> tuple[Array, ...]:
+        """Log Q = -exp(eta), and log P - log Q."""
+        predictor = item.discrimination * theta + item.intercept
+        rate = jnp.exp(jnp.clip(predictor, LOWEST, HIGHEST))
+        log_right = jnp.log(-jnp.expm1(-rate))
+        # Where a value is not used it must not have infinite derivatives either.
+        small = jnp.exp(jnp.minimum(predictor, LOWEST))
+        low = predictor < LOWEST
+        log_right = jnp.where(low, predictor - small / 2, log_right)
+        rate = rate * (1 + jnp.maximum(predictor - HIGHEST, 0))
+        rate = jnp.where(low, small, rate)
+        return -rate, log_right + rate
+
+    def start(self, means: tuple[Array, ...], slope: Array) -> LogisticItems:
+        """Intercepts that give the observed proportions at mean ability."""
+        slope = PER_LOGIT * slope
+        if self.slopes == "positive":
+            slope = jnp.maximum(slope, LEAST_SLOPE)
+        intercept = jnp.log(-jnp.log1p(-jnp.clip(means[0], 0.01, 0.99)))
+        return self.complete({"discrimination": slope, "intercept": intercept})
