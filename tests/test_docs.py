@@ -15,6 +15,7 @@ import io
 import re
 import shlex
 import tokenize
+from inspect import ismodule
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,7 +191,7 @@ def test_the_readme_has_two_set_up_commands():
 
 
 def test_links_and_pictures_exist():
-    for page in PAGES:
+    for page in [*PAGES, CHECKOUT / "CONTRIBUTING.md", *DOCS.glob("*/*.md")]:
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if "://" not in target and not target.startswith("#"):
@@ -199,9 +200,15 @@ def test_links_and_pictures_exist():
 
 
 def test_every_page_is_in_the_navigation():
-    text = (DOCS / "site" / "mkdocs.yml").read_text(encoding="utf-8")
-    listed = set(re.findall(r":\s*([\w-]+\.md)$", text, re.MULTILINE))
-    assert {page.name for page in DOCS.glob("*.md")} <= listed
+    text = (CHECKOUT / "zensical.toml").read_text(encoding="utf-8")
+    listed = set(re.findall(r'= "([\w/-]+\.md)"', text))
+    assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} == listed
+
+
+def test_every_public_name_is_in_the_reference():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    public = {n for n in irtjax.__all__ if not ismodule(getattr(irtjax, n))}
+    assert public - set(re.findall(r"^::: irtjax\.(\w+)$", text, re.M)) == set()
 
 
 def names_in(page: str) -> set[str]:
