@@ -143,7 +143,7 @@ RUNNABLE = [
 
 
 #: Pages whose code compiles for long; the others show what a new user tries first.
-LONG = {"bayes", "continuous", "convergence", "estimators", "joint-bias", "latency", "neural"}
+LONG = {"bayes", "continuous", "convergence", "estimators", "joint-bias", "latency", "multilevel", "multilevel-estimation", "neural", "posterior-checks"}
 
 
 @pytest.mark.parametrize(
