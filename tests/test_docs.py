@@ -143,7 +143,18 @@ RUNNABLE = [
 
 
 #: Pages whose code compiles for long; the others show what a new user tries first.
-LONG = {"bayes", "continuous", "convergence", "estimators", "joint-bias", "latency", "multilevel", "multilevel-estimation", "neural", "posterior-checks"}
+LONG = {
+    "bayes",
+    "continuous",
+    "convergence",
+    "estimators",
+    "joint-bias",
+    "latency",
+    "multilevel",
+    "multilevel-estimation",
+    "neural",
+    "posterior-checks",
+}
 
 
 @pytest.mark.parametrize(
@@ -209,6 +220,13 @@ def test_every_public_name_is_in_the_reference():
     text = (DOCS / "api.md").read_text(encoding="utf-8")
     public = {n for n in irtjax.__all__ if not ismodule(getattr(irtjax, n))}
     assert public - set(re.findall(r"^::: irtjax\.(\w+)$", text, re.M)) == set()
+
+
+def test_pages_are_short():
+    rewritten = {"architecture.md", "extend.md"}
+    for page in [CHECKOUT / "CONTRIBUTING.md", *PAGES]:
+        lines = page.read_text(encoding="utf-8").count("\n")
+        assert lines <= 150 or page.name in rewritten, (page.name, lines)
 
 
 def names_in(page: str) -> set[str]:
