@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from irtjax.estimators.multistart import multistart as multistart
     from irtjax.estimators.neural.twin import Neural as Neural
     from irtjax.estimators.neural.vibo import VIBO as VIBO
-    from irtjax.estimators.posterior.nuts import NUTS as NUTS
-    from irtjax.estimators.posterior.variational import Variational as Variational
+    from irtjax.estimators.posterior.methods import NUTS as NUTS
+    from irtjax.estimators.posterior.methods import Variational as Variational
     from irtjax.estimators.start import start_values as start_values
     from irtjax.fitting.bootstrap import bootstrap as bootstrap
     from irtjax.fitting.bootstrap import percentile_interval as percentile_interval
@@ -84,7 +84,7 @@ _HOMES = {
     "MM": "irtjax.estimators.joint.mm",
     "MODELS": "irtjax.models.catalogue",
     "Model": "irtjax.models.model",
-    "NUTS": "irtjax.estimators.posterior.nuts",
+    "NUTS": "irtjax.estimators.posterior.methods",
     "Neural": "irtjax.estimators.neural.twin",
     "Parameters": "irtjax.likelihood.problem",
     "Population": "irtjax.models.model",
@@ -98,7 +98,7 @@ _HOMES = {
     "Status": "irtjax._types",
     "SubsetErrors": "irtjax.subsets.errors",
     "VIBO": "irtjax.estimators.neural.vibo",
-    "Variational": "irtjax.estimators.posterior.variational",
+    "Variational": "irtjax.estimators.posterior.methods",
     "audit": "irtjax.auditing",
     "bootstrap": "irtjax.fitting.bootstrap",
     "compare": "irtjax.calibration.rank",

@@ -10,7 +10,7 @@ import numpy as np
 import irtjax
 from experiments.lego_irt.structure import headed
 from irtjax.estimators.posterior import diagnose
-from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.posterior.methods import NUTS
 
 #: What is compared with `nuts`.
 FAST = ("laplace", "vi")

@@ -25,7 +25,7 @@ from experiments.lego_irt.posteriors import (
 )
 from irtjax._types import Status
 from irtjax.estimators.posterior import rank_statistics, uniformity
-from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.posterior.methods import NUTS
 from irtjax.models.multilevel.model import Hierarchical, Hyperpriors
 from irtjax.models.priors import LogNormal
 

@@ -35,7 +35,7 @@ from experiments.lego_irt import (
     tables,
 )
 from experiments.lego_irt.drawing import draw
-from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.posterior.methods import NUTS
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)

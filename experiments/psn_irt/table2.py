@@ -51,7 +51,7 @@ from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import StructuredProblem
 from irtjax.estimators.neural.twin import Neural
 from irtjax.estimators.neural.vibo import VIBO, predict
-from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.posterior.methods import NUTS
 from irtjax.estimators.start import start_values
 from irtjax.fitting.resolve import make_model
 from irtjax.likelihood.problem import Problem

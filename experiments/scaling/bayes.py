@@ -30,7 +30,7 @@ from irtjax.estimators.driver import run
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import StructuredProblem, start_structured
 from irtjax.estimators.posterior import diagnose
-from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.posterior.methods import NUTS
 from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame
 from irtjax.models.families.continuous import LogitNormalScores

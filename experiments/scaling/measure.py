@@ -29,12 +29,12 @@ from irtjax import ranking
 from irtjax._types import Status
 from irtjax.adaptive import Design, ItemBank
 from irtjax.adaptive.simulation import run_tests_jit
-from irtjax.calibration.timing import Clock
 from irtjax.estimators.driver import begin, loop_of, run
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.saem import SAEM
 from irtjax.estimators.start import start_values
+from irtjax.estimators.timing import Clock
 from irtjax.fitting import runs
 from irtjax.likelihood.problem import Problem
 from irtjax.likelihood.quadrature import choose_nodes

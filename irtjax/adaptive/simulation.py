@@ -63,7 +63,7 @@ def run_test(
         The test.
 
     >>> from irtjax.adaptive import Design, ItemBank, start
-    >>> from irtjax.models.family import Population
+    >>> from irtjax.models.model import Population
     >>> from irtjax.models.catalogue import rasch
     >>> from irtjax.models.families.logistic import LogisticItems
     >>> ones, zeros = jnp.ones(5), jnp.zeros(5)

@@ -1,324 +1,294 @@
-"""From a fit to its calibration: errors, checks, warnings, tables, in that order."""
+"""From estimates to a calibration: flags, warnings, tables, in that order."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import Status
 from irtjax.calibration import assumptions, flags, lengths
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import negative_discrimination
+from irtjax.calibration.groups import structure_of, vanishing_groups
 from irtjax.calibration.tables import (
     item_errors,
     make_ability_table,
     make_item_table,
     number_column,
 )
-from irtjax.calibration.timing import Clock
 from irtjax.data.matching import positions
 from irtjax.data.table import ResponseTable
-from irtjax.estimators.driver import AbstractMethod, Fit
-from irtjax.estimators.joint.objective import diverging
-from irtjax.estimators.marginal.saem import SAEM
-from irtjax.estimators.neural.twin import Neural
-from irtjax.estimators.neural.vibo import VIBO
-from irtjax.likelihood.lengths import with_lengths
-from irtjax.likelihood.problem import Problem, Start, estimation_scale
-from irtjax.likelihood.quadrature import Resolution, choose_nodes
-from irtjax.models.families.bounded import log_base_total
-from irtjax.models.families.logistic import Binary
-from irtjax.models.model import Model, Population
+from irtjax.estimators.estimates import Estimates
+from irtjax.estimators.timing import Clock
+from irtjax.models.model import Model
+from irtjax.models.multilevel.design import Layout
 from irtjax.ranking import leading_loadings, scale_loadings
-from irtjax.scoring import ScoreFlag, expected_scores, score
-from irtjax.uncertainty import (
-    Covariance,
-    evidence_moves,
-    item_covariance,
-    length_covariance,
-    speed_error,
-)
+from irtjax.uncertainty import Covariance
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
 
-#: Log weights of nodes that differ by less from a normal density's are normal.
-NORMAL_WEIGHTS = 1e-3
 #: Directions of shared error that are kept: location, scale, and the next few.
 SHARED_RANK = 16
 
 
+class Judged(NamedTuple):
+    """What is flagged of a fit, and what must be said of it.
+
+    Attributes:
+        items: `[items]` flags of the items.
+        subjects: `[subjects]` flags of the subjects.
+        separated: `[items]` whether an item is separated; None where not defined.
+        errors: Standard errors of items by parameter name; NaN where an estimate does
+            not exist.
+        warnings: Of items, subjects, and assumptions.
+        notes: What is no reason to doubt the numbers.
+    """
+
+    items: list[str]
+    subjects: list[str]
+    separated: np.ndarray | None
+    errors: dict[str, np.ndarray]
+    warnings: list[str]
+    notes: list[str]
+
+
 def build(
     table: ResponseTable,
-    problem: Problem,
-    result: Fit,
+    estimates: Estimates,
     *,
-    estimator: AbstractMethod,
-    resolved: Resolution | None,
     options: dict[str, Any],
     clock: Clock,
     key: jax.Array,
-    subjects: np.ndarray,
-    data_hash: str,
+    layout: Layout | None = None,
     warnings: tuple[str, ...] = (),
+    original: ResponseTable | None = None,
 ) -> Calibration:
-    """Assembles a calibration from a fit: errors, scores, ranks, flags, tables.
+    """Assembles a calibration from the estimates of any method.
 
     Args:
         table: The data in the order of the fit.
-        problem: What was fitted.
-        result: The fit.
-        estimator: The method that made it.
-        resolved: How its nodes compare with the posteriors.
-        options: Options to record; "level", "standard_errors" and "item_uncertainty"
-            are used.
+        estimates: What the method found.
+        options: Options to record; "level" and "model" are used.
         clock: Times the phases.
         key: Random key of the rank intervals.
-        subjects: Subjects in the user's order (marginal methods may sort them).
-        data_hash: Hash of the data in the user's order.
-        warnings: What making the data ready gave rise to.
+        layout: Names of the parts of a multilevel model.
+        warnings: What preparing the data gave rise to.
+        original: The data in the user's order; None: as in `table`.
     """
-    model, estimates = problem.model, result.parameters
-    without = problem
-    problem, part = with_lengths(problem, estimates.lengths)
-    level, joint = options["level"], estimates.theta is not None
-    trained = isinstance(estimator, Neural | VIBO)
-    coordinates = model.unconstrain(estimates.items)
-    population = estimation_scale(
-        problem, Start(estimates.items, None, estimates.population)
-    )
-    if estimator.marginal:
-        nodes = result.state.nodes
-        population = population._replace(log_weights=result.state.log_weights)
-    else:
-        chosen = choose_nodes(
-            model, estimates.items, estimates.population, problem.data
-        )
-        nodes = jnp.asarray(chosen, coordinates.dtype)
-    covariance = of_lengths = None
-    found_so_far: list[str] = []
-    clock.report("standard errors", 0, math.nan, math.nan)
-    with clock.phase("standard_errors"):
-        if options["standard_errors"] != "none":
-            if estimates.lengths is None:
-                covariance = item_covariance(
-                    problem,
-                    coordinates,
-                    population,
-                    nodes,
-                    kind=options["standard_errors"],
-                )
-            else:
-                of_lengths = length_covariance(
-                    without, coordinates, estimates.lengths, nodes
-                )
-                covariance = of_lengths.of_items()
-            if of_lengths is not None and not bool(covariance.definite):
-                found_so_far.append(_not_definite(model))
-                covariance = of_lengths = None
-            elif int(covariance.negative):
-                found_so_far.append(_no_maximum(model, int(covariance.negative)))
-    clock.report("scores", 0, math.nan, math.nan)
-    with clock.phase("scores"):
-        moves = None
-        if of_lengths is not None and estimates.lengths is not None:
-            moves = evidence_moves(
-                without, estimates.lengths, of_lengths.shared_lengths
-            )
-        scored = _abilities(
-            problem,
-            result,
-            nodes,
-            population.log_weights,
-            covariance if options["item_uncertainty"] else None,
-            moves,
-        )
-        ability, error, ability_flags, loadings = scored
-        expected = expected_scores(
-            model,
-            estimates.items,
-            estimates.population._replace(log_weights=population.log_weights),
-            problem.data,
-            nodes,
-            covariance if options["item_uncertainty"] else None,
-            moves,
-        )
-        shared, scale, of_speed = None, None, None
-        if loadings is not None:
-            shared = leading_loadings(loadings, SHARED_RANK)
-            scale = scale_loadings(ability, shared)
-        if part is not None and of_lengths is not None and loadings is not None:
-            of_speed = speed_error(part, without.data, jnp.asarray(ability), of_lengths)
+    original = table if original is None else original
+    level, count = options["level"], estimates.num_parameters
+    shared, scale = None, estimates.scale
+    if estimates.shared is not None:
+        shared = leading_loadings(estimates.shared, SHARED_RANK)
+        if scale is None:
+            scale = scale_loadings(estimates.ability, shared)
     with clock.phase("tables"):
-        top = max(model.family.num_categories - 1, 1)
-        found = [
-            flags.margins(table.values, table.observed, table.trials, top, axis)
-            for axis in (0, 1)
-        ]
-        errors, missing = item_errors(problem, estimates, coordinates, covariance)
-        findings, separated = _findings(
-            table, problem, estimates, ability, missing, trained
-        )
-        if estimates.theta is not None and _diverges_without_priors(model):
-            lost = diverging(model, problem.data, estimates.items, estimates.theta)
-            findings = findings._replace(
-                diverging=findings.diverging | np.asarray(lost.items)
-            )
-            for texts, infinite in zip(
-                ability_flags, np.asarray(lost.subjects), strict=True
-            ):
-                texts.extend([flags.RUNAWAY] * bool(infinite))
-        nowhere = np.zeros(table.num_items, bool)
-        if not trained:
-            nowhere = flags.without_estimate(model, found[0], findings)
-        errors = _without(errors, nowhere, model)
-        item_flags = flags.item_flags(model, found[0], findings)
-        notes = []
-        if separated is not None and "discrimination" in model.priors and not trained:
-            notes = [*filter(None, [flags.separation_note(separated)])]
-        subject_flags = [
-            "; ".join(texts + extra)
-            for texts, extra in zip(
-                flags.no_variation_flags(found[1]), ability_flags, strict=True
-            )
-        ]
-        found_so_far = [
-            *filter(None, [resolved.warning() if resolved else None]),
-            *_edge_warnings(result, estimator),
-            *warnings,
-            *found_so_far,
-            *_assumption_warnings(problem, result, table, ability, error, loadings),
-            *flags.fit_warnings(
-                # Networks have no priors, whatever the model has.
-                dataclasses.replace(model, priors={})
-                if isinstance(estimator, Neural)
-                else model,
-                status=Status(int(result.status)),
-                residual=float(result.residual),
-                num_subjects=table.num_subjects,
-                components=flags.num_components(table.observed),
-                flags=item_flags,
-                subject_flags=subject_flags,
-                joint=joint,
-                trained=trained,
-                items=table.items,
-                limit="num_steps of SAEM"
-                if isinstance(estimator, SAEM)
-                else "max_steps",
-                single_precision=coordinates.dtype == jnp.float32,
-                responses_per_subject=float(np.median(found[1].observed)),
-            ),
-        ]
+        margins = _margins(table, estimates)
+        judged = _judge(table, estimates, layout, margins, options, shared)
         item_table = make_item_table(
-            table, problem, estimates, errors, found[0], item_flags, separated
+            table,
+            estimates.problem,
+            estimates.parameters,
+            judged.errors,
+            margins[0],
+            judged.items,
+            judged.separated,
         )
-        speeds = {}
-        if part is not None:
-            assert estimates.lengths is not None
-            found_so_far += lengths.warnings_of(
-                table, estimates.items, estimates.lengths, options["length_offset"]
-            )
-            columns = lengths.item_columns(estimates.lengths, of_lengths)
-            for name, values in columns.items():
-                item_table = item_table.append_column(
-                    name, number_column(values, table.num_items)
-                )
-            speeds = lengths.ability_columns(part, ability, error, loadings, of_speed)
-        # Marginal methods may have sorted the subjects: back to the user's order.
-        order = positions(table.subjects, subjects)
+        item_table, speeds = _with_lengths(item_table, estimates)
         ability_table = make_ability_table(
             table,
-            ability,
-            error,
+            estimates.ability,
+            estimates.error,
             shared,
             scale,
-            found[1],
-            subject_flags,
+            margins[1],
+            judged.subjects,
             level,
             key,
             speeds,
-            expected,
-            top,
-        ).take(order)
-    # In double precision on the host: a float32 sum of millions of nats is coarse.
-    terms = np.asarray(result.subject_log_lik, np.float64)
-    # Densities of the scores, so that models of scores can be compared.
-    base = log_base_total(model, estimates.items, problem.data)
-    log_likelihood = float(terms.sum()) + base
-    num_parameters = int(np.asarray(problem.free).sum())
-    num_parameters += 2 * problem.anchored + (not model.family.has_slope)
-    num_parameters += table.num_subjects * joint
-    log_prior = float(_log_prior(problem, coordinates, population))
-    if part is not None:
-        num_parameters += 3 * table.num_items + 1
-        log_prior += float(part.model.log_prior(part.parameters))
-    benchmarks = table.item_facets.get("benchmark")
+            estimates.expected,
+            _top(estimates),
+        )
+        # A method may have been given subjects in another order than the user's.
+        order = positions(table.subjects, original.subjects)
+        ability_table = ability_table.take(order)
+    model, theta = estimates.problem.model, estimates.parameters.theta
+    likelihood = estimates.log_likelihood
     return Calibration(
-        model=model,
-        parameters=jax.tree.map(np.asarray, estimates)._replace(
-            theta=None
-            if estimates.theta is None
-            else np.asarray(estimates.theta)[order]
+        model=_named(model, options["model"]),
+        parameters=jax.tree.map(np.asarray, estimates.parameters)._replace(
+            theta=None if theta is None else np.asarray(theta)[order],
         ),
-        subjects=subjects,
+        subjects=original.subjects,
         items=table.items,
-        benchmarks=benchmarks,
-        status=Status(int(result.status)),
-        num_steps=int(result.num_steps),
-        trace=np.asarray(result.trace)[: int(result.num_steps)] + base,
-        residual=float(result.residual),
-        log_likelihood=log_likelihood,
-        log_prior=log_prior,
-        num_parameters=num_parameters,
+        benchmarks=table.item_facets.get("benchmark"),
+        status=estimates.status,
+        num_steps=estimates.num_steps,
+        trace=estimates.trace,
+        residual=estimates.residual,
+        log_likelihood=likelihood,
+        log_prior=estimates.log_prior,
+        num_parameters=count,
         num_observed=table.num_observed,
-        aic=-2 * log_likelihood + 2 * num_parameters,
-        bic=-2 * log_likelihood + num_parameters * math.log(table.num_subjects),
+        aic=-2 * likelihood + 2 * count,
+        bic=-2 * likelihood + count * math.log(table.num_subjects),
         item_table=item_table,
         ability_table=ability_table,
-        warnings=tuple(found_so_far),
-        notes=(*table.notes, *notes),
+        warnings=(
+            *_resolution_warnings(estimates, options["method"]),
+            *warnings,
+            *estimates.warnings,
+            *judged.warnings,
+        ),
+        notes=(*estimates.verdict, *table.notes, *judged.notes),
         options=options,
         versions=versions(),
-        data_hash=data_hash,
+        data_hash=original.data_hash(),
         timings=dict(clock.timings),
-        resolution=resolved,
+        resolution=estimates.resolution,
         level=level,
-        item_covariance=_known_covariance(covariance),
+        item_covariance=_known_covariance(estimates.covariance),
         ability_shared=None if shared is None else shared[order],
         ability_scale=None if scale is None else scale[order],
-        correlation_error=None
-        if estimates.lengths is None
-        else lengths.correlation_error(estimates.lengths, of_lengths),
+        correlation_error=_correlation_error(estimates),
+        structure=structure_of(table, estimates, layout),
     )
 
 
-def _findings(table, problem, estimates, ability, missing, trained: bool):
-    """`flags.Findings` of the items, and separation (None where not defined)."""
-    model = problem.model
-    slope, intercept = (
-        np.asarray(getattr(estimates.items, name), float)
-        for name in ("discrimination", model.family.intercept_name)
+def _top(estimates: Estimates) -> int:
+    """The highest response."""
+    return max(estimates.problem.model.family.num_categories - 1, 1)
+
+
+def _margins(table: ResponseTable, estimates: Estimates) -> list[flags.Margins]:
+    """Sums of responses of the items, and of the subjects."""
+    top = _top(estimates)
+    return [
+        flags.margins(table.values, table.observed, table.trials, top, axis)
+        for axis in (0, 1)
+    ]
+
+
+def _judge(
+    table: ResponseTable,
+    estimates: Estimates,
+    layout: Layout | None,
+    margins: list[flags.Margins],
+    options: dict[str, Any],
+    shared: np.ndarray | None,
+) -> Judged:
+    """Flags of items and subjects, and warnings."""
+    model = estimates.problem.model
+    errors, missing = item_errors(
+        estimates.problem,
+        estimates.parameters,
+        estimates.coordinates,
+        estimates.covariance,
     )
+    findings, separated = _findings(table, estimates, missing)
+    if not estimates.finite:
+        nowhere = flags.without_estimate(model, margins[0], findings)
+        errors = _without(errors, nowhere, model)
+    items = flags.item_flags(model, margins[0], findings)
+    note = None
+    if separated is not None and "discrimination" in estimates.priors:
+        note = flags.separation_note(separated)
+    subjects = _subject_flags(margins[1], estimates)
+    found = [*_assumption_warnings(table, estimates)]
+    if estimates.groups is not None:
+        found = [
+            *vanishing_groups(estimates, layout),
+            *flags.flag_warnings(items, has_priors=True),
+            *found,
+        ]
+    else:
+        found += flags.fit_warnings(
+            model,
+            status=estimates.status,
+            residual=estimates.residual,
+            num_subjects=table.num_subjects,
+            components=flags.num_components(table.observed),
+            flags=items,
+            subject_flags=subjects,
+            joint=estimates.joint,
+            has_priors=bool(estimates.priors),
+            trained=estimates.trained,
+            items=table.items,
+            limit=estimates.limit,
+            single_precision=estimates.coordinates.dtype == jnp.float32,
+            responses_per_subject=float(np.median(margins[1].observed)),
+        )
+    if estimates.lengths is not None:
+        found += lengths.warnings_of(
+            table,
+            estimates.parameters.items,
+            estimates.lengths.part.parameters,
+            options["length_offset"],
+        )
+    notes = [note] if note else []
+    return Judged(items, subjects, separated, errors, found, notes)
+
+
+def _findings(
+    table: ResponseTable, estimates: Estimates, missing: np.ndarray
+) -> tuple[flags.Findings, np.ndarray | None]:
+    """Findings about the items, and separation (None where it is not defined).
+
+    Items of a group are compared with the rest of their group.
+    """
+    family = estimates.problem.model.family
+    groups, group = [np.arange(table.num_items)], None
+    abilities = estimates.ability[:, None]
+    if estimates.groups is not None and estimates.groups.ability.shape[1] > 1:
+        abilities, group = estimates.groups.ability, estimates.groups.group
+        groups = [np.flatnonzero(group == k) for k in range(abilities.shape[1])]
     separated = None
-    if model.family.num_categories == 2 and table.trials is None:
-        if model.family.has_slope:
-            separated = flags.separated_items(table.values, table.observed, ability)
+    if family.num_categories == 2 and table.trials is None and family.has_slope:
+        separated = np.zeros(table.num_items, bool)
+        for mine, ability in zip(groups, abilities.T, strict=True):
+            seen = None if table.observed is None else table.observed[:, mine]
+            separated[mine] = flags.separated_items(
+                table.values[:, mine], seen, ability
+            )
     nothing = np.zeros(table.num_items, bool)
-    # What stopped early has a finite estimate without a prior.
-    limitless = nothing if trained else flags.diverging_items(model, slope, intercept)
+    diverging = nothing
+    if not estimates.finite:
+        slope, intercept = (
+            np.asarray(getattr(estimates.parameters.items, name), float)
+            for name in ("discrimination", family.intercept_name)
+        )
+        model = estimates.problem.model
+        diverging = flags.diverging_items(model, slope, intercept)
+        diverging &= np.asarray(estimates.problem.free).any(axis=1)
+    if estimates.diverging is not None:
+        diverging = diverging | estimates.diverging
     findings = flags.Findings(
-        negative=negative_discrimination(table.values, table.observed, table.trials),
-        separated=nothing if separated is None or trained else separated,
-        diverging=limitless & np.asarray(problem.free).any(axis=1),
+        negative=negative_discrimination(
+            table.values, table.observed, table.trials, group
+        ),
+        separated=nothing if separated is None or estimates.finite else separated,
+        diverging=diverging,
         not_identified=missing,
     )
     return findings, separated
+
+
+def _subject_flags(margins: flags.Margins, estimates: Estimates) -> list[str]:
+    """One string of flags per subject, "; " between them and "" for none."""
+    from irtjax.scoring import ScoreFlag
+
+    found = flags.no_variation_flags(margins)
+    for which, text in (
+        (estimates.unfinished, ScoreFlag.UNFINISHED.explain()),
+        (estimates.infinite, flags.RUNAWAY),
+    ):
+        for n in () if which is None else np.flatnonzero(which).tolist():
+            found[n].append(text)
+    return ["; ".join(texts) for texts in found]
 
 
 def _without(errors, nowhere: np.ndarray, model: Model):
@@ -340,116 +310,73 @@ def _known_covariance(covariance: Covariance | None) -> np.ndarray | None:
     return np.where(both, np.asarray(covariance.items), np.nan)
 
 
-def _not_definite(model: Model) -> str:
-    """Warning of a model with response lengths whose errors cannot be computed."""
-    cure = "use fewer items or more subjects" if model.priors else "use priors"
-    return (
-        "the information matrix is not positive definite: some item parameters are not"
-        f" identified, so no item standard errors are given; {cure}"
-    )
+def _resolution_warnings(estimates: Estimates, method: str) -> list[str]:
+    """Warnings of nodes that are too wide, or do not reach far enough."""
+    found = []
+    if estimates.resolution is not None:
+        found += filter(None, [estimates.resolution.warning()])
+    count = estimates.at_end
+    if count:
+        found.append(
+            f"{count} subject{'s' * (count > 1)} at the end of the quadrature nodes:"
+            f" their abilities are cut off; use method={method.upper()}(nodes) with"
+            " nodes that reach further"
+        )
+    return found
 
 
-def _no_maximum(model: Model, count: int) -> str:
-    """Warning of a stationary point that is not a maximum."""
-    directions = f"{count} directions" if count > 1 else "one direction"
-    cure = "use priors, or" if not model.priors else "use narrower priors, or"
-    return (
-        "the estimate is not a maximum: the log-posterior curves upwards in"
-        f" {directions} (negative eigenvalues of the observed information);"
-        f" {cure} a model with fewer parameters per item"
-    )
-
-
-def _edge_warnings(result: Fit, estimator: AbstractMethod) -> list[str]:
-    """Says so when posteriors sit at the first or last quadrature node."""
-    if not estimator.marginal:
-        return []
-    centre, last = np.asarray(result.state.centre), result.state.nodes.shape[0] - 1
-    count = int(np.sum((centre == 0) | (centre == last)))
-    if not count:
-        return []
-    return [
-        f"{count} subject{'s' * (count > 1)} at the end of the quadrature nodes: their"
-        f" abilities are cut off; use method={type(estimator).__name__}(nodes) with"
-        " nodes that reach further"
-    ]
-
-
-def _assumption_warnings(
-    problem: Problem, result: Fit, table: ResponseTable, ability, error, loadings
-) -> list[str]:
-    """Violated assumptions of a marginal fit: joint ones assume no population."""
-    estimates, data = result.parameters, problem.data
-    if estimates.theta is not None or estimates.lengths is not None:
+def _assumption_warnings(table: ResponseTable, estimates: Estimates) -> list[str]:
+    """Violated assumptions: one ability, and a normal one; joint fits assume none."""
+    if estimates.joint or estimates.lengths is not None:
         return []
     benchmarks = normality = None
-    if "benchmark" in table.item_facets:
+    groups = 1 if estimates.groups is None else estimates.groups.ability.shape[1]
+    if "benchmark" in table.item_facets and groups == 1:
+        data = estimates.problem.data
         benchmarks = assumptions.one_ability_test(
-            problem.model.family,
-            estimates.items,
-            ability,
+            estimates.problem.model.family,
+            estimates.parameters.items,
+            estimates.ability,
             data.values,
             data.exposure,
             table.benchmarks,
         )
-    weights = np.asarray(result.state.log_weights)
-    standard = np.asarray(result.state.nodes) if not problem.anchored else weights
-    # A histogram has a form of its own, and anchored items another scale.
-    is_normal = np.ptp(weights + standard**2 / 2) < NORMAL_WEIGHTS
-    if is_normal and not problem.anchored and problem.model.scale == "standard":
-        shared = 0.0 if loadings is None else np.sum(loadings**2, axis=1)
-        normality = assumptions.normality_test(ability, error**2 - shared)
+    if estimates.normal:
+        shared = estimates.shared
+        of_items = 0.0 if shared is None else np.sum(shared**2, axis=1)
+        own = estimates.error**2 - of_items
+        normality = assumptions.normality_test(estimates.ability, own)
     return assumptions.warnings_of(benchmarks, normality)
 
 
-def _diverges_without_priors(model: Model) -> bool:
-    family = model.family
-    binary = isinstance(family, Binary) and family.asymptotes == 0
-    return binary and not model.priors
-
-
-@eqx.filter_jit
-def _log_prior(problem: Problem, coordinates, population: Population):
-    model = problem.model
-    frame = jnp.zeros(2, coordinates.dtype)
-    if not problem.anchored:
-        frame = model.prior_frame(coordinates, frame, num_newton=30)
-    total = model.total_log_prior(coordinates, frame)
-    return total + model.log_common_slope_prior(population.sd)
-
-
-def _abilities(
-    problem: Problem,
-    result: Fit,
-    nodes,
-    log_weights,
-    covariance: Covariance | None,
-    moves: jax.Array | None,
-):
-    """Abilities, errors, flags and the loadings of shared errors; EAP or joint."""
-    estimates = result.parameters
-    population = estimates.population._replace(log_weights=log_weights)
-    how = "eap" if estimates.theta is None else "map"
-    scores = score(
-        problem.model,
-        estimates.items,
-        population,
-        problem.data,
-        method=how,
-        nodes=nodes,
-        item_covariance=covariance,
-        evidence_moves=None if covariance is None else moves,
+def _with_lengths(
+    item_table: pa.Table, estimates: Estimates
+) -> tuple[pa.Table, dict[str, Any]]:
+    """The item table with length parameters, and columns of speed, if there are any."""
+    of_lengths = estimates.lengths
+    if of_lengths is None:
+        return item_table, {}
+    part = of_lengths.part
+    columns = lengths.item_columns(part.parameters, of_lengths.covariance)
+    for name, values in columns.items():
+        column = number_column(values, item_table.num_rows)
+        item_table = item_table.append_column(name, column)
+    return item_table, lengths.ability_columns(
+        part, estimates.ability, estimates.error, estimates.shared, of_lengths.speed
     )
-    ability = scores.ability if estimates.theta is None else estimates.theta
-    unfinished = np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)
-    texts = [[ScoreFlag.UNFINISHED.explain()] if flag else [] for flag in unfinished]
-    shared = scores.shared
-    return (
-        np.asarray(ability, np.float64),
-        np.asarray(scores.standard_error, np.float64),
-        texts,
-        None if shared is None else np.asarray(shared, np.float64),
-    )
+
+
+def _correlation_error(estimates: Estimates) -> float | None:
+    """Standard error of the correlation of ability and speed, if it is estimated."""
+    of_lengths = estimates.lengths
+    if of_lengths is None:
+        return None
+    return lengths.correlation_error(of_lengths.part.parameters, of_lengths.covariance)
+
+
+def _named(model: Model, name: str) -> Model:
+    """The model under the name that the fit records."""
+    return Model(name, model.family, model.priors, model.scale, model.lengths)
 
 
 def versions() -> dict[str, str]:

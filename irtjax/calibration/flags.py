@@ -313,6 +313,7 @@ def fit_warnings(
     flags: list[str],
     subject_flags: list[str],
     joint: bool,
+    has_priors: bool | None = None,
     trained: bool = False,
     items: np.ndarray | None = None,
     limit: str = "max_steps",
@@ -330,19 +331,21 @@ def fit_warnings(
         flags: Of the items.
         subject_flags: Of the subjects.
         joint: Whether subjects were estimated beside items, without a population.
+        has_priors: Whether priors of items entered the fit; None: if the model has any.
         trained: Whether the method goes by epochs, and joint estimates are not its own.
         items: Names of the items, for the warnings that name some.
         limit: Name of the setting that limits the steps.
         single_precision: Whether the fit was made in float32.
         responses_per_subject: Median number of responses of a subject.
     """
+    priors = bool(model.priors) if has_priors is None else has_priors
     found = []
     if status != Status.CONVERGED:
         cure = status_cure(
             status,
             limit="epochs" if trained else limit,
             # Networks and variational approximations take no other priors.
-            priors=trained or bool(model.priors),
+            priors=trained or priors,
             single_precision=single_precision,
         )
         found.append(
@@ -355,7 +358,7 @@ def fit_warnings(
     if num_subjects < needed:
         basis = (
             "item parameters depend strongly on the priors"
-            if model.priors
+            if priors
             else "item parameters are poorly determined"
         )
         found.append(
@@ -367,12 +370,14 @@ def fit_warnings(
             f"the data fall into {components} groups without a common subject or item:"
             " abilities in different groups are comparable only through the population"
         )
-    found += flag_warnings(flags, items, has_priors=bool(model.priors))
+    found += flag_warnings(flags, items, has_priors=priors)
     for name in (*NO_VARIATION, RUNAWAY):
         count = sum(name in flag.split("; ") for flag in subject_flags)
         if count:
             noun = "subjects" if count > 1 else "subject"
-            found.append(f"{count} {noun}: {name} ({_of_subjects(name, model, joint)})")
+            found.append(
+                f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
+            )
     if joint and not trained and responses_per_subject < ENOUGH_RESPONSES:
         found.append(
             "joint estimates of items are biased when each subject has few responses"
@@ -413,7 +418,7 @@ def _listed(names: list[str]) -> str:
     return shown if left <= 0 else f"{shown} and {left:,} more"
 
 
-def _of_subjects(name: str, model: Model, joint: bool) -> str:
+def _of_subjects(name: str, priors: bool, joint: bool) -> str:
     """What a flag of subjects means."""
     if name == NO_RESPONSES:
         return MEANING[name]
@@ -421,6 +426,6 @@ def _of_subjects(name: str, model: Model, joint: bool) -> str:
         return f"{MEANING[name]}; {USE_PRIORS}"
     if not joint:
         return "the estimate depends on the distribution of ability"
-    if model.priors:
+    if priors:
         return "the estimate depends on the prior of abilities"
     return f"the estimate has no finite value; {USE_PRIORS}"

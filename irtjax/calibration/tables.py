@@ -12,7 +12,6 @@ from scipy.special import expit, ndtri
 
 from irtjax.calibration import flags
 from irtjax.likelihood.problem import is_rescaled
-from irtjax.models.families.logistic import LogisticItems
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies
 from irtjax.scoring.information import difficulty
@@ -100,7 +99,7 @@ def make_item_table(table, problem, estimates, errors, found, item_flags, separa
     if "difficulty" in errors:
         defined = np.isfinite(values["difficulty"])
         errors["difficulty"] = np.where(defined, errors["difficulty"], np.nan)
-    if not isinstance(items, LogisticItems):
+    if "lower_asymptote" not in values:
         values["lower_asymptote"] = np.zeros(table.num_items)
         values["upper_asymptote"] = np.ones(table.num_items)
     columns: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from irtjax.cli import options as opt
-from irtjax.cli.pipeline import Settings, calibrate, report, write
+from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def demo_command(
 
         demo = make_demo(seed)
         seconds = time.perf_counter() - began
-        settings = Settings(seed=seed, float32=float32, device=device)
-        fit = calibrate(demo.table, settings, opt.Reading(), progress, seconds)
+        job = Job(seed=seed, float32=float32, device=device)
+        fit = calibrate(demo.table, job, opt.Reading(), progress, seconds)
         if folder is None:
             from irtjax.calibration.rank import rank
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from irtjax.cli import fit_options as of
 from irtjax.cli import options as opt
-from irtjax.cli.pipeline import Settings, calibrate, report, write
+from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import Progress
 
 
@@ -70,78 +70,75 @@ def fit_command(
     json: opt.Json = False,
 ) -> None:
     """Calibrates items and ranks subjects; writes tables, figures and a leaderboard."""
+    from irtjax.fitting.settings import changed
     from irtjax.storage import check_folder
 
     opt.check_level(level)
     # What can be refused is refused before anything takes time.
     folder = check_folder(out, overwrite=overwrite)
-    settings = Settings(
+    settings: dict[str, Any] = {
+        "priors": priors,
+        "positive": positive,
+        "anchor": anchor,
+        "start": start,
+        "standard_errors": standard_errors,
+        "item_uncertainty": item_uncertainty,
+        "population": population,
+        "length_offset": length_offset,
+        "squeeze": squeeze,
+        "ends": ends,
+        "bounds": _all_bounds(bounds, bounds_of),
+        "family": family,
+        "metric_effects": metric_effects,
+        "spread_by_benchmark": spread_by_benchmark,
+        "num_chains": chains,
+        "num_draws": draws,
+        "num_warmup": warmup,
+        "target_acceptance": target_acceptance,
+        "resume": resume,
+        "epochs": epochs,
+        "embedding_size": embedding_size,
+        "hidden": None if layers is None else _widths(layers),
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "weight_decay": weight_decay,
+        "patience": patience,
+        "criterion": criterion,
+        "validation": validation,
+        "head": head,
+        "encoder": encoder,
+        "amortised": False if mean_field else None,
+    }
+    settings = changed(settings)
+    checkpoint = f"{folder}.nuts.npz" if method == "nuts" else None
+    if checkpoint is not None:
+        settings["checkpoint"] = checkpoint
+    job = Job(
         model=model,
         method=method,
-        priors=priors,
-        positive=positive,
-        start=start,
-        item_uncertainty=item_uncertainty,
-        anchor=anchor,
-        standard_errors=standard_errors,
-        population=population,
-        length_offset=length_offset,
-        squeeze=squeeze,
-        ends=ends,
-        bounds=_all_bounds(bounds, bounds_of),
-        max_steps=max_steps,
-        family=family,
-        levels=_listed(levels),
-        share_items=share_items,
-        metric_effects=metric_effects,
-        spread_by_benchmark=spread_by_benchmark,
-        item_table=item_table,
-        item_covariates=_listed(item_covariates),
-        item_features=_listed(item_features),
-        subject_table=subject_table,
-        subject_covariates=_listed(subject_covariates),
-        nuts=_sampling(
-            method,
-            chains=chains,
-            draws=draws,
-            warmup=warmup,
-            target_acceptance=target_acceptance,
-        ),
-        training=_training(
-            method,
-            epochs=epochs,
-            embedding_size=embedding_size,
-            hidden=None if layers is None else _widths(layers),
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            patience=patience,
-            criterion=criterion,
-            validation=validation,
-            head=head,
-            encoder=encoder,
-            amortised=False if mean_field else None,
-        ),
-        checkpoint=f"{folder}.nuts.npz" if method == "nuts" else None,
-        resume=resume,
+        settings=settings,
+        sides={
+            "levels": _listed(levels),
+            "share_items": share_items,
+            "item_table": item_table,
+            "item_covariates": _listed(item_covariates),
+            "item_features": _listed(item_features),
+            "subject_table": subject_table,
+            "subject_covariates": _listed(subject_covariates),
+        },
         level=level,
         seed=seed,
+        max_steps=max_steps,
         float32=float32,
         device=device,
     )
-    if population != "normal" and method not in ("auto", "em"):
-        raise ValueError(f"--population {population} goes with --method em")
-    if item_features and method != "neural":
-        raise ValueError("--item-features go with --method neural")
-    if epochs is not None and max_steps is not None:
-        raise ValueError("--epochs and --max-steps say the same: leave one out")
-    if (resume or save_draws) and method != "nuts":
-        raise ValueError("--resume and --save-draws go with --method nuts")
-    left = settings.checkpoint
-    if left is not None and not resume and Path(left).exists():
+    _check(job)
+    if save_draws and method != "nuts":
+        raise ValueError("--save-draws requires --method nuts")
+    if checkpoint is not None and not resume and Path(checkpoint).exists():
         raise ValueError(
-            f"{left} is left of a run that was stopped: add --resume to go on from it,"
-            " or delete it"
+            f"{checkpoint} is left of a run that was stopped: add --resume to go on"
+            " from it, or delete it"
         )
     if save_draws:
         from irtjax.estimators.posterior.checkpoint import check_arviz
@@ -152,12 +149,12 @@ def fit_command(
         progress("read")
         table = reading.read(files)
         read_seconds = time.perf_counter() - began
-        calibration = calibrate(table, settings, reading, progress, read_seconds)
+        calibration = calibrate(table, job, reading, progress, read_seconds)
         ranked = write(
             calibration, folder, progress, overwrite, figures, save_draws=save_draws
         )
-        if settings.checkpoint is not None:
-            Path(settings.checkpoint).unlink(missing_ok=True)
+        if checkpoint is not None:
+            Path(checkpoint).unlink(missing_ok=True)
     report(calibration, ranked, folder, quiet=quiet, as_json=json)
 
 
@@ -166,34 +163,34 @@ def _listed(names: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (names or "").split(",") if part.strip())
 
 
-def _training(method: str, **given: Any) -> dict[str, Any]:
-    """Settings of a method that is trained: those that were given."""
-    chosen = {name: value for name, value in given.items() if value is not None}
-    known = {
-        "neural": set(given) - {"amortised"},
-        "vibo": {"epochs", "learning_rate", "amortised"},
-    }
-    wrong = sorted(set(chosen) - known.get(method, set()))
-    if wrong:
-        option = {"hidden": "layers", "amortised": "mean-field"}.get(wrong[0], wrong[0])
-        cure = next(name for name, settings in known.items() if wrong[0] in settings)
-        raise ValueError(
-            f"--{option.replace('_', '-')} does not go with --method {method}:"
-            f" use {cure}"
-        )
-    return chosen
+#: Options that are no settings of their own name, by the setting they give.
+OPTION_OF = {
+    "num_chains": "chains",
+    "num_draws": "draws",
+    "num_warmup": "warmup",
+    "hidden": "layers",
+    "amortised": "mean-field",
+}
 
 
-def _sampling(method: str, **given: Any) -> dict[str, Any] | None:
-    """Settings of the sampler: those that were given; None for other methods."""
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if method == "nuts":
-        fields = {"chains": "num_chains", "draws": "num_draws", "warmup": "num_warmup"}
-        return {fields.get(name, name): value for name, value in chosen.items()}
-    if chosen:
-        option = next(iter(chosen)).replace("_", "-")
-        raise ValueError(f"--{option} goes with --method nuts, not {method}")
-    return None
+def _check(job: Job) -> None:
+    """Refuses settings that the named method does not have, before data are read.
+
+    Raises:
+        ValueError: With the name of the option.
+    """
+    from irtjax.fitting.settings import owners_instead
+
+    if job.settings.get("epochs") is not None and job.max_steps is not None:
+        raise ValueError("--epochs and --max-steps set the same limit: leave one out")
+    names = [*job.settings, *(["item_features"] if job.sides["item_features"] else [])]
+    for name in names if job.method != "auto" else ():
+        who = owners_instead(name, job.method)
+        if who:
+            option = OPTION_OF.get(name, name).replace("_", "-")
+            raise ValueError(
+                f"--{option} requires --method {' or '.join(who)}, not {job.method}"
+            )
 
 
 def _widths(layers: str) -> tuple[int, ...]:

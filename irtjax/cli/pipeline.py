@@ -16,46 +16,35 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """How to fit; the names are those of `irtjax.fit` and of the options."""
+class Job:
+    """What `irtjax fit` and `irtjax demo` are asked for.
+
+    Attributes:
+        model: Name of the model.
+        method: Name of the method.
+        settings: Settings of `irtjax.fit` that were given, by its names.
+        sides: Facets and columns of side tables; see `side_tables.structure_options`.
+        level: Level of the intervals.
+        seed: Of the random key.
+        max_steps: Step limit.
+        float32: Whether to compute in single precision.
+        device: Device to compute on.
+    """
 
     model: str = "auto"
     method: str = "auto"
-    priors: str = "weak"
-    positive: bool = False
-    start: str = "proportions"
-    item_uncertainty: bool = True
-    anchor: Path | None = None
-    standard_errors: str = "observed"
-    population: str = "normal"
-    max_steps: int | None = None
-    length_offset: float = 1.0
-    squeeze: float | None = None
-    ends: float | None = None
-    bounds: tuple[float, float] | dict[str, tuple[float, float]] | None = None
-    family: str | None = None
-    levels: tuple[str, ...] = ()
-    share_items: str | None = None
-    metric_effects: bool = True
-    spread_by_benchmark: bool = False
-    item_table: Path | None = None
-    item_covariates: tuple[str, ...] = ()
-    item_features: tuple[str, ...] = ()
-    subject_table: Path | None = None
-    subject_covariates: tuple[str, ...] = ()
-    nuts: dict[str, Any] | None = None
-    training: dict[str, Any] = dataclasses.field(default_factory=dict)
-    checkpoint: str | None = None
-    resume: bool = False
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sides: dict[str, Any] = dataclasses.field(default_factory=dict)
     level: float = 0.95
     seed: int = 0
+    max_steps: int | None = None
     float32: bool = False
     device: str | None = None
 
 
 def calibrate(
     table: ResponseTable,
-    settings: Settings,
+    job: Job,
     reading: Reading,
     progress: Progress,
     read_seconds: float,
@@ -64,82 +53,45 @@ def calibrate(
     from irtjax.cli.machine import prepare
     from irtjax.cli.side_tables import structure_options
 
-    table, structure = structure_options(
-        table,
-        levels=settings.levels,
-        share_items=settings.share_items,
-        item_table=settings.item_table,
-        item_covariates=settings.item_covariates,
-        item_features=settings.item_features,
-        subject_table=settings.subject_table,
-        subject_covariates=settings.subject_covariates,
-    )
+    settings = dict(job.settings)
+    table, found = structure_options(table, **job.sides)
     progress("start")
-    dtype = prepare(settings.float32, settings.device)
+    dtype = prepare(job.float32, job.device)
     import jax
 
     from irtjax.fitting.fit import fit
 
     progress("compile")
-    anchor = settings.anchor
+    features = found.pop("item_features", None)
+    if features is not None:
+        settings["item_features"] = jax.numpy.asarray(features, dtype)
+    anchor = settings.get("anchor")
     if anchor is not None and (anchor / "fit.json").is_file():
-        anchor = anchor / "items.parquet"
-    method: Any = settings.method
-    if settings.nuts is not None:
-        from irtjax.estimators.posterior.nuts import NUTS
-
-        method = NUTS(**settings.nuts)
-    features = structure.pop("item_features", None)
-    if settings.training or features is not None:
-        from irtjax.estimators.neural.twin import Neural
-        from irtjax.estimators.neural.vibo import VIBO
-
-        kind = Neural if method == "neural" else VIBO
-        training = dict(settings.training)
-        if features is not None:
-            training["item_features"] = jax.numpy.asarray(features, dtype)
-        method = kind(**training)
+        settings["anchor"] = anchor / "items.parquet"
+    # Side tables that were not given leave settings empty.
+    settings.update({name: value for name, value in found.items() if value is not None})
     result = fit(
         table,
-        settings.model,
-        method,
-        priors=settings.priors,
-        positive=settings.positive,
-        start=settings.start,
-        item_uncertainty=settings.item_uncertainty,
-        anchor=anchor,
-        standard_errors=settings.standard_errors,
-        population=settings.population,
-        length_offset=settings.length_offset,
-        squeeze=settings.squeeze,
-        ends=settings.ends,
-        bounds=settings.bounds,
-        max_steps=settings.max_steps,
-        family=settings.family,
-        metric_effects=settings.metric_effects,
-        spread_by_benchmark=settings.spread_by_benchmark,
-        **structure,
-        checkpoint=settings.checkpoint,
-        resume=settings.resume,
-        level=settings.level,
-        key=jax.random.key(settings.seed),
+        job.model,
+        job.method,
+        level=job.level,
+        key=jax.random.key(job.seed),
         dtype=dtype,
+        max_steps=job.max_steps,
         progress=None if progress.quiet else progress,
+        **settings,
     )
+    named = job.sides.get("item_features")
     options = {
         **result.options,
-        **(
-            {"item_features": list(settings.item_features)}
-            if settings.item_features
-            else {}
-        ),
-        "seed": settings.seed,
+        **({"item_features": list(named)} if named else {}),
+        "seed": job.seed,
         "device": str(jax.devices()[0].platform),
         "sources": list(table.sources),
         "reading": reading.chosen(),
     }
-    if settings.anchor is not None:
-        options["anchor"] = str(settings.anchor)
+    if anchor is not None:
+        options["anchor"] = str(anchor)
     timings = {**result.timings, "read": read_seconds}
     return dataclasses.replace(result, options=options, timings=timings)
 

@@ -148,13 +148,13 @@ def _check_column(option: str, path: Path, content: Any, name: str) -> None:
 def structure_options(
     table: ResponseTable,
     *,
-    levels: tuple[str, ...],
-    share_items: str | None,
-    item_table: Path | None,
-    item_covariates: tuple[str, ...],
+    levels: tuple[str, ...] = (),
+    share_items: str | None = None,
+    item_table: Path | None = None,
+    item_covariates: tuple[str, ...] = (),
     item_features: tuple[str, ...] = (),
-    subject_table: Path | None,
-    subject_covariates: tuple[str, ...],
+    subject_table: Path | None = None,
+    subject_covariates: tuple[str, ...] = (),
 ) -> tuple[ResponseTable, dict[str, Any]]:
     """The responses with the labels of their items, and the options of `irtjax.fit`.
 

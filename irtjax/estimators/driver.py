@@ -7,8 +7,11 @@ non-finite values and keeps the trace.
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,8 +20,13 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
+from irtjax.estimators.estimates import Estimates, item_estimates
+from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
+
+if TYPE_CHECKING:
+    from irtjax.estimators.estimates import Nodes
 
 #: A method's own state: any PyTree of arrays.
 State = Any
@@ -41,17 +49,86 @@ class Progress(NamedTuple):
     stalled: Array
 
 
-class AbstractMethod(eqx.Module):
-    """An estimator as four pure functions; the driver does the rest.
+class AbstractEstimator(eqx.Module):
+    """What `irtjax.fit` asks of every method: to solve a problem and state estimates.
 
     Attributes:
-        marginal: Whether abilities are integrated out on nodes in the state.
+        marginal: Whether abilities are integrated out; else they are parameters.
+        multilevel: Whether items are integrated out: the problem is then a
+            `MultilevelProblem`, whatever the model.
+        sorts_subjects: Whether large data are solved faster with subjects in order of
+            accuracy.
+        trained: Whether the fit stops early, by responses held out or by epochs.
+        uses_priors: Whether priors of items enter the objective.
+        max_steps: Step limit where `irtjax.fit` is given none.
+        limit: Name of the setting that limits the steps, for messages.
+        options: Settings of a fit by this method that are not fields of it, and their
+            defaults.
+    """
+
+    marginal: ClassVar[bool] = False
+    multilevel: ClassVar[bool] = False
+    sorts_subjects: ClassVar[bool] = False
+    trained: ClassVar[bool] = False
+    uses_priors: ClassVar[bool] = True
+    max_steps: ClassVar[int] = 1000
+    limit: ClassVar[str] = "max_steps"
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    @property
+    def name(self) -> str:
+        """The name that `irtjax.fit` records."""
+        return type(self).__name__.lower()
+
+    def suited(self, model: Any, num_subjects: int) -> AbstractEstimator:
+        """The method with the settings that suit a model: used for methods by name."""
+        return self
+
+    def adapted(self, model: Model) -> Model:
+        """The model with weak priors that this method can use."""
+        return model
+
+    def check(self, problem: AnyProblem) -> None:
+        """Refuses problems that the method does not solve.
+
+        Raises:
+            ValueError: One line with the cure.
+        """
+
+    @abstractmethod
+    def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
+        """The fit, with reports on the way. Not for use under `jit`."""
+
+    @abstractmethod
+    def estimates(self, problem: AnyProblem, solution: Solution, run: Run) -> Estimates:
+        """Point estimates, abilities and errors: what a calibration is built from."""
+
+    def record(self) -> dict[str, Any]:
+        """Settings that the record of a fit states."""
+        return {}
+
+
+#: Settings of fits by methods that estimate items as parameters.
+ITEM_OPTIONS: Mapping[str, Any] = MappingProxyType(
+    {
+        "anchor": None,
+        "start": "proportions",
+        "standard_errors": "observed",
+        "item_uncertainty": True,
+    }
+)
+
+
+class AbstractMethod(AbstractEstimator):
+    """A method as four pure functions; the driver does the rest.
+
+    Attributes:
         fixed_length: Whether the number of steps is part of the method: the driver
             then scans over `max_steps` of them.
     """
 
-    marginal: ClassVar[bool] = False
     fixed_length: ClassVar[bool] = False
+    options: ClassVar[Mapping[str, Any]] = ITEM_OPTIONS
 
     @abstractmethod
     def init(self, problem: AnyProblem, start: Any, key: KeyArray | None) -> State:
@@ -75,6 +152,88 @@ class AbstractMethod(eqx.Module):
     @abstractmethod
     def result(self, problem: AnyProblem, state: State) -> tuple[Any, Array]:
         """Estimates, and the log-likelihood of each subject `[subjects]`."""
+
+    def nodes_of(self, state: State) -> Nodes | None:
+        """Nodes that a marginal method integrated abilities on; None for others."""
+        return None
+
+    def for_vmap(self) -> AbstractMethod:
+        """The method without what is slow under `vmap`."""
+        return self
+
+    def check(self, problem: AnyProblem) -> None:
+        """Refuses what joint estimates cannot do: lengths, and densities of scores."""
+        model = problem.model
+        if self.marginal:
+            return
+        if model.lengths is not None:
+            raise ValueError(
+                f"a {model.name} model is estimated by method='em' or 'saem', not"
+                f" {self.name!r}"
+            )
+        if model.family.num_categories == 0:
+            raise ValueError(
+                f"a {model.name} model is estimated by method='em' or 'saem': jointly,"
+                " abilities follow one item's scores until its dispersion is nothing"
+            )
+
+    def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
+        """Drives the method from the start to its end."""
+        steps = run.max_steps or self.max_steps
+        fit = drive(problem, self, start, run.key, steps, run.clock)
+        return Solution(fit, self, steps)
+
+    def estimates(self, problem: AnyProblem, solution: Solution, run: Run) -> Estimates:
+        """Errors of items, and abilities given them; see `item_estimates`."""
+        return item_estimates(
+            problem,
+            solution,
+            standard_errors=run.options.get("standard_errors", "none"),
+            item_uncertainty=run.options.get("item_uncertainty", True),
+            clock=run.clock,
+        )
+
+
+class Run(NamedTuple):
+    """How `irtjax.fit` wants a method to run.
+
+    Attributes:
+        clock: Times the phases and reports progress.
+        key: Random key, or None.
+        max_steps: Step limit, or None for the method's own.
+        level: Level of intervals.
+        options: The method's `options`, filled in.
+    """
+
+    clock: Clock
+    key: KeyArray | None = None
+    max_steps: int | None = None
+    level: float = 0.95
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+class Solution(NamedTuple):
+    """A fit, and how it was made.
+
+    Attributes:
+        fit: The last fit of the driver.
+        method: The method as it was run: with its nodes, or its number of epochs.
+        max_steps: Its step limit.
+        resolution: How nodes compare with the posteriors; None without nodes.
+        draws: Draws of the posterior, if any.
+        values: The drawn quantities by name, if any.
+        status: Status of a sampler, if it is not that of the fit.
+        warnings: What the estimates must be read with.
+    """
+
+    fit: Fit
+    method: Any
+    max_steps: int
+    resolution: Any = None
+    draws: Any = None
+    values: Any = None
+    status: Status | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class Fit(eqx.Module):
@@ -221,3 +380,41 @@ def loop_of(fit: Fit) -> Loop:
     running = jnp.full_like(fit.status, Status.RUNNING)
     status = jnp.where(fit.status == Status.MAX_STEPS, running, fit.status)
     return Loop(fit.state, fit.num_steps, status, fit.trace)
+
+
+_begin_jit = eqx.filter_jit(begin)
+_run_jit = eqx.filter_jit(run)
+
+
+def drive(
+    problem: AnyProblem,
+    method: AbstractMethod,
+    start: Any,
+    key: KeyArray | None,
+    max_steps: int,
+    clock: Clock,
+) -> Fit:
+    """Runs a method to its end, in one call or, to report progress, in chunks."""
+    loop = _begin_jit(problem, method, start, key=key, max_steps=max_steps)
+    # Unwatched, all steps are one chunk: of the same program, compiled once.
+    chunk, done = max_steps if clock.progress is None else 1, 0
+    while True:
+        began = time.perf_counter()
+        done += chunk
+        result = _run_jit(
+            problem,
+            method,
+            start,
+            key=key,
+            max_steps=max_steps,
+            resume=loop,
+            stop_after=jnp.asarray(done, jnp.int32),
+        )
+        status, steps = int(result.status), int(result.num_steps)
+        clock.report("fit", steps, float(result.objective), float(result.residual))
+        if status != Status.RUNNING:
+            return result
+        loop, done = loop_of(result), steps
+        # About a third of a second between reports.
+        rate = chunk / max(time.perf_counter() - began, 1e-3)
+        chunk = int(min(max(1, rate / 3), 4 * chunk))

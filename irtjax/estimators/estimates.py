@@ -1,16 +1,60 @@
-"""Estimates and errors of a structured fit, from the fast route or from draws."""
+"""Estimates: what every method returns, and all that a calibration is built from.
+
+Arrays and numbers only: names, files and messages with names are the business of
+`irtjax.calibration`.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+import math
+from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
+from irtjax._types import Status
+from irtjax.estimators.joint.objective import diverging
+from irtjax.estimators.timing import Clock
+from irtjax.likelihood.lengths import LengthPart, with_lengths
+from irtjax.likelihood.problem import Parameters, Problem, Start, estimation_scale
+from irtjax.likelihood.quadrature import Resolution, choose_nodes
+from irtjax.models.families.bounded import log_base_total
+from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible
+from irtjax.scoring import ScoreFlag, expected_scores, score
+from irtjax.uncertainty import (
+    Covariance,
+    LengthCovariance,
+    SpeedError,
+    evidence_moves,
+    item_covariance,
+    length_covariance,
+    speed_error,
+)
+
+#: Log weights of nodes that differ by less from a normal density's are normal.
+NORMAL_WEIGHTS = 1e-3
 
 
-class Summary(NamedTuple):
-    """Means and errors of one fit, by whatever method.
+class Nodes(NamedTuple):
+    """The nodes that a marginal method integrated abilities on.
+
+    Attributes:
+        nodes: `[nodes]` standardised.
+        log_weights: `[nodes]` their log weights, or None for those of a normal density.
+        nearest: `[subjects]` index of the node nearest to each subject, or None.
+    """
+
+    nodes: Float[Array, " nodes"]
+    log_weights: Float[Array, " nodes"] | None = None
+    nearest: Array | None = None
+
+
+class GroupEstimates(NamedTuple):
+    """Abilities by group, and variance components, of a multilevel model.
 
     Attributes:
         general: `[subjects]` general abilities.
@@ -25,15 +69,18 @@ class Summary(NamedTuple):
         effects: `[effects, columns]`, those of the groups last.
         subject_effects: `[2, covariates]` gamma and their standard errors.
         variance: tau^2, of the general ability.
-        possible: Draws of Sigma, tau^2 and units; None with one group.
+        possible: Draws of Sigma, tau^2 and scales; None with one group.
         spreads: `[components + 1 + clusters, columns]` standard deviations of the
             effects of each level, of items around these, and of each benchmark's items;
-            NaN where nothing is learned of one.
-        accepted: Share of proposals accepted in drawing `possible`, by the fast route.
+            NaN where one is not estimated.
+        accepted: Share of proposals accepted in drawing `possible`, by `laplace`.
         scale: `[subjects]` part of the shared error that stretches all general
             abilities alike (`ranking.scale_loadings`); 0 where there is none.
         expected: `[subjects]` expected scores, means of expected responses over all
             items, and their standard errors.
+        group: `[items]` group of each item.
+        vanishing: `[groups]` whether the group-specific abilities shrink to nothing;
+            None where that was not asked.
     """
 
     general: np.ndarray
@@ -53,3 +100,269 @@ class Summary(NamedTuple):
     accepted: float = 1.0
     scale: np.ndarray | float = 0.0
     expected: tuple[np.ndarray, np.ndarray] | None = None
+    group: np.ndarray | None = None
+    vanishing: np.ndarray | None = None
+
+
+class LengthEstimates(NamedTuple):
+    """The part of response lengths: its data, errors, and errors of speed."""
+
+    part: LengthPart
+    covariance: LengthCovariance | None
+    speed: SpeedError | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimates:
+    """What a method found, in arrays, whatever the method and the model.
+
+    Attributes:
+        problem: The items' model, the data, and which coordinates were estimated.
+        parameters: Estimates in natural form.
+        coordinates: `[items, columns]` the items' unconstrained coordinates.
+        covariance: Of these coordinates; None where errors were not computed.
+        ability: `[subjects]`.
+        error: `[subjects]` standard errors.
+        shared: `[subjects, rank]` loadings of what these errors share, or None.
+        expected: Expected scores and their standard errors, each `[subjects]`.
+        log_likelihood: In nats, without priors; of scores on their own scale.
+        log_prior: Log prior density at the estimates.
+        num_parameters: Estimated parameters; effective ones of a multilevel model.
+        status: How the fit ended.
+        num_steps: Steps taken, or draws.
+        trace: `[num_steps]` objective after each step.
+        residual: Distance from a stationary point.
+        priors: Names of item parameters that have priors.
+        finite: Whether estimates exist whatever the responses are: the method stopped
+            early, or every parameter has a prior.
+        trained: See `AbstractEstimator`.
+        joint: Whether abilities were parameters.
+        normal: Whether the method assumes normal abilities of unit variance.
+        limit: Name of the setting that limits the steps.
+        scale: `[subjects]` part of `shared` that stretches all abilities alike; None:
+            to be found from `shared`.
+        resolution: How nodes compare with the posteriors, or None.
+        at_end: Subjects at the first or the last node.
+        unfinished: `[subjects]` whether a score is provisional, or None.
+        infinite: `[subjects]` whether an ability has no finite estimate, or None.
+        diverging: `[items]` whether an item has no finite estimate, or None.
+        warnings: What the estimates must be read with.
+        lengths: Of models with response lengths.
+        groups: Of multilevel models.
+        draws: Draws of the posterior, or None.
+        verdict: What a sampler's diagnostics conclude; empty without one.
+    """
+
+    problem: Problem
+    parameters: Parameters
+    coordinates: Array
+    covariance: Covariance | None
+    ability: np.ndarray
+    error: np.ndarray
+    shared: np.ndarray | None
+    expected: Any
+    log_likelihood: float
+    log_prior: float
+    num_parameters: int
+    status: Status
+    num_steps: int
+    trace: np.ndarray
+    residual: float
+    priors: frozenset[str]
+    finite: bool = False
+    trained: bool = False
+    joint: bool = False
+    normal: bool = False
+    limit: str = "max_steps"
+    scale: np.ndarray | None = None
+    resolution: Resolution | None = None
+    at_end: int = 0
+    unfinished: np.ndarray | None = None
+    infinite: np.ndarray | None = None
+    diverging: np.ndarray | None = None
+    warnings: tuple[str, ...] = ()
+    lengths: LengthEstimates | None = None
+    groups: GroupEstimates | None = None
+    draws: Any = None
+    verdict: tuple[str, ...] = ()
+
+
+def item_estimates(
+    problem: Problem,
+    solution: Any,
+    *,
+    standard_errors: str = "observed",
+    item_uncertainty: bool = True,
+    clock: Clock,
+) -> Estimates:
+    """Estimates of a method that estimates items as parameters.
+
+    Args:
+        problem: What was solved.
+        solution: A `Solution`; its parameters without abilities are marginal.
+        standard_errors: "observed", "cross_product", "sandwich" or "none".
+        item_uncertainty: Whether errors of abilities include the items'.
+        clock: Times the phases.
+    """
+    fit, method = solution.fit, solution.method
+    found = fit.parameters
+    with_all, model = problem, problem.model
+    problem, part = with_lengths(problem, found.lengths)
+    coordinates = problem.model.unconstrain(found.items)
+    start = Start(found.items, None, found.population)
+    population = estimation_scale(problem, start)
+    grid = method.nodes_of(fit.state)
+    if grid is not None:
+        nodes = grid.nodes
+        population = population._replace(log_weights=grid.log_weights)
+    else:
+        chosen = choose_nodes(
+            problem.model, found.items, found.population, problem.data
+        )
+        nodes = jnp.asarray(chosen, coordinates.dtype)
+    clock.report("standard errors", 0, math.nan, math.nan)
+    with clock.phase("standard_errors"):
+        covariance, of_lengths, warnings = _errors(
+            with_all, problem, found, coordinates, population, nodes, standard_errors
+        )
+    clock.report("scores", 0, math.nan, math.nan)
+    with clock.phase("scores"):
+        moves = None
+        if of_lengths is not None:
+            moves = evidence_moves(with_all, found.lengths, of_lengths.shared_lengths)
+        of_items = covariance if item_uncertainty else None
+        weighted = found.population._replace(log_weights=population.log_weights)
+        scores = score(
+            problem.model,
+            found.items,
+            weighted,
+            problem.data,
+            method="eap" if found.theta is None else "map",
+            nodes=nodes,
+            item_covariance=of_items,
+            evidence_moves=None if of_items is None else moves,
+        )
+        joint = found.theta is not None
+        ability = np.asarray(found.theta if joint else scores.ability, np.float64)
+        expected = expected_scores(
+            problem.model, found.items, weighted, problem.data, nodes, of_items, moves
+        )
+        shared = scores.shared
+        shared = None if shared is None else np.asarray(shared, np.float64)
+        speed = None
+        if part is not None and of_lengths is not None and shared is not None:
+            speed = speed_error(part, with_all.data, jnp.asarray(ability), of_lengths)
+    lost = None
+    if found.theta is not None and not model.priors and model.family.diverges:
+        lost = diverging(model, problem.data, found.items, found.theta)
+    base = log_base_total(model, found.items, problem.data)
+    # In double precision on the host: a float32 sum of millions of nats is coarse.
+    log_likelihood = float(np.asarray(fit.subject_log_lik, np.float64).sum()) + base
+    num_parameters = int(np.asarray(problem.free).sum())
+    num_parameters += 2 * problem.anchored + (not model.family.has_slope)
+    num_parameters += len(ability) * joint
+    log_prior = float(_log_prior(problem, coordinates, population))
+    if part is not None:
+        num_parameters += 3 * len(coordinates) + 1
+        log_prior += float(part.model.log_prior(part.parameters))
+    return Estimates(
+        problem=problem,
+        parameters=found,
+        coordinates=coordinates,
+        covariance=covariance,
+        ability=ability,
+        error=np.asarray(scores.standard_error, np.float64),
+        shared=shared,
+        expected=expected,
+        log_likelihood=log_likelihood,
+        log_prior=log_prior,
+        num_parameters=num_parameters,
+        status=Status(int(fit.status)),
+        num_steps=int(fit.num_steps),
+        trace=np.asarray(fit.trace)[: int(fit.num_steps)] + base,
+        residual=float(fit.residual),
+        priors=frozenset(model.priors) if method.uses_priors else frozenset(),
+        finite=method.trained,
+        trained=method.trained,
+        joint=joint,
+        normal=not joint and found.lengths is None and _is_normal(problem, grid),
+        limit=method.limit,
+        resolution=solution.resolution,
+        at_end=_at_end(grid),
+        unfinished=(np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
+        infinite=None if lost is None else np.asarray(lost.subjects),
+        diverging=None if lost is None else np.asarray(lost.items),
+        warnings=(*solution.warnings, *warnings),
+        lengths=None if part is None else LengthEstimates(part, of_lengths, speed),
+    )
+
+
+def _errors(
+    with_all: Problem,
+    problem: Problem,
+    found: Parameters,
+    coordinates: Array,
+    population: Population,
+    nodes: Array,
+    kind: str,
+) -> tuple[Covariance | None, LengthCovariance | None, list[str]]:
+    """Covariance of items, that of lengths if any, and what is wrong with them."""
+    model = problem.model
+    if kind == "none":
+        return None, None, []
+    if found.lengths is None:
+        covariance = item_covariance(problem, coordinates, population, nodes, kind=kind)
+        negative = int(covariance.negative)
+        return covariance, None, [_no_maximum(model, negative)] if negative else []
+    of_lengths = length_covariance(with_all, coordinates, found.lengths, nodes)
+    if not bool(of_lengths.of_items().definite):
+        return None, None, [_not_definite(model)]
+    return of_lengths.of_items(), of_lengths, []
+
+
+def _not_definite(model: Model) -> str:
+    """Warning of a model with response lengths whose errors cannot be computed."""
+    cure = "use fewer items or more subjects" if model.priors else "use priors"
+    return (
+        "the information matrix is not positive definite: some item parameters are not"
+        f" identified, so no item standard errors are given; {cure}"
+    )
+
+
+def _no_maximum(model: Model, count: int) -> str:
+    """Warning of a stationary point that is not a maximum."""
+    directions = f"{count} directions" if count > 1 else "one direction"
+    cure = "use priors, or" if not model.priors else "use narrower priors, or"
+    return (
+        "the estimate is not a maximum: the log-posterior curves upwards in"
+        f" {directions} (negative eigenvalues of the observed information);"
+        f" {cure} a model with fewer parameters per item"
+    )
+
+
+def _at_end(grid: Nodes | None) -> int:
+    """How many subjects are at the first or the last node."""
+    if grid is None or grid.nearest is None:
+        return 0
+    nearest, last = np.asarray(grid.nearest), grid.nodes.shape[0] - 1
+    return int(np.sum((nearest == 0) | (nearest == last)))
+
+
+def _is_normal(problem: Problem, grid: Nodes | None) -> bool:
+    """Whether abilities are assumed normal: no histogram, no scale of anchors."""
+    if problem.anchored or problem.model.scale != "standard":
+        return False
+    if grid is None or grid.log_weights is None:
+        return True
+    nodes, weights = np.asarray(grid.nodes), np.asarray(grid.log_weights)
+    return bool(np.ptp(weights + nodes**2 / 2) < NORMAL_WEIGHTS)
+
+
+@eqx.filter_jit
+def _log_prior(problem: Problem, coordinates: Array, population: Population):
+    model = problem.model
+    frame = jnp.zeros(2, coordinates.dtype)
+    if not problem.anchored:
+        frame = model.prior_frame(coordinates, frame, num_newton=30)
+    total = model.total_log_prior(coordinates, frame)
+    return total + model.log_common_slope_prior(population.sd)

@@ -13,7 +13,6 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
-from irtjax.estimators.marginal.em import EM
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.scoring import score_on_nodes
 
@@ -73,14 +72,7 @@ def bootstrap(
     """
     if unit not in UNITS:
         raise ValueError(f"unit {unit!r} is neither 'subjects' nor 'items'")
-    if isinstance(method, EM):
-        method = EM(
-            method.nodes,
-            method.tolerance,
-            method.population,
-            method.num_newton,
-            method.memory,
-        )
+    method = method.for_vmap()
     return _bootstrap(
         problem, method, start, key, num_replicates, unit, max_steps, batch_size
     )
@@ -102,7 +94,8 @@ def _bootstrap(
         fit = run(resampled, method, start, key=replicate_key, max_steps=max_steps)
         parameters = fit.parameters
         # A histogram's nodes move, and every replicate has its own.
-        if parameters.theta is not None:
+        grid = method.nodes_of(fit.state)
+        if grid is None:
             ability = parameters.theta
         else:
             ability = score_on_nodes(
@@ -110,7 +103,7 @@ def _bootstrap(
                 parameters.items,
                 parameters.population,
                 weighted,
-                fit.state.nodes,
+                grid.nodes,
                 jnp.asarray([-6.0, 6.0], dtype),
                 method="eap",
             ).ability

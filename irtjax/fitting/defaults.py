@@ -16,7 +16,8 @@ import numpy as np
 
 from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
-from irtjax.fitting.resolve import STRUCTURED_MODELS
+from irtjax.fitting.settings import ITEMS, MULTILEVEL, given
+from irtjax.models.catalogue import MULTILEVEL_MODELS
 from irtjax.models.families.bounded import binary_items
 
 #: The name that leaves a choice to the data.
@@ -29,6 +30,8 @@ FEW_RESPONSES = 50
 MOST_INTEGRATED = 600
 #: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
 MOST_ODD, MOST_ODD_SHARE = 1, 0.001
+#: Settings of multilevel models that do not decide the method.
+KEPT = ("family", "metric_effects")
 #: Models that `laplace` fits with one ability.
 INTEGRATED = (
     "2pl",
@@ -62,10 +65,7 @@ def choose(
     table: ResponseTable,
     model: Any = AUTO,
     method: Any = AUTO,
-    *,
-    bounds: Bounds | None = None,
-    for_em: Mapping[str, bool] | None = None,
-    for_laplace: Mapping[str, bool] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Choice:
     """Chooses the model and the method that are left to the data.
 
@@ -73,9 +73,8 @@ def choose(
         table: The responses.
         model: A model, its name, or "auto".
         method: A method, its name, or "auto".
-        bounds: Lowest and highest possible score, as `irtjax.fit` has them.
-        for_em: Options by name that only `em` accepts, and whether each was given.
-        for_laplace: Options by name that only `laplace` accepts, likewise.
+        settings: Those that `irtjax.fit` was given: `bounds` decide the model, and
+            settings that one method alone accepts decide the method.
 
     Returns:
         The choice.
@@ -90,12 +89,12 @@ def choose(
     >>> choose(few)[:2], choose(many)[:2]
     (('2pl', 'laplace'), ('2pl', 'em'))
     """
-    why_model = ""
+    settings, why_model = settings or {}, ""
     if isinstance(model, str) and model == AUTO:
-        model, why_model = _model_of(table, bounds)
+        model, why_model = _model_of(table, settings.get("bounds"))
     if not (isinstance(method, str) and method == AUTO):
         return Choice(model, method, _sentence(model, method, why_model, ""))
-    method, why_method = _method_of(table, model, for_em or {}, for_laplace or {})
+    method, why_method = _method_of(table, model, settings)
     return Choice(model, method, _sentence(model, method, why_model, why_method))
 
 
@@ -125,12 +124,11 @@ def _nearly_binary(table: ResponseTable) -> bool:
 def _method_of(
     table: ResponseTable,
     model: Any,
-    for_em: Mapping[str, bool],
-    for_laplace: Mapping[str, bool],
+    settings: Mapping[str, Any],
 ) -> tuple[str, str]:
-    classical = [name for name, given in for_em.items() if given]
-    multilevel = [name for name, given in for_laplace.items() if given]
-    if isinstance(model, str) and model in STRUCTURED_MODELS:
+    classical = [*given(settings, ITEMS), *given(settings, {"priors": "weak"})]
+    multilevel = [n for n in given(settings, MULTILEVEL) if n not in KEPT]
+    if isinstance(model, str) and model in MULTILEVEL_MODELS:
         return "laplace", f"{model} is a multilevel model"
     if classical and multilevel:
         raise ValueError(

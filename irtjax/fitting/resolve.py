@@ -2,82 +2,66 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
-from irtjax.estimators.driver import AbstractMethod
-from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.marginal.saem import SAEM
-from irtjax.estimators.neural.twin import Neural
-from irtjax.estimators.neural.vibo import VIBO
-from irtjax.estimators.posterior.nuts import NUTS
-from irtjax.estimators.posterior.variational import Variational
-from irtjax.models.catalogue import (
-    LENGTH_MODELS,
-    MODELS,
-    ORDERED_MODELS,
-    SCORE_MODELS,
-    Priors,
-)
+from irtjax.estimators.catalogue import method_class
+from irtjax.estimators.driver import AbstractEstimator
+from irtjax.models.catalogue import MULTILEVEL_MODELS, PLAIN_MODELS, Priors
 from irtjax.models.families.bounded import binary_items
-from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.model import Model
-
-METHODS = ("em", "saem", "mm", "gradient", "neural", "vibo")
-#: Methods of structured models, and these: see `irtjax.fitting.multilevel`.
-STRUCTURED_METHODS = ("laplace", "nuts", "vi")
-STRUCTURED_MODELS = ("multibenchmark", "multimetric", "hierarchical")
-#: Step limits of plain fits, by method.
-STEPS_BY_METHOD = {"em": 1000, "saem": 200, "mm": 5000, "gradient": 2000}
 
 
 def make_model(
     model: Model | str,
     table: ResponseTable,
-    priors: Priors,
+    priors: Priors = "weak",
     *,
     positive: bool = False,
     ends: float | None = None,
     bounds: Bounds | None = None,
 ) -> Model:
-    """A model by name, with the categories or kinds of items that the data have."""
+    """A model by name, with the categories or kinds of items that the data have.
+
+    Raises:
+        ValueError: If there is no such model, or the data or settings do not suit it.
+    """
     if ends is not None and model != "inflated_beta":
         raise ValueError("ends is for the model 'inflated_beta'")
     if isinstance(model, Model):
         return model
-    if model in SCORE_MODELS:
-        return _score_model(model, table, priors, positive, ends, bounds)
-    if model in ORDERED_MODELS:
-        categories = int(table.values.max()) + 1 if table.values.size else 0
-        if table.kind not in ("binary", "ordinal"):
-            raise ValueError(
-                f"a {model} model needs integer responses, not {table.kind}"
-            )
-        return ORDERED_MODELS[model](max(categories, 2), priors, positive=positive)
-    if model in LENGTH_MODELS:
-        return LENGTH_MODELS[model](priors, positive=positive)
-    if model not in MODELS:
-        plain = (*MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS)
-        names = ", ".join([*plain, *STRUCTURED_MODELS])
+    if model not in PLAIN_MODELS:
+        names = ", ".join([*PLAIN_MODELS, *MULTILEVEL_MODELS])
         raise ValueError(f"no model {model!r}; there are {names}")
-    if positive and MODELS[model](priors).family.has_slope:
-        return MODELS[model](priors, positive=True)
-    return MODELS[model](priors)
+    make = PLAIN_MODELS[model]
+    known = inspect.signature(make).parameters
+    arguments: dict[str, Any] = {"priors": priors}
+    if "num_categories" in known:
+        arguments["num_categories"] = _num_categories(model, table)
+    if "binary" in known:
+        arguments["binary"] = _binary_items(table, bounds)
+    if "positive" in known:
+        arguments["positive"] = positive
+    if "ends" in known:
+        arguments["ends"] = ends or 0.0
+    return make(**arguments)
 
 
-def _score_model(
-    model: str,
-    table: ResponseTable,
-    priors: Priors,
-    positive: bool,
-    ends: float | None,
-    bounds: Bounds | None,
-) -> Model:
-    if model == "inflated_beta":
-        return SCORE_MODELS[model](priors, positive=positive, ends=ends or 0.0)
-    if model != "mixed":
-        return SCORE_MODELS[model](priors, positive=positive)
+def _num_categories(model: str, table: ResponseTable) -> int:
+    """Categories of integer responses."""
+    if table.kind not in ("binary", "ordinal"):
+        raise ValueError(f"a {model} model needs integer responses, not {table.kind}")
+    return max(int(table.values.max()) + 1 if table.values.size else 0, 2)
+
+
+def _binary_items(table: ResponseTable, bounds: Bounds | None) -> np.ndarray:
+    """Which items are right or wrong; refused where all or none are."""
     binary = binary_items(table, bounds)
     if binary.all() or not binary.any():
         kind, cure = ("right or wrong", "2pl") if binary.any() else ("scores", "beta")
@@ -85,48 +69,24 @@ def _score_model(
             f"every item has {kind} only; a mixed model has both kinds: use --model"
             f" {cure}"
         )
-    return SCORE_MODELS[model](binary, priors, positive=positive)
+    return binary
 
 
 def make_method(
-    method: AbstractMethod | str,
-    population: str,
-    *,
-    penalised: bool = True,
-    max_steps: int | None = None,
-) -> AbstractMethod:
-    """A method by name, with its defaults.
+    method: AbstractEstimator | str, fields: Mapping[str, Any], model: Any, count: int
+) -> AbstractEstimator:
+    """A method by name, with the settings that suit the model and those given.
 
-    Joint methods penalise abilities as well as items, or neither (`penalised=False`,
-    for models without priors): plain joint maximum likelihood.
+    Args:
+        method: A method, which is returned as it is, or a name.
+        fields: Fields of its class that were given.
+        model: A `Model`, or a family's carrier, that the settings are to suit.
+        count: Number of subjects.
     """
     if not isinstance(method, str):
-        own = getattr(method, "population", "normal")
-        if population not in ("normal", own):
-            raise ValueError(
-                f"population={population!r} does not reach a method that is given: use"
-                f" method=EM(population={population!r}), or method='em'"
-            )
         return method
-    if method == "em":
-        return EM(population=population)
-    if method not in METHODS:
-        names = ", ".join([*METHODS, *STRUCTURED_METHODS])
-        raise ValueError(f"no method {method!r}; there are {names}")
-    if population != "normal":
-        raise ValueError(f"method {method!r} has no population to estimate; use 'em'")
-    if method == "saem":
-        return SAEM(num_steps=max_steps or STEPS_BY_METHOD["saem"])
-    if method in ("neural", "vibo"):
-        return Neural() if method == "neural" else VIBO()
-    penalty = 1.0 if penalised else 0.0
-    if method == "mm":
-        from irtjax.estimators.joint.mm import MM
-
-        return MM(penalty=penalty)
-    from irtjax.estimators.joint.gradient import Gradient
-
-    return Gradient(penalty=penalty)
+    suited = method_class(method)().suited(model, count)
+    return dataclasses.replace(suited, **fields) if fields else suited
 
 
 def check_data(table: ResponseTable, model: Model, level: float) -> None:
@@ -146,7 +106,7 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
             )
     if table.num_observed == 0:
         raise ValueError(f"{where}every response is missing: nothing can be fitted")
-    if isinstance(model.family, AbstractScoreFamily):
+    if model.family.num_categories == 0:
         return
     top = model.family.num_categories - 1
     values = table.values
@@ -177,8 +137,3 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
             f" value {values[row, column]:g} is not {wanted}, as a {model.name} model"
             f" needs; {cure}"
         )
-
-
-def options_name(method: AbstractMethod | NUTS | Variational | str) -> str:
-    """The name of a method, as options know it."""
-    return method if isinstance(method, str) else type(method).__name__.lower()

@@ -302,3 +302,14 @@ SCORE_MODELS: dict[str, Callable[..., Model]] = {
     "inflated_beta": inflated_beta,
     "mixed": mixed,
 }
+
+#: Every model of one ability by name.
+PLAIN_MODELS: dict[str, Callable[..., Model]] = {
+    **MODELS,
+    **ORDERED_MODELS,
+    **LENGTH_MODELS,
+    **SCORE_MODELS,
+}
+
+#: Models of items nested in benchmarks; see `irtjax.models.multilevel`.
+MULTILEVEL_MODELS = ("multibenchmark", "multimetric", "hierarchical")

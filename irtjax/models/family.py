@@ -46,6 +46,15 @@ class AbstractResponseFamily(eqx.Module):
     #: Ranges from which `simulate_items` draws parameters of the family's own.
     simulated: ClassVar[dict[str, tuple[float, float]]] = {}
 
+    def with_free_slopes(self) -> AbstractResponseFamily | None:
+        """The family with a discrimination for each item; None if there is none."""
+        return None
+
+    @property
+    def diverges(self) -> bool:
+        """Whether joint estimates without priors can have no finite value."""
+        return False
+
     @property
     @abstractmethod
     def parameters(self) -> tuple[Parameter, ...]:

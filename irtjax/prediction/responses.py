@@ -22,7 +22,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data.matching import find_names
 from irtjax.estimators.laplace.item_posterior import Outer
 from irtjax.estimators.laplace.items import expected_responses
-from irtjax.estimators.laplace.laplace import blocks_of, outer_of
+from irtjax.estimators.laplace.outer import blocks_of, outer_of
 from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
 
 if TYPE_CHECKING:

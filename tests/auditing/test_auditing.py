@@ -39,7 +39,6 @@ from irtjax.plots import (
     plot_item_properties,
 )
 from irtjax.report import audit_page
-from irtjax.validity import tetrachoric
 from irtjax.validity.asymptotes import by_subjects, score_test
 from irtjax.validity.classical import classical
 from irtjax.validity.residuals import dependence
@@ -49,6 +48,7 @@ from irtjax.validity.sum_scores import (
     group_tests,
     pooled_chi_squared,
 )
+from irtjax.validity.tetrachoric import tetrachoric
 from tests.small_fits import NASTY, small_fit, small_table
 
 

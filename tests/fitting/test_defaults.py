@@ -65,10 +65,10 @@ def test_what_is_asked_for_stands():
     assert choose(table, "3pl").method == "laplace"
     assert choose(table, "1pl").method == "em"
     assert choose(table, "multibenchmark").method == "laplace"
-    assert choose(table, "2pl", for_em={"anchor": True}).method == "em"
-    assert choose(table_of(300, 20), for_laplace={"levels": True}).method == "laplace"
+    assert choose(table, "2pl", settings={"anchor": {"i": {}}}).method == "em"
+    assert choose(table_of(300, 20), settings={"levels": ("x",)}).method == "laplace"
     with pytest.raises(ValueError, match="anchor requires method='em' and levels"):
-        choose(table, for_em={"anchor": True}, for_laplace={"levels": True})
+        choose(table, settings={"anchor": {"i": {}}, "levels": ("x",)})
 
 
 def test_a_small_leaderboard_by_default(tmp_path):

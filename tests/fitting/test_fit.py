@@ -11,6 +11,7 @@ from scipy import stats
 import irtjax
 from irtjax._types import Status
 from irtjax.data.table import ResponseTable
+from irtjax.estimators.catalogue import METHODS
 from irtjax.estimators.marginal.em import EM
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.models import catalogue
@@ -158,20 +159,23 @@ def test_ordered_data_and_their_models():
             "no method 'mcmc'; there are em, .*gradient.*laplace, nuts",
         ),
         ({"model": "5pl"}, "no model '5pl'; there are .*multibenchmark"),
-        ({"family": "3pl"}, "family goes with structured models"),
+        ({"family": "3pl"}, "family requires a multilevel model"),
         (
             {"metric_effects": False, "method": "em"},
-            "metric_effects goes with structured models",
+            "metric_effects requires a multilevel model",
         ),
         (
             {"model": "hierarchical", "metric_effects": False},
-            "metric_effects=False goes with shared_items",
+            "metric_effects=False requires shared_items",
         ),
         ({"model": "lart", "method": "laplace"}, "lart model is estimated by.*'em'"),
         ({"model": "multibenchmark"}, "benchmarks or metrics, not of .* alone"),
-        ({"method": "mm", "population": "histogram"}, "has no population to estimate"),
+        (
+            {"method": "mm", "population": "histogram"},
+            "population requires method em; mm does not",
+        ),
         ({"level": 95}, "level 95 is not between 0 and 1"),
-        ({"standard_errors": "jackknife"}, "'jackknife' is none of observed"),
+        ({"standard_errors": "jackknife"}, "'jackknife' are none of observed"),
         ({"priors": "flat"}, "priors 'flat' is neither"),
         ({"start": "random"}, "start 'random' is none of"),
         ({"population": "uniform"}, "population 'uniform' is neither"),
@@ -183,11 +187,35 @@ def test_options_that_make_no_sense(options, message):
 
 
 def test_methods_by_name():
-    assert make_method("em", "histogram").population == "histogram"
-    own = EM(num_newton=3)
-    assert make_method(own, "normal") is own
-    assert type(make_method("gradient", "normal")).__name__ == "Gradient"
-    assert type(make_method("mm", "normal")).__name__ == "MM"
+    model, own = catalogue.two_parameter(), EM(num_newton=3)
+    histogram = make_method("em", {"population": "histogram"}, model, 9)
+    assert isinstance(histogram, EM) and histogram.population == "histogram"
+    assert make_method(own, {}, model, 9) is own
+    for name in METHODS:
+        assert make_method(name, {}, model, 9).name == name
+    # Joint methods penalise abilities as well as items, or neither.
+    free = catalogue.two_parameter(None)
+    assert make_method("mm", {}, model, 9) == irtjax.MM(penalty=1.0)
+    assert make_method("mm", {}, free, 9) == irtjax.MM(penalty=0.0)
+
+
+def test_settings_that_nothing_would_use_are_refused():
+    model = catalogue.two_parameter()
+    for options, message in (
+        ({"model": model, "positive": True}, "positive is a setting of models given"),
+        ({"model": model, "method": "em", "priors": None}, "state it in the model"),
+        ({"method": EM(), "population": "histogram"}, r"EM\(population='histogram'\)"),
+        ({"method": "em", "num_draws": 9}, "num_draws requires method saem or nuts"),
+        ({"method": "mm", "resume": True}, "resume requires method nuts; mm does not"),
+        ({"method": "em", "priours": None}, "no setting 'priours'; there are anchor"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            irtjax.fit(TABLE, **options)
+
+
+def test_fields_of_a_method_by_name_are_settings():
+    fit = irtjax.fit(TABLE, "2pl", "em", tolerance=0.05, num_newton=2)
+    assert fit.num_steps < irtjax.fit(TABLE, "2pl", "em").num_steps
 
 
 @pytest.mark.slow

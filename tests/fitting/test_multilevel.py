@@ -16,14 +16,15 @@ from typer.testing import CliRunner
 
 import irtjax
 from experiments.lego_irt.tables import simulated_ratings
-from irtjax.calibration.multilevel import _runaways
+from irtjax.calibration.groups import vanishing_groups
 from irtjax.cli.app import app
 from irtjax.data.responses import Responses
+from irtjax.estimators.laplace.estimates import _diverged
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.m_step import pull_of_priors
+from irtjax.estimators.laplace.outer import without_end
 from irtjax.estimators.laplace.problem import StructuredProblem, start_components
-from irtjax.estimators.posterior.nuts import NUTS
-from irtjax.estimators.posterior.variational import Variational
+from irtjax.estimators.posterior.methods import NUTS, Variational
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.models.multilevel.design import lay_out
@@ -60,15 +61,19 @@ def fitted():
 def test_what_stopped_the_fast_route_is_said():
     model = benchmarks(5, 9, 3)
     zeros = start_components(model, jnp.zeros((9, 2)))
-    layout = SimpleNamespace(model=model, groups=np.array(["law", "code", "math"]))
-    assert _runaways(layout, zeros) == []
+    gone, wide = (np.asarray(x) for x in without_end(model, zeros))
+    assert not gone.any() and not wide.any()
     away = zeros._replace(
         log_scale=jnp.asarray([0.0, -4.0, 0.0]), log_residual_sd=jnp.asarray([0.8, 0.8])
     )
-    one, other = _runaways(layout, away)
-    assert "code" in one and "hierarchical" in one
+    gone, wide = (np.asarray(x) for x in without_end(model, away))
+    layout = SimpleNamespace(groups=np.array(["law", "code", "math"]))
+    estimates = SimpleNamespace(groups=SimpleNamespace(vanishing=gone))
+    (said,) = vanishing_groups(estimates, layout)
+    assert "of code shrink to nothing" in said and "hierarchical" in said
     # Intercepts may spread.
-    assert "discriminations spread" in other and "priors={'discrimination'" in other
+    (said,) = _diverged(model, wide)
+    assert "items' discrimination diverges" in said and "priors={'disc" in said
 
 
 def by_subject(fit, values):
@@ -316,7 +321,7 @@ def test_draws_in_a_file_bear_the_names_of_the_table(tmp_path):
 def test_a_gaussian_in_place_of_draws_says_how_near_it_is():
     method = Variational(num_steps=150)
     fit = irtjax.fit(small_table(), "2pl", method, key=jax.random.key(1))
-    assert fit.options["method"] == "variational" and fit.structure.draws is None
+    assert fit.options["method"] == "vi" and fit.structure.draws is None
     # Mean field, far too few steps: errors that cannot be trusted, and it says so.
     assert any("Pareto k" in text or "not settled" in text for text in fit.warnings)
     table = fit.ability_table
@@ -362,16 +367,16 @@ def test_what_cannot_be_done_is_said():
         irtjax.fit(table, "hierarchical", levels=("domain",))
     with pytest.raises(ValueError, match="covariate 'words' needs one finite number"):
         irtjax.fit(table, "hierarchical", item_covariates={"words": np.ones(3)})
-    with pytest.raises(ValueError, match="family goes with"):
+    with pytest.raises(ValueError, match="family requires"):
         irtjax.fit(table, "2pl", "laplace", family="3pl")
     with pytest.raises(ValueError, match="not as '1pl': use 'rasch'"):
         irtjax.fit(table, "1pl", "laplace")
     prior = irtjax.models.priors.Normal(0.0, 1.0)
     with pytest.raises(ValueError, match="no parameter 'slope' in this model"):
         irtjax.fit(table, "2pl", "laplace", priors={"slope": prior})
-    with pytest.raises(ValueError, match="levels goes with structured models"):
+    with pytest.raises(ValueError, match="levels requires a multilevel model"):
         irtjax.fit(table, "2pl", "em", levels=("stem",))
-    with pytest.raises(ValueError, match="hyperpriors goes with structured models"):
+    with pytest.raises(ValueError, match="hyperpriors requires a multilevel model"):
         irtjax.fit(table, "2pl", "em", hyperpriors=Hyperpriors(scale=0.5))
     with pytest.raises(ValueError, match=r"hyperpriors is a dict: give irtjax\.Hyper"):
         irtjax.fit(table, "hierarchical", hyperpriors={"scale": 0.5})
@@ -472,7 +477,7 @@ def test_spreads_by_benchmark_need_several():
     one = irtjax.ResponseTable.from_arrays(table.values)
     with pytest.raises(ValueError, match="items of two or more benchmarks"):
         irtjax.fit(one, "hierarchical", spread_by_benchmark=True)
-    with pytest.raises(ValueError, match="spread_by_benchmark goes with structured"):
+    with pytest.raises(ValueError, match="spread_by_benchmark requires a multilevel"):
         irtjax.fit(table, "2pl", "em", spread_by_benchmark=True)
 
 
@@ -512,13 +517,15 @@ def test_the_command_line(tmp_path):
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written <= {*FIT_FILES, *STRUCTURE_FILES}
     done = run(*command, "--resume")
-    assert done.exit_code == 2 and "go with --method nuts" in done.stderr
+    assert done.exit_code == 2 and "requires --method nuts" in done.stderr
 
 
 def test_options_of_plain_fits_are_refused():
     table = drawn()[0]
     for option in ({"start": "spectral"}, {"standard_errors": "none"}):
-        with pytest.raises(ValueError, match=f"{next(iter(option))} goes with plain"):
+        with pytest.raises(
+            ValueError, match=f"{next(iter(option))} requires method em"
+        ):
             irtjax.fit(table, "multibenchmark", **option)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.posterior.methods import NUTS
 from irtjax.fitting.resolve import make_model
 
 RNG = np.random.default_rng(11)
@@ -66,7 +66,7 @@ def test_leave_one_out_is_that_of_the_log_densities_of_all_cells():
 
 
 def test_leave_one_out_in_blocks_is_the_same(monkeypatch):
-    import irtjax.posterior as posterior
+    import irtjax.prediction.predictive_checks as posterior
 
     table, fit = drawn()
     whole = irtjax.leave_one_out(fit, table)

@@ -7,7 +7,7 @@ rate of 0.1 means a tenth of one.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -17,7 +17,8 @@ from jax import lax
 from jaxtyping import Array
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress
+from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
+from irtjax.estimators.joint.ability_prior import with_ability_prior
 from irtjax.estimators.joint.loss import (
     Context,
     JointPoint,
@@ -85,7 +86,8 @@ class Gradient(AbstractMethod):
             3 with L-BFGS, whose line search then fails at rounding, and 200 otherwise.
 
     >>> from irtjax.data.responses import Responses
-    >>> from irtjax.estimators.driver import Problem, run
+    >>> from irtjax.likelihood.problem import Problem
+    >>> from irtjax.estimators.driver import run
     >>> from irtjax.models.catalogue import two_parameter
     >>> rows = [[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]
     >>> data = Responses(jnp.array(rows, jnp.int8))
@@ -95,6 +97,8 @@ class Gradient(AbstractMethod):
     >>> int(fit.status)  # Status.CONVERGED
     0
     """
+
+    max_steps: ClassVar[int] = 2000
 
     optimiser: optax.GradientTransformation | None = eqx.field(
         static=True, default=None
@@ -111,6 +115,25 @@ class Gradient(AbstractMethod):
         if chosen is None:
             chosen = optax.lbfgs(memory_size=20)
         return optax.with_extra_args_support(chosen)
+
+    def suited(self, model: Any, num_subjects: int) -> Gradient:
+        """Penalises abilities as well as items, or neither: plain joint likelihood."""
+        return Gradient(penalty=1.0 if model.priors else 0.0)
+
+    def check(self, problem: Problem) -> None:
+        """Refuses anchors, which do not let a penalty of abilities be undone."""
+        super().check(problem)
+        if problem.anchored and self.penalty > 0:
+            raise ValueError(
+                f"method {self.name!r} shrinks abilities, which anchors do not let it"
+                " undo (free slopes came out a third too large with 30 items): use"
+                " method='em', or priors=None where each subject met hundreds of items"
+            )
+
+    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
+        """Drives the method, with a prior of abilities that suits their scale."""
+        problem = with_ability_prior(problem, self.penalty, start)
+        return super().solve(problem, start, run)
 
     def init(
         self, problem: Problem, start: Start, key: KeyArray | None

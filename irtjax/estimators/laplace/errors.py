@@ -8,7 +8,7 @@ of that spread: Sigma and the units of ability, of which many items tell nothing
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,7 +31,7 @@ from irtjax.estimators.laplace.covariance_draws import (
 )
 from irtjax.estimators.laplace.curvature import factorise
 from irtjax.estimators.laplace.items import Following, Summary, Units, spread_of_items
-from irtjax.estimators.laplace.laplace import Laplace, blocks_of, outer_of
+from irtjax.estimators.laplace.outer import blocks_of, outer_of
 from irtjax.estimators.laplace.problem import (
     Components,
     LaplaceState,
@@ -63,14 +63,12 @@ class Errors(NamedTuple):
     accepted: float
 
 
-def errors_of(
-    problem: StructuredProblem, method: Laplace, state: LaplaceState
-) -> Errors:
+def errors_of(problem: StructuredProblem, method: Any, state: LaplaceState) -> Errors:
     """Errors of a fit. Not for use under jit.
 
     Args:
         problem: The model and its data.
-        method: What fitted it.
+        method: The `Laplace` that fitted it.
         state: Where the fit ended.
     """
     covariance, follow = _given_spread_jit(problem, method, state)
@@ -92,7 +90,7 @@ def errors_of(
 
 @eqx.filter_jit
 def _given_spread_jit(
-    problem: StructuredProblem, method: Laplace, state: LaplaceState
+    problem: StructuredProblem, method: Any, state: LaplaceState
 ) -> tuple[Array, Following | None]:
     """Covariance of abilities given their spread and units, and what follows them."""
     found = method.summarise(problem, state)
@@ -101,7 +99,7 @@ def _given_spread_jit(
 
 
 @eqx.filter_jit
-def _of_items_jit(problem, method: Laplace, state: LaplaceState, whole: Array, follow):
+def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follow):
     model, units = problem.model, problem.units
     return spread_of_items(
         model,

@@ -34,7 +34,7 @@ from irtjax.estimators.laplace.item_posterior import (
     posterior,
 )
 from irtjax.estimators.laplace.items import in_blocks
-from irtjax.estimators.laplace.laplace import blocks_of, outer_of
+from irtjax.estimators.laplace.outer import blocks_of, outer_of
 from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
 
 

@@ -26,7 +26,9 @@ the prior leaves open is added to what is reported.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -35,18 +37,20 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from irtjax._types import KeyArray
-from irtjax.estimators.driver import AbstractMethod, Progress
+from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
+from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.laplace.components import (
     covariance_factor,
-    factors,
     judged,
     log_prior,
     precisions,
 )
 from irtjax.estimators.laplace.curvature import centred, factorise, held_units
-from irtjax.estimators.laplace.item_posterior import Outer, has_shares
+from irtjax.estimators.laplace.estimates import laplace_estimates
+from irtjax.estimators.laplace.item_posterior import has_shares
 from irtjax.estimators.laplace.items import Summary, summarise
 from irtjax.estimators.laplace.m_step import maximise
+from irtjax.estimators.laplace.outer import blocks_of, outer_of, without_end
 from irtjax.estimators.laplace.problem import (
     Approximation,
     Components,
@@ -56,15 +60,10 @@ from irtjax.estimators.laplace.problem import (
     start_structured,
 )
 from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.multilevel.model import Hierarchical
 from irtjax.numerics.acceleration import accelerate, empty_memory, forget
 
 #: The covariance of abilities is dense; beyond this many the memory is not there.
 LARGEST = 6000
-#: A log standard deviation of the groups' own abilities that counts as none.
-LOG_NOTHING = -3.5
-#: A log standard deviation of log discriminations or dispersions (2) that is no spread.
-LOG_TOO_WIDE = 0.69
 #: Steps in which neither is taken for running away.
 EARLY_STEPS = 15
 #: Steps before the acceleration: far from the end it leaps, rounding decides where to,
@@ -91,6 +90,9 @@ class Laplace(AbstractMethod):
     """
 
     marginal: ClassVar[bool] = True
+    multilevel: ClassVar[bool] = True
+    max_steps: ClassVar[int] = 300
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     order: int = eqx.field(static=True, default=5)
     tolerance: float | Array = 1e-2
@@ -318,6 +320,20 @@ class Laplace(AbstractMethod):
         """The state, and the log-likelihood of each item's responses."""
         return state, state.log_marginal[problem.units.unit]
 
+    def suited(self, model: Any, num_subjects: int) -> Laplace:
+        """With the nodes that integrate items of the model's family well enough."""
+        return Laplace(suitable_order(model.family, num_subjects))
+
+    def check(self, problem: StructuredProblem) -> None:
+        """Solves every `StructuredProblem`; models with lengths do not become one."""
+
+    def estimates(
+        self, problem: StructuredProblem, solution: Solution, run: Run
+    ) -> Estimates:
+        """Errors of abilities and items, averaged over draws of their covariance."""
+        with run.clock.phase("tables"):
+            return laplace_estimates(problem, solution, level=run.level)
+
 
 def suitable_order(family: AbstractResponseFamily, subjects: int) -> int:
     """Nodes per coordinate that integrate items well enough.
@@ -333,34 +349,3 @@ def suitable_order(family: AbstractResponseFamily, subjects: int) -> int:
     if has_shares(family):
         return 8 if subjects < 40 else 5
     return 5 if subjects < 40 else 3 if subjects < 200 else 2
-
-
-def without_end(model: Hierarchical, components: Components) -> tuple[Array, Array]:
-    """What runs away: `[groups]` own abilities to nothing, `[columns]` logs' spread."""
-    widest = components.log_residual_sd
-    if model.num_clusters:
-        widest = widest + jnp.max(components.spread, axis=0)
-    wide = widest > LOG_TOO_WIDE
-    logarithms = jnp.asarray(model.has_logarithm) & jnp.asarray(model.regressed)
-    logarithms = logarithms[: wide.shape[0]]
-    return components.log_scale < LOG_NOTHING, wide & logarithms
-
-
-def outer_of(model: Hierarchical, ability: Array, components: Components) -> Outer:
-    """What items are integrated given."""
-    return Outer(
-        ability,
-        components.effects,
-        factors(model, components),
-        components.group_effects,
-    )
-
-
-def blocks_of(covariance: Array, groups: int, aligned: bool) -> Array:
-    """The covariance as `units.summarise` wants it: whole, or group by group."""
-    if aligned:
-        return covariance[None]
-    subjects = covariance.shape[0] // groups
-    whole = covariance.reshape(groups, subjects, groups, subjects)
-    index = jnp.arange(groups)
-    return whole[index, :, index]

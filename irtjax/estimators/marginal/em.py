@@ -8,6 +8,7 @@ modified Newton step per item, and a safeguarded Anderson acceleration.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -17,7 +18,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress
+from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
+from irtjax.estimators.estimates import Nodes
+from irtjax.estimators.marginal.refinement import solve_on_nodes
 from irtjax.likelihood.counts import expected_counts, improve_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import (
@@ -104,6 +107,7 @@ class EM(AbstractMethod):
     """
 
     marginal: ClassVar[bool] = True
+    sorts_subjects: ClassVar[bool] = True
 
     nodes: Float[Array, " nodes"] | None = None
     tolerance: float | Array = 1e-4
@@ -309,6 +313,38 @@ class EM(AbstractMethod):
         return (
             report_scale(problem, Parameters(items, population, None, lengths)),
             state.log_marginal,
+        )
+
+    def for_vmap(self) -> EM:
+        """On all nodes: a window under `vmap` computes both branches."""
+        return dataclasses.replace(self, window=0)
+
+    def nodes_of(self, state: EMState) -> Nodes:
+        """Nodes, their weights, and the one nearest to each subject."""
+        return Nodes(state.nodes, state.log_weights, state.centre)
+
+    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
+        """A fit on nodes that resolve the posteriors; see `solve_on_nodes`."""
+        method, tolerance = self, self.tolerance
+        if self.population == "histogram":
+            # Hundreds of weights move slowly and matter little: a thousandth of a
+            # standard error will do.
+            tolerance = max(tolerance, 1e-3)
+        if start.items[0].dtype == jnp.float32:
+            # Rounding of a long sum leaves gradients of some thousandths of an error.
+            tolerance = max(tolerance, 1e-2)
+        if tolerance is not self.tolerance:
+            method = eqx.tree_at(lambda m: m.tolerance, self, tolerance)
+        plain = self.population == "normal" and problem.model.lengths is None
+        return solve_on_nodes(
+            problem,
+            method,
+            start,
+            None,
+            run.max_steps or self.max_steps,
+            run.clock,
+            lattice=plain,
+            windows=True,
         )
 
 

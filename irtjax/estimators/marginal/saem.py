@@ -12,6 +12,7 @@ The scale of ability is maximised and folded into the items in every step, as in
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
@@ -23,7 +24,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress
+from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
+from irtjax.estimators.estimates import Nodes
 from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node_weights
 from irtjax.estimators.marginal.em import (
     EM,
@@ -32,6 +34,7 @@ from irtjax.estimators.marginal.em import (
     start_lengths,
     update_population,
 )
+from irtjax.estimators.marginal.refinement import solve_on_nodes
 from irtjax.likelihood.counts import (
     Counts,
     block_log_likelihood,
@@ -182,6 +185,7 @@ class SAEM(AbstractMethod):
 
     marginal: ClassVar[bool] = True
     fixed_length: ClassVar[bool] = True
+    limit: ClassVar[str] = "num_steps of SAEM"
 
     nodes: Float[Array, " nodes"] | None = None
     num_steps: int = eqx.field(static=True, default=200)
@@ -459,6 +463,19 @@ class SAEM(AbstractMethod):
         items, _, population, lengths = self._average(problem, state)
         assert population is not None
         return Parameters(items, population, None, lengths), state.log_marginal
+
+    def nodes_of(self, state: SAEMState) -> Nodes:
+        """Nodes, their weights, and the one nearest to each subject."""
+        return Nodes(state.nodes, state.log_weights, state.centre)
+
+    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
+        """A fit on nodes that resolve the posteriors, in `num_steps` steps."""
+        method = self
+        if run.max_steps is not None and run.max_steps != self.num_steps:
+            method = dataclasses.replace(self, num_steps=run.max_steps)
+        key = jax.random.key(0) if run.key is None else run.key
+        steps = method.num_steps
+        return solve_on_nodes(problem, method, start, key, steps, run.clock)
 
 
 class Drawn(NamedTuple):

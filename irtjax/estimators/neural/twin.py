@@ -8,19 +8,25 @@ that are held out. An epoch is one `lax.scan` over shuffled mini-batches of cell
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress
+from irtjax.data.responses import Responses
+from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution, drive
 from irtjax.estimators.joint.objective import identify
 from irtjax.estimators.neural.cells import cell_log_lik, seen_cells, summed
+from irtjax.estimators.neural.settings import plain_settings
 from irtjax.estimators.neural.towers import (
     Graph,
     Table,
@@ -122,7 +128,8 @@ class Neural(AbstractMethod):
             for as many as there are to train on if nothing is missing.
 
     >>> from irtjax.data.responses import Responses
-    >>> from irtjax.estimators.driver import Problem, run
+    >>> from irtjax.likelihood.problem import Problem
+    >>> from irtjax.estimators.driver import run
     >>> from irtjax.estimators.start import start_values
     >>> from irtjax.models.catalogue import two_parameter
     >>> data = Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
@@ -132,6 +139,11 @@ class Neural(AbstractMethod):
     >>> fit.parameters.theta.shape, int(fit.num_steps)
     ((3,), 3)
     """
+
+    trained: ClassVar[bool] = True
+    uses_priors: ClassVar[bool] = False
+    limit: ClassVar[str] = "epochs"
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType({"start": "proportions"})
 
     embedding_size: int = eqx.field(static=True, default=64)
     hidden: tuple[int, ...] = eqx.field(static=True, default=())
@@ -214,6 +226,42 @@ class Neural(AbstractMethod):
                 f"item_features have {features.shape[0]} rows for"
                 f" {problem.data.num_items} items: give one for each"
             )
+
+    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
+        """Trains for at most `epochs` epochs; `max_steps` replaces them."""
+        steps = run.max_steps
+        method = self if steps is None else replace(self, epochs=steps)
+        method = method.with_epoch_of(problem.data)
+        key = jax.random.key(0) if run.key is None else run.key
+        fit = drive(problem, method, start, key, method.epochs, run.clock)
+        said = (
+            "items come from networks that stopped early, without priors: they have"
+            " no standard errors, and those of abilities take the items as known",
+        )
+        return Solution(fit, method, method.epochs, warnings=said)
+
+    def record(self) -> dict[str, Any]:
+        """Settings that are numbers, names, or several of these."""
+        return plain_settings(self)
+
+    def with_epoch_of(self, data: Responses) -> Neural:
+        """The method with the number of cells that make an epoch of these data.
+
+        Raises:
+            ValueError: If every response is held out.
+        """
+        if self.epoch_cells is not None:
+            return self
+        seen = np.asarray(True if data.observed is None else data.observed)
+        seen = np.broadcast_to(seen, data.values.shape)
+        held = self.validation
+        if isinstance(held, float | int):
+            count = round(int(seen.sum()) * (1 - held))
+        else:
+            count = int(np.sum(seen & ~np.asarray(held, bool)))
+        if count < 1:
+            raise ValueError("every response is held out: choose a smaller validation")
+        return replace(self, epoch_cells=count)
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> NeuralState:
         """Random rows; the networks put out the average item at ability 0.

@@ -11,7 +11,10 @@ matrices. An epoch is one `lax.scan` over shuffled batches of items.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,8 +24,9 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress
+from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution, drive
 from irtjax.estimators.joint.objective import identify, joint_derivatives
+from irtjax.estimators.neural.settings import plain_settings
 from irtjax.estimators.neural.towers import Tower, check_rate, make_tower
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 from irtjax.models.families.logistic import Binary
@@ -86,7 +90,8 @@ class VIBO(AbstractMethod):
         tolerance: Nats per response that the bound may still move by per epoch.
 
     >>> from irtjax.data.responses import Responses
-    >>> from irtjax.estimators.driver import Problem, run
+    >>> from irtjax.likelihood.problem import Problem
+    >>> from irtjax.estimators.driver import run
     >>> from irtjax.estimators.start import start_values
     >>> from irtjax.models.catalogue import two_parameter
     >>> data = Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
@@ -96,6 +101,10 @@ class VIBO(AbstractMethod):
     >>> fit.parameters.theta.shape
     (3,)
     """
+
+    trained: ClassVar[bool] = True
+    limit: ClassVar[str] = "epochs"
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType({"start": "proportions"})
 
     amortised: bool = eqx.field(static=True, default=True)
     hidden: tuple[int, ...] = eqx.field(static=True, default=(32,))
@@ -134,6 +143,22 @@ class VIBO(AbstractMethod):
             )
 
         return optax.adam(rate)
+
+    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
+        """Trains for at most `epochs` epochs; `max_steps` replaces them."""
+        steps = run.max_steps
+        method = self if steps is None else replace(self, epochs=steps)
+        key = jax.random.key(0) if run.key is None else run.key
+        fit = drive(problem, method, start, key, method.epochs, run.clock)
+        said = (
+            "items are means of a variational approximation: they have no standard"
+            " errors here, and those of abilities take the items as known",
+        )
+        return Solution(fit, method, method.epochs, warnings=said)
+
+    def record(self) -> dict[str, Any]:
+        """Settings that are numbers, names, or several of these."""
+        return plain_settings(self)
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> VIBOState:
         """Items at the start values, abilities at the population.

@@ -28,7 +28,7 @@ LogDensity = Callable[[Position, Any], Array]
 Keep = Callable[[Position, Any], dict[str, Array]]
 
 
-class NUTS(eqx.Module):
+class NoUTurn(eqx.Module):
     """The no-U-turn sampler and its warm-up.
 
     Attributes:
@@ -49,7 +49,7 @@ class NUTS(eqx.Module):
             runs the chains of "auto" and "parallel" side by side in threads, which
             changes no draw.
 
-    >>> NUTS(num_draws=0)
+    >>> NoUTurn(num_draws=0)
     Traceback (most recent call last):
         ...
     ValueError: NUTS has num_draws=0; it needs at least 1
@@ -231,7 +231,7 @@ def spread_starts(
     return jax.vmap(unravel)(flat + noise)
 
 
-def draws_of(chains: Chains, method: NUTS) -> Draws:
+def draws_of(chains: Chains, method: NoUTurn) -> Draws:
     """The draws of a run, finished or not; those not drawn yet are left out.
 
     Args:

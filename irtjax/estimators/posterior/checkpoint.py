@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from irtjax.data.files import atomic_path
-from irtjax.estimators.posterior.nuts import NUTS, Chains, Draws
+from irtjax.estimators.posterior.nuts import Chains, Draws, NoUTurn
 
 if TYPE_CHECKING:
     import arviz  # pyright: ignore[reportMissingImports]
@@ -30,7 +30,7 @@ _SAME = {
 }
 
 
-def identity(method: NUTS, data: Any, first: Chains) -> dict[str, Any]:
+def identity(method: NoUTurn, data: Any, first: Chains) -> dict[str, Any]:
     """What a run must share with a checkpoint to go on from it.
 
     Args:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.estimates import Summary
+from irtjax.estimators.estimates import GroupEstimates
 from irtjax.estimators.laplace.estimates import correlation_bounds, spreads, thinned
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame
 from irtjax.models.multilevel.covariance_mixture import Possible
@@ -73,7 +73,7 @@ def _expected_scores(model: Hierarchical, ability: jax.Array, coordinates: jax.A
 
 def summary_of_draws(
     model: Hierarchical, values: Mapping[str, Any], level: float = 0.95
-) -> Summary:
+) -> GroupEstimates:
     """Means and covariances of draws by name, `[chains, draws, ...]`."""
     flat = {
         name: np.asarray(value, float).reshape(-1, *value.shape[2:])
@@ -104,7 +104,7 @@ def summary_of_draws(
         effects = np.broadcast_to(effects, (len(shifts), *effects.shape[1:]))
         effects = np.concatenate([effects, shifts], axis=1)
     gamma = flat.get("subject_effects", np.zeros((1, 0)))
-    return Summary(
+    return GroupEstimates(
         general.mean(axis=0),
         np.sqrt(np.diag(covariance) + left),
         vectors * np.sqrt(np.maximum(roots, 0)),

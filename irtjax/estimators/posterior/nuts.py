@@ -21,12 +21,12 @@ from jaxtyping import Array
 
 from irtjax._types import KeyArray
 from irtjax.estimators.posterior.chains import (
-    NUTS,
     Chain,
     Chains,
     Draws,
     Keep,
     LogDensity,
+    NoUTurn,
     Position,
     Statistics,
     draws_of,
@@ -35,7 +35,7 @@ from irtjax.estimators.posterior.chains import (
 )
 
 __all__ = [
-    "NUTS",
+    "NoUTurn",
     "Chain",
     "Chains",
     "Draws",
@@ -58,7 +58,7 @@ def begin(
     data: Any,
     *,
     key: KeyArray,
-    method: NUTS,
+    method: NoUTurn,
     keep: Keep | None = None,
 ) -> Chains:
     """The chains before their first step. Pure: jit it with `log_density` static.
@@ -162,7 +162,7 @@ def _first_step_size(key, density, state, inverse_mass, target) -> Array:
     return found.astype(one.dtype)
 
 
-def _adaptation(method: NUTS):
+def _adaptation(method: NoUTurn):
     """The pure pieces of both adaptations, each (init, update, final)."""
     from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
     from blackjax.adaptation.step_size import dual_averaging_adaptation
@@ -176,7 +176,7 @@ def _as_dtype(state: Any, dtype) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), state)
 
 
-def _begin_adaptation(method: NUTS, step_size: Array, flat: Array):
+def _begin_adaptation(method: NoUTurn, step_size: Array, flat: Array):
     (init_step, _, _), (init_mass, _, _) = _adaptation(method)
     averaging = _as_dtype(init_step(step_size), flat.dtype)
     return averaging, _as_dtype(init_mass(flat.shape[0]), flat.dtype)
@@ -222,7 +222,7 @@ def advance(
     log_density: LogDensity,
     data: Any,
     *,
-    method: NUTS,
+    method: NoUTurn,
     num_steps: Array | int,
     keep: Keep | None = None,
 ) -> Chains:
@@ -253,7 +253,7 @@ def advance(
     return Chains(each, stop)
 
 
-def mesh_of(method: NUTS) -> jax.sharding.Mesh | None:
+def mesh_of(method: NoUTurn) -> jax.sharding.Mesh | None:
     """The devices that chains are shared out over; None where one has them all."""
     devices = jax.devices()
     num_parts = max(n for n in range(1, len(devices) + 1) if method.num_chains % n == 0)
@@ -267,7 +267,7 @@ def mesh_of(method: NUTS) -> jax.sharding.Mesh | None:
     )
 
 
-def _over_chains(run, method: NUTS, each: Chain, *shared) -> Chain:
+def _over_chains(run, method: NoUTurn, each: Chain, *shared) -> Chain:
     """`run(chain, *shared)` for every chain, as `chain_method` says."""
     lockstep = jax.vmap(run, in_axes=(0, *(None for _ in shared)))
     in_turn = lambda each, *shared: lax.map(lambda chain: run(chain, *shared), each)
@@ -288,7 +288,7 @@ def _over_chains(run, method: NUTS, each: Chain, *shared) -> Chain:
     )(each, *shared)
 
 
-def _step(log_density, keep, method: NUTS, data, step: Array, chain: Chain) -> Chain:
+def _step(log_density, keep, method: NoUTurn, data, step: Array, chain: Chain) -> Chain:
     """One transition of one chain, its adaptation, and its entry in the record."""
     from blackjax.mcmc import nuts
     from blackjax.mcmc.hmc import HMCState
@@ -325,7 +325,7 @@ def _step(log_density, keep, method: NUTS, data, step: Array, chain: Chain) -> C
     return _record(method, keep, step, moved, now, data)
 
 
-def _adapt(method: NUTS, step, chain: Chain, flat, acceptance) -> Chain:
+def _adapt(method: NoUTurn, step, chain: Chain, flat, acceptance) -> Chain:
     """Warm-up's part of a step."""
     (init_step, update_step, final_step), (_, update_mass, final_mass) = _adaptation(
         method
@@ -353,7 +353,7 @@ def _adapt(method: NUTS, step, chain: Chain, flat, acceptance) -> Chain:
     )
 
 
-def _record(method: NUTS, keep, step, chain: Chain, now: Statistics, data) -> Chain:
+def _record(method: NoUTurn, keep, step, chain: Chain, now: Statistics, data) -> Chain:
     """The chain with this step written down, if it is past warm-up and kept."""
     after = step - method.num_warmup
     counted = after >= 0

@@ -23,11 +23,11 @@ from irtjax._types import KeyArray, Status
 from irtjax.estimators.posterior import has_converged
 from irtjax.estimators.posterior.checkpoint import identity, load_chains, save_chains
 from irtjax.estimators.posterior.nuts import (
-    NUTS,
     Chains,
     Draws,
     Keep,
     LogDensity,
+    NoUTurn,
     Position,
     advance,
     begin,
@@ -70,7 +70,7 @@ def sample(
     data: Any = None,
     *,
     key: KeyArray,
-    method: NUTS | None = None,
+    method: NoUTurn | None = None,
     keep: Keep | None = None,
     spread: float | None = 1.0,
     checkpoint: str | Path | None = None,
@@ -86,7 +86,7 @@ def sample(
         start: A position, any PyTree of floating arrays of one dtype.
         data: Any PyTree; nothing that depends on data should be inside `log_density`.
         key: Random key. The same key, start and data give the same draws.
-        method: The sampler; `NUTS()` when None.
+        method: The sampler; `NoUTurn()` when None.
         keep: `keep(position, data)`, a dictionary of what is stored of each draw, such
             as constrained parameters; the position itself when None.
         spread: Chains start uniformly within this distance of the start, in each
@@ -106,13 +106,13 @@ def sample(
 
     >>> import jax.numpy as jnp
     >>> normal = lambda x, scale: -0.5 * jnp.sum((x / scale) ** 2)
-    >>> method = NUTS(num_warmup=200, num_draws=500)
+    >>> method = NoUTurn(num_warmup=200, num_draws=500)
     >>> start, scale, key = jnp.zeros(2), jnp.array([1.0, 5.0]), jax.random.key(0)
     >>> draws = sample(normal, start, scale, key=key, method=method)
     >>> draws.values["position"].shape
     (4, 500, 2)
     """
-    method = NUTS() if method is None else method
+    method = NoUTurn() if method is None else method
     path = None if checkpoint is None else Path(checkpoint)
     if path is None and resume:
         raise ValueError("resume=True needs checkpoint=, the file to go on from")
@@ -234,7 +234,7 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
     return _together(parts)
 
 
-def _apart(chains: Chains, method: NUTS) -> list[Chains]:
+def _apart(chains: Chains, method: NoUTurn) -> list[Chains]:
     """One by one on a CPU, unless in lockstep or over several devices; else as one."""
     several = jax.device_count() > 1 and method.chain_method != "sequential"
     lockstep = method.chain_method == "vectorized" or jax.default_backend() != "cpu"
@@ -251,7 +251,7 @@ def _apart(chains: Chains, method: NUTS) -> list[Chains]:
     return [Chains(jax.tree.unflatten(tree, part), chains.step + 0) for part in parts]
 
 
-def _shared_out(chains: Chains, method: NUTS) -> Chains:
+def _shared_out(chains: Chains, method: NoUTurn) -> Chains:
     """Chains on the devices where steps leave them: elsewhere, a second program."""
     mesh = mesh_of(method)
     if mesh is None:
@@ -270,7 +270,7 @@ def _together(parts: list[Chains]) -> Chains:
     return Chains(jax.tree.map(lambda *x: jnp.concatenate(x), *each), parts[0].step)
 
 
-def _progress(method: NUTS, parts: list[Chains], seconds: float) -> SamplingProgress:
+def _progress(method: NoUTurn, parts: list[Chains], seconds: float) -> SamplingProgress:
     step = int(parts[0].step)
     phase = "warm-up" if step < method.num_warmup else "sampling"
     return SamplingProgress(

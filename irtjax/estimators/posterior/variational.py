@@ -67,7 +67,7 @@ class VariationalState(NamedTuple):
     num_seen: Array
 
 
-class Variational(eqx.Module):
+class VariationalSearch(eqx.Module):
     """The Gaussian that maximises the evidence lower bound, by Adam.
 
     Attributes:
@@ -81,7 +81,7 @@ class Variational(eqx.Module):
         num_ratios: Draws of the final approximation, for the bound and the ratios.
         tolerance: A trend of the bound by fewer nats does not matter.
 
-    >>> Variational(rank=-1)
+    >>> VariationalSearch(rank=-1)
     Traceback (most recent call last):
         ...
     ValueError: Variational has rank=-1; it needs at least 0
@@ -242,7 +242,7 @@ def fit_variational(
     data: Any = None,
     *,
     key: KeyArray,
-    method: Variational | None = None,
+    method: VariationalSearch | None = None,
 ) -> Gaussian:
     """The Gaussian nearest to a posterior. Pure: jit it with `log_density` static.
 
@@ -255,7 +255,7 @@ def fit_variational(
         start: A position, any PyTree of floating arrays of one dtype.
         data: Any PyTree; nothing that depends on data should be inside `log_density`.
         key: Random key. The same key, start and data give the same result.
-        method: Settings; `Variational()` when None.
+        method: Settings; `VariationalSearch()` when None.
 
     Returns:
         The approximation.
@@ -265,14 +265,14 @@ def fit_variational(
 
     >>> normal = lambda x, scale: -0.5 * jnp.sum((x / scale) ** 2)
     >>> scale, key = jnp.array([1.0, 5.0]), jax.random.key(0)
-    >>> method = Variational(num_steps=500)
+    >>> method = VariationalSearch(num_steps=500)
     >>> found = fit_variational(normal, jnp.ones(2), scale, key=key, method=method)
     >>> found.sd.round(1).tolist()
     [1.0, 5.0]
     >>> found.sample(100, key=key).shape
     (100, 2)
     """
-    method = Variational() if method is None else method
+    method = VariationalSearch() if method is None else method
     start = jax.tree.map(jnp.asarray, start)
     begin, steps, last = jax.random.split(key, 3)
     state = method.init(start, key=begin)

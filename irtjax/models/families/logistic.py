@@ -7,6 +7,7 @@ not estimate them.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -54,6 +55,15 @@ class Binary(AbstractResponseFamily):
     link: str = eqx.field(static=True, default="logit")
     asymptotes: int = eqx.field(static=True, default=0)
     slopes: str = eqx.field(static=True, default="free")
+
+    def with_free_slopes(self) -> Binary:
+        """The family with a discrimination for each item."""
+        return dataclasses.replace(self, slopes="free")
+
+    @property
+    def diverges(self) -> bool:
+        """See `AbstractResponseFamily.diverges`: known for two parameters."""
+        return self.asymptotes == 0
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -17,8 +17,8 @@ from irtjax._types import Status
 from irtjax.estimators.posterior import diagnose, has_converged, verdict
 from irtjax.estimators.posterior import sample as sampling
 from irtjax.estimators.posterior.checkpoint import identity
+from irtjax.estimators.posterior.methods import NUTS
 from irtjax.estimators.posterior.nuts import (
-    NUTS,
     advance,
     begin,
     draws_of,
@@ -222,8 +222,8 @@ def test_threads_have_the_settings_of_the_thread_that_asked():
     # The first chunk is done here, so there are to be several.
     program = """
 import jax, jax.numpy as jnp
-from irtjax import sampling
-from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.posterior import sample as sampling
+from irtjax.estimators.posterior.methods import NUTS
 sampling.CHUNK_SECONDS = 1e-4
 with jax.enable_x64(True):
     draws = sampling.sample(
@@ -383,8 +383,8 @@ PROGRAM = """
 import sys, time
 import jax, jax.numpy as jnp, numpy as np
 jax.config.update("jax_enable_x64", True)
-from irtjax import sampling
-from irtjax.estimators.mcmc import NUTS
+from irtjax.estimators.posterior import sample as sampling
+from irtjax.estimators.posterior.methods import NUTS
 path, out, pause = sys.argv[1:]
 sampling.SAVE_SECONDS, sampling.SAVE_SHARE, sampling.CHUNK_SECONDS = 0.0, 1e9, 0.01
 def funnel(p, data):

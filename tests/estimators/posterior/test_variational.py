@@ -8,7 +8,8 @@ from scipy import stats
 
 from irtjax._types import Status
 from irtjax.estimators.posterior import pareto_k
-from irtjax.estimators.posterior.variational import Variational, fit_variational
+from irtjax.estimators.posterior.methods import Variational
+from irtjax.estimators.posterior.variational import fit_variational
 
 DIMS = 4
 RNG = np.random.default_rng(5)

@@ -13,10 +13,9 @@ from experiments.lego_irt.posteriors import TIGHT, structured_model
 from irtjax.estimators.laplace.laplace import start_structured
 from irtjax.estimators.posterior import diagnose
 from irtjax.estimators.posterior.estimates import kept_quantities
-from irtjax.estimators.posterior.nuts import NUTS
+from irtjax.estimators.posterior.methods import NUTS, frame_log_density
 from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
-from irtjax.estimators.posterior.start import frame_log_density
 from irtjax.models.multilevel.simulate import simulate_position, simulate_structured
 
 SUBJECTS, ITEMS = 10, 30

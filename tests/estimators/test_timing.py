@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irtjax.calibration.timing import Clock, _union_length
+from irtjax.estimators.timing import Clock, _union_length
 
 spans = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], sum(p))),

@@ -1,0 +1,78 @@
+"""What a calibration states of a multilevel model: groups and variance components."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from irtjax.calibration.calibration import Structure
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.estimates import Estimates
+from irtjax.models.multilevel.design import Layout
+
+
+def structure_of(
+    table: ResponseTable, estimates: Estimates, layout: Layout | None
+) -> Structure | None:
+    """Abilities by group and variance components, labelled; None for other models."""
+    found = estimates.groups
+    if found is None or found.group is None or layout is None:
+        return None
+    own, count = found.own, len(layout.groups)
+    sd = np.sqrt(np.maximum(np.diag(own), 1e-300))
+    lower, upper = (None, None) if found.bounds is None else found.bounds
+    return Structure(
+        groups=layout.groups,
+        group=found.group,
+        ability=found.ability,
+        error=found.error,
+        own_covariance=own,
+        own_correlation=own / sd / sd[:, None] if count > 1 else np.ones((1, 1)),
+        correlation_lower=lower,
+        correlation_upper=upper,
+        raw_correlation=_raw_correlation(table, found.group, count),
+        effects=(layout.effects, found.effects),
+        draws=estimates.draws,
+        general_variance=found.variance,
+        subject_effects=(layout.covariates, *found.subject_effects),
+        stems=layout.stems,
+        possible=found.possible,
+        levels=layout.levels,
+        spreads=(_spread_names(layout), found.spreads),
+    )
+
+
+def vanishing_groups(estimates: Estimates, layout: Layout | None) -> list[str]:
+    """Warnings of groups whose own abilities shrink to nothing."""
+    gone = None if estimates.groups is None else estimates.groups.vanishing
+    if gone is None or layout is None:
+        return []
+    return [
+        f"not converged: the group-specific abilities of {name} shrink to nothing: its"
+        " items measure what all others measure; fit one ability"
+        " (model='hierarchical'), or use method='nuts'"
+        for name in np.asarray(layout.groups)[gone]
+    ]
+
+
+def _spread_names(layout: Layout) -> np.ndarray:
+    """What the rows of `GroupEstimates.spreads` are."""
+    levels, clusters = layout.levels.tolist(), layout.clusters.tolist()
+    return np.asarray([*levels, "items", *(f"items of {name}" for name in clusters)])
+
+
+def _raw_correlation(table: ResponseTable, group: np.ndarray, groups: int):
+    """Correlations over subjects of their mean responses to each group."""
+    values = np.asarray(table.values, float)
+    seen = np.ones(values.shape) if table.observed is None else table.observed
+    if table.trials is not None:
+        seen = np.asarray(table.trials, float)
+    onto = np.eye(groups)[group]
+    count = np.asarray(seen, float) @ onto
+    means = np.where(
+        count > 0, (values * (seen > 0)) @ onto / np.maximum(count, 1), np.nan
+    )
+    centred = means - np.nanmean(means, axis=0)
+    centred = np.nan_to_num(centred)
+    product = centred.T @ centred
+    size = np.sqrt(np.maximum(np.diag(product), 1e-300))
+    return product / size / size[:, None]

@@ -1,0 +1,35 @@
+"""The named methods: classes, loaded when a name is first used."""
+
+from __future__ import annotations
+
+import importlib
+
+from irtjax.estimators.driver import AbstractEstimator
+
+#: Where the class of each method is.
+METHODS: dict[str, str] = {
+    "em": "irtjax.estimators.marginal.em:EM",
+    "saem": "irtjax.estimators.marginal.saem:SAEM",
+    "mm": "irtjax.estimators.joint.mm:MM",
+    "gradient": "irtjax.estimators.joint.gradient:Gradient",
+    "neural": "irtjax.estimators.neural.twin:Neural",
+    "vibo": "irtjax.estimators.neural.vibo:VIBO",
+    "laplace": "irtjax.estimators.laplace.laplace:Laplace",
+    "nuts": "irtjax.estimators.posterior.methods:NUTS",
+    "vi": "irtjax.estimators.posterior.methods:Variational",
+}
+
+
+def method_class(name: str) -> type[AbstractEstimator]:
+    """The class of a method.
+
+    Raises:
+        ValueError: If there is no method of this name.
+
+    >>> method_class("em").__name__
+    'EM'
+    """
+    if name not in METHODS:
+        raise ValueError(f"no method {name!r}; there are {', '.join(METHODS)}")
+    module, _, attribute = METHODS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)

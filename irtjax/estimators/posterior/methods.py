@@ -1,0 +1,211 @@
+"""NUTS and variational inference as methods of `irtjax.fit`.
+
+Both need a start: the Laplace approximation, whose fit also gives the log-likelihood
+that is reported. What is sampled is the posterior of a multilevel model in coordinates
+of a `SamplingFrame`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax._types import Status
+from irtjax.data.responses import Responses
+from irtjax.estimators.driver import AbstractEstimator, Fit, Run, Solution, begin, drive
+from irtjax.estimators.estimates import Estimates
+from irtjax.estimators.laplace.components import log_prior
+from irtjax.estimators.laplace.estimates import multilevel_estimates
+from irtjax.estimators.laplace.laplace import Laplace
+from irtjax.estimators.laplace.problem import (
+    LaplaceState,
+    StructuredProblem,
+    start_structured,
+)
+from irtjax.estimators.posterior import pareto_k, verdict
+from irtjax.estimators.posterior.chains import NoUTurn
+from irtjax.estimators.posterior.estimates import kept_quantities, summary_of_draws
+from irtjax.estimators.posterior.sample import sample
+from irtjax.estimators.posterior.sampling_frame import SamplingFrame, suitable_frame
+from irtjax.estimators.posterior.variational import VariationalSearch, fit_variational
+from irtjax.models.multilevel.model import Hierarchical, Position
+
+#: Draws of a variational approximation that its estimates are made of.
+VI_DRAWS = 2000
+#: Said of draws where the Laplace approximation failed.
+NO_START = (
+    "the start found no marginal likelihood: the log-likelihood is the mean over draws"
+    " of that given all parameters; do not compare it, AIC or BIC with other fits"
+)
+
+
+class _Posterior(AbstractEstimator):
+    """What NUTS and variational inference share: the start, and the estimates."""
+
+    marginal: ClassVar[bool] = True
+    multilevel: ClassVar[bool] = True
+
+    def estimates(
+        self, problem: StructuredProblem, solution: Solution, run: Run
+    ) -> Estimates:
+        """Means and covariances of the draws."""
+        with run.clock.phase("tables"):
+            found = summary_of_draws(problem.model, solution.values, run.level)
+            warnings, concluded = solution.warnings, ()
+            if solution.draws is not None and solution.status == Status.CONVERGED:
+                # A good verdict is nothing to be warned of.
+                concluded = tuple(verdict(solution.draws)[:1])
+                warnings = tuple(w for w in warnings if w not in concluded)
+            return multilevel_estimates(problem, solution, found, warnings, concluded)
+
+
+class NUTS(NoUTurn, _Posterior):
+    """The full posterior by the no-U-turn sampler; the settings are `NoUTurn`'s."""
+
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"checkpoint": None, "resume": False}
+    )
+
+    def solve(self, problem: StructuredProblem, start: Any, run: Run) -> Solution:
+        """Draws of the posterior; saved on the way in the file `checkpoint`."""
+        fit, state, first, frame = _first(problem, run)
+        draws = sample(
+            frame_log_density,
+            first,
+            (frame, problem.data),
+            key=jax.random.key(0) if run.key is None else run.key,
+            method=self,
+            keep=kept_quantities,
+            spread=0.05,
+            **run.options,
+            progress=lambda at: run.clock.report(at.phase, at.step, math.nan, math.nan),
+        )
+        values = draws.values
+        fit, more = _with_likelihood(problem, fit, state, values)
+        said = (*verdict(draws), *more)
+        status = Status(int(draws.status))
+        return Solution(fit, self, self.num_steps, None, draws, values, status, said)
+
+
+class Variational(VariationalSearch, _Posterior):
+    """The Gaussian nearest to the posterior; settings are `VariationalSearch`'s."""
+
+    @property
+    def name(self) -> str:
+        """The name that `irtjax.fit` records."""
+        return "vi"
+
+    def solve(self, problem: StructuredProblem, start: Any, run: Run) -> Solution:
+        """Draws of the Gaussian that is nearest to the posterior."""
+        fit, state, first, frame = _first(problem, run)
+        fit_key, draw_key = jax.random.split(
+            jax.random.key(0) if run.key is None else run.key
+        )
+        data = (frame, problem.data)
+        found = _vary_jit(frame_log_density, first, data, key=fit_key, method=self)
+        values = _kept_jit(found.sample(VI_DRAWS, key=draw_key), data)
+        values = {name: value[None] for name, value in values.items()}
+        status, said = Status(int(found.status)), []
+        if status != Status.CONVERGED:
+            said.append(
+                f"the bound of the evidence has not settled ({status.explain()}): pass"
+                " Variational(num_steps=...) with more steps"
+            )
+        k = pareto_k(found.log_ratio)
+        if not k < 0.7:
+            said.append(
+                f"the Gaussian approximation is far from the posterior (Pareto k"
+                f" {k:.2f}, good below 0.7): its means may be of use, its errors are"
+                " too small; use method='nuts'"
+            )
+        fit, more = _with_likelihood(problem, fit, state, values)
+        said = (*said, *more)
+        return Solution(fit, self, self.num_steps, None, None, values, status, said)
+
+
+_vary_jit = eqx.filter_jit(fit_variational)
+_kept_jit = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))
+_log_prior_jit = eqx.filter_jit(log_prior)
+
+
+def _first(
+    problem: StructuredProblem, run: Run
+) -> tuple[Fit, LaplaceState, Position, SamplingFrame]:
+    """A fit by `Laplace`, the state to begin at, and its position in a frame."""
+    method, model = Laplace(order=2, tolerance=0.1), problem.model
+    steps = run.max_steps or method.max_steps
+    fit = drive(problem, method, None, None, steps, run.clock)
+    state = fit.state
+    if int(fit.status) != Status.CONVERGED:
+        # No worse than nothing: the start of the approximation.
+        state = begin(problem, method, None, max_steps=1).state
+    components, data = state.components, problem.data
+    factor = model.common_factor(
+        components.log_residual_sd, components.residual_correlation
+    )
+    start = start_structured(model, data)
+    frame = suitable_frame(model, data, start, factor, state.ability)
+    return fit, state, frame.coordinates(position_of(model, problem, state)), frame
+
+
+def _with_likelihood(
+    problem: StructuredProblem, fit: Fit, state: LaplaceState, values: Mapping[str, Any]
+) -> tuple[Fit, tuple[str, ...]]:
+    """The fit, with a log-likelihood of the draws where `Laplace` has none."""
+    # The mode may also lie where a standard deviation is 0 and has no density.
+    likely = fit.objective - _log_prior_jit(problem.model, fit.state.components)
+    if np.isfinite([float(likely), float(fit.residual)]).all():
+        return fit, ()
+    prior = _log_prior_jit(problem.model, state.components)
+    objective = jnp.mean(values["log_likelihood"]) + prior
+    # The residual of a failed approximation does not describe the draws.
+    kept = lambda fit: (fit.objective, fit.residual, fit.state)  # noqa: E731
+    return eqx.tree_at(kept, fit, (objective, jnp.zeros(()), state)), (NO_START,)
+
+
+def frame_log_density(
+    coordinates: Position, data: tuple[SamplingFrame, Responses]
+) -> jax.Array:
+    """Log posterior density in coordinates of a frame; `data` is it with responses."""
+    frame, responses = data
+    return frame.log_density(coordinates, responses)
+
+
+def position_of(
+    model: Hierarchical, problem: StructuredProblem, state: LaplaceState
+) -> Position:
+    """Where the fast route ended, as a position to sample from."""
+    components, zeros = state.components, model.zeros(state.ability.dtype)
+    ability = state.ability
+    position = zeros._replace(
+        log_scale=jnp.maximum(components.log_scale, -3.0),
+        correlation=components.correlation,
+        items=state.mean[problem.units.unit],
+        group_effects=components.group_effects,
+        subject_effects=components.subject_effects,
+        log_general_sd=components.log_general_sd,
+    )
+    if any(model.learned):
+        sd = jnp.maximum(components.log_component_sd, -3.0)
+        position = position._replace(
+            log_component_sd=sd,
+            log_residual_sd=jnp.maximum(components.log_residual_sd, -3.0),
+            residual_correlation=components.residual_correlation,
+            tilt=components.tilt / model.hyperpriors.tilt,
+            spread=components.spread / model.hyperpriors.spread,
+        )
+        scale = model.effect_sd(position)
+        position = position._replace(effects=components.effects / scale)
+    if not model.centred:
+        mean = model.subject_design @ position.subject_effects
+        factor = model.covariance_factor(position)
+        gap = (ability - mean[:, None]).T
+        ability = jax.scipy.linalg.solve_triangular(factor, gap, lower=True).T
+    return position._replace(ability=ability)

@@ -1,0 +1,309 @@
+"""From a labelled table and a model to the problem of arrays that a method solves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax.data.responses import Responses
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.catalogue import method_class
+from irtjax.estimators.driver import AbstractEstimator
+from irtjax.estimators.laplace.problem import StructuredProblem
+from irtjax.estimators.marginal.refinement import LARGE
+from irtjax.estimators.start import start_values
+from irtjax.fitting.anchors import Anchor, apply_anchor, read_anchor
+from irtjax.fitting.resolve import check_data, make_method, make_model
+from irtjax.fitting.settings import Parts
+from irtjax.likelihood.problem import Problem, Start
+from irtjax.models.catalogue import MULTILEVEL_MODELS
+from irtjax.models.families.bounded import Scores, check_ends, prepare, with_scores
+from irtjax.models.model import Model
+from irtjax.models.multilevel.design import NESTED, Layout, lay_out
+from irtjax.uncertainty import check_kind
+
+_start_jit = eqx.filter_jit(start_values)
+
+
+class Task(NamedTuple):
+    """What a method is given, and what its answer is labelled with.
+
+    Attributes:
+        method: The method, with the settings that suit the model.
+        table: The responses in the order that the method sees them.
+        problem: The problem.
+        start: Start values; None where the method makes its own.
+        layout: Names of the parts of a multilevel model; None of others.
+        warnings: What preparing the data gave rise to.
+        options: For the record of the fit.
+    """
+
+    method: AbstractEstimator
+    table: ResponseTable
+    problem: Any
+    start: Start | None
+    layout: Layout | None
+    warnings: tuple[str, ...]
+    options: dict[str, Any]
+
+
+def make_task(
+    table: ResponseTable,
+    model: Model | str,
+    method: AbstractEstimator | str,
+    parts: Parts,
+    *,
+    level: float,
+    dtype: Any,
+) -> Task:
+    """The task of a fit.
+
+    Raises:
+        ValueError: One line, for data or settings that do not suit the model, and
+            models that the method does not solve.
+    """
+    # The method's state has the dtype of the start values.
+    floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+    kind = method_class(method) if isinstance(method, str) else method
+    multilevel = kind.multilevel or model in MULTILEVEL_MODELS
+    make = _multilevel_task if multilevel else _item_task
+    task = make(table, model, method, parts, level, floating)
+    task.method.check(task.problem)
+    return task
+
+
+def _item_task(
+    table: ResponseTable,
+    model: Model | str,
+    named: AbstractEstimator | str,
+    parts: Parts,
+    level: float,
+    floating: Any,
+) -> Task:
+    """The task of a method that estimates items as parameters."""
+    data, options = parts.data, parts.options
+    chosen = make_model(model, table, bounds=data["bounds"], **parts.model)
+    method = make_method(named, parts.fields, chosen, table.num_subjects)
+    if isinstance(model, str) and parts.model["priors"] == "weak":
+        chosen = method.adapted(chosen)
+    check_data(table, chosen, level)
+    ordered = table
+    if method.sorts_subjects and table.values.size >= LARGE:
+        # Neighbours in ability share a window of nodes: see `expected_counts`.
+        order = np.argsort(table.subject_accuracy(), kind="stable")
+        ordered = table.select(subjects=order)
+    offset = None if chosen.lengths is None else data["length_offset"]
+    ordered, responses, scores = _prepared(ordered, chosen, data, floating, offset)
+    anchor, start = options.get("anchor"), options.get("start", "proportions")
+    if isinstance(start, str):
+        first = _start_jit(chosen, responses, how=start, dtype=floating)
+    else:
+        # Abilities of a start are in the order of the table that was given.
+        sorted_ = ordered.subjects is not table.subjects
+        first = start._replace(theta=None) if sorted_ else start
+    problem, first = _anchored(chosen, responses, first, ordered, anchor, floating)
+    kind = options.get("standard_errors", "none")
+    if kind != "none":
+        check_kind(problem, kind)
+    record = {
+        "model": chosen.name,
+        "priors": {name: repr(prior) for name, prior in chosen.priors.items()},
+        "positive": parts.model["positive"],
+        "anchored_items": 0 if anchor is None else _num_anchored(anchor, table),
+        "start": start if isinstance(start, str) else "given",
+        "population": getattr(method, "population", "normal"),
+        "standard_errors": kind,
+        "item_uncertainty": options.get("item_uncertainty", True),
+        **({} if chosen.lengths is None else {"length_offset": data["length_offset"]}),
+        **({} if scores is None else scores.options),
+    }
+    said = () if scores is None else scores.warnings
+    return Task(method, ordered, problem, first, None, said, record)
+
+
+def _multilevel_task(
+    table: ResponseTable,
+    model: Model | str,
+    named: AbstractEstimator | str,
+    parts: Parts,
+    level: float,
+    floating: Any,
+) -> Task:
+    """The task of a multilevel model, or of a method that integrates items out."""
+    name = named if isinstance(named, str) else named.name
+    kind = method_class(named) if isinstance(named, str) else named
+    if not kind.multilevel:
+        raise ValueError(
+            f"a {model} model is estimated by method='laplace', 'nuts' or 'vi', not"
+            f" {name!r}"
+        )
+    plan, priors = dict(parts.multilevel), parts.model["priors"]
+    if priors is None or priors == "none":
+        raise ValueError(
+            "multilevel models learn their priors: leave priors out, or give the ones"
+            " that are to be kept by name"
+        )
+    if isinstance(plan["levels"], Mapping):
+        # The labels of "benchmark/domain" are those of the domain.
+        facets = {
+            name.rsplit(NESTED)[-1]: np.asarray(labels).astype(str)
+            for name, labels in plan["levels"].items()
+        }
+        table = dataclasses.replace(table, item_facets={**table.item_facets, **facets})
+    chosen = _family_model(table, model, plan.pop("family"), parts)
+    if chosen.lengths is not None:
+        raise ValueError(
+            f"a {chosen.name} model is estimated by method='em' or 'saem', not"
+            f" {name!r}, which ignores lengths"
+        )
+    method = make_method(named, parts.fields, chosen, table.num_subjects)
+    check_data(table, chosen, level)
+    table, responses, scores = _prepared(table, chosen, parts.data, floating, None)
+    grouped = model in ("multibenchmark", "multimetric")
+    _check_groups(table, model, grouped, plan)
+    levels = tuple(plan["levels"])
+    if model == "multimetric" and plan["shared_items"] is None and "stem" not in levels:
+        levels = ("stem", *levels)
+    plan["levels"] = levels
+    fixed = {} if isinstance(priors, str) else dict(priors)
+    layout = lay_out(
+        table, chosen.family, grouped=grouped, priors=fixed, dtype=floating, **plan
+    )
+    record = {
+        "model": model if isinstance(model, str) else model.name,
+        "family": chosen.name,
+        "priors": {name: repr(prior) for name, prior in fixed.items()},
+        "levels": list(levels),
+        "item_covariates": sorted(plan["item_covariates"] or {}),
+        "subject_covariates": layout.covariates.tolist(),
+        **_chosen(plan),
+        **({} if scores is None else scores.options),
+    }
+    problem = StructuredProblem.create(layout.model, responses)
+    said = () if scores is None else scores.warnings
+    return Task(method, table, problem, None, layout, said, record)
+
+
+def _prepared(
+    table: ResponseTable,
+    model: Model,
+    data: Mapping[str, Any],
+    floating: Any,
+    offset: float | None,
+) -> tuple[ResponseTable, Responses, Scores | None]:
+    """The table and its arrays, ready for the model: scores on the logit scale."""
+    scores = prepare(table, model, squeeze=data["squeeze"], bounds=data["bounds"])
+    if scores is not None:
+        check_ends(scores, model)
+        table = scores.table
+    responses = table.responses(floating, length_offset=offset)
+    return table, with_scores(responses, scores, floating), scores
+
+
+def _family_model(
+    table: ResponseTable, model: Model | str, family: str | None, parts: Parts
+) -> Model:
+    """The model of single responses, with positive discriminations."""
+    kind = model
+    if model in MULTILEVEL_MODELS:
+        kind = family or ("continuous" if table.kind == "continuous" else "2pl")
+    elif family is not None:
+        raise ValueError(
+            "family requires a multilevel model: use the model multibenchmark,"
+            " multimetric or hierarchical"
+        )
+    settings = {**parts.model, "priors": "weak", "positive": True}
+    chosen = make_model(kind, table, bounds=parts.data["bounds"], **settings)
+    if not chosen.family.has_slope and chosen.scale == "standard":
+        raise ValueError(
+            f"multilevel models have equal slopes as 'rasch', with slopes of 1 and an"
+            f" estimated standard deviation of ability, not as {kind!r}: use 'rasch'"
+        )
+    return chosen
+
+
+def _check_groups(
+    table: ResponseTable, model: Model | str, grouped: bool, plan: Mapping[str, Any]
+) -> None:
+    """Refuses groups and shared items that a multilevel model does not have."""
+    names = np.unique(np.asarray(table.benchmarks)).tolist()
+    if grouped and len(names) < 2:
+        raise ValueError(
+            f"a {model} model needs items of two or more benchmarks or metrics, not of"
+            f" {names[0]!r} alone: name their column with benchmark= when reading, or"
+            " use the model 'hierarchical'"
+        )
+    if plan["shared_items"] is None and not plan["metric_effects"]:
+        raise ValueError(
+            "metric_effects=False requires shared_items: metrics that share nothing"
+            " have all parameters of their own"
+        )
+    if plan["shared_items"] is not None and model != "multimetric":
+        raise ValueError(
+            f"shared_items requires the model multimetric, not {model}: it names what"
+            " several metrics measure"
+        )
+
+
+def _chosen(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a multilevel model that are in the record where they were given."""
+    found: dict[str, Any] = {}
+    shared = plan["shared_items"]
+    if shared is not None:
+        found["shared_items"] = shared if isinstance(shared, str) else "given"
+        found["metric_effects"] = plan["metric_effects"]
+    if plan["spread_by_benchmark"]:
+        found["spread_by_benchmark"] = True
+    if plan["hyperpriors"] is not None:
+        scales = vars(plan["hyperpriors"]).items()
+        found["hyperpriors"] = {name: float(value) for name, value in scales}
+    return found
+
+
+def _num_anchored(anchor: Anchor, table: ResponseTable) -> int:
+    known = set(table.items.tolist())
+    return sum(name in known for name in read_anchor(anchor))
+
+
+def _anchored(
+    model: Model,
+    responses: Responses,
+    first: Start,
+    table: ResponseTable,
+    anchor: Anchor | None,
+    floating,
+) -> tuple[Problem, Start]:
+    """The problem and start of dtype `floating`, with anchors in place."""
+    first = jax.tree.map(lambda a: jnp.asarray(a, floating), first)
+    if anchor is None:
+        return Problem.create(model, responses), first
+    values = read_anchor(anchor)
+    family = model.family
+    common = None
+    freed = family.with_free_slopes()
+    if freed is not None and not family.has_slope:
+        # Fixed slopes for every item, and the population on the anchors' scale.
+        slopes = {v["discrimination"] for v in values.values() if "discrimination" in v}
+        if len(slopes) > 1 or (slopes not in (set(), {1.0}) and model.name == "rasch"):
+            raise ValueError(
+                f"anchors with {len(slopes)} discriminations do not suit a"
+                f" {model.name} model; use 2pl"
+            )
+        common = slopes.pop() if slopes else 1.0
+        values = {k: {**v, "discrimination": common} for k, v in values.items()}
+        family = freed
+        priors = {k: p for k, p in model.priors.items() if k != "discrimination"}
+        model = Model(model.name, family, priors, model.scale)
+        slope = jnp.full_like(first.items.discrimination, common)
+        first = first._replace(items=first.items._replace(discrimination=slope))
+    first, free = apply_anchor(model, first, table.items, values)
+    first = jax.tree.map(lambda a: jnp.asarray(a, floating), first)
+    if common is not None:
+        free = free.at[:, 0].set(False)
+    return Problem(model, responses, free, anchored=True), first

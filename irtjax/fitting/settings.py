@@ -1,0 +1,273 @@
+"""The settings of a fit: whose each is, and what it is when it is not given.
+
+`irtjax.fit` takes settings by name. Each belongs to one thing: the named model, the
+preparation of the data, a multilevel model, or the method (a field of its class, or one
+of its `options`). A setting that nothing in a fit would use is refused, so that none is
+ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+import numpy as np
+
+from irtjax.estimators.catalogue import METHODS, method_class
+from irtjax.models.catalogue import MULTILEVEL_MODELS
+
+if TYPE_CHECKING:
+    from irtjax.data.scores import Bounds
+    from irtjax.estimators.driver import AbstractEstimator
+    from irtjax.fitting.anchors import Anchor
+    from irtjax.likelihood.problem import Start
+    from irtjax.models.catalogue import Priors
+    from irtjax.models.multilevel.model import Hyperpriors
+
+
+class Settings(TypedDict, total=False):
+    """Settings that `irtjax.fit` takes by name, besides the fields of the method.
+
+    Of the named model:
+        priors: "weak", None for plain maximum likelihood, or a mapping of parameter
+            names to priors. Unless there are anchors, priors are read in a frame that
+            is fitted too: shifting or stretching them all changes nothing (see
+            `Model.prior_frame`). Multilevel models learn the priors that are not given.
+        positive: Keep every discrimination above 0.
+        ends: For "inflated_beta": treat scores within this distance of 0 or 1 as 0 or
+            1.
+
+    Of the data:
+        squeeze: For "continuous", "beta" and "mixed": move scores nearer to 0 or 1 than
+            1 / (2 squeeze) to that distance, with a warning that counts them. None
+            moves only 0 and 1 themselves, half-way to the score nearest to any end. May
+            be a mapping by benchmark (or metric).
+        bounds: For models of scores: lowest and highest possible score, if these are
+            not 0 and 1; or these by benchmark: ``{"judge": (1, 10)}``.
+        length_offset: For "lart": the logarithm of offset + length is modelled.
+
+    Of multilevel models, and of the methods "laplace", "nuts" and "vi":
+        family: The model of single responses, such as "2pl" or "continuous"; None: by
+            the kind of the data. "rasch" has slopes of 1 and an estimated standard
+            deviation of (general) ability.
+        levels: Facets of items (beside the benchmark) whose values shift items, such as
+            "domain"; or a label for each item, `[items]`, by name of the facet.
+            "benchmark/domain" is the domain within each benchmark.
+        shared_items: For "multimetric": the facet that names the thing measured, or
+            such a name for each item. The metrics of a thing then share its parameters.
+        metric_effects: With `shared_items`: whether each metric shifts the parameters
+            of all things (its intercept, slope and dispersion).
+        spread_by_benchmark: Whether the items of each benchmark have standard
+            deviations of their own around its mean; else one serves all.
+        item_covariates: Numbers `[items]` by name that shift items (LLTM).
+        subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
+            that shift abilities (latent regression).
+        hyperpriors: Priors of what is learned; see `irtjax.Hyperpriors`.
+
+    Of methods:
+        anchor: Items with fixed parameters; the ability distribution is then estimated
+            on their scale. See `anchors.read_anchor`.
+        start: "proportions", "spectral", "low_rank", or start values.
+        population: For "em": "normal", or "histogram" to estimate its form.
+        standard_errors: "observed", "cross_product", "sandwich" or "none".
+        item_uncertainty: Whether ability errors include the items' uncertainty; when
+            False (or without standard errors) items are taken as known.
+        checkpoint: For "nuts": file that saves the run on its way.
+        resume: For "nuts": resume from that file.
+    """
+
+    priors: Priors
+    positive: bool
+    ends: float | None
+    squeeze: float | Mapping[str, float] | None
+    bounds: Bounds | None
+    length_offset: float
+    family: str | None
+    levels: Sequence[str] | Mapping[str, np.ndarray]
+    shared_items: str | Sequence[str] | np.ndarray | None
+    metric_effects: bool
+    spread_by_benchmark: bool
+    item_covariates: Mapping[str, np.ndarray] | None
+    subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None
+    hyperpriors: Hyperpriors | None
+    anchor: Anchor | None
+    start: Start | str
+    population: str
+    standard_errors: str
+    item_uncertainty: bool
+    checkpoint: str | None
+    resume: bool
+
+
+MODEL: dict[str, Any] = {"priors": "weak", "positive": False, "ends": None}
+DATA: dict[str, Any] = {"squeeze": None, "bounds": None, "length_offset": 1.0}
+MULTILEVEL: dict[str, Any] = {
+    "family": None,
+    "levels": (),
+    "shared_items": None,
+    "metric_effects": True,
+    "spread_by_benchmark": False,
+    "item_covariates": None,
+    "subject_covariates": None,
+    "hyperpriors": None,
+}
+#: Settings of methods that decide which method the data are fitted by.
+ITEMS: dict[str, Any] = {
+    "anchor": None,
+    "start": "proportions",
+    "population": "normal",
+    "standard_errors": "observed",
+    "item_uncertainty": True,
+}
+
+
+class Parts(NamedTuple):
+    """Settings by what they belong to, defaults filled in.
+
+    Attributes:
+        model: Of the named model.
+        data: Of the preparation of the data.
+        multilevel: Of multilevel models.
+        fields: Fields of the method's class, those that were given.
+        options: Options of the method, those that it has.
+    """
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    multilevel: dict[str, Any]
+    fields: dict[str, Any]
+    options: dict[str, Any]
+
+
+def given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings among `defaults` that differ from their default."""
+    return {
+        name: settings[name]
+        for name, usual in defaults.items()
+        if name in settings and not _same(settings[name], usual)
+    }
+
+
+def _same(value: Any, usual: Any) -> bool:
+    """Whether a setting has its default."""
+    if value is usual:
+        return True
+    if isinstance(usual, str | bool | int | float):
+        return type(value) in (str, bool, int, float) and value == usual
+    empty = isinstance(value, Mapping | tuple | list) and not len(value)
+    return empty and (usual is None or len(usual) == 0)
+
+
+def sort_settings(
+    settings: Mapping[str, Any], model: Any, method: type[AbstractEstimator] | Any
+) -> Parts:
+    """Settings by what they belong to.
+
+    Args:
+        settings: Given to `irtjax.fit`.
+        model: A model or its name.
+        method: A method, or the class of one named.
+
+    Raises:
+        ValueError: If a setting belongs to nothing in this fit.
+    """
+    named = isinstance(method, type)
+    kind = method if named else type(method)
+    own = _fields(kind)
+    multilevel = kind.multilevel or model in MULTILEVEL_MODELS
+    accepted = {*MODEL, *DATA, *kind.options, *(MULTILEVEL if multilevel else ())}
+    usual = {**MULTILEVEL, **ITEMS}
+    fields: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in accepted:
+            continue
+        if name in own and named:
+            fields[name] = value
+        elif name not in usual or not _same(value, usual[name]):
+            raise ValueError(_refusal(name, value, method))
+    _check_model_settings(settings, model, multilevel)
+    filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}  # noqa: E731
+    return Parts(
+        filled(MODEL), filled(DATA), filled(MULTILEVEL), fields, filled(kind.options)
+    )
+
+
+def _check_model_settings(
+    settings: Mapping[str, Any], model: Any, multilevel: bool
+) -> None:
+    """Refuses settings of named models that come with a model object."""
+    if isinstance(model, str):
+        return
+    allowed = {"priors"} if multilevel else set()
+    wrong = sorted(given(settings, MODEL).keys() - allowed)
+    if wrong:
+        raise ValueError(
+            f"{wrong[0]} is a setting of models given by name; state it in the model"
+            f" that is given ({model.name})"
+        )
+
+
+def _refusal(name: str, value: Any, method: Any) -> str:
+    """Why a setting is refused: what it belongs to."""
+    if name in MULTILEVEL:
+        return (
+            f"{name} requires a multilevel model (multibenchmark, multimetric or"
+            " hierarchical) or the method laplace, nuts or vi"
+        )
+    who = owners(name)
+    if who and not isinstance(method, type) and name in _fields(method):
+        kind = type(method).__name__
+        return (
+            f"{name} is a setting of methods given by name: give it to the method,"
+            f" {kind}({name}={value!r})"
+        )
+    if who:
+        used = method.__name__.lower() if isinstance(method, type) else method.name
+        return f"{name} requires method {' or '.join(who)}; {used} does not accept it"
+    known = sorted({*MODEL, *DATA, *MULTILEVEL, *ITEMS, "checkpoint", "resume"})
+    return f"no setting {name!r}; there are {', '.join(known)}"
+
+
+def _fields(method: Any) -> set[str]:
+    """Names of the fields of a method, or of its class."""
+    return {f.name for f in dataclasses.fields(method)}
+
+
+def owners(name: str) -> list[str]:
+    """Methods by name that have a setting of their own; none for other settings.
+
+    >>> owners("num_draws"), owners("levels")
+    (['saem', 'nuts', 'vi'], [])
+    """
+    if name in {*MODEL, *DATA, *MULTILEVEL}:
+        return []
+    return [
+        known
+        for known in METHODS
+        if name in {*method_class(known).options, *_fields(method_class(known))}
+    ]
+
+
+def owners_instead(name: str, method: str) -> list[str]:
+    """Methods that have a setting which the named one lacks; none if it has it.
+
+    >>> owners_instead("epochs", "em"), owners_instead("epochs", "neural")
+    (['neural', 'vibo'], [])
+    """
+    own = method_class(method)
+    return [] if name in {*own.options, *_fields(own)} else owners(name)
+
+
+def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that are given: not None, and not the default of all fits.
+
+    >>> changed({"priors": "weak", "positive": True, "epochs": None})
+    {'positive': True}
+    """
+    usual = {**MODEL, **DATA, **MULTILEVEL, **ITEMS, "resume": False}
+    return {
+        name: value
+        for name, value in settings.items()
+        if value is not None and not (name in usual and _same(value, usual[name]))
+    }
