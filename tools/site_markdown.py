@@ -2,12 +2,15 @@ r"""Markdown of the documentation site: formulas as MathML, doctests as code.
 
 `zensical.toml` names this file as an extension of Markdown. Browsers typeset MathML
 without a script. Formulas are those that `pymdownx.arithmatex` finds, \(...\) in a line
-and \[...\] as a block; one that cannot be converted ends the build. Lines of a
-docstring from `>>>` to the next empty line become a block of code; Markdown alone would
-read them as quotations.
+and \[...\] as a block; one that cannot be converted ends the build. In docstrings,
+formulas may also be roles and directives of reStructuredText. Lines of a docstring from
+`>>>` to the next empty line become a block of code; Markdown alone would read them as
+quotations.
 """
 
+import re
 from html import unescape
+from textwrap import dedent
 from xml.etree.ElementTree import Element
 
 from markdown import Markdown
@@ -30,8 +33,17 @@ class _Formulas(Treeprocessor):
                 element.text = AtomicString(self.md.htmlStash.store(formula))
 
 
-class _Doctests(Preprocessor):
+_ROLE = re.compile(r":math:`([^`]*)`")
+_DIRECTIVE = re.compile(r"^\.\. math::\n\n((?: +\S.*(?:\n|\Z))+)", re.MULTILINE)
+
+
+class _Docstrings(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
+        text = _ROLE.sub(r"\\(\1\\)", "\n".join(lines))
+        text = _DIRECTIVE.sub(lambda m: f"\\[\n{dedent(m[1])}\\]\n", text)
+        return self.with_doctests(text.split("\n"))
+
+    def with_doctests(self, lines: list[str]) -> list[str]:
         out: list[str] = []
         inside = fenced = False
         for line in lines:
@@ -50,8 +62,8 @@ class SiteMarkdown(Extension):
     """Registers both."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        """Registers doctests before fences are read, and formulas after all else."""
-        md.preprocessors.register(_Doctests(md), "doctests", 40)
+        """Registers docstrings before fences are read, and formulas after all else."""
+        md.preprocessors.register(_Docstrings(md), "docstrings", 40)
         md.treeprocessors.register(_Formulas(md), "mathml", -10)
 
 
