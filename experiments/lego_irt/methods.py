@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +13,7 @@ from scipy import special, stats
 import irtjax
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import run
+from irtjax.estimators.driver import run_jit
 from irtjax.estimators.laplace.components import own_covariance
 from irtjax.estimators.laplace.errors import errors_of
 from irtjax.estimators.laplace.laplace import Laplace
@@ -25,7 +24,6 @@ from irtjax.models.multilevel.design import Layout, lay_out
 from irtjax.prediction.responses import predict_responses
 from irtjax.scoring import GroupScores, score_groups
 
-_run_jit = eqx.filter_jit(run)
 MAX_STEPS = 300
 
 
@@ -66,7 +64,7 @@ class Fitted(NamedTuple):
         seen[subjects] = False
         kept = Responses(jnp.where(seen, data.values, 0), jnp.asarray(seen))
         problem = StructuredProblem.create(self.problem.model, kept)
-        fit = _run_jit(problem, self.method, None, max_steps=MAX_STEPS)
+        fit = run_jit(problem, self.method, None, max_steps=MAX_STEPS)
         status = Status(int(fit.status))
         return self._replace(problem=problem, state=fit.state, status=status)
 
@@ -123,7 +121,7 @@ def structured(
     )
     problem = StructuredProblem.create(layout.model, responses)
     method = Laplace(order or (3 if scored else 5), tolerance)
-    fit = _run_jit(problem, method, None, max_steps=MAX_STEPS)
+    fit = run_jit(problem, method, None, max_steps=MAX_STEPS)
     return Fitted(problem, layout, method, fit.state, Status(int(fit.status)))
 
 

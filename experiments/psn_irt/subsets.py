@@ -29,7 +29,7 @@ if __name__ == "__main__":
 import irtjax
 from experiments.lego_irt.methods import structured
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import run
+from irtjax.estimators.driver import run_jit
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
@@ -50,7 +50,6 @@ METHODS = ("random", "clustering", "discrimination", "information")
 NODES = equal_nodes(-3.5, 3.5, 701)
 TOLERANCE, MAX_STEPS = 0.03, 100
 
-_run_jit = eqx.filter_jit(run)
 _start_jit = eqx.filter_jit(start_values)
 
 
@@ -135,7 +134,7 @@ def fit(name: str, values: np.ndarray, seen: np.ndarray) -> Fitted:
     )
     first = _start_jit(model, data, how="proportions", dtype=jnp.zeros(()).dtype)
     method = EM(jnp.asarray(NODES), TOLERANCE)
-    found = _run_jit(Problem.create(model, data), method, first, max_steps=MAX_STEPS)
+    found = run_jit(Problem.create(model, data), method, first, max_steps=MAX_STEPS)
     items, population = found.parameters.items, found.parameters.population
     population = population._replace(log_weights=None)
     scores = score(model, items, population, data, nodes=NODES)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,7 +44,7 @@ from experiments.lego_irt.tables import (
 )
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import run
+from irtjax.estimators.driver import run_jit
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import StructuredProblem
@@ -70,7 +69,6 @@ CLIP = 1e-6
 MEASURES = ("ACC", "F1", "AUC", "log-loss")
 FAMILIES = ("1pl", "2pl", "3pl", "4pl")
 GROUPS = ("additive", "mle", "vi", "neural", "ablation", "principled", "mcmc")
-_run_jit = eqx.filter_jit(run)
 
 
 class Split(NamedTuple):
@@ -239,7 +237,7 @@ def pointwise(
     data = table.responses(jnp.float32)
     problem = Problem.create(model, data)
     start = start_values(model, data, dtype=jnp.float32)
-    fit = _run_jit(problem, method, start, key=jax.random.key(0), max_steps=steps)
+    fit = run_jit(problem, method, start, key=jax.random.key(0), max_steps=steps)
     said = f"{Status(int(fit.status)).name} {int(fit.num_steps)}"
     tau = halves_agree(parts, model, fit.parameters)
     return Made(chances(fit.parameters), said, tau), fit, problem
@@ -351,7 +349,7 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
         for size in (*sizes, last):
             learned = thinned(whole, size, 0)
             problem, layout = problem_of(learned, family, grouped)
-            fit = _run_jit(problem, method, components, max_steps=300)
+            fit = run_jit(problem, method, components, max_steps=300)
             components = fit.state.components
         status, state = Status(int(fit.status)), fit.state
         if learned.num_items < whole.num_items:

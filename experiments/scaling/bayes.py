@@ -18,7 +18,6 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +25,7 @@ import numpy as np
 from experiments.scaling.measure import Row, Spec, peak_bytes, row
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import run
+from irtjax.estimators.driver import run_jit
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import StructuredProblem, start_structured
 from irtjax.estimators.posterior import diagnose
@@ -37,8 +36,6 @@ from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.model import Hierarchical
 from irtjax.models.priors import HalfNormal, LogNormal, Normal
-
-_run_jit = eqx.filter_jit(run)
 
 
 class Sampled(NamedTuple):
@@ -261,7 +258,7 @@ def measure_fast(spec: Spec) -> list[Row]:
     arranged = time.perf_counter() - began
     method = Laplace()
     call = lambda: jax.block_until_ready(  # noqa: E731
-        _run_jit(problem, method, None, max_steps=300)
+        run_jit(problem, method, None, max_steps=300)
     )
     began = time.perf_counter()
     call()

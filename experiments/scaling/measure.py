@@ -29,7 +29,7 @@ from irtjax import ranking
 from irtjax._types import Status
 from irtjax.adaptive import Design, ItemBank
 from irtjax.adaptive.simulation import run_tests_jit
-from irtjax.estimators.driver import begin, loop_of, run
+from irtjax.estimators.driver import begin_jit, loop_of, run_jit
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.saem import SAEM
@@ -55,9 +55,6 @@ Row = dict[str, Any]
 #: Published marginal log-likelihood to reach on the real data, at 241 nodes.
 GSM8K_LOG_LIKELIHOOD = -409_792.3
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "metabench"
-
-_begin_jit = eqx.filter_jit(begin)
-_run_jit = eqx.filter_jit(run)
 
 
 def peak_bytes() -> int:
@@ -189,12 +186,12 @@ def iteration_seconds(problem, method, start, first: int, last: int) -> float:
     max_steps = 1000
 
     def until(step, loop):
-        return _run_jit(
+        return run_jit(
             problem, method, start, max_steps=max_steps, resume=loop,
             stop_after=jnp.asarray(step, jnp.int32),
         )  # fmt: skip
 
-    loop = _begin_jit(problem, method, start, max_steps=max_steps)
+    loop = begin_jit(problem, method, start, max_steps=max_steps)
     if first:
         loop = loop_of(until(first, loop))
     reached = int(until(last, loop).num_steps)
@@ -308,11 +305,11 @@ def measure_convergence(spec: Spec) -> list[Row]:
     start = eqx.filter_jit(start_values)(problem.model, data)
     method = EM(jnp.asarray(equal_nodes(-6.0, 6.0, spec.get("nodes", 241))))
     began = time.perf_counter()
-    loop = _begin_jit(problem, method, start, max_steps=500)
+    loop = begin_jit(problem, method, start, max_steps=500)
     previous, needed, fit = None, 0, None
     while fit is None or int(fit.status) == Status.RUNNING:
         step = int(loop.step) + 1
-        fit = _run_jit(
+        fit = run_jit(
             problem, method, start, max_steps=500, resume=loop,
             stop_after=jnp.asarray(step, jnp.int32),
         )  # fmt: skip
@@ -324,7 +321,7 @@ def measure_convergence(spec: Spec) -> list[Row]:
         previous = now
     stepping = time.perf_counter() - began
     whole = best_seconds(
-        lambda: _run_jit(problem, method, start, max_steps=500), 3
+        lambda: run_jit(problem, method, start, max_steps=500), 3
     )  # fmt: skip
     steps = int(fit.num_steps)
     return [
@@ -395,7 +392,7 @@ def measure_lengths(spec: Spec) -> list[Row]:
         ("EM", EM(nodes, 1e-3), 500, spec.get("max_em_seconds")),
         ("SAEM", SAEM(nodes, num_steps=200), 200, spec.get("max_saem_seconds")),
     ):
-        fit = lambda m=method, n=steps: _run_jit(  # noqa: E731
+        fit = lambda m=method, n=steps: run_jit(  # noqa: E731
             problem, m, start, key=keys[5], max_steps=n
         )
         began = time.perf_counter()

@@ -58,7 +58,8 @@ def compare_command(
 
 def sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:
     """Returns the comparison in words."""
-    from irtjax.report.words import interval, number, percent
+    from irtjax.data.wording import percent
+    from irtjax.report.words import interval, number
 
     ahead, behind = (first, second) if result.difference >= 0 else (second, first)
     low, high = sorted(

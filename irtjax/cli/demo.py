@@ -62,7 +62,8 @@ def demo_command(
 
 def _show(found: Closeness) -> None:
     from irtjax.cli import screen
-    from irtjax.report.words import listing, number, percent
+    from irtjax.data.wording import percent
+    from irtjax.report.words import listing, number
 
     out = screen.console()
     header = ["benchmark", "items", "true slope", "estimated"]

@@ -2,64 +2,115 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
-from irtjax.cli import fit_options as of
+import typer
+
+from irtjax.cli import fit_options
 from irtjax.cli import options as opt
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import Progress
 
+Out = Annotated[
+    Path,
+    typer.Option("--out", "-o", metavar="DIR", help="Folder to write."),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        help="auto (by the kind of the data); rasch, 1pl, 2pl, 3pl, 4pl, probit1pl,"
+        " probit2pl; graded or partial_credit for ordered categories; continuous, beta,"
+        " inflated_beta or mixed for scores in [0, 1]; lart with --length;"
+        " multibenchmark, multimetric or hierarchical.",
+    ),
+]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        help="auto (laplace where items have few responses, else em), em or saem"
+        " (marginal), mm or gradient (joint), neural (twin networks),"
+        " vibo (amortised variational), laplace (items integrated out), nuts (full"
+        " posterior) or vi (a Gaussian near it).",
+    ),
+]
+Bounds = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        "--bounds",
+        metavar="LOW HIGH",
+        help="Lowest and highest possible score, if not 0 and 1.",
+    ),
+]
+BoundsOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bounds-of",
+        metavar="NAME=LOW:HIGH",
+        help="The same for one benchmark or metric; may be repeated.",
+    ),
+]
+MaxSteps = Annotated[
+    int | None, typer.Option("--max-steps", help="Limit of the iterations.", min=1)
+]
+SaveDraws = Annotated[
+    bool,
+    typer.Option(
+        "--save-draws", help="nuts: write draws.nc for ArviZ (needs irtjax\\[arviz])."
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other setting of irtjax.fit or field of the method, such as order=8;"
+        " may be repeated.",
+    ),
+]
+
+
+def with_fit_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose keyword arguments are given by the rows of `fit_options`."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(
+            annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY
+        )
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    parameters = [*own, *fit_options.parameters()]
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        command(**given)
+
+    wrapped.__dict__["__signature__"] = inspect.Signature(parameters)
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped
+
 
 @opt.with_reading
+@with_fit_options
 def fit_command(
     files: opt.Files,
     reading: opt.Reading,
-    out: of.Out,
-    model: of.Model = "auto",
-    method: of.Method = "auto",
-    priors: of.Priors = "weak",
-    positive: of.Positive = False,
-    anchor: of.Anchor = None,
-    start: of.Start = "proportions",
-    standard_errors: of.StandardErrors = "observed",
-    item_uncertainty: of.ItemUncertainty = True,
-    population: of.Population = "normal",
-    length_offset: of.LengthOffset = 1.0,
-    squeeze: of.Squeeze = None,
-    ends: of.Ends = None,
-    bounds: of.Bounds = None,
-    bounds_of: of.BoundsOf = None,
-    max_steps: of.MaxSteps = None,
-    family: of.Family = None,
-    levels: of.Levels = None,
-    share_items: of.ShareItems = None,
-    metric_effects: of.MetricEffects = True,
-    spread_by_benchmark: of.SpreadByBenchmark = False,
-    item_table: of.ItemTable = None,
-    item_covariates: of.ItemCovariates = None,
-    subject_table: of.SubjectTable = None,
-    subject_covariates: of.SubjectCovariates = None,
-    chains: of.Chains = None,
-    draws: of.Draws = None,
-    warmup: of.Warmup = None,
-    target_acceptance: of.TargetAcceptance = None,
-    resume: of.Resume = False,
-    save_draws: of.SaveDraws = False,
-    epochs: of.Epochs = None,
-    embedding_size: of.EmbeddingSize = None,
-    layers: of.Layers = None,
-    batch_size: of.BatchSize = None,
-    learning_rate: of.LearningRate = None,
-    weight_decay: of.WeightDecay = None,
-    patience: of.Patience = None,
-    criterion: of.Criterion = None,
-    validation: of.Validation = None,
-    head: of.Head = None,
-    encoder: of.Encoder = None,
-    item_features: of.ItemFeatures = None,
-    mean_field: of.MeanField = False,
+    out: Out,
+    model: Model = "auto",
+    method: Method = "auto",
+    bounds: Bounds = None,
+    bounds_of: BoundsOf = None,
+    max_steps: MaxSteps = None,
+    set_: Sets = None,
+    save_draws: SaveDraws = False,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
@@ -68,82 +119,24 @@ def fit_command(
     device: opt.Device = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
+    **given: Any,
 ) -> None:
     """Calibrates items and ranks subjects; writes tables, figures and a leaderboard."""
-    from irtjax.fitting.settings import changed
     from irtjax.storage import check_folder
 
     opt.check_level(level)
     # What can be refused is refused before anything takes time.
     folder = check_folder(out, overwrite=overwrite)
-    settings: dict[str, Any] = {
-        "priors": priors,
-        "positive": positive,
-        "anchor": anchor,
-        "start": start,
-        "standard_errors": standard_errors,
-        "item_uncertainty": item_uncertainty,
-        "population": population,
-        "length_offset": length_offset,
-        "squeeze": squeeze,
-        "ends": ends,
-        "bounds": _all_bounds(bounds, bounds_of),
-        "family": family,
-        "metric_effects": metric_effects,
-        "spread_by_benchmark": spread_by_benchmark,
-        "num_chains": chains,
-        "num_draws": draws,
-        "num_warmup": warmup,
-        "target_acceptance": target_acceptance,
-        "resume": resume,
-        "epochs": epochs,
-        "embedding_size": embedding_size,
-        "hidden": None if layers is None else _widths(layers),
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "weight_decay": weight_decay,
-        "patience": patience,
-        "criterion": criterion,
-        "validation": validation,
-        "head": head,
-        "encoder": encoder,
-        "amortised": False if mean_field else None,
-    }
-    settings = changed(settings)
-    checkpoint = f"{folder}.nuts.npz" if method == "nuts" else None
-    if checkpoint is not None:
-        settings["checkpoint"] = checkpoint
-    job = Job(
-        model=model,
-        method=method,
-        settings=settings,
-        sides={
-            "levels": _listed(levels),
-            "share_items": share_items,
-            "item_table": item_table,
-            "item_covariates": _listed(item_covariates),
-            "item_features": _listed(item_features),
-            "subject_table": subject_table,
-            "subject_covariates": _listed(subject_covariates),
-        },
-        level=level,
-        seed=seed,
-        max_steps=max_steps,
-        float32=float32,
-        device=device,
-    )
+    settings, sides = fit_options.take(given)
+    settings |= fit_options.parse_sets(set_)
+    scored = _all_bounds(bounds, bounds_of)
+    if scored is not None:
+        settings["bounds"] = scored
+    job = Job(model, method, settings, sides, level, seed, max_steps, float32, device)
     _check(job)
-    if save_draws and method != "nuts":
-        raise ValueError("--save-draws requires --method nuts")
-    if checkpoint is not None and not resume and Path(checkpoint).exists():
-        raise ValueError(
-            f"{checkpoint} is left of a run that was stopped: add --resume to go on"
-            " from it, or delete it"
-        )
-    if save_draws:
-        from irtjax.estimators.posterior.checkpoint import check_arviz
-
-        check_arviz()
+    checkpoint = _checkpoint(folder, method, "resume" in settings, save_draws)
+    if checkpoint is not None:
+        settings["checkpoint"] = str(checkpoint)
     with Progress(quiet) as progress:
         began = time.perf_counter()
         progress("read")
@@ -154,23 +147,8 @@ def fit_command(
             calibration, folder, progress, overwrite, figures, save_draws=save_draws
         )
         if checkpoint is not None:
-            Path(checkpoint).unlink(missing_ok=True)
+            checkpoint.unlink(missing_ok=True)
     report(calibration, ranked, folder, quiet=quiet, as_json=json)
-
-
-def _listed(names: str | None) -> tuple[str, ...]:
-    """Names of an option that takes several, parted by commas."""
-    return tuple(part.strip() for part in (names or "").split(",") if part.strip())
-
-
-#: Options that are no settings of their own name, by the setting they give.
-OPTION_OF = {
-    "num_chains": "chains",
-    "num_draws": "draws",
-    "num_warmup": "warmup",
-    "hidden": "layers",
-    "amortised": "mean-field",
-}
 
 
 def _check(job: Job) -> None:
@@ -179,26 +157,42 @@ def _check(job: Job) -> None:
     Raises:
         ValueError: With the name of the option.
     """
+    names = [
+        *job.settings,
+        *(["item_features"] if "item_features" in job.sides else []),
+    ]
+    if "epochs" in names and job.max_steps is not None:
+        raise ValueError("--epochs and --max-steps set the same limit: leave one out")
+    if job.method == "auto" or not names:
+        return
     from irtjax.fitting.settings import owners_instead
 
-    if job.settings.get("epochs") is not None and job.max_steps is not None:
-        raise ValueError("--epochs and --max-steps set the same limit: leave one out")
-    names = [*job.settings, *(["item_features"] if job.sides["item_features"] else [])]
-    for name in names if job.method != "auto" else ():
+    for name in names:
         who = owners_instead(name, job.method)
         if who:
-            option = OPTION_OF.get(name, name).replace("_", "-")
             raise ValueError(
-                f"--{option} requires --method {' or '.join(who)}, not {job.method}"
+                f"{fit_options.option_of(name)} requires --method {' or '.join(who)},"
+                f" not {job.method}"
             )
 
 
-def _widths(layers: str) -> tuple[int, ...]:
-    """Widths of layers, parted by commas."""
-    parts = _listed(layers)
-    if not all(part.isdigit() and int(part) for part in parts):
-        raise ValueError(f"--layers {layers!r} is no list of widths: give 32 or 64,32")
-    return tuple(map(int, parts))
+def _checkpoint(folder: Path, method: str, resume: bool, draws: bool) -> Path | None:
+    """The file that a sampler's run is saved in on its way; None of other methods."""
+    if method != "nuts":
+        if draws:
+            raise ValueError("--save-draws requires --method nuts")
+        return None
+    path = Path(f"{folder}.nuts.npz")
+    if path.exists() and not resume:
+        raise ValueError(
+            f"{path} is left of a run that was stopped: add --resume to resume it, or"
+            " delete it"
+        )
+    if draws:
+        from irtjax.estimators.posterior.checkpoint import check_arviz
+
+        check_arviz()
+    return path
 
 
 def _all_bounds(

@@ -126,7 +126,8 @@ def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
 
 def _show(facts: dict[str, Any]) -> None:
     from irtjax.cli import screen
-    from irtjax.report.words import number, percent
+    from irtjax.data.wording import percent
+    from irtjax.report.words import number
 
     missing = percent(round(facts["share_missing"], 4))
     rows = [

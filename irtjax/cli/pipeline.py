@@ -69,7 +69,7 @@ def calibrate(
     if anchor is not None and (anchor / "fit.json").is_file():
         settings["anchor"] = anchor / "items.parquet"
     # Side tables that were not given leave settings empty.
-    settings.update({name: value for name, value in found.items() if value is not None})
+    settings |= {name: value for name, value in found.items() if value}
     result = fit(
         table,
         job.model,

@@ -134,7 +134,8 @@ def _predict(files, reading, place: Path, out: Path | None, quiet: bool, json: b
 
 def _show_predicted(result, num_items: int) -> None:
     from irtjax.cli import screen
-    from irtjax.report.words import interval, number, percent
+    from irtjax.data.wording import percent
+    from irtjax.report.words import interval, number
 
     header = ["subject", "score", f"{percent(result.level)} interval", "subset mean"]
     rows = [
@@ -184,7 +185,8 @@ def write_file(table: pa.Table, out: Path) -> None:
 
 def _show(table: pa.Table, level: float, scores: str) -> None:
     from irtjax.cli import screen
-    from irtjax.report.words import interval, number, percent
+    from irtjax.data.wording import percent
+    from irtjax.report.words import interval, number
 
     header = ["subject", "ability", "error", f"{percent(level)} interval", "accuracy"]
     rows = [

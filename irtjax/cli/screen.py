@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from irtjax.data.wording import percent
 from irtjax.report.leaderboard import group_span
-from irtjax.report.words import interval, number, percent, score_text, visible
+from irtjax.report.words import interval, number, score_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -289,7 +289,8 @@ def _show_rules(console, small: Shrunken) -> None:
 def _show(console, errors: SubsetErrors) -> None:
     """Prints errors by method and size."""
     from irtjax.cli import screen
-    from irtjax.report.words import number, percent
+    from irtjax.data.wording import percent
+    from irtjax.report.words import number
 
     header = [
         "method",

@@ -74,13 +74,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(0o666 & ~umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _umask() -> int:
+def umask() -> int:
+    """Permissions that new files of this process do not get."""
     # Temporary files are private; a finished one gets the permissions of any other.
     mask = os.umask(0)
     os.umask(mask)

@@ -29,3 +29,12 @@ def listing(names: Sequence[str], limit: int = 12) -> str:
     shown = [" ".join(name.split())[:80] for name in names[:limit]]
     more = [f"... ({len(names)} in all)"] if len(names) > limit else []
     return ", ".join(shown + more)
+
+
+def percent(level: float) -> str:
+    """Returns a share as a percentage.
+
+    >>> percent(0.95), percent(0.999)
+    ('95 %', '99.9 %')
+    """
+    return f"{100 * level:.6g} %"

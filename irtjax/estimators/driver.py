@@ -382,8 +382,8 @@ def loop_of(fit: Fit) -> Loop:
     return Loop(fit.state, fit.num_steps, status, fit.trace)
 
 
-_begin_jit = eqx.filter_jit(begin)
-_run_jit = eqx.filter_jit(run)
+begin_jit = eqx.filter_jit(begin)
+run_jit = eqx.filter_jit(run)
 
 
 def drive(
@@ -395,13 +395,13 @@ def drive(
     clock: Clock,
 ) -> Fit:
     """Runs a method to its end, in one call or, to report progress, in chunks."""
-    loop = _begin_jit(problem, method, start, key=key, max_steps=max_steps)
+    loop = begin_jit(problem, method, start, key=key, max_steps=max_steps)
     # Unwatched, all steps are one chunk: of the same program, compiled once.
     chunk, done = max_steps if clock.progress is None else 1, 0
     while True:
         began = time.perf_counter()
         done += chunk
-        result = _run_jit(
+        result = run_jit(
             problem,
             method,
             start,

@@ -23,7 +23,12 @@ from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.fitting.settings import Parts
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import MULTILEVEL_MODELS
-from irtjax.models.families.bounded import Scores, check_ends, prepare, with_scores
+from irtjax.models.families.bounded import (
+    PreparedScores,
+    check_ends,
+    prepare,
+    with_scores,
+)
 from irtjax.models.model import Model
 from irtjax.models.multilevel.design import NESTED, Layout, lay_out
 from irtjax.uncertainty import check_kind
@@ -196,7 +201,7 @@ def _prepared(
     data: Mapping[str, Any],
     floating: Any,
     offset: float | None,
-) -> tuple[ResponseTable, Responses, Scores | None]:
+) -> tuple[ResponseTable, Responses, PreparedScores | None]:
     """The table and its arrays, ready for the model: scores on the logit scale."""
     scores = prepare(table, model, squeeze=data["squeeze"], bounds=data["bounds"])
     if scores is not None:

@@ -257,17 +257,3 @@ def owners_instead(name: str, method: str) -> list[str]:
     """
     own = method_class(method)
     return [] if name in {*own.options, *_fields(own)} else owners(name)
-
-
-def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that are given: not None, and not the default of all fits.
-
-    >>> changed({"priors": "weak", "positive": True, "epochs": None})
-    {'positive': True}
-    """
-    usual = {**MODEL, **DATA, **MULTILEVEL, **ITEMS, "resume": False}
-    return {
-        name: value
-        for name, value in settings.items()
-        if value is not None and not (name in usual and _same(value, usual[name]))
-    }

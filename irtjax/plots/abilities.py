@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.data.wording import percent
 from irtjax.plots.style import (
     GREY,
     INK,
@@ -15,7 +16,6 @@ from irtjax.plots.style import (
     column,
     label,
     new_figure,
-    percent,
     title,
 )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.data.wording import percent
 from irtjax.plots.abilities import named_rows
 from irtjax.plots.style import (
     GREY,
@@ -16,7 +17,6 @@ from irtjax.plots.style import (
     column,
     label,
     new_figure,
-    percent,
     title,
 )
 

@@ -173,15 +173,6 @@ def ability_unit(fit: Calibration) -> str:
     return "probits" if getattr(fit.model.family, "link", "") == "probit" else "logits"
 
 
-def percent(level: float) -> str:
-    """Returns a level as text.
-
-    >>> percent(0.95), percent(0.999)
-    ('95 %', '99.9 %')
-    """
-    return f"{100 * level:.6g} %"
-
-
 def item_benchmarks(fit: Calibration, most: int) -> tuple[np.ndarray, list[str]]:
     """Returns the code of each item's benchmark and the names by code."""
     if fit.benchmarks is None:

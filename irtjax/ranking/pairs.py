@@ -37,7 +37,7 @@ class Pairs(NamedTuple):
     different: Bool[np.ndarray, "subjects subjects"]
 
 
-class TestedPairs(NamedTuple):
+class PairTests(NamedTuple):
     """All pairs of subjects.
 
     Attributes:
@@ -252,12 +252,12 @@ def z_rows(theta, errors: Errors, rows, columns) -> np.ndarray:
     return np.clip(z, -1e6, 1e6)
 
 
-def tests_of_pairs(theta, errors: Errors, crowd: Crowd | None) -> TestedPairs:
+def pair_tests(theta, errors: Errors, crowd: Crowd | None) -> PairTests:
     """Counts the pairs by |z|, one by one or, given a crowd, from its histogram."""
     size = theta.size
     pairs = size * (size - 1) // 2
     if crowd is not None:
-        return TestedPairs(pairs, pair_counter(theta, crowd))
+        return PairTests(pairs, pair_counter(theta, crowd))
     sizes = np.empty(pairs)
     start = 0
     for rows, columns in _upper_blocks(size):
@@ -266,7 +266,7 @@ def tests_of_pairs(theta, errors: Errors, crowd: Crowd | None) -> TestedPairs:
         sizes[start : start + found.size] = found
         start += found.size
     sizes.sort()
-    return TestedPairs(pairs, lambda z: pairs - np.searchsorted(sizes, z))
+    return PairTests(pairs, lambda z: pairs - np.searchsorted(sizes, z))
 
 
 def _upper_blocks(size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -278,7 +278,7 @@ def _upper_blocks(size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         start = stop
 
 
-def critical_z(tests: TestedPairs, rate: float) -> tuple[float, int]:
+def critical_z(tests: PairTests, rate: float) -> tuple[float, int]:
     """Smallest significant |z| over all pairs, and how many pairs reach it.
 
     Benjamini and Hochberg's threshold is the largest t with t = rate k(t) / pairs, k(t)

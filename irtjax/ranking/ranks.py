@@ -19,7 +19,7 @@ from irtjax.ranking.pairs import (
     checked,
     critical_z,
     groups_of,
-    tests_of_pairs,
+    pair_tests,
 )
 
 #: Draws behind the intervals and P(best).
@@ -113,7 +113,7 @@ def rank(
     order, theta, errors = _sorted(theta, errors)
     crowd = _crowd(theta, errors)
     intervals = _intervals(theta, errors, crowd, key, level, num_draws)
-    tests = tests_of_pairs(theta, errors, crowd)
+    tests = pair_tests(theta, errors, crowd)
     critical, num_different = critical_z(tests, 1 - level)
     first, last, groups = groups_of(theta, errors, critical, crowd)
     back = np.argsort(order)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from irtjax.data.wording import percent
 from irtjax.report.leaderboard import table_lines
-from irtjax.report.words import listing, markdown, number, percent
+from irtjax.report.words import listing, markdown, number
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit

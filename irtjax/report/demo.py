@@ -8,7 +8,7 @@ of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -87,8 +87,8 @@ class Closeness(NamedTuple):
     """
 
     level: float
-    ability_spearman: float
-    accuracy_spearman: float
+    ability_spearman: float | None
+    accuracy_spearman: float | None
     ability_rmse: float
     difference_coverage: float
     difficulty_rmse: float
@@ -161,6 +161,7 @@ def judge(fit: Calibration, demo: Demo) -> Closeness:
     from scipy.special import ndtri
 
     from irtjax.ranking import pairwise
+    from irtjax.subsets.errors import spearman
 
     items, abilities = fit.item_table.to_pydict(), fit.ability_table.to_pydict()
     place = {name: k for k, name in enumerate(demo.table.subjects.tolist())}
@@ -183,8 +184,8 @@ def judge(fit: Calibration, demo: Demo) -> Closeness:
 
     return Closeness(
         level=fit.level,
-        ability_spearman=_spearman(ability, true),
-        accuracy_spearman=_spearman(abilities["accuracy"], true),
+        ability_spearman=spearman(ability, true),
+        accuracy_spearman=spearman(abilities["accuracy"], true),
         ability_rmse=float(np.sqrt(np.mean((ability - true) ** 2))),
         difference_coverage=float(inside.mean()),
         difficulty_rmse=_difficulty_rmse(demo, items, located),
@@ -196,16 +197,6 @@ def judge(fit: Calibration, demo: Demo) -> Closeness:
         false_alarms=chosen(sound & negative),
         benchmarks=_by_benchmark(fit, demo, items, located),
     )
-
-
-def _spearman(first: Any, second: Any) -> float:
-    """Correlation of ranks, ties sharing their mean rank."""
-
-    def ranks(values: Any) -> np.ndarray:
-        _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-        return (np.cumsum(count) - (count - 1) / 2)[place]
-
-    return float(np.corrcoef(ranks(first), ranks(second))[0, 1])
 
 
 def _difficulty_rmse(demo: Demo, items: dict[str, list], rows: np.ndarray) -> float:

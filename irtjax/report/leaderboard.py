@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from irtjax.data.wording import percent
 from irtjax.report.summary import flag_counts, summarise
-from irtjax.report.words import interval, listing, markdown, number, percent, score_text
+from irtjax.report.words import interval, listing, markdown, number, score_text
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration

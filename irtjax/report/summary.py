@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.flags import NO_VARIATION, NOT_IDENTIFIED
-from irtjax.report.words import interval, listing, number, percent, visible
+from irtjax.data.wording import percent
+from irtjax.report.words import interval, listing, number, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa

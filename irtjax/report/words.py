@@ -31,15 +31,6 @@ def markdown(name: str) -> str:
     return re.sub(r"(?i)\bwww\.", "www&#46;", text)
 
 
-def percent(level: float) -> str:
-    """Returns a share as a percentage.
-
-    >>> percent(0.95), percent(0.999)
-    ('95 %', '99.9 %')
-    """
-    return f"{100 * level:.6g} %"
-
-
 def number(value: float | None, digits: int = 2) -> str:
     """Returns a number with a fixed number of digits, a dash where there is none.
 

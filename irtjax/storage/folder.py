@@ -9,7 +9,6 @@ last bit. Everything is written elsewhere first and moved into place when it is 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 import zipfile
@@ -22,7 +21,8 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.calibration.calibration import Calibration
+    from irtjax.data.files import umask
+from irtjax.calibration.calibration import Calibration
 
 FIT_FORMAT = "irtjax.fit"
 FIT_VERSION = 1
@@ -181,7 +181,7 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 def _move_into_place(temporary: Path, folder: Path) -> None:
     if not folder.exists():
-        temporary.chmod(0o777 & ~_umask())
+        temporary.chmod(0o777 & ~umask())
         temporary.rename(folder)
         return
     # Without fit.json the folder is no fit; it gets the new one when all else is there.
@@ -192,12 +192,6 @@ def _move_into_place(temporary: Path, folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
     for name in sorted(written, key=lambda name: name == "fit.json"):
         (temporary / name).replace(folder / name)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def load(folder: str | Path) -> Calibration:

@@ -18,7 +18,7 @@ from irtjax._types import KeyArray
 from irtjax.calibration import flags
 from irtjax.data import ResponseTable
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import run
+from irtjax.estimators.driver import run_jit
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
@@ -39,7 +39,6 @@ MAX_STEPS = 200
 #: Near enough for a choice, in standard errors of the parameters.
 TOLERANCE = 1e-2
 
-_run_jit = eqx.filter_jit(run)
 _start_jit = eqx.filter_jit(start_values)
 
 
@@ -164,7 +163,7 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
         # Multiples of 60, so that folds share a compiled program.
         nodes = equal_nodes(-REACH, REACH, 60 * math.ceil(size / 60) + 1)
         method = EM(jnp.asarray(nodes, dtype), TOLERANCE, population=pool.form)
-        result = _run_jit(problem, method, first, max_steps=MAX_STEPS)
+        result = run_jit(problem, method, first, max_steps=MAX_STEPS)
         items, population = result.parameters.items, result.parameters.population
         resolved = resolution(model, items, population, nodes, data)
         if resolved.warning() is None or size >= 401:

@@ -87,7 +87,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     return round(float(found.statistic), 12)
 
 
-def _spearman(first: np.ndarray, second: np.ndarray) -> float | None:
+def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
     """Spearman's correlation, None where one of the two does not vary."""
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
@@ -118,7 +118,7 @@ def summarise(
         "mean_absolute_error_of_irt": float(np.mean(np.abs(prediction.score - score))),
         "mean_absolute_error_of_mean": float(plain.mean()) if plain.size else None,
         "kendall": rank_correlation(predicted, score),
-        "spearman": _spearman(predicted, score),
+        "spearman": spearman(predicted, score),
     }
 
 

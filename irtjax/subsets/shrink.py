@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
 #: Held-out subjects below which an interval leans on few.
-FEW_SUBJECTS = 20
+ENOUGH_SUBJECTS = 20
 
 
 def shrink(
@@ -348,7 +348,7 @@ def _pairs(pool: Pool, fold, rules, sizes, key) -> dict[tuple, tuple]:
 
 def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
     """Warns where a level asks for more held-out subjects than there are."""
-    if enough and subjects >= FEW_SUBJECTS:
+    if enough and subjects >= ENOUGH_SUBJECTS:
         return ()
     return (
         f"{subjects} held-out subjects are too few to calibrate {100 * level:.6g} %"

@@ -136,9 +136,9 @@ def test_pairs_and_groups_are_those_of_all_pairs(loadings, level):
     theta, error, own, shared = subjects(loadings, 3)
     _, errors = checked(theta, error, None, shared, level)
     crowd = crowd_of(theta, own, shared)
-    every = pairs.tests_of_pairs(theta, errors, None)
+    every = pairs.pair_tests(theta, errors, None)
     critical, count = critical_z(every, 1 - level)
-    near, nearly = critical_z(pairs.tests_of_pairs(theta, errors, crowd), 1 - level)
+    near, nearly = critical_z(pairs.pair_tests(theta, errors, crowd), 1 - level)
     # Rough loadings enter as errors of their own.
     assert near == pytest.approx(critical, rel=2e-3)
     assert nearly == pytest.approx(count, rel=1.5e-2)

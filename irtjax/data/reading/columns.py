@@ -37,7 +37,7 @@ _PARAMETER = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class Columns:
     """Roles of columns. Long if ``item`` is set, else wide.
 
     Attributes:
@@ -102,7 +102,7 @@ def require(names: Sequence[str], column: str, option: str, source: str) -> str:
 
 def decide(
     names: Sequence[str], index: str | None, options: ReadOptions, source: str
-) -> Layout:
+) -> Columns:
     """Finds the layout of a table from its column names.
 
     Args:
@@ -132,7 +132,7 @@ def decide(
     is_wide = not item or (index is not None and not responses)
     if item and not responses and subject is None and not is_long:
         # A column of item names and no subjects: a matrix with items as rows.
-        return Layout(subject=item[0], transposed=True)
+        return Columns(subject=item[0], transposed=True)
     if is_wide and not is_long:
         _refuse_column_names(options, source)
         return _wide(names, index, subject, options)
@@ -143,7 +143,7 @@ def decide(
         )
     if not responses:
         raise ValueError(_no_response(names, subject, item, source))
-    return Layout(
+    return Columns(
         subject=subject,
         item=item,
         responses=responses,
@@ -203,7 +203,7 @@ def _responses(
 
 def _wide(
     names: Sequence[str], index: str | None, subject: str | None, options: ReadOptions
-) -> Layout:
+) -> Columns:
     transposed = None
     if options.orientation is not None:
         transposed = options.orientation == "items_by_subjects"
@@ -219,7 +219,7 @@ def _wide(
     if transposed is None and subject is not None and options.subject is None:
         if subject.strip().lower() in ITEM:
             transposed = True
-    return Layout(subject=subject, transposed=transposed)
+    return Columns(subject=subject, transposed=transposed)
 
 
 def _no_response(
@@ -253,12 +253,12 @@ def _is_inspect_frame(names: Sequence[str]) -> bool:
     return needed <= set(names) and any(n.startswith("score_") for n in names)
 
 
-def _inspect_layout(names: Sequence[str], options: ReadOptions) -> Layout:
+def _inspect_layout(names: Sequence[str], options: ReadOptions) -> Columns:
     """The sample data frame of Inspect: a column of scores per scorer."""
     scores = tuple(n for n in names if n.startswith("score_"))
     if options.response is not None:
         scores = (options.response,)
-    return Layout(
+    return Columns(
         subject="model",
         item=("id",),
         responses=scores,

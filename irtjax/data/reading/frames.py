@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from irtjax.data.arrays import as_labels
 from irtjax.data.reading.cells import failed, is_text, to_labels, to_numbers, unanswered
-from irtjax.data.reading.columns import Layout, decide
+from irtjax.data.reading.columns import Columns, decide
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate
 from irtjax.data.reading.tabular import Frame
@@ -55,7 +55,7 @@ def read_frame(frame: Frame, options: ReadOptions) -> ResponseTable | Records:
     return read_wide(frame, layout, options)
 
 
-def _read_long(frame: Frame, layout: Layout, options: ReadOptions) -> Records:
+def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     table, source = frame.table, frame.source
     notes: list[str] = []
     size = table.num_rows
@@ -154,7 +154,11 @@ def _scores(
 
 
 def _errors(
-    table: pa.Table, layout: Layout, options: ReadOptions, notes: list[str], source: str
+    table: pa.Table,
+    layout: Columns,
+    options: ReadOptions,
+    notes: list[str],
+    source: str,
 ) -> np.ndarray | None:
     """Rows whose call failed: what stands as their score, often 0, is none."""
     if layout.error is None:

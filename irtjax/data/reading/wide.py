@@ -11,7 +11,7 @@ from irtjax.data.arrays import as_labels
 from irtjax.data.reading.cells import is_text, is_wordy, to_labels, to_numbers
 from irtjax.data.reading.columns import (
     SUBJECT_FACETS,
-    Layout,
+    Columns,
     find,
     parameter_columns,
     parameter_message,
@@ -25,7 +25,7 @@ from irtjax.data.wording import listing
 
 
 def read_wide(
-    frame: Frame, layout: Layout, options: ReadOptions
+    frame: Frame, layout: Columns, options: ReadOptions
 ) -> ResponseTable | Records:
     """Reads a matrix of responses.
 
@@ -130,7 +130,7 @@ def _repeated(
 
 
 def _facets(
-    table: pa.Table, names: list[str], layout: Layout, source: str
+    table: pa.Table, names: list[str], layout: Columns, source: str
 ) -> dict[str, np.ndarray]:
     """Columns of text beside a matrix that describe its rows, by column name."""
     out = {}

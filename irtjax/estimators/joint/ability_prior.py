@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import equinox as eqx
 import jax.numpy as jnp
 
-from irtjax.estimators.driver import run
+from irtjax.estimators.driver import run_jit
 from irtjax.estimators.marginal.em import EM
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.likelihood.quadrature import choose_nodes
-
-_run_jit = eqx.filter_jit(run)
 
 
 def with_ability_prior(problem: Problem, penalty: float, first: Start) -> Problem:
@@ -26,9 +23,7 @@ def with_ability_prior(problem: Problem, penalty: float, first: Start) -> Proble
     population = estimation_scale(problem, first)
     chosen = choose_nodes(problem.model, first.items, population, problem.data)
     nodes = jnp.asarray(chosen, first.items[0].dtype)
-    rough = _run_jit(
-        problem, EM(nodes, 0.05), first._replace(theta=None), max_steps=100
-    )
+    rough = run_jit(problem, EM(nodes, 0.05), first._replace(theta=None), max_steps=100)
     found = rough.parameters
     prior = estimation_scale(problem, Start(found.items, None, found.population))
     return dataclasses.replace(problem, prior=prior._replace(log_weights=None))

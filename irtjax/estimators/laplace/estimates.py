@@ -33,7 +33,7 @@ from irtjax.uncertainty import Covariance
 
 #: Responses in all, and subjects, below which intervals hold less often than stated
 #: (docs/evidence/index.md).
-FEW_RESPONSES, FEW_SUBJECTS = 800, 8
+LEAST_RESPONSES, LEAST_SUBJECTS = 800, 8
 #: Share of accepted proposals below which draws of Sigma are not to be trusted.
 LEAST_ACCEPTED = 0.4
 FEW_ACCEPTED = (
@@ -332,7 +332,7 @@ def _warnings(problem: StructuredProblem, fit, gone, wide) -> list[str]:
     if data.observed is not None:
         num_observed = int(np.sum(np.asarray(data.observed)))
     subjects, groups = model.subject_design.shape[0], model.num_groups
-    few = num_observed < FEW_RESPONSES or subjects < FEW_SUBJECTS
+    few = num_observed < LEAST_RESPONSES or subjects < LEAST_SUBJECTS
     if groups == 1 and few:
         said.append(
             f"{subjects} subjects and {num_observed:,} responses are few: in"

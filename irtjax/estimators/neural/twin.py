@@ -25,7 +25,7 @@ from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution, drive
 from irtjax.estimators.joint.objective import identify
-from irtjax.estimators.neural.cells import cell_log_lik, seen_cells, summed
+from irtjax.estimators.neural.cells import log_lik_of_cells, seen_cells, summed
 from irtjax.estimators.neural.settings import plain_settings
 from irtjax.estimators.neural.towers import (
     Graph,
@@ -371,7 +371,7 @@ class Neural(AbstractMethod):
         """Minus the mean log-likelihood of some cells, from the rows of each."""
         subject, item = batch // problem.data.num_items, batch % problem.data.num_items
         theta, coordinates = self._outputs(networks, rows, others)
-        return -jnp.mean(cell_log_lik(problem, theta, coordinates, subject, item))
+        return -jnp.mean(log_lik_of_cells(problem, theta, coordinates, subject, item))
 
     def _outputs(self, networks: Networks, rows, others) -> tuple[Array, Array]:
         """Abilities and coordinates of rows of subjects and of items."""

@@ -18,7 +18,7 @@ from irtjax.models.family import Items
 from irtjax.models.model import Model
 
 
-class Scores(NamedTuple):
+class PreparedScores(NamedTuple):
     """A table made ready for a model of scores.
 
     Attributes:
@@ -57,7 +57,7 @@ def prepare(
     *,
     squeeze: float | Mapping[str, float] | None = None,
     bounds: Bounds | None = None,
-) -> Scores | None:
+) -> PreparedScores | None:
     """What a model of scores is fitted to; None for any other model.
 
     Args:
@@ -114,7 +114,7 @@ def prepare(
     elif bounds is not None:
         kept = list(bounds)
     options = {"squeeze": found.squeeze or None, "bounds": kept}
-    return Scores(table, found.values, tuple(warnings), options)
+    return PreparedScores(table, found.values, tuple(warnings), options)
 
 
 def _distances(squeeze: float | dict[str, float]) -> str:
@@ -150,7 +150,7 @@ def options_of(
     return table, kept
 
 
-def check_ends(scores: Scores, model: Model) -> None:
+def check_ends(scores: PreparedScores, model: Model) -> None:
     """Refuses scores that are all at an end, which say nothing of a density between.
 
     Raises:
@@ -169,7 +169,9 @@ def check_ends(scores: Scores, model: Model) -> None:
         )
 
 
-def with_scores(data: Responses, scores: Scores | None, dtype: Any) -> Responses:
+def with_scores(
+    data: Responses, scores: PreparedScores | None, dtype: Any
+) -> Responses:
     """Responses that hold the logits; as they were for other models."""
     if scores is None:
         return data
