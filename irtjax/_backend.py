@@ -134,7 +134,7 @@ def _recall_or_test(release: str) -> str:
         return found
     found = _test(release)
     if found != UNTESTED:
-        _store(place, found)
+        replace_file(place, found.encode())
     return found
 
 
@@ -148,30 +148,36 @@ def _place(release: str) -> str:
 
     from platformdirs import user_cache_dir
 
-    try:
-        # The first processor's lines, without those that change from run to run.
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            first = "".join(iter(lines.readline, "\n")).splitlines()
-        cpu = "".join(x for x in first if "MHz" not in x and "bogomips" not in x)
-    except OSError:
-        cpu = platform.processor()
-    kind = "\n".join((release, sys.platform, platform.machine(), cpu))
+    kind = "\n".join((release, sys.platform, platform.machine(), processor()))
     digest = hashlib.sha256(kind.encode()).hexdigest()[:16]
     folder = user_cache_dir("irtjax")  # Relative where the user has no home.
     name = f"jaxlib-{release}-{digest}"
     return os.path.join(folder, "fusion", name) if os.path.isabs(folder) else ""
 
 
-def _store(place: str, found: str) -> None:
-    """Writes the result whole or not at all; without a cache nothing is stored."""
+def processor() -> str:
+    """What the system says of the kind of processor, the same from run to run."""
+    import platform
+
+    try:
+        # The first processor's lines, without those that change from run to run.
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            first = "".join(iter(lines.readline, "\n")).splitlines()
+        return "".join(x for x in first if "MHz" not in x and "bogomips" not in x)
+    except OSError:
+        return platform.processor()
+
+
+def replace_file(place: str, content: bytes) -> None:
+    """Writes a file of the cache whole or not at all; without a cache nothing."""
     import contextlib
     import tempfile
 
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(place), exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=os.path.dirname(place))
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(found)
+        with open(handle, "wb") as file:
+            file.write(content)
         os.replace(temporary, place)
 
 

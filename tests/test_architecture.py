@@ -1,41 +1,45 @@
-"""The layer order of the package, enforced on the import statements themselves.
+"""The order of the package's folders, enforced on the import statements themselves.
 
-A module imports only from its own row of LAYERS and the rows above it, whether at
-the top of the file, inside a function or under TYPE_CHECKING; no chain of imports
-leads back to where it started; and every top-level name has a row.
+The table of folders in `docs/architecture.md` is the order. A module imports only from
+its own row of the table and the rows above it, whether at the top of the file, inside a
+function or under TYPE_CHECKING; no chain of imports leads back to where it started; and
+every top-level name has a row. What the page says of files and types is checked too.
 """
 
 import ast
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "irtjax"
-ROOT = "the public names (__init__)"
-# The first path component below the package decides the row.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_backend", "_types", "numerics"),
-    ("data",),
-    ("models",),
-    ("ranking",),
-    ("likelihood",),
-    ("uncertainty",),
-    ("scoring",),
-    ("estimators",),
-    ("calibration",),
-    ("fitting",),
-    ("prediction",),
-    ("validity",),
-    ("storage",),
-    ("auditing",),
-    ("subsets",),
-    ("adaptive",),
-    ("plots",),
-    ("report",),
-    (ROOT,),
-    ("cli", "__main__"),
-)
+CHECKOUT = Path(__file__).resolve().parent.parent
+PACKAGE = CHECKOUT / "irtjax"
+PAGE = CHECKOUT / "docs" / "architecture.md"
+#: The row of the public names, which are in the package's own `__init__`.
+ROOT = "__init__"
+
+
+def table_of(page: Path, heading: str) -> list[list[str]]:
+    """Cells of the table of a page whose first column has a heading."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith(f"| {heading} |"))
+    rows = []
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def code_in(text: str) -> list[str]:
+    """What a text sets in code type, outside blocks."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+#: The first path component below the package decides the row.
+LAYERS = [tuple(code_in(cells[0])) for cells in table_of(PAGE, "folder")]
 ROW = {part: row for row, parts in enumerate(LAYERS) for part in parts}
 
 
@@ -51,7 +55,7 @@ def module_files(package: Path) -> dict[str, Path]:
 
 
 def component(module: str) -> str:
-    """The part of a module's name that LAYERS speaks of."""
+    """The part of a module's name that the table of folders lists."""
     return (module.split(".") + [ROOT])[1]
 
 
@@ -105,7 +109,7 @@ def violations(package: Path) -> list[str]:
     for module, path in files.items():
         here = component(module)
         if here not in ROW:
-            found.append(f"{module}: no row in LAYERS; give {here!r} its place there")
+            found.append(f"{module}: no row in {PAGE.name}; give {here!r} its place")
             continue
         graph[module] = set()
         for target in sorted(imported_modules(path, package.name, files)):
@@ -129,9 +133,51 @@ def violations(package: Path) -> list[str]:
     return found
 
 
-def test_every_module_keeps_the_layer_order():
+def test_every_module_keeps_the_order_of_folders():
     assert "irtjax" in module_files(PACKAGE)
     assert violations(PACKAGE) == []
+
+
+def test_the_table_lists_every_folder_once_and_no_other():
+    listed = [part for parts in LAYERS for part in parts]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {component(module) for module in module_files(PACKAGE)}
+
+
+def test_every_type_is_in_the_file_that_the_page_names():
+    rows = table_of(PAGE, "type")
+    assert len(rows) > 9
+    for name, file, _ in rows:
+        (name,), (file,) = code_in(name), code_in(file)
+        tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+        classes = {n.name for n in tree.body if isinstance(n, ast.ClassDef)}
+        assert name in classes, f"{file} has no class {name}"
+
+
+def test_every_file_that_a_page_names_exists():
+    pages = [PAGE, CHECKOUT / "CONTRIBUTING.md"]
+    pages += sorted((CHECKOUT / "docs" / "decisions").glob("*.md"))
+    folders = [CHECKOUT, PACKAGE, *PACKAGE.glob("*/")]
+    for page in pages:
+        for name in code_in(page.read_text(encoding="utf-8")):
+            if re.fullmatch(r"[\w./-]*\.(py|md)|[\w./-]+/", name):
+                found = any((folder / name).exists() for folder in folders)
+                assert found, f"{page.name} names {name}, which does not exist"
+
+
+def test_every_decision_is_in_the_index_once():
+    folder = CHECKOUT / "docs" / "decisions"
+    index = (folder / "index.md").read_text(encoding="utf-8")
+    links = re.findall(r"^- \[[^\]]+\]\(([\w-]+\.md)\): ", index, re.MULTILINE)
+    pages = {page.name for page in folder.glob("*.md")} - {"index.md"}
+    assert sorted(links) == sorted(pages)
+
+
+def test_the_links_of_decisions_lead_somewhere():
+    for page in (CHECKOUT / "docs" / "decisions").glob("*.md"):
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path = page.parent / target.partition("#")[0]
+            assert path.exists(), f"{page.name} links to {target}"
 
 
 def write_package(folder: Path, sources: dict[str, str]) -> Path:
@@ -213,7 +259,7 @@ def test_a_good_package_has_no_violations(tmp_path):
         ),
         (
             {"utils": ""},
-            "irtjax.utils: no row in LAYERS; give 'utils' its place there",
+            "irtjax.utils: no row in architecture.md; give 'utils' its place",
         ),
         (
             {"data/__init__": "from .table import Table", "data/table": ""},

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 Spec = dict[str, Any]
 
 #: Kinds of cases with a worker of their own name.
-APART = ("peers", "bayes", "twins")
+APART = ("peers", "bayes", "twins", "front_door")
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
     "em_complete": {
@@ -68,6 +68,9 @@ FULL: dict[str, Spec] = {
         "kind": "ranks", "subjects": 500_000, "items": 50,
         "sizes": [10, 1000, 50_000, 500_000], "max_seconds": 3,
     },
+    "front_door": {
+        "kind": "front_door", "subjects": 12, "items": 240, "targets": True,
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -90,6 +93,7 @@ SMALL: dict[str, Spec] = {
     },
     "twins": {"kind": "twins", "subjects": 12, "items": 1000},
     "ranks": {"kind": "ranks", "subjects": 3000, "items": 50, "sizes": [10, 3000]},
+    "front_door": {"kind": "front_door", "subjects": 6, "items": 20, "repeats": 1},
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 

@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from irtjax.numerics.programs import stored_jit
 
 #: Level at which an assumption counts as violated.
 LEVEL = 0.01
@@ -74,7 +75,7 @@ class NormalityTest(NamedTuple):
     p_value: float
 
 
-@eqx.filter_jit
+@stored_jit
 def _slopes(family: Any, items: Any, theta, values, exposure, onto):
     """Slope of the log-likelihood and information by benchmark, of some subjects."""
     log_prob = lambda at: family.log_prob(values, items, at, exposure)  # noqa: E731
@@ -116,25 +117,25 @@ def one_ability_test(
     >>> found.degrees, found.p_value < 1e-6
     (2, True)
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtrc  # All of scipy.stats takes 0.5 s to import.
 
     names, code = np.unique(benchmarks, return_inverse=True)
     subjects = len(ability)
     if len(names) < 2 or subjects < 3:
         return None
     dtype = jnp.asarray(items[0]).dtype
-    onto = jnp.asarray(np.eye(len(names))[code], dtype)
+    onto = np.eye(len(names), dtype=dtype)[code]
     size = max(1, min(subjects, BLOCK_CELLS // len(code)))
     parts = []
     for start in range(0, subjects, size):
         # Blocks of one shape: the last one repeats its last subject.
         rows = np.minimum(np.arange(start, start + size), subjects - 1)
-        seen = None if exposure is None else jnp.asarray(exposure)[rows]
+        seen = None if exposure is None else np.asarray(exposure)[rows]
         found = _slopes(
             family,
             items,
-            jnp.asarray(ability, dtype)[rows],
-            jnp.asarray(values, dtype)[rows],
+            np.asarray(ability)[rows].astype(dtype),
+            np.asarray(values)[rows].astype(dtype),
             seen,
             onto,
         )
@@ -161,7 +162,7 @@ def one_ability_test(
     excess = max(statistic - degrees, 0.0)
     share = degrees / max(used.sum(), 1)
     sd = float(np.sqrt(excess / max(share * weight.sum(), 1e-12)))
-    return BenchmarkTest(statistic, degrees, float(chi2.sf(statistic, degrees)), sd)
+    return BenchmarkTest(statistic, degrees, float(chdtrc(degrees, statistic)), sd)
 
 
 def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest | None:
@@ -184,8 +185,6 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
     >>> normality_test(skewed, variance).p_value < 1e-3
     True
     """
-    from scipy.stats import kurtosis, kurtosistest, skew, skewtest
-
     known = np.isfinite(ability) & np.isfinite(variance) & (variance < 1)
     mean, reliability = np.asarray(ability, float)[known], 1 - variance[known]
     if len(mean) < FEWEST_SUBJECTS or reliability.mean() < LEAST_RELIABILITY:
@@ -193,6 +192,8 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
     standard = mean / np.sqrt(reliability)
     if np.ptp(standard) == 0:
         return None
+    from scipy.stats import kurtosis, kurtosistest, skew, skewtest
+
     size = float(reliability.mean())
     p_values = [float(test(standard)[1]) for test in (skewtest, kurtosistest)]
     return NormalityTest(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +11,7 @@ from scipy.special import expit, ndtri
 
 from irtjax.calibration import flags
 from irtjax.likelihood.problem import is_rescaled
+from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies
 from irtjax.scoring.information import difficulty
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@eqx.filter_jit
+@stored_jit
 def _item_errors(problem, coordinates, covariance: Covariance, items):
     """Standard errors of the natural parameters and of the difficulty.
 
@@ -81,7 +81,7 @@ def item_errors(problem, estimates, coordinates, covariance: Covariance | None):
     return errors, missing
 
 
-_difficulty_jit = jax.jit(difficulty)
+_difficulty_jit = stored_jit(difficulty)
 
 
 def make_item_table(table, problem, estimates, errors, found, item_flags, separated):

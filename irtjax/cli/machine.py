@@ -59,6 +59,8 @@ def _keep_compiled_code(jax: Any) -> None:
         return
     from platformdirs import user_cache_dir
 
+    from irtjax.numerics.programs import store_in
+
     folder = Path(user_cache_dir("irtjax"), "compiled")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,3 +71,4 @@ def _keep_compiled_code(jax: Any) -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # The many small programs take as long to compile as the few large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    store_in(folder / "programs")

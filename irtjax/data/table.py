@@ -214,13 +214,11 @@ class ResponseTable:
         from irtjax.data.responses import Responses
 
         def whole(array: np.ndarray | None) -> Any:
-            return None if array is None else jnp.asarray(array)
+            return None if array is None else jnp.array(array)
 
         is_integer = self.values.dtype == np.int8
         codes = {
-            name: jnp.asarray(
-                np.unique(labels, return_inverse=True)[1].astype(np.int32)
-            )
+            name: jnp.array(np.unique(labels, return_inverse=True)[1].astype(np.int32))
             for name, labels in self.item_facets.items()
         }
         log_length = seen = None

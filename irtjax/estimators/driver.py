@@ -24,6 +24,7 @@ from irtjax.estimators.estimates import Estimates, item_estimates
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
+from irtjax.numerics.programs import stored_jit
 
 if TYPE_CHECKING:
     from irtjax.estimators.estimates import Nodes
@@ -382,8 +383,8 @@ def loop_of(fit: Fit) -> Loop:
     return Loop(fit.state, fit.num_steps, status, fit.trace)
 
 
-begin_jit = eqx.filter_jit(begin)
-run_jit = eqx.filter_jit(run)
+begin_jit = stored_jit(begin)
+run_jit = stored_jit(run)
 
 
 def drive(

@@ -10,7 +10,6 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -24,6 +23,7 @@ from irtjax.likelihood.quadrature import Resolution, choose_nodes
 from irtjax.models.families.bounded import log_base_total
 from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible
+from irtjax.numerics.programs import stored_jit
 from irtjax.scoring import ScoreFlag, expected_scores, score
 from irtjax.uncertainty import (
     Covariance,
@@ -358,7 +358,7 @@ def _is_normal(problem: Problem, grid: Nodes | None) -> bool:
     return bool(np.ptp(weights + nodes**2 / 2) < NORMAL_WEIGHTS)
 
 
-@eqx.filter_jit
+@stored_jit
 def _log_prior(problem: Problem, coordinates: Array, population: Population):
     model = problem.model
     frame = jnp.zeros(2, coordinates.dtype)

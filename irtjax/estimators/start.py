@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logit, ndtri
@@ -26,6 +25,7 @@ from irtjax.numerics.kernels import (
     scan_subject_blocks,
     take_block,
 )
+from irtjax.numerics.programs import stored_jit
 
 
 def row_products(
@@ -139,7 +139,7 @@ def start_values(
     return _start_values(model, data, how, dtype, truncation)
 
 
-@eqx.filter_jit
+@stored_jit
 def _start_values(model: Model, data: Responses, how: str, dtype, truncation) -> Start:
     """`start_values` as one program: its many small operations cost more singly."""
     if how == "low_rank":

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,9 +30,10 @@ from irtjax.models.families.bounded import (
 )
 from irtjax.models.model import Model
 from irtjax.models.multilevel.design import NESTED, Layout, lay_out
+from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty import check_kind
 
-_start_jit = eqx.filter_jit(start_values)
+_start_jit = stored_jit(start_values)
 
 
 class Task(NamedTuple):

@@ -18,6 +18,7 @@ from irtjax.data.responses import Responses
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes
+from irtjax.numerics.programs import stored_jit
 
 #: Half width of the node range, in standard deviations of ability.
 REACH = 6.0
@@ -81,7 +82,7 @@ def test_information(
 
 # Not a test, whatever its name suggests to a test runner.
 test_information.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]
-_information_jit = jax.jit(test_information)
+_information_jit = stored_jit(test_information)
 
 
 def _share_seen(data: Responses) -> float:

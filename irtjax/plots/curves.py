@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,46 +47,26 @@ def expected_information(fit: Calibration) -> np.ndarray:
     The average is over a normal distribution with the mean and standard deviation of
     the population, by equally spaced nodes.
     """
-    import jax
-    import jax.numpy as jnp
+    from irtjax.scoring.information import mean_information
 
     population = fit.parameters.population
     standard = np.linspace(-4, 4, 33)
     weight = np.exp(-0.5 * standard**2)
     nodes = float(population.mean) + float(population.sd) * standard
-    family = fit.model.family
-
-    def at_node(total: Any, node_and_weight: Any) -> Any:
-        node, share = node_and_weight
-        information = jax.vmap(family.information, in_axes=(0, None))(items, node)
-        return total + share * information, None
-
-    items = jax.tree.map(jnp.asarray, fit.parameters.items)
-    dtype = items[0].dtype
-    start = jnp.zeros(len(fit.items), dtype)
-    pairs = (jnp.asarray(nodes, dtype), jnp.asarray(weight / weight.sum(), dtype))
-    return np.asarray(jax.jit(lambda x: jax.lax.scan(at_node, start, x)[0])(pairs))
+    items = fit.parameters.items
+    parts = (x.astype(items[0].dtype) for x in (nodes, weight / weight.sum()))
+    return np.asarray(mean_information(fit.model, items, *parts))
 
 
 def information_by_group(
     fit: Calibration, nodes: np.ndarray, codes: np.ndarray, num_groups: int
 ) -> np.ndarray:
     """Returns the test information of each group of items, `[groups, nodes]`."""
-    import jax
-    import jax.numpy as jnp
+    from irtjax.scoring.information import group_information
 
-    family = fit.model.family
-    items = jax.tree.map(jnp.asarray, fit.parameters.items)
-
-    @jax.jit
-    def per_node(grid: Any) -> Any:
-        def at_node(node: Any) -> Any:
-            information = jax.vmap(family.information, in_axes=(0, None))(items, node)
-            return jax.ops.segment_sum(information, jnp.asarray(codes), num_groups)
-
-        return jax.lax.map(at_node, grid)
-
-    return np.asarray(per_node(jnp.asarray(nodes, items[0].dtype))).T
+    items = fit.parameters.items
+    nodes = nodes.astype(items[0].dtype)
+    return np.asarray(group_information(fit.model, items, nodes, codes, num_groups)).T
 
 
 def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure:
@@ -102,8 +82,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     Returns:
         The figure; nothing is shown or saved.
     """
-    import jax
-    import jax.numpy as jnp
+    from irtjax.scoring.expected import response_table_jit
 
     information = expected_information(fit)
     order = np.argsort(-np.nan_to_num(information), kind="stable")
@@ -118,9 +97,8 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
         (panels[1], order[::-1], "Least informative items"),
     ):
         rows, alike = (part[:count] for part in distinct(fit, ordered))
-        chosen = jax.tree.map(lambda x, rows=rows: jnp.asarray(x)[rows], records)
-        over_items = jax.vmap(family.expected_response, in_axes=(0, None))
-        curves = jax.vmap(over_items, in_axes=(None, 0))(chosen, jnp.asarray(grid))
+        chosen = type(records)(*(np.asarray(x)[rows] for x in records))
+        curves = response_table_jit(family, chosen, grid)
         for k, row in enumerate(rows):
             axes.plot(
                 grid,

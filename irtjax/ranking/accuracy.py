@@ -124,13 +124,14 @@ def wilson_interval(
     >>> round(float(low[0]), 3), float(high[0])
     (0.661, 1.0)
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit  # All of scipy.stats takes 0.5 s to import.
 
     p = accuracy / top
     with np.errstate(divide="ignore", invalid="ignore"):
         size = p * (1 - p) / (error / top) ** 2
         size = np.where(error > 0, size, clusters)
-        square = t.ppf(0.5 + level / 2, np.maximum(clusters - 1, 1)) ** 2 / size
+        quantile = stdtrit(np.maximum(clusters - 1, 1), 0.5 + level / 2)
+        square = quantile**2 / size
         middle = (p + square / 2) / (1 + square)
         half = np.sqrt(p * (1 - p) * square + square**2 / 4) / (1 + square)
     known = np.isfinite(error)
@@ -168,7 +169,7 @@ def paired_difference(
     >>> found.difference, round(found.standard_error, 3), round(found.p_value, 3)
     (0.5, 0.289, 0.182)
     """
-    from scipy.stats import t
+    from scipy.special import stdtr, stdtrit
 
     values = np.asarray(values, np.float64)
     seen = np.ones(values.shape) if exposure is None else np.asarray(exposure, float)
@@ -184,10 +185,10 @@ def paired_difference(
     sums = np.add.reduceat((gap - difference)[order], starts)
     clusters = len(starts)
     error = float(np.sqrt(clusters / (clusters - 1) * np.sum(sums**2)) / size)
-    half = float(t.ppf(0.5 + level / 2, clusters - 1)) * error
+    half = float(stdtrit(clusters - 1, 0.5 + level / 2)) * error
     p_value = 1.0 if difference == 0 else 0.0
     if error > 0:
-        p_value = float(2 * t.sf(abs(difference) / error, clusters - 1))
+        p_value = float(2 * stdtr(clusters - 1, -abs(difference) / error))
     return PairedDifference(
         difference,
         error,

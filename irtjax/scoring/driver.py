@@ -7,8 +7,6 @@ time. The grid makes them global maxima, where a likelihood has several modes.
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +25,7 @@ from irtjax.numerics.kernels import (
     scan_subject_blocks,
     take_block,
 )
+from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import Block, ItemError, Task, is_empty
 from irtjax.scoring.modes import mode_scores
 from irtjax.scoring.posterior import posterior_scores
@@ -224,7 +223,7 @@ def _block_scorer(task: Task, data: Responses, theta: Array, bounds: Array):
     return scorer
 
 
-_score_jit = partial(jax.jit, static_argnames="method")(score_on_nodes)
+_score_jit = stored_jit(score_on_nodes)
 
 
 def _log_weights(population: Population, nodes: Array, method: str) -> Array:

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -47,6 +46,7 @@ from irtjax.numerics.kernels import (
     scan_subject_blocks,
     take_block,
 )
+from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import Block, ItemError, Task
 from irtjax.scoring.item_error import (
     Sensitivity,
@@ -78,7 +78,10 @@ def response_table(
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
 
 
-@eqx.filter_jit
+response_table_jit = stored_jit(response_table)
+
+
+@stored_jit
 def expected_scores(
     model: Model,
     items: Items,

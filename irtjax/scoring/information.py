@@ -7,7 +7,6 @@ for the four-parameter closed form, which the general form here reproduces).
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -16,6 +15,7 @@ from irtjax.likelihood.quadrature import REACH, test_information
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights
+from irtjax.numerics.programs import stored_jit
 
 __all__ = [
     "difficulty",
@@ -55,10 +55,37 @@ def item_information(
     return _item_information(model, items, theta)
 
 
-@eqx.filter_jit
+@stored_jit
 def _item_information(model: Model, items: Items, theta: Array) -> Array:
     over_items = jax.vmap(model.family.information, in_axes=(0, None))
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
+
+
+@stored_jit
+def mean_information(
+    model: Model, items: Items, nodes: Array, weight: Array
+) -> Float[Array, " items"]:
+    """Each item's information averaged over nodes with weights that sum to 1."""
+
+    def add(total: Array, part: tuple[Array, Array]):
+        over_items = jax.vmap(model.family.information, in_axes=(0, None))
+        return total + part[1] * over_items(items, part[0]), None
+
+    start = jnp.zeros(len(items[0]), nodes.dtype)
+    return jax.lax.scan(add, start, (nodes, weight))[0]
+
+
+@stored_jit
+def group_information(
+    model: Model, items: Items, nodes: Array, codes: Array, num_groups: int
+) -> Float[Array, "nodes groups"]:
+    """Sums of the items' information by group, at each node."""
+
+    def at_node(node: Array) -> Array:
+        information = jax.vmap(model.family.information, in_axes=(0, None))(items, node)
+        return jax.ops.segment_sum(information, codes, num_groups)
+
+    return jax.lax.map(at_node, nodes)
 
 
 def standard_error_curve(

@@ -36,7 +36,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -49,6 +48,7 @@ from irtjax.numerics.kernels import (
     normal_log_weights,
     symmetric_eigen_2x2,
 )
+from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty.gradients import (
     Setting,
     Whitening,
@@ -337,7 +337,7 @@ def default_terms(num_items: int) -> int:
     return 20 if num_items <= 30 else 8 if num_items <= 600 else 2
 
 
-@eqx.filter_jit
+@stored_jit
 def _covariance(problem, coordinates, population, nodes, log_weights, kind, terms, how):
     setting = make_setting(problem, coordinates, population, nodes, log_weights)
     blocks, scale = complete_information(setting, problem, coordinates, population)

@@ -17,7 +17,7 @@ from experiments.coverage.replicate import differences
 from experiments.lart import compare
 from experiments.lart import run as lart
 from experiments.lego_irt import families
-from experiments.scaling import bayes, measure, peers
+from experiments.scaling import bayes, front_door, measure, peers
 from experiments.scaling import run as scaling
 from irtjax.estimators.marginal.em import EM
 from irtjax.scoring import Scores
@@ -248,6 +248,15 @@ def test_scaling_peers(monkeypatch):
     # The same joint likelihood with the same penalties, up to the frame of the priors.
     theirs = value_of(result, "scipy L-BFGS-B (joint), correlation of a")
     assert own == pytest.approx(theirs, abs=0.05)
+
+
+@pytest.mark.slow
+def test_scaling_front_door():
+    result = front_door.measure({"subjects": 4, "items": 8, "repeats": 1})
+    for name in ("LSAT7, tables", "4 x 8"):
+        # Compiling takes seconds; a stored program takes a fraction of one.
+        cold, warm = (value_of(result, f"{name}, {kind}") for kind in ("cold", "warm"))
+        assert 0.5 < warm < cold
 
 
 def test_scaling_ranks():

@@ -19,7 +19,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +44,7 @@ from irtjax.models.multilevel.covariance_mixture import (
 )
 from irtjax.models.multilevel.model import Hierarchical, general_variance
 from irtjax.numerics.bijections import lkj_log_density
+from irtjax.numerics.programs import stored_jit
 
 #: Chains side by side; trajectories that are left out, and kept, of each.
 NUM_CHAINS, NUM_WARMUP, NUM_KEPT = 64, 30, 8
@@ -115,13 +115,16 @@ def evidence_of(
     error = np.linalg.inv(told)
     pointed = subjects.gap @ precision @ error
     count = len(pointed) - model.num_shifts / model.num_groups
-    pull = pull_of_priors(model, problem.units, state.components)
+    pull = _pull_jit(model, problem.units, state.components)
     return Evidence(
         jnp.asarray(pointed.T @ pointed, dtype),
         jnp.asarray((error + error.T) / 2, dtype),
         jnp.asarray(count, dtype),
         pull,
     )
+
+
+_pull_jit = stored_jit(pull_of_priors)
 
 
 def draw_spread(
@@ -234,7 +237,7 @@ def _information(model: Hierarchical, spread: Spread, evidence: Evidence) -> Arr
     return whole.at[units, units].add(pull)
 
 
-@eqx.filter_jit
+@stored_jit
 def _draw_jit(model: Hierarchical, start: Spread, evidence: Evidence, key):
     """Sigma, tau^2 and u of every draw, and the share of accepted proposals."""
     import blackjax  # Half a second that fits without groups need not wait for.

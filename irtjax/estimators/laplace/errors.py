@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +38,7 @@ from irtjax.estimators.laplace.problem import (
 )
 from irtjax.models.multilevel.covariance_mixture import Possible, abilities_given
 from irtjax.models.multilevel.model import Hierarchical
+from irtjax.numerics.programs import stored_jit
 
 
 class Errors(NamedTuple):
@@ -88,17 +88,18 @@ def errors_of(problem: StructuredProblem, method: Any, state: LaplaceState) -> E
     return Errors(given, whole, items, possible, ability, accepted)
 
 
-@eqx.filter_jit
+@stored_jit
 def _given_spread_jit(
     problem: StructuredProblem, method: Any, state: LaplaceState
 ) -> tuple[Array, Following | None]:
     """Covariance of abilities given their spread and units, and what follows them."""
-    found = method.summarise(problem, state)
+    # Curvatures are the same with corrections, which only cost time to compile.
+    found = method.summarise(problem, state, corrected=False)
     follow = following(problem.model, problem.units, state.components, found)
     return given_covariance(problem.model, state, found, follow), follow
 
 
-@eqx.filter_jit
+@stored_jit
 def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follow):
     model, units = problem.model, problem.units
     return spread_of_items(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,12 +21,14 @@ from irtjax.estimators.laplace.outer import without_end
 from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
 from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.models.families.bounded import log_base_total
+from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible, general_weights
 from irtjax.models.multilevel.model import (
     Hierarchical,
     general_variance,
 )
+from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import scale_loadings
 from irtjax.uncertainty import Covariance
 
@@ -48,7 +49,7 @@ OTHER_SLOPES = (
 #: Items in a group below which the fast route has not been compared with the truth.
 FEW_ITEMS = 20
 
-_own_covariance_jit = eqx.filter_jit(own_covariance)
+_own_covariance_jit = stored_jit(own_covariance)
 
 
 #: Draws of Sigma that are kept with a fit, for the errors of newcomers.
@@ -129,8 +130,8 @@ def summary_of_laplace(
 def spreads(model: Hierarchical, components, items, clusters) -> np.ndarray:
     """`GroupEstimates.spreads` of its parts; NaN where one is not estimated."""
     learned = np.asarray(model.regressed)
-    levels = np.asarray(model.told_components > 0) & learned
-    told = np.concatenate([levels, learned[None], model.told_spreads])
+    levels, spreads = (np.asarray(x) for x in _learned_jit(model))
+    told = np.concatenate([(levels > 0) & learned, learned[None], spreads])
     return np.where(told, np.concatenate([components, items[None], clusters]), np.nan)
 
 
@@ -237,8 +238,18 @@ def _with_subject_effects(model: Hierarchical, whole: np.ndarray, spread: np.nda
     return whole + moved @ covariance @ moved.T, np.sqrt(np.diag(covariance))
 
 
-_count_jit = eqx.filter_jit(num_effective)
-_log_prior_jit = eqx.filter_jit(log_prior)
+_count_jit = stored_jit(num_effective)
+_log_prior_jit = stored_jit(log_prior)
+
+
+@stored_jit
+def _constrain_jit(family: AbstractResponseFamily, coordinates: jax.Array):
+    return jax.vmap(family.constrain)(coordinates)
+
+
+@stored_jit
+def _learned_jit(model: Hierarchical):
+    return model.told_components, model.told_spreads
 
 
 def laplace_estimates(
@@ -281,7 +292,7 @@ def multilevel_estimates(
     scale = "standard" if family.has_slope else "unit_slope"
     model = Model("multilevel", family, {}, scale)
     coordinates = jnp.asarray(found.coordinates, problem.model.design.dtype)
-    items = jax.vmap(family.constrain)(coordinates)
+    items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
     population = Population(0 * one, found.variance**0.5 * one)
     log_prior = float(_log_prior_jit(problem.model, components))

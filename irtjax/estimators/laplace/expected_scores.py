@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +35,7 @@ from irtjax.estimators.laplace.item_posterior import (
 from irtjax.estimators.laplace.items import in_blocks
 from irtjax.estimators.laplace.outer import blocks_of, outer_of
 from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
+from irtjax.numerics.programs import stored_jit
 
 
 class MeanResponses(NamedTuple):
@@ -73,14 +73,14 @@ def mean_responses(
     found = _mean_responses(
         problem,
         state,
-        jnp.asarray(count / len(unit), state.ability.dtype),
+        (count / len(unit)).astype(state.ability.dtype),
         order,
         num_newton,
     )
-    return MeanResponses(found[0], jnp.sqrt(jnp.maximum(found[1], 0)))
+    return MeanResponses(found[0], np.sqrt(np.maximum(found[1], 0)))
 
 
-@eqx.filter_jit
+@stored_jit
 def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton: int):
     """Means and variances; `share` is each unit and column's part of all items."""
     model, units, components = problem.model, problem.units, state.components

@@ -140,10 +140,14 @@ def cell_terms(family: AbstractResponseFamily, row, shift, cells, exposure, thet
 def _find_mode(log_joint, row, num_newton: int):
     """Newton's method with a step that is shortened where it does not climb."""
 
+    def slope(row):
+        gradient = jax.grad(log_joint)(row)
+        return gradient, gradient
+
     def improve(_, state):
         row, value = state
-        gradient, curvature = jax.grad(log_joint)(row), -jax.hessian(log_joint)(row)
-        step, _ = positive_definite_solve(curvature, gradient)
+        bend, gradient = jax.jacfwd(slope, has_aux=True)(row)
+        step, _ = positive_definite_solve(-bend, gradient)
         step = step * jnp.minimum(
             1.0, LONGEST_STEP / jnp.maximum(jnp.max(jnp.abs(step)), 1e-12)
         )

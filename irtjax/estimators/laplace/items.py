@@ -111,20 +111,22 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
     offset = model.family.offsets()
     if offset is not None:
         offset = np.where(absent, 0, offset[column])
-    first, unit, count = _distinct(values, seen, groups, np.asarray(model.design))
+    design = np.asarray(model.design)
+    first, unit, count = _distinct(values, seen, groups, design)
     # Rows that count for nothing, so that data of about this size share programs.
     lacking = padded_size(model.num_stems, len(first)) - len(first)
     first = np.concatenate([first, np.full(lacking, first[0])])
     count = np.concatenate([count, np.zeros(lacking, count.dtype)])
+    # `asarray` without a dtype compiles a program for each shape, `array` does not.
     return Units(
-        jnp.asarray(values[first]),
-        jnp.asarray(seen[first]),
-        jnp.asarray(groups[first]),
-        model.design[first],
-        None if offset is None else jnp.asarray(offset[first], model.design.dtype),
-        jnp.asarray(count, model.design.dtype),
-        model.factor_row[first],
-        jnp.asarray(unit),
+        jnp.array(values[first]),
+        jnp.array(seen[first]),
+        jnp.array(groups[first]),
+        jnp.array(design[first]),
+        None if offset is None else jnp.asarray(offset[first], design.dtype),
+        jnp.asarray(count, design.dtype),
+        jnp.array(np.asarray(model.factor_row)[first]),
+        jnp.array(unit),
     )
 
 

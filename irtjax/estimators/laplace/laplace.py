@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
@@ -69,6 +70,10 @@ EARLY_STEPS = 15
 #: Steps before the acceleration: far from the end it leaps, rounding decides where to,
 #: and a likelihood with several tops has one below another within its reach.
 PLAIN_STEPS = 10
+#: Responses up to which both passes of a step with one group are one program,
+#: corrections included: compiling takes seconds, and a pass milliseconds. With several
+#: groups the acceleration amplifies the difference in rounding.
+FEW_CELLS = 2**14
 #: Fall of the log marginal likelihood that a proposal of the acceleration may bring.
 LARGEST_FALL = 0.5
 #: The log marginal likelihood rests when it changes in `WINDOW` steps by fewer nats
@@ -132,6 +137,7 @@ class Laplace(AbstractMethod):
             jnp.zeros_like(ability),
             order=2,
             num_newton=25,
+            corrected=False,  # Abilities have no error yet, so nothing to correct.
         )
         dtype = ability.dtype
         size = ravel_pytree((components, ability))[0].size
@@ -243,9 +249,18 @@ class Laplace(AbstractMethod):
 
         # What is expected of items is that at the abilities to be, not those that were:
         # from the same point both overshoot, and some fits then go to and fro for ever.
-        _, ability, *_ = newton(state, corrected=False)
-        state = state._replace(ability_mode=ability, ability=ability + shift)
-        found, ability, root, data, held, inner = newton(state, corrected=True)
+        moved = lambda mode: state._replace(ability_mode=mode, ability=mode + shift)  # noqa: E731
+        if groups == 1 and units.values.size <= FEW_CELLS:
+
+            def again(mode, _):
+                found, mode, *rest = newton(moved(mode), corrected=True)
+                return mode, (found, *rest)
+
+            ability, passes = lax.scan(again, state.ability_mode, length=2)
+            found, root, data, held, inner = jax.tree.map(lambda x: x[-1], passes)
+        else:
+            _, ability, *_ = newton(state, corrected=False)
+            found, ability, root, data, held, inner = newton(moved(ability), True)
         solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
         covariance = solve(jnp.eye(root.shape[0], dtype=root.dtype))
         covariance = centred(covariance, shifts)

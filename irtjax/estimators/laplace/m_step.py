@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
@@ -349,6 +348,8 @@ def _improve_residual(
 
 def _descend(loss, first, num_steps: int = 25):
     """A lower point of a loss, by some steps of L-BFGS; the first if they fail."""
+    import optax  # Not needed where the program is stored.
+
     # The default line search is a third of what compiling a whole fit takes.
     search = optax.scale_by_backtracking_linesearch(
         20, increase_factor=float("inf"), store_grad=True

@@ -36,6 +36,7 @@ from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, suitable_frame
 from irtjax.estimators.posterior.variational import VariationalSearch, fit_variational
 from irtjax.models.multilevel.model import Hierarchical, Position
+from irtjax.numerics.programs import stored_jit
 
 #: Draws of a variational approximation that its estimates are made of.
 VI_DRAWS = 2000
@@ -130,9 +131,9 @@ class Variational(VariationalSearch, _Posterior):
         return Solution(fit, self, self.num_steps, None, None, values, status, said)
 
 
-_vary_jit = eqx.filter_jit(fit_variational)
+_vary_jit = stored_jit(fit_variational)
 _kept_jit = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))
-_log_prior_jit = eqx.filter_jit(log_prior)
+_log_prior_jit = stored_jit(log_prior)
 
 
 def _first(

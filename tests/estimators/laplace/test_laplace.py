@@ -1115,3 +1115,39 @@ def test_asymptotes_of_a_dozen_subjects_end_and_predict():
         log_loss = chance * np.log(expected) + (1 - chance) * np.log1p(-expected)
         loss.append(-log_loss[~seen].mean())
     assert loss[1] < loss[0]
+
+
+def test_a_step_is_the_same_whether_its_passes_are_one_program_or_two(monkeypatch):
+    rng = np.random.default_rng(5)
+    right = jnp.asarray(rng.random((6, 25)) < 0.6, jnp.int8)
+    problem = StructuredProblem.create(benchmarks(6, 25, 1), Responses(right))
+    method = Laplace(order=3)
+    state = eqx.filter_jit(method.init)(problem, None, None)
+    found = []
+    for few in (0, 2**14):
+        monkeypatch.setattr("irtjax.estimators.laplace.FEW_CELLS", few)
+        # A function of its own, so that it is traced again.
+        step = eqx.filter_jit(lambda *given: method.approximate(*given))
+        at = state
+        for _ in range(2):
+            each = step(problem, at)
+            at = at._replace(
+                ability_mode=each.ability_mode,
+                ability=each.ability_mode + each.shift,
+                ability_covariance=each.covariance,
+                mode=each.items.mode,
+            )
+        found.append(each)
+    assert float(jnp.abs(found[0].shift).max()) > 1e-3
+    # Rounding decides whether a last Newton step to a mode, of 1e-8 or less, is kept.
+    for one, two in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-6)
+    # What errors are made of does not depend on the corrections.
+    passes = [
+        eqx.filter_jit(lambda *x, c=c: method.summarise(*x, corrected=c))(problem, at)
+        for c in (True, False)
+    ]
+    assert float(jnp.abs(passes[0].bend).max()) > 1e-3
+    for name in ("gradient", "curvature", "safe", "cross", "square", "covariance"):
+        one, two = (getattr(each, name) for each in passes)
+        np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-13)
