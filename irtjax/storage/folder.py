@@ -21,8 +21,8 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.data.files import umask
 from irtjax.calibration.calibration import Calibration
+from irtjax.data.files import umask
 
 FIT_FORMAT = "irtjax.fit"
 FIT_VERSION = 1
