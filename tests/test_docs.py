@@ -138,7 +138,10 @@ def folder(tmp_path, monkeypatch) -> Path:
 RUNNABLE = [
     page
     for page in PAGES
-    if any(b.language == "python" or commands_of(b.code) for b in blocks_of(page))
+    if any(
+        b.language == "python" or (b.language == "sh" and commands_of(b.code))
+        for b in blocks_of(page)
+    )
 ]
 
 
