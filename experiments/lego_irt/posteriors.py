@@ -27,7 +27,6 @@ from irtjax.estimators.laplace.problem import StructuredProblem, start_structure
 from irtjax.estimators.posterior.methods import NUTS, frame_log_density, position_of
 from irtjax.estimators.posterior.nuts import Chain, Keep, advance, begin
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
-from irtjax.fitting.multilevel import LAPLACE_STEPS
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.model import (
@@ -390,7 +389,7 @@ def fast_fit(model: Hierarchical, values: jax.Array, order: int = 5) -> FastFit:
     """Estimates and intervals of coverage `LEVEL` by the fast route."""
     problem = StructuredProblem.create(model, Responses(values))
     method = Laplace(order=order)
-    fit = run_jit(problem, method, None, max_steps=LAPLACE_STEPS)
+    fit = run_jit(problem, method, None, max_steps=Laplace.max_steps)
     found = summary_of_laplace(problem, method, fit.state)
     reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))
     bounds = {

@@ -1,10 +1,11 @@
-"""Compiled programs stored on disk, so that a second process skips tracing.
+"""Programs stored on disk, so that a second process skips tracing.
 
 JAX's own compilation cache saves the time of XLA, but every process traces and lowers a
 program before it can look it up. For small data that is most of the time of a fit.
-`stored_jit` is `equinox.filter_jit` with a second cache in front: it stores the
-compiled program under a key that needs no tracing. It is used only after `store_in` was
-called, which the command line does; a library must not choose a user's folders.
+`stored_jit` is `equinox.filter_jit` with a second cache in front: it stores the lowered
+program (`jax.export`) under a key that needs no tracing. It is used only after
+`store_in` was called, which the command line does; a library must not choose a user's
+folders.
 
 A stored program is right only if all that tracing reads is in its key:
 
@@ -13,16 +14,18 @@ A stored program is right only if all that tracing reads is in its key:
 - the settings of JAX, `XLA_FLAGS`, the kind of processor;
 - the releases of Python and of the packages whose code is traced.
 
-The static part is pickled. The code of any other package, such as a user's own response
-family, is not in that list, so a call with an object of it is compiled in the ordinary
-way. The same holds for calls under a JAX transformation, on accelerators and with
-several devices.
+The static part is pickled for the key alone: nothing pickled is ever read. A file holds
+the program as StableHLO and the form of its result as JSON (`forms`). The code of any
+other package, such as a user's own response family, is not in the key, so a call with
+an object of it is compiled in the ordinary way. The same holds for calls under a JAX
+transformation, on accelerators and with several devices.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import pickle
 import sys
@@ -35,8 +38,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
+from jax import export
+from jax.core import Tracer
 
 from irtjax._backend import processor, replace_file
+from irtjax.numerics.forms import decode, encode, fill, split
 
 R = TypeVar("R")
 
@@ -46,8 +52,6 @@ TRACED = ("jax", "jaxlib", "numpy", "equinox", "optax", "blackjax", "jaxtyping")
 KNOWN = {"irtjax", "builtins", "collections", "copyreg", "functools", *TRACED}
 #: Settings of JAX that change where programs are stored, not what they compute.
 NEUTRAL = ("jax_compilation_cache_dir", "jax_persistent_cache_")
-#: Seconds of compiling from which on JAX stores a program in its own cache.
-LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 #: Bytes of stored programs; beyond this the oldest are deleted.
 MOST_BYTES = 512 * 2**20
 
@@ -60,38 +64,21 @@ def store_in(folder: Path | None) -> None:
     _folder = folder
 
 
-class _Place(NamedTuple):
-    """Stands for an array in a pickled PyTree.
-
-    Pickled PyTree definitions of JAX do not hold nodes of other packages.
-    """
-
-    index: int
-
-
-def _is_place(value: Any) -> bool:
-    return isinstance(value, _Place)
-
-
 class _Program(NamedTuple):
-    """A compiled function of a list of arrays, and its result with places."""
+    """A jitted function of arrays, and the form of its result."""
 
     call: Any
-    result: Any
+    form: Any
 
     def __call__(self, arrays: list[Any]) -> Any:
-        found = self.call(*arrays)
-        return jax.tree.map(
-            lambda x: found[x.index] if _is_place(x) else x,
-            self.result,
-            is_leaf=_is_place,
-        )
+        return fill(self.form, self.call(*arrays))
 
 
 class Stored(Generic[R]):
     """A jitted function whose programs are stored; see `stored_jit`."""
 
     def __init__(self, function: Callable[..., R]) -> None:
+        self.function = function
         self.jitted: Any = eqx.filter_jit(function)
         self.programs: dict[str, _Program] = {}
         update_wrapper(self, function)
@@ -100,23 +87,25 @@ class Stored(Generic[R]):
         """The result, by a stored program where there may be one."""
         if _folder is None:
             return self.jitted(*args, **kwargs)
-        arrays, form = _split((args, kwargs))
+        arrays, form = split((args, kwargs))
         key = self._key(arrays, form)
         if key is None:
             return self.jitted(*args, **kwargs)
-        if key in self.programs:
-            return self.programs[key](arrays)
-        path = _folder / key
-        program = self.programs[key] = _load(path) or self._compile(arrays, form, path)
-        return program(arrays)
+        if key not in self.programs:
+            path = _folder / key
+            found = _load(path) or self._export(arrays, form, path)
+            if found is None:
+                return self.jitted(*args, **kwargs)
+            self.programs[key] = found
+        return self.programs[key](arrays)
 
     def _key(self, arrays: list[Any], form: Any) -> str | None:
         """Name of the file of a call's program; None if it must not be stored."""
-        if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        if any(isinstance(array, Tracer) for array in arrays):
             return None
-        if not (_is_known(self.__module__) and _on_one_cpu()):
+        if not (_is_known(self.function.__module__) and _on_one_cpu()):
             return None
-        name = f"{self.__module__}.{self.__qualname__}"
+        name = f"{self.function.__module__}.{self.function.__qualname__}"
         shapes = [
             (array.shape, str(array.dtype), bool(getattr(array, "weak_type", False)))
             for array in arrays
@@ -129,36 +118,29 @@ class Stored(Generic[R]):
         content = file.getvalue() + _settings() + _environment()
         return hashlib.sha256(content).hexdigest()
 
-    def _compile(self, arrays: list[Any], form: Any, path: Path) -> _Program:
-        """Compiles the program of a call and stores it."""
+    def _export(self, arrays: list[Any], form: Any, path: Path) -> _Program | None:
+        """Lowers the program of a call and stores it; None if it cannot be stored."""
         results = []
 
         def flat(*arrays):
-            args, kwargs = _Program(lambda *x: x, form)(list(arrays))
-            arrays, result = _split(self.__wrapped__(*args, **kwargs))
+            args, kwargs = fill(form, arrays)
+            arrays, result = split(self.function(*args, **kwargs))
             results.append(result)
             return arrays
 
-        # An executable that JAX read from its own cache cannot be written again. Under
-        # a name of its own, and never written there, it cannot come from that cache.
-        flat.__name__ = f"{self.__name__}_{path.name[:16]}"
-        least = jax.config.values[LEAST_SECONDS]
-        jax.config.update(LEAST_SECONDS, float("inf"))
+        flat.__name__ = flat.__qualname__ = self.function.__name__
         try:
-            call = jax.jit(flat).lower(*arrays).compile()
-        finally:
-            jax.config.update(LEAST_SECONDS, least)
-        program = _Program(call, results[0])
-        _save(path, program)
-        return program
-
-
-def _split(tree: Any) -> tuple[list[Any], Any]:
-    """The arrays of a PyTree, and the tree with places for them."""
-    dynamic, static = eqx.partition(tree, eqx.is_array)
-    arrays, structure = jax.tree.flatten(dynamic)
-    places = jax.tree.unflatten(structure, map(_Place, range(len(arrays))))
-    return arrays, eqx.combine(places, static, is_leaf=_is_place)
+            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
+            exported = export.export(jax.jit(flat))(*shapes)
+            content = exported.serialize()
+            text = json.dumps(encode(results[0])).encode()
+        except (ValueError, NotImplementedError, TypeError):
+            # Programs with keys, callbacks or results that are no plain records.
+            return None
+        size = len(text).to_bytes(8, "little")
+        replace_file(str(path), zlib.compress(size + text + bytes(content), 1))
+        _delete_oldest(path.parent)
+        return _Program(jax.jit(exported.call), results[0])
 
 
 def stored_jit(function: Callable[..., R]) -> Stored[R]:
@@ -218,11 +200,6 @@ def _release(package: str) -> str:
         return ""
 
 
-def _flat_trees(num_arguments: int, num_results: int) -> tuple[Any, Any]:
-    """Arguments and results of a program, shaped as JAX has them."""
-    return ((0,) * num_arguments, {}), [0] * num_results
-
-
 @cache
 def _find_lapack() -> None:
     """Lets programs call LAPACK: JAX looks its functions up when it lowers a call."""
@@ -232,35 +209,15 @@ def _find_lapack() -> None:
 
 def _load(path: Path) -> _Program | None:
     """A stored program; None if there is none, or none that can be read."""
-    from jax.experimental import serialize_executable
-
     try:
         _find_lapack()
-        content, sizes, result = pickle.loads(zlib.decompress(path.read_bytes()))
-        trees = [jax.tree.structure(x) for x in _flat_trees(*sizes)]
-        call = serialize_executable.deserialize_and_load(
-            content, *trees, execution_devices=jax.devices()[:1]
-        )
-        return _Program(call, result)
+        content = zlib.decompress(path.read_bytes())
+        size = int.from_bytes(content[:8], "little")
+        form = decode(json.loads(content[8 : 8 + size]))
+        exported = export.deserialize(bytearray(content[8 + size :]))
+        return _Program(jax.jit(exported.call), form)
     except Exception:  # No file, or a damaged one, which is written again.
         return None
-
-
-def _save(path: Path, program: _Program) -> None:
-    """Writes a program; one that cannot be written costs time, not the result."""
-    from jax.experimental import serialize_executable
-
-    try:
-        content, *trees = serialize_executable.serialize(program.call)
-        sizes = [tree.num_leaves for tree in trees]
-        if trees != [jax.tree.structure(x) for x in _flat_trees(*sizes)]:
-            return
-        stored = content, sizes, program.result
-        content = zlib.compress(pickle.dumps(stored), 1)
-    except Exception:  # Programs with constants or callbacks cannot be stored.
-        return
-    replace_file(str(path), content)
-    _delete_oldest(path.parent)
 
 
 def _delete_oldest(folder: Path) -> None:

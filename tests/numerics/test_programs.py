@@ -18,7 +18,7 @@ from irtjax.numerics import programs
 from irtjax.scoring.information import group_information
 
 ITEMS = LogisticItems(
-    np.array([1.0, 0.5, 2.0]), np.array([0.0, 1.0, -1.0]), np.zeros(3), np.ones(3)
+    jnp.array([1.0, 0.5, 2.0]), jnp.array([0.0, 1.0, -1.0]), jnp.zeros(3), jnp.ones(3)
 )
 NODES = np.linspace(-2, 2, 5)
 CODES = np.array([0, 1, 1])
@@ -35,7 +35,7 @@ class Steeper(Binary):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder in which programs are stored, and nothing in memory."""
-    monkeypatch.setattr(_programs, "_on_one_cpu", lambda: True)
+    monkeypatch.setattr(programs, "_on_one_cpu", lambda: True)
     programs.store_in(tmp_path)
     group_information.programs.clear()
     yield tmp_path
@@ -55,7 +55,7 @@ def test_a_stored_program_is_not_traced_again(folder, monkeypatch):
     np.testing.assert_array_equal(information(), expected)
     assert len(list(folder.iterdir())) == 1
     group_information.programs.clear()
-    monkeypatch.setattr(group_information, "_compile", None)
+    monkeypatch.setattr(group_information, "_export", None)
     np.testing.assert_array_equal(information(), expected)
 
 
@@ -67,7 +67,7 @@ def test_other_arguments_have_other_programs(folder):
     assert np.abs(probit - two).max() > 0.01
     steeper = ITEMS._replace(discrimination=2 * ITEMS.discrimination)
     assert np.abs(information(items=steeper) - two).max() > 0.1
-    single = LogisticItems(*(np.float32(x) for x in ITEMS))
+    single = LogisticItems(*(x.astype("float32") for x in ITEMS))
     assert information(items=single).shape == (5, 2)
     # Other values of an array of the same shape use the same program.
     assert len(list(folder.iterdir())) == 4
@@ -116,7 +116,7 @@ def test_the_oldest_programs_are_deleted(folder, monkeypatch):
     information()
     (first,) = folder.iterdir()
     os.utime(first, (1, 1))
-    monkeypatch.setattr(_programs, "MOST_BYTES", first.stat().st_size * 3 // 2)
+    monkeypatch.setattr(programs, "MOST_BYTES", first.stat().st_size * 3 // 2)
     information(num_groups=3)
     (kept,) = folder.iterdir()
     assert kept != first

@@ -77,7 +77,8 @@ def mean_responses(
         order,
         num_newton,
     )
-    return MeanResponses(found[0], np.sqrt(np.maximum(found[1], 0)))
+    variance = np.maximum(np.asarray(found[1]), 0)
+    return MeanResponses(found[0], jnp.array(np.sqrt(variance)))
 
 
 @stored_jit

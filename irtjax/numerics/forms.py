@@ -1,0 +1,131 @@
+"""The form of a PyTree: all but its arrays, as an object and as JSON.
+
+Records are NamedTuples and `equinox.Module`s of irtjax. Reading a form makes no other
+object and calls no code of the file: a class is looked up among those of irtjax that
+are imported already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import equinox as eqx
+import jax
+
+
+class Place(NamedTuple):
+    """Stands for an array in a form, by its number."""
+
+    at: int
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, Place)
+
+
+def split(tree: Any) -> tuple[list[Any], Any]:
+    """The arrays of a PyTree, and its form.
+
+    >>> import numpy as np
+    >>> split((np.ones(2), "text"))[1]
+    (Place(at=0), 'text')
+    """
+    dynamic, static = eqx.partition(tree, eqx.is_array)
+    arrays, structure = jax.tree.flatten(dynamic)
+    places = jax.tree.unflatten(structure, map(Place, range(len(arrays))))
+    return arrays, eqx.combine(places, static, is_leaf=_is_place)
+
+
+def fill(form: Any, arrays: Sequence[Any]) -> Any:
+    """The PyTree of a form with these arrays.
+
+    >>> fill((Place(0), "text"), [3.0])
+    (3.0, 'text')
+    """
+    return jax.tree.map(
+        lambda x: arrays[x.at] if _is_place(x) else x, form, is_leaf=_is_place
+    )
+
+
+def encode(form: Any) -> Any:
+    """The form as JSON.
+
+    Raises:
+        TypeError: If it holds anything but records of irtjax, tuples, lists, mappings
+            with text as keys, numbers, text and None.
+
+    >>> encode((Place(0), "text"))
+    {'tuple': [{'place': 0}, 'text']}
+    """
+    if form is None or isinstance(form, bool | int | float | str):
+        return form
+    if _is_place(form):
+        return {"place": form.at}
+    if isinstance(form, list):
+        return [encode(x) for x in form]
+    if isinstance(form, dict) and all(isinstance(key, str) for key in form):
+        return {"mapping": {key: encode(x) for key, x in form.items()}}
+    if isinstance(form, tuple) and not hasattr(form, "_fields"):
+        return {"tuple": [encode(x) for x in form]}
+    if isinstance(form, eqx.Module) or hasattr(form, "_fields"):
+        kind = type(form)
+        values = {name: encode(getattr(form, name)) for name in _fields(kind)}
+        return {"record": f"{kind.__module__}:{kind.__qualname__}", "fields": values}
+    raise TypeError(f"{type(form)} has no form in JSON")
+
+
+def decode(content: Any) -> Any:
+    """The form of JSON that `encode` made.
+
+    Raises:
+        ValueError: If a record is not one of irtjax, or its fields are others.
+
+    >>> decode(encode((Place(0), {"a": [1, None]})))
+    (Place(at=0), {'a': [1, None]})
+    """
+    if isinstance(content, list):
+        return [decode(x) for x in content]
+    if not isinstance(content, dict):
+        return content
+    if "place" in content:
+        return Place(int(content["place"]))
+    if "tuple" in content:
+        return tuple(decode(x) for x in content["tuple"])
+    if "mapping" in content:
+        return {key: decode(x) for key, x in content["mapping"].items()}
+    kind = _class(content["record"])
+    values = {name: decode(x) for name, x in content["fields"].items()}
+    if list(values) != list(_fields(kind)):
+        raise ValueError(f"{content['record']} has other fields")
+    if issubclass(kind, tuple):
+        return kind(**values)
+    # As it was: checks and conversions of a constructor were made then.
+    found = object.__new__(kind)
+    for name, value in values.items():
+        object.__setattr__(found, name, value)
+    return found
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    """Names of the fields of a record."""
+    if issubclass(kind, tuple):
+        return kind._fields  # pyright: ignore[reportAttributeAccessIssue]
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _class(name: str) -> type:
+    """A record class of irtjax that is imported."""
+    module, _, path = name.partition(":")
+    if module.partition(".")[0] != "irtjax" or module not in sys.modules:
+        raise ValueError(f"{name} is no class of irtjax")
+    found = getattr(sys.modules[module], path, None)
+    record = isinstance(found, type) and (
+        issubclass(found, eqx.Module)
+        or (issubclass(found, tuple) and hasattr(found, "_fields"))
+    )
+    if not record:
+        raise ValueError(f"{name} is no record")
+    return cast(type, found)
