@@ -15,6 +15,7 @@ import io
 import re
 import shlex
 import tokenize
+from inspect import ismodule
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ from irtjax.uncertainty import KINDS
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCS = CHECKOUT / "docs"
-PAGES = [CHECKOUT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [CHECKOUT / "README.md", *sorted(DOCS.rglob("*.md"))]
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"(-?\d[\d,]*(?:\.\d+)?)")
 
@@ -142,12 +143,26 @@ def folder(tmp_path, monkeypatch) -> Path:
 RUNNABLE = [
     page
     for page in PAGES
-    if any(b.language == "python" or commands_of(b.code) for b in blocks_of(page))
+    if any(
+        b.language == "python" or (b.language == "sh" and commands_of(b.code))
+        for b in blocks_of(page)
+    )
 ]
 
 
 #: Pages whose code compiles for long; the others show what a new user tries first.
-LONG = {"bayes", "continuous", "estimators", "latency"}
+LONG = {
+    "bayes",
+    "continuous",
+    "convergence",
+    "estimators",
+    "joint-bias",
+    "latency",
+    "multilevel",
+    "multilevel-estimation",
+    "neural",
+    "posterior-checks",
+}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +210,7 @@ def test_the_readme_has_two_set_up_commands():
 
 
 def test_links_and_pictures_exist():
-    for page in PAGES:
+    for page in [*PAGES, CHECKOUT / "CONTRIBUTING.md"]:
         text = _FENCE.sub("", page.read_text(encoding="utf-8"))
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if "://" not in target and not target.startswith("#"):
@@ -204,9 +219,22 @@ def test_links_and_pictures_exist():
 
 
 def test_every_page_is_in_the_navigation():
-    text = (DOCS / "site" / "mkdocs.yml").read_text(encoding="utf-8")
-    listed = set(re.findall(r":\s*([\w-]+\.md)$", text, re.MULTILINE))
-    assert {page.name for page in DOCS.glob("*.md")} <= listed
+    text = (CHECKOUT / "zensical.toml").read_text(encoding="utf-8")
+    listed = set(re.findall(r'= "([\w/-]+\.md)"', text))
+    assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} == listed
+
+
+def test_every_public_name_is_in_the_reference():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    public = {n for n in irtjax.__all__ if not ismodule(getattr(irtjax, n))}
+    assert public - set(re.findall(r"^::: irtjax\.(\w+)$", text, re.M)) == set()
+
+
+def test_pages_are_short():
+    rewritten = {"architecture.md", "extend.md"}
+    for page in [CHECKOUT / "CONTRIBUTING.md", *PAGES]:
+        lines = page.read_text(encoding="utf-8").count("\n")
+        assert lines <= 150 or page.name in rewritten, (page.name, lines)
 
 
 def names_in(page: str) -> set[str]:
@@ -221,19 +249,20 @@ def names_in(page: str) -> set[str]:
         ("models.md", [*BINARY_MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS]),
         ("reading-data.md", FORMATS),
         ("reading-data.md", ReadOptions.__dataclass_fields__),
-        ("estimators.md", [status.name for status in Status]),
-        ("estimators.md", flags.MEANING),
+        ("convergence.md", [status.name for status in Status]),
+        ("convergence.md", flags.MEANING),
         ("uncertainty.md", [*KINDS, *SCORES]),
         ("uncertainty.md", [f.explain() for f in ScoreFlag if f]),
-        ("cli.md", [*FIT_FILES, *STRUCTURE_FILES]),
+        ("cli-fit.md", [*FIT_FILES, *STRUCTURE_FILES]),
     ],
 )
 def test_a_page_names_everything_there_is(page, names):
     assert set(names) - names_in(page) == set()
 
 
-def test_the_page_of_the_command_line_has_every_command_and_option():
-    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+def test_the_pages_of_the_command_line_have_every_command_and_option():
+    pages = sorted(DOCS.glob("cli*.md"))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     sections = dict(
         re.findall(r"^## `irtjax (\w+)`\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     )

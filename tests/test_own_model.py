@@ -15,13 +15,14 @@ import optax
 import pytest
 
 import irtjax
-from irtjax.estimators.driver import Parameters, Progress
+from irtjax.estimators.driver import Progress
 from irtjax.estimators.joint.objective import (
     identify,
     joint_derivatives,
     joint_information,
     log_penalty,
 )
+from irtjax.likelihood.problem import Parameters
 from irtjax.models.priors import AbstractPrior, Normal
 from irtjax.models.simulate import simulate_abilities, simulate_items
 from irtjax.numerics.bijections import Parameter

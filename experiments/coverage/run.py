@@ -1,7 +1,7 @@
 """Do the estimates recover the truth, and do 95 % intervals cover it 95 % of the time?
 
     python experiments/coverage/run.py                   # small: half a minute
-    python experiments/coverage/run.py --full --out DIR  # what docs/coverage.md shows
+    python experiments/coverage/run.py --full --out DIR  # evidence/coverage-em.md
 
 Every replication draws new items, new subjects and new responses, fits them by EM and
 compares the intervals with what was drawn. All replications of a case run in one

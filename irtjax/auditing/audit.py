@@ -101,8 +101,8 @@ def audit(
     Each defect is a test of every item, and over items the false discovery rate of
     each is controlled (Benjamini and Hochberg 1995): on average at most that share of
     the items called, say, "local dependence" are not. Where every item is sound, the
-    chance of any flag of a kind is at most that. docs/audit.md says how each test is
-    made and what it takes for granted.
+    chance of any flag of a kind is at most that. docs/audit-tests.md says how each
+    test is made and what it assumes.
 
     Args:
         data: Right and wrong answers: a `ResponseTable`, or anything `irtjax.read`
