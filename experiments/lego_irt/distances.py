@@ -1,4 +1,4 @@
-"""How far the fast routes are from the posterior, on one set of data after another."""
+"""How far `laplace`s are from the posterior, on one set of data after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: structured fits, predictions from means, and tests of pairs."""
+"""What is compared: multilevel fits, predictions from means, and tests of pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from irtjax.estimators.driver import run_jit
 from irtjax.estimators.laplace.components import own_covariance
 from irtjax.estimators.laplace.errors import errors_of
 from irtjax.estimators.laplace.laplace import Laplace
-from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
+from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.fitting.resolve import make_model
 from irtjax.models.families.bounded import prepare, with_scores
 from irtjax.models.multilevel.design import Layout, lay_out
@@ -28,9 +28,9 @@ MAX_STEPS = 300
 
 
 class Fitted(NamedTuple):
-    """A structured fit with what it was made from."""
+    """A multilevel fit with what it was made from."""
 
-    problem: StructuredProblem
+    problem: MultilevelProblem
     layout: Layout
     method: Laplace
     state: LaplaceState
@@ -63,7 +63,7 @@ class Fitted(NamedTuple):
             seen = np.array(data.observed)
         seen[subjects] = False
         kept = Responses(jnp.where(seen, data.values, 0), jnp.asarray(seen))
-        problem = StructuredProblem.create(self.problem.model, kept)
+        problem = MultilevelProblem.create(self.problem.model, kept)
         fit = run_jit(problem, self.method, None, max_steps=MAX_STEPS)
         status = Status(int(fit.status))
         return self._replace(problem=problem, state=fit.state, status=status)
@@ -100,7 +100,7 @@ def structured(
     tolerance: float = 0.05,
     squeeze: float | None = None,
 ) -> Fitted:
-    """A structured fit by the fast route, without the tables of `irtjax.fit`.
+    """A multilevel fit by `laplace`, without the tables of `irtjax.fit`.
 
     Args:
         table: The responses: scores in [0, 1], or right and wrong.
@@ -119,7 +119,7 @@ def structured(
     layout = lay_out(
         table, model.family, grouped=grouped, levels=("stem",) if stems else ()
     )
-    problem = StructuredProblem.create(layout.model, responses)
+    problem = MultilevelProblem.create(layout.model, responses)
     method = Laplace(order or (3 if scored else 5), tolerance)
     fit = run_jit(problem, method, None, max_steps=MAX_STEPS)
     return Fitted(problem, layout, method, fit.state, Status(int(fit.status)))

@@ -1,6 +1,6 @@
 """Whether posteriors are right: calibration by simulation, and coverage.
 
-Structured models of three kinds are simulated, sampled by the no-U-turn sampler and
+Multilevel models of three kinds are simulated, sampled by the no-U-turn sampler and
 compared with what the data were drawn from. The coordinates are those of `irtjax.fit`
 but for what it chooses by the data before it begins: the order of items' columns and
 the spread that centring counts on are the same for all data sets here, and abilities
@@ -23,7 +23,7 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.laplace.estimates import summary_of_laplace
 from irtjax.estimators.laplace.laplace import Laplace
-from irtjax.estimators.laplace.problem import StructuredProblem, start_structured
+from irtjax.estimators.laplace.problem import MultilevelProblem, start_multilevel
 from irtjax.estimators.posterior.methods import NUTS, frame_log_density, position_of
 from irtjax.estimators.posterior.nuts import Chain, Keep, advance, begin
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
@@ -35,7 +35,7 @@ from irtjax.models.multilevel.model import (
     Position,
     general_ability,
 )
-from irtjax.models.multilevel.simulate import simulate_position, simulate_structured
+from irtjax.models.multilevel.simulate import simulate_multilevel, simulate_position
 from irtjax.numerics.bijections import correlation_coordinates
 
 #: Priors under which simulated responses are neither all alike nor all certain.
@@ -174,7 +174,7 @@ def sample_posterior(
     model: Hierarchical, data: Responses, method: NUTS, key: jax.Array, keep: Keep
 ) -> Chain:
     """Chains of a posterior to their end, inside one program."""
-    start = start_structured(model, data)
+    start = start_multilevel(model, data)
     frame = SamplingFrame(model, item_centring(model, *start, data))
     start_key, chain_key, noise_key = jax.random.split(key, 3)
     starts = jax.vmap(lambda key: frame.coordinates(first_position(model, key)))(
@@ -197,7 +197,7 @@ def replicate(model: Hierarchical, method: NUTS, key: jax.Array) -> Replicate:
     """One data set with parameters from the prior, and draws of its posterior."""
     keys = jax.random.split(key, 3)
     drawn = simulate_position(model, keys[0])
-    data = simulate_structured(model, drawn.position, keys[1])
+    data = simulate_multilevel(model, drawn.position, keys[1])
     each = sample_posterior(model, data, method, keys[2], keep_quantities)
     truth = quantities(model, drawn.position, drawn.general, data)
     return Replicate(
@@ -336,7 +336,7 @@ def intervals(
     keys = jax.random.split(key, 3)
     given = true_hyperparameters(model) if fixed else None
     drawn = simulate_position(model, keys[0], given)
-    data = simulate_structured(model, drawn.position, keys[1])
+    data = simulate_multilevel(model, drawn.position, keys[1])
     each = sample_posterior(model, data, method, keys[2], keep_covered)
     bounds = jax.tree.map(
         lambda v: jnp.quantile(v.reshape(-1, *v.shape[2:]), TAILS, axis=0), each.values
@@ -367,12 +367,12 @@ def draw_data(
     keys = jax.random.split(key)
     given = None if truth is None else true_hyperparameters(model, truth)
     drawn = simulate_position(model, keys[0], given)
-    data = simulate_structured(model, drawn.position, keys[1])
+    data = simulate_multilevel(model, drawn.position, keys[1])
     return covered_quantities(model, drawn.position, drawn.general), data.values
 
 
 class FastFit(NamedTuple):
-    """What the fast route says of one data set.
+    """What `laplace` says of one data set.
 
     Attributes:
         status: How it ended.
@@ -386,8 +386,8 @@ class FastFit(NamedTuple):
 
 
 def fast_fit(model: Hierarchical, values: jax.Array, order: int = 5) -> FastFit:
-    """Estimates and intervals of coverage `LEVEL` by the fast route."""
-    problem = StructuredProblem.create(model, Responses(values))
+    """Estimates and intervals of coverage `LEVEL` by `laplace`."""
+    problem = MultilevelProblem.create(model, Responses(values))
     method = Laplace(order=order)
     fit = run_jit(problem, method, None, max_steps=Laplace.max_steps)
     found = summary_of_laplace(problem, method, fit.state)

@@ -177,7 +177,7 @@ def print_shares(rows: list[dict]) -> None:
 
 
 def covered_rows(label: dict, model: Hierarchical, found: Intervals) -> list[dict]:
-    """Rows of the sampler, and of the fast route where it converged."""
+    """Rows of the sampler, and of `laplace` where it converged."""
     rows = coverage_rows(label | {"method": "nuts"}, found.truth, found.bounds)
     fast = label | {"method": "laplace"}
     for trial, values in enumerate(found.values):
@@ -217,7 +217,7 @@ def recovery(
     fixed: bool = True,
     told: bool = False,
 ) -> list[dict]:
-    """What the fast route makes of hyperparameters that are the same in all data sets.
+    """What `laplace` makes of hyperparameters that are the same in all data sets.
 
     With `told` the prior of discriminations is given, as in the paper, and metrics have
     no slopes of their own: the units of abilities are known from items then, and the

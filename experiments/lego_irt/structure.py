@@ -17,7 +17,7 @@ SHOWN = (0, 2, 4)
 def structure(
     tables: dict[str, tuple[irtjax.ResponseTable, str]], out: Path | None
 ) -> list[dict]:
-    """Abilities by group, sensitivities and correlations of structured fits.
+    """Abilities by group, sensitivities and correlations of multilevel fits.
 
     Args:
         tables: A table with its model by name.

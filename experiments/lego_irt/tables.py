@@ -165,7 +165,7 @@ def _rated(values, subjects, columns) -> irtjax.ResponseTable:
 def simulated_groups(
     subjects: int, items: int, groups: int, *, scores: bool, seed: int = 0
 ) -> irtjax.ResponseTable:
-    """Data of the structured model: scores of every item by metric, or right answers.
+    """Data of the multilevel model: scores of every item by metric, or right answers.
 
     Args:
         subjects: Number of subjects.

@@ -120,7 +120,7 @@ def fitted(
     began = time.perf_counter()
     fit = irtjax.fit(table, model, standard_errors="none", positive=True, **options)
     seconds = time.perf_counter() - began
-    report = irtjax.audit(table, fit)
+    report = irtjax.audit(fit, table)
     if figures is not None:
         draw(report, figures / model)
     rows = report.benchmarks.sort_by("benchmark")

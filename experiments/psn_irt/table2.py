@@ -47,7 +47,7 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.laplace.laplace import Laplace
-from irtjax.estimators.laplace.problem import StructuredProblem
+from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.estimators.neural.twin import Neural
 from irtjax.estimators.neural.vibo import VIBO, predict
 from irtjax.estimators.posterior.methods import NUTS
@@ -337,7 +337,7 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
             dtype=effort.dtype,
         )
         responses = table.responses(effort.dtype)
-        return StructuredProblem.create(layout.model, responses), layout
+        return MultilevelProblem.create(layout.model, responses), layout
 
     def one(family: str, grouped: bool):
         some = family in ("3pl", "4pl")

@@ -1,9 +1,9 @@
-"""Times the two routes to the posteriors of structured models.
+"""Times the two routes to the posteriors of multilevel models.
 
     python experiments/scaling/bayes.py '{"subjects": 58, "items": 805, ...}'
 
 Worker of `run.py`: NUTS on normal logits against numpyro's on the same model, written
-in numpyro's own words, and the fast route on binary responses of several benchmarks.
+in numpyro's own words, and `laplace` on binary responses of several benchmarks.
 A package that is not installed is named and skipped.
 """
 
@@ -27,7 +27,7 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.laplace.laplace import Laplace
-from irtjax.estimators.laplace.problem import StructuredProblem, start_structured
+from irtjax.estimators.laplace.problem import MultilevelProblem, start_multilevel
 from irtjax.estimators.posterior import diagnose
 from irtjax.estimators.posterior.methods import NUTS
 from irtjax.estimators.posterior.sample import sample
@@ -84,7 +84,7 @@ def score_model(subjects: int, items: int) -> Hierarchical:
 def our_sampler(logits: jax.Array, method: NUTS):
     """A function of a seed that samples by irtjax."""
     model, data = score_model(*logits.shape), Responses(logits)
-    frame = SamplingFrame(model, rough=start_structured(model, data)[0])
+    frame = SamplingFrame(model, rough=start_multilevel(model, data)[0])
     # Methods of a module are trees: its arrays are arguments of what is compiled.
     log_density, keep = frame.log_density, frame.kept
     start = frame.coordinates(frame.model.zeros(jnp.float32))
@@ -247,14 +247,14 @@ def draw_benchmarks(
 
 
 def measure_fast(spec: Spec) -> list[Row]:
-    """The fast route: a whole fit of many items by few subjects."""
+    """`laplace`: a whole fit of many items by few subjects."""
     model, data, theta = draw_benchmarks(
         spec["fast_subjects"], spec["fast_items"], spec["fast_groups"], 0.0025
     )
     jax.block_until_ready(data)
     before = peak_bytes()
     began = time.perf_counter()
-    problem = StructuredProblem.create(model, data)
+    problem = MultilevelProblem.create(model, data)
     arranged = time.perf_counter() - began
     method = Laplace()
     call = lambda: jax.block_until_ready(  # noqa: E731
@@ -269,7 +269,7 @@ def measure_fast(spec: Spec) -> list[Row]:
     peak = peak_bytes()
     ability = np.asarray(fit.state.ability)
     return [
-        row("fast route: arranging the data", arranged, "s"),
+        row("`laplace`: arranging the data", arranged, "s"),
         row("  whole fit", seconds, "s", spec.get("max_seconds")),
         row("  compiling", first - seconds, "s"),
         row("  units (items with responses of their own)",

@@ -416,7 +416,7 @@ def measure_audit(spec: Spec) -> list[Row]:
     began = time.perf_counter()
     calibration = irtjax.fit(table, "2pl", **options)
     fitted = time.perf_counter()
-    report = irtjax.audit(table, calibration)
+    report = irtjax.audit(calibration, table)
     ended = time.perf_counter()
     most_gb = spec.get("max_gb")
     return [

@@ -22,6 +22,7 @@ from irtjax.auditing.examine import (
     several_abilities,
 )
 from irtjax.auditing.tables import benchmark_table, item_table
+from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
@@ -30,7 +31,6 @@ from irtjax.validity.asymptotes import LEAST_ANSWERS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.calibration.calibration import Calibration
 
 #: Share of misfitting items from which the model is to blame.
 MANY = 0.5
@@ -87,8 +87,8 @@ class Audit:
 
 
 def audit(
-    data: ResponseTable | Any,
-    fit: Calibration | None = None,
+    fit: Calibration | ResponseTable | Any,
+    data: ResponseTable | Any = None,
     *,
     false_discovery_rate: float = 0.05,
     chance: float | Mapping[str, float] = 0.0,
@@ -105,9 +105,10 @@ def audit(
     test is made and what it assumes.
 
     Args:
-        data: Right and wrong answers: a `ResponseTable`, or anything `irtjax.read`
+        fit: A calibration of these items with a model of one ability. Or the responses
+            alone, to which "2pl" is then fitted.
+        data: Right and wrong responses: a `ResponseTable`, or anything `irtjax.read`
             takes.
-        fit: A calibration of these items with a model of one ability; None fits "2pl".
         false_discovery_rate: Level for each defect.
         chance: Lower asymptote that is not suspicious, such as 0.25 for four choices:
             one number, or one for each benchmark by name.
@@ -128,6 +129,10 @@ def audit(
     >>> report.items.num_rows == table.num_items, report.counts()["duplicate"]
     (True, 0)
     """
+    known = fit if isinstance(fit, Calibration) else None
+    if isinstance(data, Calibration) or (known is None) != (data is None):
+        raise ValueError("audit takes a fit and the responses, or the responses alone")
+    data, fit = (fit if known is None else data), known
     table = data if isinstance(data, ResponseTable) else read(data)
     _check(table, false_discovery_rate, permutations)
     guess = _guessing(table, chance)

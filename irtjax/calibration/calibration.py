@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Structure(NamedTuple):
-    """What a structured fit found beside general abilities and items.
+    """What a multilevel fit found beside general abilities and items.
 
     Attributes:
         groups: `[groups]` names.
@@ -115,7 +115,7 @@ class Calibration:
             leave out; or None.
         correlation_error: Standard error of the correlation of ability and speed, for
             models with answer lengths.
-        structure: Abilities by group and what goes with them, for structured models.
+        structure: Abilities by group and what goes with them, for multilevel models.
     """
 
     model: Model

@@ -67,7 +67,7 @@ def score(
             "accuracy" or "length". With lengths, `method` is "eap" or "map".
 
     Returns:
-        The scores; with lengths, also speed and speed_se; of a structured fit, also an
+        The scores; with lengths, also speed and speed_se; of a multilevel fit, also an
         ability and its error for each group.
 
     Raises:
@@ -167,7 +167,7 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
 
 
 def _group_scores(fit: Calibration, model, items, rows, data, method: str):
-    """Scores by group, for a structured fit of several; else None."""
+    """Scores by group, for a multilevel fit of several; else None."""
     import jax.numpy as jnp
 
     structure = fit.structure

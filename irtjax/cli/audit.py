@@ -110,9 +110,9 @@ def audit_command(
             options = {"model": model or "2pl", "dtype": dtype}
             options["progress"] = None if progress.quiet else progress
         progress("audit")
+        what = (table,) if given is None else (given, table)
         report = audit(
-            table,
-            given,
+            *what,
             false_discovery_rate=fdr,
             chance=guess,
             permutations=permutations,

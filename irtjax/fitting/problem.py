@@ -14,7 +14,7 @@ from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator
-from irtjax.estimators.laplace.problem import StructuredProblem
+from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
 from irtjax.fitting.anchors import Anchor, apply_anchor, read_anchor
@@ -98,6 +98,7 @@ def _item_task(
     if isinstance(model, str) and parts.model["priors"] == "weak":
         chosen = method.adapted(chosen)
     check_data(table, chosen, level)
+    _check_used(chosen, parts)
     ordered = table
     if method.sorts_subjects and table.values.size >= LARGE:
         # Neighbours in ability share a window of nodes: see `expected_counts`.
@@ -130,6 +131,19 @@ def _item_task(
     }
     said = () if scores is None else scores.warnings
     return Task(method, ordered, problem, first, None, said, record)
+
+
+def _check_used(model: Model, parts: Parts) -> None:
+    """Refuses settings that a model would ignore."""
+    if parts.model["positive"] and not model.family.has_slope:
+        raise ValueError(
+            f"positive has no effect on a {model.name} model, whose items have equal"
+            " discriminations: leave it out"
+        )
+    if model.lengths is None and parts.data["length_offset"] != 1.0:
+        raise ValueError(
+            f"length_offset is for the model lart: a {model.name} model has no lengths"
+        )
 
 
 def _multilevel_task(
@@ -190,7 +204,7 @@ def _multilevel_task(
         **_chosen(plan),
         **({} if scores is None else scores.options),
     }
-    problem = StructuredProblem.create(layout.model, responses)
+    problem = MultilevelProblem.create(layout.model, responses)
     said = () if scores is None else scores.warnings
     return Task(method, table, problem, None, layout, said, record)
 

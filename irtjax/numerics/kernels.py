@@ -246,7 +246,7 @@ def softplus(x: Array) -> Array:
     """log(1 + e^x), with the logistic function as derivative.
 
     JAX's own has a derivative for two arguments that may be infinite: in second and
-    third derivatives it was a third of the program of a structured fit.
+    third derivatives it was a third of the program of a multilevel fit.
 
     >>> round(float(softplus(jnp.array(0.0))), 4)
     0.6931

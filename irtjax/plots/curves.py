@@ -144,7 +144,7 @@ def plot_test_information(fit: Calibration) -> Figure:
 
     The information is the sum over all items; the standard error of a maximum
     likelihood score is 1 / sqrt(information). With several benchmarks each has its
-    own curve. Marks at the foot are the subjects. Where a structured fit has an ability
+    own curve. Marks at the foot are the subjects. Where a multilevel fit has an ability
     for each group of items, information on different abilities does not add up: each
     group has its curves, for its own ability.
 

@@ -1,4 +1,4 @@
-"""Figures of structured fits: abilities by group, profiles, and correlations."""
+"""Figures of multilevel fits: abilities by group, profiles, and correlations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plot_abilities_by_group(fit: Calibration) -> Figure:
     Subjects are in the order of the ranking; the first column is the general ability.
 
     Args:
-        fit: A calibration of a structured model with several groups.
+        fit: A calibration of a multilevel model with several groups.
 
     Returns:
         The figure; nothing is shown or saved.
@@ -78,7 +78,7 @@ def plot_profiles(fit: Calibration, subjects: Sequence[str]) -> Figure:
     drawn at its ability, the centre being a little below the lowest of all.
 
     Args:
-        fit: A calibration of a structured model with three or more groups.
+        fit: A calibration of a multilevel model with three or more groups.
         subjects: Names of one to eight subjects.
 
     Returns:
@@ -139,7 +139,7 @@ def plot_correlations(fit: Calibration) -> Figure:
     groups' own parts of ability, the general ability apart (`Structure`).
 
     Args:
-        fit: A calibration of a structured model with several groups.
+        fit: A calibration of a multilevel model with several groups.
 
     Returns:
         The figure; nothing is shown or saved.

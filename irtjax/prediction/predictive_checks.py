@@ -38,7 +38,7 @@ def leave_one_out(fit: Calibration, table: ResponseTable) -> LeaveOneOut:
     standard deviation, far smaller than that of either sum.
 
     Args:
-        fit: A structured fit by `nuts`, in the session that made it.
+        fit: A multilevel fit by `nuts`, in the session that made it.
         table: The responses it was fitted to.
 
     Returns:
@@ -104,7 +104,7 @@ def predictive_checks(
     - ``correlation`` of the subjects' means in two groups.
 
     Args:
-        fit: A structured fit by `nuts`, in the session that made it.
+        fit: A multilevel fit by `nuts`, in the session that made it.
         table: The responses it was fitted to.
         key: Random key; a fixed one when None.
         num_draws: Replicates.

@@ -1,7 +1,7 @@
 """Expected responses, observed or not: what a fit predicts.
 
 `predict` needs only a calibration. `predict_responses` needs the problem and the state
-of a structured fit, and integrates items over their posteriors given the abilities.
+of a multilevel fit, and integrates items over their posteriors given the abilities.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from irtjax.data.matching import find_names
 from irtjax.estimators.laplace.item_posterior import Outer
 from irtjax.estimators.laplace.items import expected_responses
 from irtjax.estimators.laplace.outer import blocks_of, outer_of
-from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
+from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -257,7 +257,7 @@ def _expected(problem, outer: Outer, state, root, standard, order: int):
 
 
 def predict_responses(
-    problem: StructuredProblem,
+    problem: MultilevelProblem,
     state: LaplaceState,
     *,
     order: int = 5,
@@ -268,7 +268,7 @@ def predict_responses(
 
     E[y_ij | Y, theta] = int E[y | theta_i, x] p(x | y_j, theta) dx, for the posterior p
     of the coordinates x of item j, or for that over the error of theta where the fit
-    has such (`StructuredProblem.expected`); by adaptive quadrature (Naylor and Smith
+    has such (`MultilevelProblem.expected`); by adaptive quadrature (Naylor and Smith
     1982, Applications of a Method for the Efficient Computation of Posterior
     Distributions).
     For scores this is the mean of the score, not the score of the mean logit. Abilities
@@ -277,7 +277,7 @@ def predict_responses(
 
     Args:
         problem: The model with the responses that items are known from.
-        state: Of the fast route, at its end (`Fit.state`).
+        state: Of `laplace` at its end (`Fit.state`).
         order: Nodes per coordinate of an item.
         num_draws: Draws of the abilities; 0 takes the estimates.
         key: Random key of the draws.
@@ -294,7 +294,7 @@ def predict_responses(
     >>> from irtjax.models.multilevel.design import lay_out
     >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
     >>> layout = lay_out(table, Binary(slopes="positive"), grouped=False)
-    >>> problem = StructuredProblem.create(layout.model, table.responses())
+    >>> problem = MultilevelProblem.create(layout.model, table.responses())
     >>> state = jax.jit(Laplace(order=2).init)(problem, None, None)
     >>> means = predict_responses(problem, state)
     >>> means.shape, bool((means[2] > means[1]).all())

@@ -42,7 +42,7 @@ FIT_FILES = (
     "latency.png",
     "item_parameters.png",
 )
-#: Those of a structured fit, beside the others.
+#: Those of a multilevel fit, beside the others.
 STRUCTURE_FILES = (
     "effects.csv",
     "spreads.csv",

@@ -1,4 +1,4 @@
-"""What a structured fit holds beyond items and abilities, as arrays and as tables."""
+"""What a multilevel fit holds beyond items and abilities, as arrays and as tables."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def draw_labels(fit: Calibration) -> dict[str, Any]:
     """Names for the axes of a fit's draws, and for the places along them.
 
     Args:
-        fit: A structured fit by `nuts`, in the session that made it.
+        fit: A multilevel fit by `nuts`, in the session that made it.
 
     Returns:
         `dims`, names of axes by variable, and `coords`, labels by axis: what `to_arviz`

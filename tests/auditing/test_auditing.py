@@ -448,7 +448,7 @@ def test_tables_are_whole():
 def test_permuting_takes_every_flag_about_ability_away():
     """Kinds of flag that permuting rules out; each comes 5 times in 100 by chance."""
     shuffled = permuted(planted()[0], np.random.default_rng(0))
-    report = irtjax.audit(shuffled, planted_audit().fit)
+    report = irtjax.audit(planted_audit().fit, shuffled)
     counts = report.counts()
     assert counts["negative discrimination"] == counts["suspected wrong key"] == 0
     assert counts["no discrimination"] == counts["misfit"] == 0
@@ -677,7 +677,7 @@ def test_published_tables_come_from_published_parameters(shared_data):
 def test_bad_calls_are_refused(change, options, message):
     table = dataclasses.replace(small_table(), **change)
     with pytest.raises(ValueError, match=message):
-        irtjax.audit(table, small_fit(), **options)
+        irtjax.audit(small_fit(), table, **options)
 
 
 def test_several_abilities_are_refused_before_the_fit(monkeypatch):
@@ -689,7 +689,7 @@ def test_several_abilities_are_refused_before_the_fit(monkeypatch):
 def test_names_are_escaped_and_figures_drawn():
     table = small_table()
     names = [NASTY, *(f"q{k}" for k in range(14))]
-    report = irtjax.audit(table, small_fit())
+    report = irtjax.audit(small_fit(), table)
     items = report.items.set_column(0, "item", [names])
     flags = ["misfit", *[""] * 14]
     place = items.column_names.index("flags")

@@ -409,7 +409,7 @@ def bad_sampling(folder):
 
 def bad_family(folder):
     path = write_long(folder / "x.csv", small_table())
-    return [path, "--family", "3pl"], "family goes with structured models"
+    return [path, "--family", "3pl"], "family goes with multilevel models"
 
 
 def bad_anchor(folder):

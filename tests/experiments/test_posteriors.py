@@ -1,4 +1,4 @@
-"""Posteriors of the structured models are right: calibration and coverage."""
+"""Posteriors of the multilevel models are right: calibration and coverage."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Structured fits through the front door: tables, disk, new subjects, command line."""
+"""Multilevel fits through the front door: tables, disk, new subjects, command line."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ from irtjax.estimators.laplace.estimates import _diverged
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.m_step import pull_of_priors
 from irtjax.estimators.laplace.outer import without_end
-from irtjax.estimators.laplace.problem import StructuredProblem, start_components
+from irtjax.estimators.laplace.problem import MultilevelProblem, start_components
 from irtjax.estimators.posterior.methods import NUTS, Variational
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.multilevel.covariance_mixture import Possible
@@ -463,7 +463,7 @@ def test_units_pull_at_effects_in_single_precision_too(dtype):
     )
     family = Binary(slopes="positive")
     model = lay_out(table, family, grouped=True, dtype=dtype).model
-    problem = StructuredProblem.create(model, table.responses(dtype))
+    problem = MultilevelProblem.create(model, table.responses(dtype))
     components = start_components(model, jnp.zeros((80, 2), dtype))
     slope, curvature = jax.jit(pull_of_priors)(model, problem.units, components)
     # Prior precisions: 1 / 25 of the mean of all items, those of exp(-0.5) of levels.

@@ -1,4 +1,4 @@
-"""Items that are right or wrong and items with scores, in one structured fit."""
+"""Items that are right or wrong and items with scores, in one multilevel fit."""
 
 import json
 

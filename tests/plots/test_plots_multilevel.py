@@ -1,4 +1,4 @@
-"""Figures of structured fits draw the numbers that the fit holds."""
+"""Figures of multilevel fits draw the numbers that the fit holds."""
 
 import dataclasses
 import functools

@@ -11,7 +11,7 @@ from scipy.special import expit, log_expit
 import irtjax
 from irtjax.estimators.laplace.expected_scores import mean_responses
 from irtjax.estimators.laplace.laplace import Laplace
-from irtjax.estimators.laplace.problem import StructuredProblem
+from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.design import lay_out
 from irtjax.prediction.responses import predict_responses
@@ -20,7 +20,7 @@ from irtjax.prediction.responses import predict_responses
 def problem_of(values, seen, benchmark, *, levels=()):
     table = irtjax.ResponseTable.from_arrays(values, observed=seen, benchmark=benchmark)
     layout = lay_out(table, Binary(slopes="positive"), grouped=True, levels=levels)
-    return StructuredProblem.create(layout.model, table.responses(float))
+    return MultilevelProblem.create(layout.model, table.responses(float))
 
 
 def by_grid(problem, state, item: int, shift=0.0) -> np.ndarray:

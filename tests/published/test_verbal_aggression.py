@@ -2,7 +2,7 @@
 
 De Boeck and Wilson (2004), Explanatory Item Response Models: 316 persons, 24 items,
 "perhaps" and "yes" taken together. The references are limits: with flat priors of the
-intercepts and of everything else next to flat, the fast route must come to what
+intercepts and of everything else next to flat, `laplace` must come to what
 maximum likelihood says, to the errors of Laplace's approximation. Those are written
 here by themselves, on 61 nodes in [-6, 6].
 """

@@ -1,4 +1,4 @@
-"""Effects and variances of structured models: what they imply, and their prior."""
+"""Effects and variances of multilevel models: what they imply, and their prior."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is not known of the spread of abilities: draws of Sigma and of the units.
 
-The fast route ends at one Sigma and one unit of each group's abilities, the likeliest.
+`laplace` ends at one Sigma and one unit of each group's abilities, the likeliest.
 Many items tell how subjects lie to each other; Sigma and the units they tell nothing
 of: those are known from one sample of subjects and from priors. Let y_i be the
 abilities that the responses of subject i point at, in units of the fit, and N the mean
@@ -35,7 +35,7 @@ from irtjax.estimators.laplace.m_step import pull_of_priors
 from irtjax.estimators.laplace.problem import (
     Components,
     LaplaceState,
-    StructuredProblem,
+    MultilevelProblem,
 )
 from irtjax.models.multilevel.covariance_mixture import (
     Possible,
@@ -90,7 +90,7 @@ class Evidence(NamedTuple):
     pull: tuple[Array, Array]
 
 
-def subjects_of(problem: StructuredProblem, state: LaplaceState) -> Subjects:
+def subjects_of(problem: MultilevelProblem, state: LaplaceState) -> Subjects:
     """Abilities of the fit with their own covariances, origins known."""
     model, components = problem.model, state.components
     ability = np.asarray(state.ability, float)
@@ -106,7 +106,7 @@ def subjects_of(problem: StructuredProblem, state: LaplaceState) -> Subjects:
 
 
 def evidence_of(
-    problem: StructuredProblem, state: LaplaceState, subjects: Subjects
+    problem: MultilevelProblem, state: LaplaceState, subjects: Subjects
 ) -> Evidence:
     """What all subjects together say, each as well known as they are on average."""
     model, dtype = problem.model, state.ability.dtype
@@ -147,7 +147,7 @@ def draw_spread(
 
 
 def _spread_of(model: Hierarchical, components: Components) -> Spread:
-    """Where the fast route ended."""
+    """Where `laplace` ended."""
     several = model.num_groups > 1
     zeros = jnp.zeros(num_units(model), components.log_residual_sd.dtype)
     return Spread(

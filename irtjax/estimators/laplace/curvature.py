@@ -1,4 +1,4 @@
-"""What is known of abilities in a structured model, and what rests on their prior.
+"""What is known of abilities in a multilevel model, and what rests on their prior.
 
 The curvature of their log density, and the unit and origin of ability, of which the
 items know nothing.
@@ -15,7 +15,7 @@ from jaxtyping import Array
 from irtjax._types import Scalar
 from irtjax.estimators.laplace.components import num_units
 from irtjax.estimators.laplace.items import Summary
-from irtjax.estimators.laplace.problem import Components, StructuredProblem
+from irtjax.estimators.laplace.problem import Components, MultilevelProblem
 
 #: Share of the abilities' prior precision that items may take away: they have learned
 #: priors of their own, so truly they take little.
@@ -40,7 +40,7 @@ class _Held(NamedTuple):
 
 
 def held_units(
-    problem: StructuredProblem, components: Components, found: Summary
+    problem: MultilevelProblem, components: Components, found: Summary
 ) -> _Held:
     """The mean log discrimination of the items of a unit of ability, held at its prior.
 

@@ -1,4 +1,4 @@
-"""Errors of a structured fit by the fast route: of abilities, and of items with them.
+"""Errors of a multilevel fit by `laplace`: of abilities, and of items with them.
 
 First with the spread of abilities as estimated: the curvature of the log density of
 abilities and items' effects together, items integrated out. Then over what is not known
@@ -34,7 +34,7 @@ from irtjax.estimators.laplace.outer import blocks_of, outer_of
 from irtjax.estimators.laplace.problem import (
     Components,
     LaplaceState,
-    StructuredProblem,
+    MultilevelProblem,
 )
 from irtjax.models.multilevel.covariance_mixture import Possible, abilities_given
 from irtjax.models.multilevel.model import Hierarchical
@@ -63,7 +63,7 @@ class Errors(NamedTuple):
     accepted: float
 
 
-def errors_of(problem: StructuredProblem, method: Any, state: LaplaceState) -> Errors:
+def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> Errors:
     """Errors of a fit. Not for use under jit.
 
     Args:
@@ -90,7 +90,7 @@ def errors_of(problem: StructuredProblem, method: Any, state: LaplaceState) -> E
 
 @stored_jit
 def _given_spread_jit(
-    problem: StructuredProblem, method: Any, state: LaplaceState
+    problem: MultilevelProblem, method: Any, state: LaplaceState
 ) -> tuple[Array, Following | None]:
     """Covariance of abilities given their spread and units, and what follows them."""
     # Curvatures are the same with corrections, which only cost time to compile.

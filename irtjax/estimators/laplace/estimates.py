@@ -18,7 +18,7 @@ from irtjax.estimators.laplace.components import (
 from irtjax.estimators.laplace.errors import Errors, errors_of
 from irtjax.estimators.laplace.expected_scores import mean_responses
 from irtjax.estimators.laplace.outer import without_end
-from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
+from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.models.families.bounded import log_base_total
 from irtjax.models.family import AbstractResponseFamily
@@ -46,7 +46,7 @@ OTHER_SLOPES = (
     "the prior given for discriminations is not log-normal: method='laplace' misjudges"
     " the unit of abilities under it; give LogNormal(mean, sd), or use method='nuts'"
 )
-#: Items in a group below which the fast route has not been compared with the truth.
+#: Items in a group below which `laplace` has not been compared with the truth.
 FEW_ITEMS = 20
 
 _own_covariance_jit = stored_jit(own_covariance)
@@ -57,12 +57,12 @@ NUM_POSSIBLE = 200
 
 
 def summary_of_laplace(
-    problem: StructuredProblem,
+    problem: MultilevelProblem,
     method: Any,
     state: LaplaceState,
     level: float = 0.95,
 ) -> GroupEstimates:
-    """What the fast route found; estimates are those of the likeliest spread."""
+    """What `laplace` found; estimates are those of the likeliest spread."""
     model, components = problem.model, state.components
     groups, errors = model.num_groups, errors_of(problem, method, state)
     expected = mean_responses(
@@ -253,7 +253,7 @@ def _learned_jit(model: Hierarchical):
 
 
 def laplace_estimates(
-    problem: StructuredProblem, solution: Any, *, level: float
+    problem: MultilevelProblem, solution: Any, *, level: float
 ) -> Estimates:
     """Estimates of the Laplace approximation, errors averaged over the covariances."""
     fit = solution.fit
@@ -270,7 +270,7 @@ def laplace_estimates(
 
 
 def multilevel_estimates(
-    problem: StructuredProblem,
+    problem: MultilevelProblem,
     solution: Any,
     found: GroupEstimates,
     warnings: tuple[str, ...],
@@ -328,8 +328,8 @@ def multilevel_estimates(
     )
 
 
-def _warnings(problem: StructuredProblem, fit, gone, wide) -> list[str]:
-    """What a fit by the fast route must be read with."""
+def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
+    """What a fit by `laplace` must be read with."""
     model, data = problem.model, problem.data
     status, said = Status(int(fit.status)), []
     if status == Status.STALLED:

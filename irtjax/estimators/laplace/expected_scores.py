@@ -34,7 +34,7 @@ from irtjax.estimators.laplace.item_posterior import (
 )
 from irtjax.estimators.laplace.items import in_blocks
 from irtjax.estimators.laplace.outer import blocks_of, outer_of
-from irtjax.estimators.laplace.problem import LaplaceState, StructuredProblem
+from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.numerics.programs import stored_jit
 
 
@@ -51,7 +51,7 @@ class MeanResponses(NamedTuple):
 
 
 def mean_responses(
-    problem: StructuredProblem, state: LaplaceState, *, order: int, num_newton: int = 3
+    problem: MultilevelProblem, state: LaplaceState, *, order: int, num_newton: int = 3
 ) -> MeanResponses:
     """Mean expected response over all items, with its error; see the module.
 

@@ -1,6 +1,6 @@
-"""Structured models in seconds: items integrated out, abilities by Laplace, rest by EM.
+"""Multilevel models in seconds: items integrated out, abilities by Laplace, rest by EM.
 
-The fast route beside NUTS. Given variance components, the abilities of all subjects are
+Given variance components, the abilities of all subjects are
 a Gaussian vector seen through the product of the items' integrals (`units`): a Newton
 step finds its mode, and the curvature A there is its precision (Laplace's
 approximation). Means, effects and covariances of items and abilities are then raised
@@ -56,9 +56,9 @@ from irtjax.estimators.laplace.problem import (
     Approximation,
     Components,
     LaplaceState,
-    StructuredProblem,
+    MultilevelProblem,
     start_components,
-    start_structured,
+    start_multilevel,
 )
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.numerics.acceleration import accelerate, empty_memory, forget
@@ -82,7 +82,7 @@ CHANGE, WINDOW, ROUNDINGS = 10.0, 5, 4
 
 
 class Laplace(AbstractMethod):
-    """Empirical Bayes for structured models with few subjects and many items.
+    """Empirical Bayes for multilevel models with few subjects and many items.
 
     Attributes:
         order: Quadrature nodes per coordinate of an item, 2 or more. With a dozen
@@ -105,7 +105,7 @@ class Laplace(AbstractMethod):
     depth: int = eqx.field(static=True, default=10)
 
     def init(
-        self, problem: StructuredProblem, start: Components | None, key: KeyArray | None
+        self, problem: MultilevelProblem, start: Components | None, key: KeyArray | None
     ) -> LaplaceState:
         """State at start values from sums of statistics."""
         model, units = problem.model, problem.units
@@ -115,11 +115,11 @@ class Laplace(AbstractMethod):
         if subjects * groups > LARGEST:
             raise ValueError(
                 f"{subjects:,} subjects times {groups} groups are more than the"
-                f" {LARGEST:,} abilities that structured fits hold a covariance of;"
+                f" {LARGEST:,} abilities that multilevel fits hold a covariance of;"
                 f" calibrate on {LARGEST // groups:,} subjects and score the others by"
                 " irtjax.score, or fit a plain model by method='em', such as '2pl'"
             )
-        ability, mode = start_structured(model, problem.data)
+        ability, mode = start_multilevel(model, problem.data)
         components = start_components(model, mode) if start is None else start
         size = subjects * groups
         covariance = jnp.zeros((size, size), ability.dtype)
@@ -161,7 +161,7 @@ class Laplace(AbstractMethod):
         )
 
     def step(
-        self, problem: StructuredProblem, state: LaplaceState, key: KeyArray | None
+        self, problem: MultilevelProblem, state: LaplaceState, key: KeyArray | None
     ) -> LaplaceState:
         """One pass over the items, one Newton step, one maximisation."""
         model, components = problem.model, state.components
@@ -211,7 +211,7 @@ class Laplace(AbstractMethod):
         )
 
     def approximate(
-        self, problem: StructuredProblem, state: LaplaceState
+        self, problem: MultilevelProblem, state: LaplaceState
     ) -> Approximation:
         """A Newton step of the abilities, and one pass over the items where it ends.
 
@@ -288,7 +288,7 @@ class Laplace(AbstractMethod):
         return Approximation(found, ability, shift, covariance, error, mean, objective)
 
     def summarise(
-        self, problem: StructuredProblem, state: LaplaceState, corrected: bool = True
+        self, problem: MultilevelProblem, state: LaplaceState, corrected: bool = True
     ) -> Summary:
         """A pass over the items; see `units.summarise`."""
         model, units = problem.model, problem.units
@@ -305,7 +305,7 @@ class Laplace(AbstractMethod):
             expected=problem.expected,
         )
 
-    def progress(self, problem: StructuredProblem, state: LaplaceState) -> Progress:
+    def progress(self, problem: MultilevelProblem, state: LaplaceState) -> Progress:
         """Objective of the last point; converged by the last move and the objective.
 
         Where items are hardly told a short move of their spread can have far to go: the
@@ -330,7 +330,7 @@ class Laplace(AbstractMethod):
         )
 
     def result(
-        self, problem: StructuredProblem, state: LaplaceState
+        self, problem: MultilevelProblem, state: LaplaceState
     ) -> tuple[LaplaceState, Array]:
         """The state, and the log-likelihood of each item's responses."""
         return state, state.log_marginal[problem.units.unit]
@@ -339,11 +339,11 @@ class Laplace(AbstractMethod):
         """With the nodes that integrate items of the model's family well enough."""
         return Laplace(suitable_order(model.family, num_subjects))
 
-    def check(self, problem: StructuredProblem) -> None:
-        """Solves every `StructuredProblem`; models with lengths do not become one."""
+    def check(self, problem: MultilevelProblem) -> None:
+        """Solves every `MultilevelProblem`; models with lengths do not become one."""
 
     def estimates(
-        self, problem: StructuredProblem, solution: Solution, run: Run
+        self, problem: MultilevelProblem, solution: Solution, run: Run
     ) -> Estimates:
         """Errors of abilities and items, averaged over draws of their covariance."""
         with run.clock.phase("tables"):

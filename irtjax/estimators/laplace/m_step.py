@@ -1,6 +1,6 @@
 """Effects and variances raised to the mode of their expected log density.
 
-The M-step of the fast route (`laplace`): regressions for effects, closed forms for
+The M-step of `laplace`: regressions for effects, closed forms for
 standard deviations alone, some steps of L-BFGS where correlations are learned.
 """
 

@@ -1,4 +1,4 @@
-"""Structured problems, what is estimated of them, and where estimation starts."""
+"""Multilevel problems, what is estimated of them, and where estimation starts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from irtjax.numerics.acceleration import Memory
 MANY_PER_ITEM = 20
 
 
-class StructuredProblem(eqx.Module):
-    """A structured model with its data.
+class MultilevelProblem(eqx.Module):
+    """A multilevel model with its data.
 
     Attributes:
         model: The model; where `expected`, a given prior of discriminations is in its
@@ -39,7 +39,7 @@ class StructuredProblem(eqx.Module):
     expected: bool = eqx.field(static=True, default=True)
 
     @classmethod
-    def create(cls, model: Hierarchical, data: Responses) -> StructuredProblem:
+    def create(cls, model: Hierarchical, data: Responses) -> MultilevelProblem:
         """Arranges the data. Not for use under jit."""
         scores = any(part.name == "dispersion" for part in model.family.parameters)
         seen = data.values.size
@@ -85,7 +85,7 @@ class Components(NamedTuple):
 
 
 class LaplaceState(NamedTuple):
-    """State of the fast route.
+    """State of `laplace`.
 
     Attributes:
         components: Effects and variances.
@@ -148,7 +148,7 @@ class Approximation(NamedTuple):
     objective: Scalar
 
 
-def start_structured(model: Hierarchical, data: Responses) -> tuple[Array, Array]:
+def start_multilevel(model: Hierarchical, data: Responses) -> tuple[Array, Array]:
     """First abilities `[subjects, groups]` and item coordinates `[stems, columns]`.
 
     Abilities are standardised mean deviations from the item means, group by group.

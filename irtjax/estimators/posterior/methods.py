@@ -26,8 +26,8 @@ from irtjax.estimators.laplace.estimates import multilevel_estimates
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import (
     LaplaceState,
-    StructuredProblem,
-    start_structured,
+    MultilevelProblem,
+    start_multilevel,
 )
 from irtjax.estimators.posterior import pareto_k, verdict
 from irtjax.estimators.posterior.chains import NoUTurn
@@ -54,7 +54,7 @@ class _Posterior(AbstractEstimator):
     multilevel: ClassVar[bool] = True
 
     def estimates(
-        self, problem: StructuredProblem, solution: Solution, run: Run
+        self, problem: MultilevelProblem, solution: Solution, run: Run
     ) -> Estimates:
         """Means and covariances of the draws."""
         with run.clock.phase("tables"):
@@ -74,7 +74,7 @@ class NUTS(NoUTurn, _Posterior):
         {"checkpoint": None, "resume": False}
     )
 
-    def solve(self, problem: StructuredProblem, start: Any, run: Run) -> Solution:
+    def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
         """Draws of the posterior; saved on the way in the file `checkpoint`."""
         fit, state, first, frame = _first(problem, run)
         draws = sample(
@@ -103,7 +103,7 @@ class Variational(VariationalSearch, _Posterior):
         """The name that `irtjax.fit` records."""
         return "vi"
 
-    def solve(self, problem: StructuredProblem, start: Any, run: Run) -> Solution:
+    def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
         """Draws of the Gaussian that is nearest to the posterior."""
         fit, state, first, frame = _first(problem, run)
         fit_key, draw_key = jax.random.split(
@@ -137,7 +137,7 @@ _log_prior_jit = stored_jit(log_prior)
 
 
 def _first(
-    problem: StructuredProblem, run: Run
+    problem: MultilevelProblem, run: Run
 ) -> tuple[Fit, LaplaceState, Position, SamplingFrame]:
     """A fit by `Laplace`, the state to begin at, and its position in a frame."""
     method, model = Laplace(order=2, tolerance=0.1), problem.model
@@ -151,13 +151,13 @@ def _first(
     factor = model.common_factor(
         components.log_residual_sd, components.residual_correlation
     )
-    start = start_structured(model, data)
+    start = start_multilevel(model, data)
     frame = suitable_frame(model, data, start, factor, state.ability)
     return fit, state, frame.coordinates(position_of(model, problem, state)), frame
 
 
 def _with_likelihood(
-    problem: StructuredProblem, fit: Fit, state: LaplaceState, values: Mapping[str, Any]
+    problem: MultilevelProblem, fit: Fit, state: LaplaceState, values: Mapping[str, Any]
 ) -> tuple[Fit, tuple[str, ...]]:
     """The fit, with a log-likelihood of the draws where `Laplace` has none."""
     # The mode may also lie where a standard deviation is 0 and has no density.
@@ -180,9 +180,9 @@ def frame_log_density(
 
 
 def position_of(
-    model: Hierarchical, problem: StructuredProblem, state: LaplaceState
+    model: Hierarchical, problem: MultilevelProblem, state: LaplaceState
 ) -> Position:
-    """Where the fast route ended, as a position to sample from."""
+    """Where `laplace` ended, as a position to sample from."""
     components, zeros = state.components, model.zeros(state.ability.dtype)
     ability = state.ability
     position = zeros._replace(

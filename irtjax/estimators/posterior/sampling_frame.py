@@ -1,4 +1,4 @@
-"""Coordinates in which a structured model is sampled well.
+"""Coordinates in which a multilevel model is sampled well.
 
 The origin and the unit of ability are known from all items and all subjects together,
 much less well than each ability is known beside the others; so abilities and items lie
@@ -48,7 +48,7 @@ CAUTION, LIKELY_VARIANCES = 0.25, (0.0005, 0.02)
 
 
 class SamplingFrame(eqx.Module):
-    """A structured model in coordinates for the sampler, of a position's shapes.
+    """A multilevel model in coordinates for the sampler, of a position's shapes.
 
     With 58 subjects and 805 items of normal scores, 2,000 draws in the plain
     coordinates were worth 11 independent ones of the worst ability, and 520 here.

@@ -164,7 +164,7 @@ def check_ends(scores: PreparedScores, model: Model) -> None:
     if not inside[:, columns].any():
         raise ValueError(
             f"no score is between 0 and 1, as a {model.name} model needs; use the"
-            " model 2pl, or family 2pl of a structured one, where answers are right or"
+            " model 2pl, or family 2pl of a multilevel one, where answers are right or"
             " wrong"
         )
 

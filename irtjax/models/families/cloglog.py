@@ -15,6 +15,7 @@ from jaxtyping import Array
 from irtjax.models.families.graded import LEAST_SLOPE
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.family import AbstractResponseFamily
+from irtjax.models.predictor import predictor
 from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
 
 #: Above this -log P(0) rises linearly. P(0) is below 2e-24 there, so estimates do not
@@ -64,14 +65,14 @@ class ComplementaryLogLog(AbstractResponseFamily):
 
     def natural(self, item: LogisticItems, theta: Array) -> tuple[Array, ...]:
         """Log Q = -exp(eta), and log P - log Q."""
-        predictor = item.discrimination * theta + item.intercept
-        rate = jnp.exp(jnp.clip(predictor, LOWEST, HIGHEST))
+        eta = predictor(item, theta)
+        rate = jnp.exp(jnp.clip(eta, LOWEST, HIGHEST))
         log_right = jnp.log(-jnp.expm1(-rate))
         # Where a value is not used it must not have infinite derivatives either.
-        small = jnp.exp(jnp.minimum(predictor, LOWEST))
-        low = predictor < LOWEST
-        log_right = jnp.where(low, predictor - small / 2, log_right)
-        rate = rate * (1 + jnp.maximum(predictor - HIGHEST, 0))
+        small = jnp.exp(jnp.minimum(eta, LOWEST))
+        low = eta < LOWEST
+        log_right = jnp.where(low, eta - small / 2, log_right)
+        rate = rate * (1 + jnp.maximum(eta - HIGHEST, 0))
         rate = jnp.where(low, small, rate)
         return -rate, log_right + rate
 

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 from irtjax.data.scores import END
 from irtjax.models.family import AbstractResponseFamily
+from irtjax.models.predictor import predictor
 from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
 from irtjax.numerics.kernels import (
     digamma,
@@ -155,25 +156,25 @@ def _correlation(slope: Array) -> Array:
     return slope / jnp.sqrt(1.702**2 + slope**2)
 
 
-def normal_natural(predictor: Array, sd: Array) -> tuple[Array, Array, Array]:
-    """The g of the statistics z and z^2 of N(predictor, sd^2)."""
+def normal_natural(eta: Array, sd: Array) -> tuple[Array, Array, Array]:
+    """The g of the statistics z and z^2 of N(eta, sd^2)."""
     precision = 1 / sd**2
-    base = -0.5 * precision * predictor**2 - jnp.log(sd) - _HALF_LOG_TWO_PI
-    return base, precision * predictor, -0.5 * precision
+    base = -0.5 * precision * eta**2 - jnp.log(sd) - _HALF_LOG_TWO_PI
+    return base, precision * eta, -0.5 * precision
 
 
-def normal_covariance(predictor: Array, sd: Array):
+def normal_covariance(eta: Array, sd: Array):
     """Covariance of z and z^2."""
-    variance, cross = sd**2, 2 * predictor * sd**2
-    return (variance, cross), (cross, 2 * variance**2 + 4 * predictor**2 * variance)
+    variance, cross = sd**2, 2 * eta * sd**2
+    return (variance, cross), (cross, 2 * variance**2 + 4 * eta**2 * variance)
 
 
-def normal_mean(predictor: Array, sd: Array) -> Array:
-    """Mean of sigmoid(z) for z ~ N(predictor, sd^2), by the trapezoid rule."""
+def normal_mean(eta: Array, sd: Array) -> Array:
+    """Mean of sigmoid(z) for z ~ N(eta, sd^2), by the trapezoid rule."""
     nodes = equal_nodes(-_NORMAL_REACH, _NORMAL_REACH, _NORMAL_NODES)
     weights = np.exp(-0.5 * nodes**2)
-    weights = jnp.asarray(weights / weights.sum(), predictor.dtype)
-    return weights @ jax.nn.sigmoid(predictor + sd * jnp.asarray(nodes, sd.dtype))
+    weights = jnp.asarray(weights / weights.sum(), eta.dtype)
+    return weights @ jax.nn.sigmoid(eta + sd * jnp.asarray(nodes, sd.dtype))
 
 
 def score_parameters(slopes: str) -> tuple[Parameter, ...]:
@@ -213,8 +214,8 @@ class LogitNormalScores(AbstractScoreFamily):
 
     def natural(self, item: ScoreItems, theta: Array) -> tuple[Array, ...]:
         """Of the normal density of the logit."""
-        predictor = item.discrimination * theta + item.intercept
-        return normal_natural(predictor, item.dispersion)
+        eta = predictor(item, theta)
+        return normal_natural(eta, item.dispersion)
 
     def start(self, means: tuple[Array, ...], slope: Array) -> ScoreItems:
         """A line through the first scores, by its correlation."""
@@ -228,28 +229,26 @@ class LogitNormalScores(AbstractScoreFamily):
     def path_moments(self, path: Path) -> tuple[Array, Array]:
         """From the covariance of z and z^2."""
         item, theta = here(path)
-        predictor = item.discrimination * theta + item.intercept
-        return by_covariance(self, path, normal_covariance(predictor, item.dispersion))
+        eta = predictor(item, theta)
+        return by_covariance(self, path, normal_covariance(eta, item.dispersion))
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
         """Mean score."""
-        return normal_mean(
-            item.discrimination * theta + item.intercept, item.dispersion
-        )
+        return normal_mean(predictor(item, theta), item.dispersion)
 
     def sample(self, key: KeyArray, items: ScoreItems, theta: Array) -> Array:
         """Random logits."""
-        predictor = items.discrimination * theta[:, None] + items.intercept
-        noise = jax.random.normal(key, predictor.shape, predictor.dtype)
-        return predictor + items.dispersion * noise
+        eta = predictor(items, theta[:, None])
+        noise = jax.random.normal(key, eta.shape, eta.dtype)
+        return eta + items.dispersion * noise
 
 
 def _shapes(item, theta: Array) -> tuple[Array, Array]:
     """Shapes of the beta density, mu phi and (1 - mu) phi."""
-    predictor = item.discrimination * theta + item.intercept
+    eta = predictor(item, theta)
     return (
-        item.dispersion * jax.nn.sigmoid(predictor),
-        item.dispersion * jax.nn.sigmoid(-predictor),
+        item.dispersion * jax.nn.sigmoid(eta),
+        item.dispersion * jax.nn.sigmoid(-eta),
     )
 
 
@@ -264,10 +263,10 @@ def beta_natural(item, theta: Array) -> tuple[Array, Array, Array]:
     log Gamma(x) is taken as log Gamma(1 + x) - log x, so that nothing is infinite where
     a mean underflows.
     """
-    predictor, precision = item.discrimination * theta + item.intercept, item.dispersion
+    eta, precision = predictor(item, theta), item.dispersion
     up, down = _shapes(item, theta)
     base = gammaln(1 + precision) - gammaln(1 + up) - gammaln(1 + down)
-    ends = log_sigmoid(predictor) + log_sigmoid(-predictor)
+    ends = log_sigmoid(eta) + log_sigmoid(-eta)
     return base + jnp.log(precision) + ends - precision * _LOG_TWO, up, down
 
 
@@ -376,7 +375,7 @@ class BetaScores(AbstractScoreFamily):
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
         """Mean score, sigmoid(a theta + d)."""
-        return jax.nn.sigmoid(item.discrimination * theta + item.intercept)
+        return jax.nn.sigmoid(predictor(item, theta))
 
     def sample(self, key: KeyArray, items: ScoreItems, theta: Array) -> Array:
         """Random logits."""

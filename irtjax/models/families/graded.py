@@ -15,6 +15,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily
+from irtjax.models.predictor import predictor
 from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
 from irtjax.numerics.kernels import softplus
 
@@ -44,9 +45,9 @@ def category_shares(means: tuple[Array, ...]) -> Float[Array, "items categories"
     return kept / jnp.sum(kept, -1, keepdims=True)
 
 
-def _graded_terms(predictor: Array, steps: Array) -> tuple[Array, ...]:
+def _graded_terms(eta: Array, steps: Array) -> tuple[Array, ...]:
     """Log P(0), log P(k) - log P(0), of a theta + d_h and of d_{h+1} - d_h."""
-    above, below = -softplus(-predictor), -softplus(predictor)
+    above, below = -softplus(-eta), -softplus(eta)
     between = above[:-1] + below[1:] + jnp.log(-jnp.expm1(steps))
     log_probs = jnp.append(between, above[-1])
     return below[0], *(log_prob - below[0] for log_prob in log_probs)
@@ -108,8 +109,8 @@ class Graded(AbstractOrdered):
         sigmoid(x) - sigmoid(z) = sigmoid(x) sigmoid(-z) (1 - e^(z - x)), and z - x is
         a difference of intercepts, which theta does not enter.
         """
-        predictor = item.discrimination * theta + item.intercept
-        return _graded_terms(predictor, jnp.diff(item.intercept))
+        eta = predictor(item, theta)
+        return _graded_terms(eta, jnp.diff(item.intercept))
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed cumulative shares."""
@@ -165,9 +166,9 @@ class SpacedGraded(AbstractOrdered):
     def natural(self, item: SpacedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0) and log P(k) - log P(0), as `Graded` has them."""
         below = jnp.append(0, jnp.cumsum(item.spacing))
-        predictor = item.discrimination * theta + item.intercept
-        predictor = predictor + jnp.mean(below) - below
-        return _graded_terms(predictor, -item.spacing)
+        eta = predictor(item, theta)
+        eta = eta + jnp.mean(below) - below
+        return _graded_terms(eta, -item.spacing)
 
     def start(self, means: tuple[Array, ...], slope: Array) -> SpacedItems:
         """Distances and mean of intercepts that give the observed cumulative shares."""
@@ -212,7 +213,7 @@ class PartialCredit(AbstractOrdered):
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0), and log P(k) - log P(0) = k a theta + d_1 + ... + d_k."""
-        steps = jnp.cumsum(item.discrimination * theta + item.intercept)
+        steps = jnp.cumsum(predictor(item, theta))
         return -jax.nn.logsumexp(jnp.append(steps, 0)), *steps
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:

@@ -23,6 +23,7 @@ from irtjax.models.families.continuous import (
     here,
     score_parameters,
 )
+from irtjax.models.predictor import predictor
 from irtjax.numerics.bijections import POSITIVE, Parameter
 from irtjax.numerics.kernels import log_sigmoid
 
@@ -101,8 +102,8 @@ class InflatedBetaScores(AbstractScoreFamily):
 
     def log_shares(self, item: InflatedItems, theta: Array) -> tuple[Array, ...]:
         """Log-probabilities of 0, of between, and of 1."""
-        predictor = item.discrimination * theta + item.intercept
-        low, high = predictor - item.lower_cut, predictor - item.upper_cut
+        eta = predictor(item, theta)
+        low, high = eta - item.lower_cut, eta - item.upper_cut
         # sigmoid(low) - sigmoid(high), without a difference of probabilities.
         gap = jnp.log(-jnp.expm1(item.lower_cut - item.upper_cut))
         between = log_sigmoid(low) + log_sigmoid(-high) + gap
@@ -151,7 +152,7 @@ class InflatedBetaScores(AbstractScoreFamily):
     def expected_response(self, item: InflatedItems, theta: Array) -> Array:
         """Mean score: P(1) + P(between) sigmoid(a theta + d)."""
         _, between, one = self.log_shares(item, theta)
-        mean = jax.nn.sigmoid(item.discrimination * theta + item.intercept)
+        mean = jax.nn.sigmoid(predictor(item, theta))
         return jnp.exp(one) + jnp.exp(between) * mean
 
     def sample(self, key: KeyArray, items: InflatedItems, theta: Array) -> Array:

@@ -16,6 +16,7 @@ from jax.scipy.special import log_ndtr, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily
+from irtjax.models.predictor import predictor
 from irtjax.numerics.bijections import IDENTITY, POSITIVE, UNIT, Parameter
 from irtjax.numerics.kernels import log_add, softplus
 
@@ -114,23 +115,23 @@ class Binary(AbstractResponseFamily):
 
     def natural(self, item: LogisticItems, theta: Array) -> tuple[Array, ...]:
         """Log Q and log P - log Q, in log space throughout."""
-        predictor = item.discrimination * theta + item.intercept
+        eta = predictor(item, theta)
         if self.asymptotes == 0 and self.link == "logit":
-            return -softplus(predictor), predictor
+            return -softplus(eta), eta
         if self.link == "logit":
-            log_up, log_down = -softplus(-predictor), -softplus(predictor)
+            log_up, log_down = -softplus(-eta), -softplus(eta)
         else:
-            log_up, log_down = log_ndtr(predictor), log_ndtr(-predictor)
+            log_up, log_down = log_ndtr(eta), log_ndtr(-eta)
         if self.asymptotes == 0:
             return log_down, log_up - log_down
-        tiny = jnp.finfo(predictor.dtype).tiny
+        tiny = jnp.finfo(eta.dtype).tiny
         lower, upper = item.lower_asymptote, item.upper_asymptote
         log_right = log_add(
             jnp.log(jnp.maximum(lower, tiny)) + log_down,
             jnp.log(jnp.maximum(upper, tiny)) + log_up,
         )
         # An asymptote that rounds to 1 must not make missing responses impossible.
-        below = 1 - jnp.finfo(predictor.dtype).epsneg
+        below = 1 - jnp.finfo(eta.dtype).epsneg
         log_wrong = jnp.log1p(-jnp.minimum(lower, below)) + log_down
         if self.asymptotes == 2:
             above = jnp.log(jnp.maximum(1 - upper, tiny))

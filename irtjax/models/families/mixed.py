@@ -23,6 +23,7 @@ from irtjax.models.families.continuous import (
     normal_natural,
     score_parameters,
 )
+from irtjax.models.predictor import predictor
 from irtjax.numerics.bijections import Parameter
 from irtjax.numerics.kernels import softplus
 
@@ -102,10 +103,10 @@ class MixedScores(AbstractScoreFamily):
 
     def natural(self, item: ScoreItems, theta: Array) -> tuple[Array, ...]:
         """Of the 2PL where there is no dispersion, else of the logit-normal."""
-        predictor = item.discrimination * theta + item.intercept
+        eta = predictor(item, theta)
         is_score = item.dispersion > 0
-        normal = normal_natural(predictor, jnp.where(is_score, item.dispersion, 1))
-        binary = -softplus(predictor), predictor, jnp.zeros_like(predictor)
+        normal = normal_natural(eta, jnp.where(is_score, item.dispersion, 1))
+        binary = -softplus(eta), eta, jnp.zeros_like(eta)
         both = zip(normal, binary, strict=True)
         return tuple(jnp.where(is_score, one, two) for one, two in both)
 
@@ -123,10 +124,10 @@ class MixedScores(AbstractScoreFamily):
     def path_moments(self, path: Path) -> tuple[Array, Array]:
         """From the covariance of the statistics; of a binary one all are P (1 - P)."""
         item, theta = here(path)
-        predictor = item.discrimination * theta + item.intercept
+        eta = predictor(item, theta)
         is_score = item.dispersion > 0
-        normal = normal_covariance(predictor, jnp.where(is_score, item.dispersion, 1))
-        spread = jax.nn.sigmoid(predictor) * jax.nn.sigmoid(-predictor)
+        normal = normal_covariance(eta, jnp.where(is_score, item.dispersion, 1))
+        spread = jax.nn.sigmoid(eta) * jax.nn.sigmoid(-eta)
         covariance = tuple(
             tuple(jnp.where(is_score, x, spread) for x in row) for row in normal
         )
@@ -148,16 +149,14 @@ class MixedScores(AbstractScoreFamily):
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
         """Probability of a right answer, or mean score."""
-        predictor = item.discrimination * theta + item.intercept
-        mean = normal_mean(
-            predictor, jnp.where(item.dispersion > 0, item.dispersion, 1)
-        )
-        return jnp.where(item.dispersion > 0, mean, jax.nn.sigmoid(predictor))
+        eta = predictor(item, theta)
+        mean = normal_mean(eta, jnp.where(item.dispersion > 0, item.dispersion, 1))
+        return jnp.where(item.dispersion > 0, mean, jax.nn.sigmoid(eta))
 
     def sample(self, key: KeyArray, items: ScoreItems, theta: Array) -> Array:
         """Random logits, and 0 or 1."""
         score_key, key = jax.random.split(key)
         logits = LogitNormalScores().sample(score_key, items, theta)
-        predictor = items.discrimination * theta[:, None] + items.intercept
-        right = jax.random.bernoulli(key, jax.nn.sigmoid(predictor))
+        eta = predictor(items, theta[:, None])
+        right = jax.random.bernoulli(key, jax.nn.sigmoid(eta))
         return jnp.where(items.dispersion > 0, logits, right.astype(logits.dtype))

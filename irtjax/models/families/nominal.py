@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irtjax.models.families.graded import LEAST_SLOPE, AbstractOrdered, category_shares
+from irtjax.models.predictor import predictor
 from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
 
 
@@ -93,9 +94,9 @@ class Nominal(AbstractOrdered):
 
     def natural(self, item: NominalItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0), and log P(k) - log P(0) = s_k (a theta + d) + e_k."""
-        predictor = item.discrimination * theta + item.intercept
-        odds = item.scoring * predictor + item.offset
-        odds = jnp.append(odds, (self.categories - 1) * predictor)
+        eta = predictor(item, theta)
+        odds = item.scoring * eta + item.offset
+        odds = jnp.append(odds, (self.categories - 1) * eta)
         return -jax.nn.logsumexp(jnp.append(odds, 0)), *odds
 
     def start(self, means: tuple[Array, ...], slope: Array) -> NominalItems:

@@ -1,4 +1,4 @@
-"""From labels and covariates of a table to the structured model that they describe."""
+"""From labels and covariates of a table to the multilevel model that they describe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NESTED = "/"
 
 
 class Layout(NamedTuple):
-    """A structured model and the names of its parts.
+    """A multilevel model and the names of its parts.
 
     Attributes:
         model: The model.
@@ -62,7 +62,7 @@ def lay_out(
     hyperpriors: Hyperpriors | None = None,
     dtype: Any = float,
 ) -> Layout:
-    """The structured model of a table.
+    """The multilevel model of a table.
 
     Args:
         table: The responses; groups are its benchmarks.
@@ -100,7 +100,7 @@ def lay_out(
     """
     if family.has_slope and family.parameters[0].bijection.kind != "positive":
         raise ValueError(
-            "structured models keep discriminations above 0: use a family with"
+            "multilevel models keep discriminations above 0: use a family with"
             " positive slopes"
         )
     _check_priors(family, priors or {})

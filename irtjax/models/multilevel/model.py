@@ -1,4 +1,4 @@
-"""Structured models: abilities of several groups of items, items with learned priors.
+"""Multilevel models: abilities of several groups of items, items with learned priors.
 
 Any response family, by three additions to a plain model:
 
@@ -51,7 +51,7 @@ _LOG_TWO_PI = 1.8378770664093453
 
 
 class Position(NamedTuple):
-    """Unconstrained parameters of a structured model; unused parts have no elements.
+    """Unconstrained parameters of a multilevel model; unused parts have no elements.
 
     Attributes:
         ability: `[subjects, groups]`.
@@ -146,7 +146,7 @@ class KnownSlopes(NamedTuple):
 
 
 class Hierarchical(eqx.Module):
-    """A structured model; see the module for its formula.
+    """A multilevel model; see the module for its formula.
 
     Attributes:
         family: The response family.
@@ -171,7 +171,7 @@ class Hierarchical(eqx.Module):
             abilities: the design or the groups' effects tell groups apart.
         centred: Whether abilities are sampled as they are, or as standard normals that
             the covariance is applied to: better where a subject answers few items.
-        known_slopes: A given prior of discriminations, where the fast route has taken
+        known_slopes: A given prior of discriminations, where `laplace` has taken
             it out of `priors` (`slopes_known`).
     """
 

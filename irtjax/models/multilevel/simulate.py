@@ -1,4 +1,4 @@
-"""Parameters of a structured model drawn from its prior, and responses to them.
+"""Parameters of a multilevel model drawn from its prior, and responses to them.
 
 Drawn from the definitions, general ability first, and not from the densities that
 `multilevel.model` derives from them: that one agrees with the other is what
@@ -34,7 +34,7 @@ class DrawnPosition(NamedTuple):
 def simulate_position(
     model: Hierarchical, key: KeyArray, given: Position | None = None
 ) -> DrawnPosition:
-    """All parameters of a structured model, drawn from its prior.
+    """All parameters of a multilevel model, drawn from its prior.
 
     psi_i ~ N(z_i' gamma, 1), zeta_i ~ N(0, Sigma), theta_im = psi_i + zeta_im and
     x_j ~ N(D_j beta, Omega) with scales, correlations and effects from `Hyperpriors`.
@@ -129,10 +129,10 @@ def _below(model: Hierarchical, hyper: Position, key, own, residual) -> DrawnPos
     return DrawnPosition(hyper._replace(ability=ability, items=items), general)
 
 
-def simulate_structured(
+def simulate_multilevel(
     model: Hierarchical, position: Position, key: KeyArray
 ) -> Responses:
-    """Random responses at a position of a structured model; nothing is missing. Pure.
+    """Random responses at a position of a multilevel model; nothing is missing. Pure.
 
     Args:
         model: The model.

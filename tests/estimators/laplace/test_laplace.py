@@ -1,4 +1,4 @@
-"""The fast route: integrals against grids, derivatives by differences, recovery."""
+"""`laplace`: integrals against grids, derivatives by differences, recovery."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -35,9 +35,9 @@ from irtjax.estimators.laplace.items import (
 from irtjax.estimators.laplace.laplace import Laplace, suitable_order
 from irtjax.estimators.laplace.m_step import _error_of_effects, half_normal_mode
 from irtjax.estimators.laplace.problem import (
-    StructuredProblem,
+    MultilevelProblem,
     start_components,
-    start_structured,
+    start_multilevel,
 )
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
@@ -428,7 +428,7 @@ def test_scores_of_few_items_end_where_they_were_drawn_from():
         group, stem = np.asarray(model.group), np.asarray(model.stem)
         scores = np.exp(log_a)[stem] * theta[:, group] + d[stem]
         scores += sd[stem] * rng.normal(size=scores.shape)
-        problem = StructuredProblem.create(model, Responses(jnp.asarray(scores)))
+        problem = MultilevelProblem.create(model, Responses(jnp.asarray(scores)))
         fit = run_jit(problem, Laplace(), None, max_steps=100)
         assert Status(int(fit.status)) is Status.CONVERGED
         errors = errors_of(problem, Laplace(), fit.state)
@@ -453,7 +453,7 @@ def test_scores_of_few_items_end_where_they_were_drawn_from():
 def test_few_responses_end_at_a_mode_of_the_marginal_likelihood(seed):
     """Thirty subjects and thirty items in a group: scales by differences of it."""
     model = benchmarks(30, 90, 3)
-    problem = StructuredProblem.create(model, simulated(model, seed=seed)[0])
+    problem = MultilevelProblem.create(model, simulated(model, seed=seed)[0])
     # By derivatives alone, as with a dozen subjects: only then is it that mode.
     problem = dataclasses.replace(problem, expected=False)
     fit = run_jit(problem, Laplace(tolerance=1e-3), None, max_steps=300)
@@ -489,7 +489,7 @@ def test_many_subjects_and_few_items():
     shares, slopes = [], []
     for seed in range(8):
         data, theta, *_ = simulated(model, seed=100 + seed, scale=(1e-9,))
-        problem = StructuredProblem.create(model, data)
+        problem = MultilevelProblem.create(model, data)
         fit = run_jit(problem, Laplace(), None, max_steps=100)
         assert Status(int(fit.status)) is Status.CONVERGED
         errors = errors_of(problem, Laplace(), fit.state)
@@ -514,7 +514,7 @@ def test_a_group_that_is_hard_for_all_keeps_its_subjects_at_0():
     slope = np.exp(0.6 * rng.normal(size=120))
     d = -slope * 2.0 * group + 0.5 * rng.normal(size=120)
     scores = slope * theta[:, group] + d + 0.5 * rng.normal(size=(25, 120))
-    problem = StructuredProblem.create(model, Responses(jnp.asarray(scores)))
+    problem = MultilevelProblem.create(model, Responses(jnp.asarray(scores)))
     fit = run_jit(problem, Laplace(order=3), None, max_steps=200)
     assert Status(int(fit.status)) is Status.CONVERGED
     off = np.asarray(fit.state.ability) - theta
@@ -618,7 +618,7 @@ def test_levels_of_few_items_keep_their_spread(slopes):
         d = 0.8 * rng.normal(size=levels)[level] + 0.6 * rng.normal(size=items)
         eta = np.exp(log_a) * rng.normal(size=(subjects, 1)) + d
         right = rng.random(eta.shape) < 1 / (1 + np.exp(-eta))
-        problem = StructuredProblem.create(model, Responses(jnp.asarray(right, int)))
+        problem = MultilevelProblem.create(model, Responses(jnp.asarray(right, int)))
         fit = run_jit(problem, Laplace(order=3), None, max_steps=100)
         assert Status(int(fit.status)) is Status.CONVERGED
         found.append(np.exp(fit.state.components.log_component_sd[0, -1]))
@@ -656,7 +656,7 @@ def test_items_hardly_told_tell_their_levels_next_to_nothing():
 def test_levels_that_are_alike_do_not_hold_the_unit_of_all():
     """With a spread of levels near 0 a unit common to all groups crawled: 160 steps."""
     model, data, theta = draw_benchmarks(12, 4000, 11, 0.0025)
-    problem = StructuredProblem.create(model, data)
+    problem = MultilevelProblem.create(model, data)
     fit = run_jit(problem, Laplace(), None, max_steps=80)
     assert Status(int(fit.status)) is Status.CONVERGED
     found = np.asarray(fit.state.ability)
@@ -711,7 +711,7 @@ run_jit = eqx.filter_jit(run)
 def test_it_recovers_what_was_simulated():
     model = benchmarks(40, 240, 3)
     data, theta, psi, own, log_a, d = simulated(model)
-    problem = StructuredProblem.create(model, data)
+    problem = MultilevelProblem.create(model, data)
     fit = run_jit(problem, Laplace(order=3), None, max_steps=200)
     assert Status(int(fit.status)) is Status.CONVERGED
     state = fit.state
@@ -751,13 +751,13 @@ def test_what_is_too_large_or_double_is_refused():
         arrange(twice, random_data(4, 6))
     model, data = benchmarks(3001, 4, 2), random_data(3001, 4)
     with pytest.raises(ValueError, match="calibrate on 3,000 subjects and score"):
-        Laplace().init(StructuredProblem.create(model, data), None, None)
+        Laplace().init(MultilevelProblem.create(model, data), None, None)
 
 
 def test_start_values_are_finite_without_variation():
     model = benchmarks(3, 4, 2)
     data = Responses(jnp.ones((3, 4), jnp.int8))
-    ability, mode = start_structured(model, data)
+    ability, mode = start_multilevel(model, data)
     parts = [ability, mode, *start_components(model, mode)]
     assert all(bool(jnp.isfinite(part).all()) for part in parts)
 
@@ -766,8 +766,8 @@ def test_a_fit_rests_only_when_its_likelihood_does():
     # Where items are hardly told, moves get short long before the end is near:
     # REALSumm's were below a hundredth of an error two nats below the mode.
     model, data = benchmarks(5, 12, 2), random_data(5, 12)
-    problem, method = StructuredProblem.create(model, data), Laplace()
-    components = start_components(model, start_structured(model, data)[1])
+    problem, method = MultilevelProblem.create(model, data), Laplace()
+    components = start_components(model, start_multilevel(model, data)[1])
 
     def ends(objectives, method=method, residual=0.005):
         recent = jnp.asarray(objectives)
@@ -832,8 +832,8 @@ def test_what_moves_with_the_units_of_ability_is_judged_by_their_errors():
 
 def test_what_is_given_of_items_is_not_learned_and_tells_nothing():
     model = benchmarks(6, 8, 2, priors={"intercept": Normal(0.0, 1.0)})
-    problem, method = StructuredProblem.create(model, random_data(6, 8)), Laplace()
-    first = start_components(model, start_structured(model, problem.data)[1])
+    problem, method = MultilevelProblem.create(model, random_data(6, 8)), Laplace()
+    first = start_components(model, start_multilevel(model, problem.data)[1])
     spread = first.log_component_sd.at[0, 1].add(2.0)
     step = jax.jit(
         lambda at: method.step(problem, method.init(problem, at, None), None)
@@ -912,7 +912,7 @@ def test_a_given_prior_of_discriminations_tells_the_unit_of_ability(kind):
         num_groups=groups,
         num_stems=stems,
     )
-    problem = StructuredProblem.create(model, Responses(jnp.asarray(logits)))
+    problem = MultilevelProblem.create(model, Responses(jnp.asarray(logits)))
     fit = run_jit(problem, Laplace(2, 1e-3), None, max_steps=300)
     assert int(fit.status) == Status.CONVERGED
     ability = np.asarray(fit.state.ability)
@@ -973,7 +973,7 @@ def test_abilities_and_discriminations_are_in_one_unit(known):
         num_groups=groups,
         num_stems=stems,
     )
-    problem = StructuredProblem.create(model, Responses(jnp.asarray(logits)))
+    problem = MultilevelProblem.create(model, Responses(jnp.asarray(logits)))
     fit = run_jit(problem, Laplace(2, 1e-3), None, max_steps=300)
     assert int(fit.status) == Status.CONVERGED
     ability = np.asarray(fit.state.ability)
@@ -1108,7 +1108,7 @@ def test_asymptotes_of_a_dozen_subjects_end_and_predict():
         (benchmarks(12, 300, 1), 5),
         (with_asymptotes(12, 300, given=True), 4),
     ):
-        problem = StructuredProblem.create(model, data)
+        problem = MultilevelProblem.create(model, data)
         fit = run_jit(problem, Laplace(order, 0.05), None, max_steps=300)
         assert Status(int(fit.status)) is Status.CONVERGED
         expected = np.asarray(predict_responses(problem, fit.state, order=4))
@@ -1120,7 +1120,7 @@ def test_asymptotes_of_a_dozen_subjects_end_and_predict():
 def test_a_step_is_the_same_whether_its_passes_are_one_program_or_two(monkeypatch):
     rng = np.random.default_rng(5)
     right = jnp.asarray(rng.random((6, 25)) < 0.6, jnp.int8)
-    problem = StructuredProblem.create(benchmarks(6, 25, 1), Responses(right))
+    problem = MultilevelProblem.create(benchmarks(6, 25, 1), Responses(right))
     method = Laplace(order=3)
     state = eqx.filter_jit(method.init)(problem, None, None)
     found = []

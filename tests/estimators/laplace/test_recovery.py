@@ -1,4 +1,4 @@
-"""The fast route finds what several groups were simulated with: LEGO-MM and LEGO-MB."""
+"""`laplace` finds what several groups were simulated with: LEGO-MM and LEGO-MB."""
 
 import dataclasses
 

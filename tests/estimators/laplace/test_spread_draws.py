@@ -26,7 +26,7 @@ from irtjax.estimators.laplace.covariance_draws import (
 )
 from irtjax.estimators.laplace.errors import errors_of
 from irtjax.estimators.laplace.laplace import Laplace
-from irtjax.estimators.laplace.problem import StructuredProblem, start_components
+from irtjax.estimators.laplace.problem import MultilevelProblem, start_components
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.covariance_mixture import (
     Possible,
@@ -69,7 +69,7 @@ def fitted(model: Hierarchical, seed: int):
     slope = np.exp(0.4 * rng.normal(size=columns)) if model.family.has_slope else 1.0
     eta = slope * theta[:, np.asarray(model.group)] + rng.normal(size=columns)
     right = rng.random(eta.shape) < 1 / (1 + np.exp(-eta))
-    problem = StructuredProblem.create(model, Responses(jnp.asarray(right, jnp.int8)))
+    problem = MultilevelProblem.create(model, Responses(jnp.asarray(right, jnp.int8)))
     method = Laplace(order=3, tolerance=1e-3)
     fit = run_jit(problem, method, None, max_steps=300)
     assert Status(int(fit.status)) is Status.CONVERGED
@@ -219,7 +219,7 @@ def test_a_fit_does_not_hang_on_the_order_of_groups():
     )
     found = []
     for one in (model, other):
-        problem = StructuredProblem.create(one, data)
+        problem = MultilevelProblem.create(one, data)
         fit = run_jit(problem, Laplace(order=3, tolerance=1e-3), None, max_steps=300)
         assert Status(int(fit.status)) is Status.CONVERGED
         at = fit.state.components

@@ -11,7 +11,7 @@ import pytest
 import irtjax
 from irtjax.estimators.driver import run
 from irtjax.estimators.laplace.laplace import Laplace
-from irtjax.estimators.laplace.problem import StructuredProblem
+from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.design import lay_out, level_labels
 from irtjax.models.multilevel.model import Hyperpriors
@@ -61,7 +61,7 @@ def by_subject(fit, values):
 def direct():
     """The same model, written without the door."""
     model = metrics(SUBJECTS, THINGS, METRICS)
-    problem = StructuredProblem.create(model, drawn().responses(float))
+    problem = MultilevelProblem.create(model, drawn().responses(float))
     return problem, eqx.filter_jit(run)(problem, METHOD, None, max_steps=STEPS)
 
 
@@ -123,7 +123,7 @@ def test_shared_items_predict_every_metric():
     layout = lay_out(
         drawn(), Binary(slopes="positive"), grouped=True, shared_items="stem"
     )
-    same = StructuredProblem.create(layout.model, drawn().responses(float))
+    same = MultilevelProblem.create(layout.model, drawn().responses(float))
     ours, theirs = (predict_responses(p, found.state, order=1) for p in (same, problem))
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
     means = np.asarray(ours).reshape(SUBJECTS, METRICS, THINGS).mean(axis=(0, 2))

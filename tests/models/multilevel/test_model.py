@@ -1,4 +1,4 @@
-"""Structured models: the same density as models written in numpyro's own words."""
+"""Multilevel models: the same density as models written in numpyro's own words."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Posteriors of structured models: as numpyro samples the same models in its words."""
+"""Posteriors of multilevel models: as numpyro samples the same models in its words."""
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,13 @@ from numpyro import infer
 from scipy import stats
 
 from experiments.lego_irt.posteriors import TIGHT, structured_model
-from irtjax.estimators.laplace.laplace import start_structured
+from irtjax.estimators.laplace.laplace import start_multilevel
 from irtjax.estimators.posterior import diagnose
 from irtjax.estimators.posterior.estimates import kept_quantities
 from irtjax.estimators.posterior.methods import NUTS, frame_log_density
 from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
-from irtjax.models.multilevel.simulate import simulate_position, simulate_structured
+from irtjax.models.multilevel.simulate import simulate_multilevel, simulate_position
 
 SUBJECTS, ITEMS = 10, 30
 
@@ -67,8 +67,8 @@ def test_posteriors_are_those_of_numpyro(kind):
     model = structured_model(kind, SUBJECTS, ITEMS, 3, TIGHT)
     keys = jax.random.split(jax.random.key(4), 4)
     truth = simulate_position(model, keys[0]).position
-    data = simulate_structured(model, truth, keys[1])
-    rough = start_structured(model, data)
+    data = simulate_multilevel(model, truth, keys[1])
+    rough = start_multilevel(model, data)
     frame = SamplingFrame(model, item_centring(model, *rough, data))
     start = model.zeros()._replace(log_residual_sd=jnp.full(model.num_columns, -1.0))
     draws = sample(

@@ -1,4 +1,4 @@
-"""Draws from the prior of a structured model against what the prior is."""
+"""Draws from the prior of a multilevel model against what the prior is."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from scipy import stats
 
 from experiments.lego_irt.posteriors import structured_model
 from irtjax.models.multilevel.model import general_ability
-from irtjax.models.multilevel.simulate import simulate_position, simulate_structured
+from irtjax.models.multilevel.simulate import simulate_multilevel, simulate_position
 from irtjax.models.priors import Normal
 from irtjax.numerics.bijections import correlation_cholesky
 
@@ -86,7 +86,7 @@ def test_positions_make_responses_and_keep_what_is_given():
         first, second, third = jax.random.split(key, 3)
         drawn = simulate_position(model, first)
         again = simulate_position(model, second, drawn.position)
-        data = simulate_structured(model, drawn.position, third)
+        data = simulate_multilevel(model, drawn.position, third)
         said = general_ability(model.own_covariance(drawn.position))
         mean = model.abilities(drawn.position) @ said.weights
         return drawn, again, data, (drawn.general - mean) / jnp.sqrt(said.variance)

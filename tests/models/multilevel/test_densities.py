@@ -1,4 +1,4 @@
-"""Densities of structured models beside numpyro's own words, for all responses."""
+"""Densities of multilevel models beside numpyro's own words, for all responses."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from irtjax.models.families.inflated import InflatedBetaScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
 from irtjax.models.multilevel.model import Hierarchical
-from tests.models.multilevel.test_hierarchical import same_density
+from tests.models.multilevel.test_model import same_density
 
 SUBJECTS, GROUPS, STEMS, CATEGORIES = 5, 3, 4, 4
 RNG = np.random.default_rng(8)
