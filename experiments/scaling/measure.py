@@ -29,13 +29,13 @@ from irtjax import ranking
 from irtjax._types import Status
 from irtjax.adaptive import Design, ItemBank
 from irtjax.adaptive.simulation import run_tests_jit
-from irtjax.estimators.driver import begin_jit, loop_of, run_jit
+from irtjax.estimators.driver import Run, begin_jit, loop_of, run_jit
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.marginal.saem import SAEM
 from irtjax.estimators.start import start_values
 from irtjax.estimators.timing import Clock
-from irtjax.fitting import runs
 from irtjax.likelihood.problem import Problem
 from irtjax.likelihood.quadrature import choose_nodes
 from irtjax.models.catalogue import latency_response, two_parameter
@@ -202,7 +202,7 @@ def iteration_seconds(problem, method, start, first: int, last: int) -> float:
 
 def prepared(table: irtjax.ResponseTable) -> tuple[Problem, Any]:
     """Problem and start values as `irtjax.fit` makes them in single precision."""
-    if table.values.size >= runs.LARGE:
+    if table.values.size >= LARGE:
         order = np.argsort(table.subject_accuracy(), kind="stable")
         table = table.select(subjects=order)
     model, data = two_parameter(), table.responses(jnp.float32)
@@ -231,7 +231,7 @@ def measure_em(spec: Spec) -> list[Row]:
     num_nodes = fit.resolution.num_nodes
     problem, start = prepared(table)
     # The method as chosen for these data: its nodes, window and tolerance.
-    _, method, _ = runs.fit_on_nodes(problem, EM(), start, None, 1000, Clock())
+    method = EM().solve(problem, start, Run(Clock())).method
     mean = iteration_seconds(problem, method, start, 0, 1000)
     later = iteration_seconds(problem, method, start, 1, 4)
     del problem, start

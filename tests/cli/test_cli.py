@@ -404,12 +404,18 @@ def bad_high_level(folder):
 
 def bad_sampling(folder):
     path = write_long(folder / "x.csv", small_table())
-    return [path, "--method", "laplace", "--draws", "5"], "--draws goes with .*nuts"
+    return [
+        path,
+        "--method",
+        "laplace",
+        "--draws",
+        "5",
+    ], "--draws requires --method .*nuts"
 
 
 def bad_family(folder):
     path = write_long(folder / "x.csv", small_table())
-    return [path, "--family", "3pl"], "family goes with multilevel models"
+    return [path, "--family", "3pl"], "family requires a multilevel model"
 
 
 def bad_anchor(folder):

@@ -119,7 +119,7 @@ def test_what_tables_lack_is_said(files):
     done = run(*words, "--model", "hierarchical")
     assert done.exit_code == 2 and "the same for all items: leave it out" in done.stderr
     done = run(*words, "--method", "em")
-    assert done.exit_code == 2 and "goes with multilevel models" in done.stderr
+    assert done.exit_code == 2 and "requires a multilevel model" in done.stderr
     (files / "out.nuts.npz").write_bytes(b"")
     done = run(*command, "--method", "nuts")
     assert done.exit_code == 2 and "add --resume to go on from it" in done.stderr

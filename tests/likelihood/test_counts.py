@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from irtjax.data.responses import Responses
+from irtjax.likelihood import counts as module
 from irtjax.likelihood.counts import (
     expected_counts,
     expected_derivatives,
@@ -182,7 +183,7 @@ def test_blocks_change_nothing_but_rounding(monkeypatch, structure):
     coordinates = _perturbed("2pl")
     whole = _counts(model, coordinates, data)
     # 240 rows in blocks of 64: the last one overlaps its neighbour.
-    monkeypatch.setattr(marginal, "block_size_for", lambda *_: 64)
+    monkeypatch.setattr(module, "block_size_for", lambda *_: 64)
     blocks = _counts(model, coordinates, data)
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(blocks), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
@@ -199,7 +200,7 @@ def test_a_window_of_nodes_changes_nothing_but_rounding(monkeypatch, structure):
     data = jax.tree.map(lambda x: x[order], _weighted(data))
     items = simulated.items._replace(discrimination=jnp.full(NUM_ITEMS, 25.0))
     nodes = jnp.asarray(NODES)
-    monkeypatch.setattr(marginal, "block_size_for", lambda *_: 48)
+    monkeypatch.setattr(module, "block_size_for", lambda *_: 48)
     whole = expected_counts(model, items, nodes, LOG_WEIGHTS, data)
     for centre in (whole.centre, jnp.zeros_like(whole.centre)):
         # Right and quite wrong guesses of where the posteriors are.
@@ -219,7 +220,7 @@ def test_the_narrow_window_is_taken_and_changes_nothing(monkeypatch):
     data = simulate(model, items, theta, jax.random.key(3))
     nodes = jnp.asarray(equal_nodes(-6.0, 6.0, 201))
     weights = normal_log_weights(nodes)
-    monkeypatch.setattr(marginal, "block_size_for", lambda *_: 20)
+    monkeypatch.setattr(module, "block_size_for", lambda *_: 20)
     widths = []
     original = jax.nn.logsumexp
 

@@ -9,7 +9,7 @@ from scipy.special import expit, logsumexp
 from scipy.stats import norm
 
 from irtjax.models.catalogue import (
-    MODELS,
+    BINARY_MODELS,
     four_parameter,
     graded,
     nominal,
@@ -24,7 +24,7 @@ from irtjax.models.simulate import simulate_items
 from irtjax.scoring import information
 
 THETA = jnp.linspace(-5, 5, 21)
-ALL = {name: make() for name, make in MODELS.items()}
+ALL = {name: make() for name, make in BINARY_MODELS.items()}
 ALL |= {"graded": graded(4), "partial credit": partial_credit(3)}
 ALL |= {"pcm": partial_credit_unit(3), "nominal": nominal(4)}
 UNIT = Population(jnp.array(0.0), jnp.array(1.0))
@@ -46,7 +46,7 @@ def curves(model, items, theta):
     return right, wrong, (high - low) * slope * density
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", BINARY_MODELS)
 def test_binary_items_have_squared_slope_over_variance(name):
     model = ALL[name]
     items = simulate_items(model, 6, jax.random.key(0), discrimination=(0.3, 2.5))

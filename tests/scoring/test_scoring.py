@@ -365,7 +365,7 @@ def test_blocks_of_subjects_change_nothing(method, monkeypatch):
     )._replace(shared=shared, shared_scale=jnp.zeros((3, 2)))
     arguments = (model, items, UNIT, data, NODES, BOUNDS, covariance)
     whole = score_on_nodes(*arguments, method=method)
-    monkeypatch.setattr(numerics, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(kernels, "BLOCK_BYTES", 1)
     assert kernels.block_size_for(600, 9, 8) == 200
     parts = score_on_nodes(*arguments, method=method)
     assert whole.shared is not None and whole.shared.shape == (600, 3)

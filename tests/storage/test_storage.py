@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.models.catalogue import MODELS, ORDERED_MODELS, weak_priors
+from irtjax.models.catalogue import BINARY_MODELS, ORDERED_MODELS, weak_priors
 from irtjax.models.families.graded import Graded
 from irtjax.storage import encoding, folder
 from tests.small_fits import small_fit, small_table
@@ -75,9 +75,9 @@ def test_float32_stays_float32(tmp_path):
     assert_equal(loaded, fit)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS | ORDERED_MODELS))
+@pytest.mark.parametrize("name", sorted(BINARY_MODELS | ORDERED_MODELS))
 def test_every_named_model_survives_encoding(name):
-    model = ORDERED_MODELS[name](3) if name in ORDERED_MODELS else MODELS[name]()
+    model = ORDERED_MODELS[name](3) if name in ORDERED_MODELS else BINARY_MODELS[name]()
     assert encoding.decode(json.loads(json.dumps(encoding.encode(model)))) == model
 
 

@@ -244,7 +244,7 @@ def test_cross_products_and_the_sandwich(name):
     problem = Problem.create(model, _weighted(simulated.data))
     vector, free = simulated.vector, free_columns(model)
     scores = _scores(problem, vector)[:, free]
-    outer = (gradients.T * np.asarray(problem.data.subject_weight)) @ scores
+    outer = (scores.T * np.asarray(problem.data.subject_weight)) @ scores
     columns = model.family.num_columns
     covariance = _covariance(problem, vector, kind="cross_product")
     whole = _embed(np.linalg.inv(outer), free, vector.size)
@@ -259,7 +259,7 @@ def test_blocks_of_subjects_change_nothing_but_rounding(monkeypatch):
     simulated = case("2pl")
     problem, vector = Problem.create(simulated.model, simulated.data), simulated.vector
     whole = _covariance(problem, vector, num_terms=3)
-    monkeypatch.setattr(scores, "BLOCK_BYTES", 4 * 14 * 8 * 100)
+    monkeypatch.setattr(gradients, "BLOCK_BYTES", 4 * 14 * 8 * 100)
     # Blocks of 80 of the 240 subjects. By another name, since the compiled program of
     # the whole serves every problem of the same.
     model = dataclasses.replace(simulated.model, name="2pl in blocks")

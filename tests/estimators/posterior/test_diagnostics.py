@@ -11,6 +11,7 @@ from irtjax import storage
 from irtjax._types import Status
 from irtjax.estimators.posterior import (
     bfmi,
+    checkpoint,
     diagnose,
     psis_loo,
     summary,
@@ -314,4 +315,4 @@ def test_what_a_file_needs_is_looked_for_before_a_long_run(monkeypatch, missing)
     there = lambda name: None if name == missing else object()
     monkeypatch.setattr("importlib.util.find_spec", there)
     with pytest.raises(ValueError, match=rf"{missing} is not.*'irtjax\[arviz\]'"):
-        storage.chains.check_arviz()
+        checkpoint.check_arviz()

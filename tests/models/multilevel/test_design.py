@@ -158,7 +158,7 @@ def test_items_that_cannot_be_shared_are_refused():
     words = {"words": np.arange(60.0)}
     with pytest.raises(ValueError, match="covariate 'words' differs between the metr"):
         door(shared_items="stem", item_covariates=words)
-    with pytest.raises(ValueError, match="goes with the model multimetric"):
+    with pytest.raises(ValueError, match="requires the model multimetric"):
         irtjax.fit(table, "hierarchical", shared_items="stem")
 
 
