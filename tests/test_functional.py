@@ -84,6 +84,34 @@ def test_log_likelihood_is_the_sum_of_log_probabilities(name, monkeypatch):
     np.testing.assert_allclose(found, w @ table @ v, rtol=1e-12)
 
 
+def test_scores_have_the_normal_density_of_their_logits():
+    """Up to h(y): differences between two points are those of the whole density."""
+    model = catalogue.continuous()
+    rng = np.random.default_rng(6)
+    observed = jnp.asarray(rng.random((N, J)) < 0.7)
+    key = jax.random.key(6)
+    points = [
+        (simulate_items(model, J, jax.random.key(k)), jnp.asarray(rng.normal(size=N)))
+        for k in range(2)
+    ]
+    logits = fn.simulate(model, *points[0], key, observed)
+
+    def normal(items, theta):
+        mean = np.outer(theta, items.discrimination) + items.intercept
+        density = stats.norm.logpdf(logits, mean, np.asarray(items.dispersion))
+        return np.sum(density * observed)
+
+    found = [fn.log_likelihood(model, *at, logits, observed) for at in points]
+    wanted = [normal(*at) for at in points]
+    np.testing.assert_allclose(found[1] - found[0], wanted[1] - wanted[0], rtol=1e-10)
+    # Given the key, a logit is a theta + d + sd * noise.
+    slopes = jax.grad(
+        lambda t: fn.simulate(model, points[0][0], t, key, observed).sum()
+    )
+    along = slopes(points[0][1])
+    np.testing.assert_allclose(along, observed @ points[0][0].discrimination)
+
+
 def test_counts_of_trials_are_sums_of_single_responses():
     model, items, theta, values, observed = case("2pl")
     again = case("2pl", seed=3)[3]
