@@ -143,8 +143,9 @@ def log_density(
     - with `jacobian`, log |d natural / d coordinate| of each item's coordinates.
 
     Mean and sd of the population are given; their own prior (the prior of the common
-    slope of a 1PL) is not included. All coordinates are unbounded, so a sampler may
-    move anywhere. Without priors on the discriminations the posterior is improper.
+    slope of a 1PL) is not included. All coordinates are unbounded. The density is -inf
+    where a point has no probabilities: intercepts of `graded` out of order. Without
+    priors on the discriminations the posterior is improper.
 
     Args:
         model: The model; see the module for this and the others.
@@ -165,7 +166,8 @@ def log_density(
 
     Raises:
         ValueError: If the shapes of the arguments do not match, the model has response
-            lengths, or the population is a histogram.
+            lengths, the population is a histogram, or the density of the coordinates is
+            asked where some items lack a parameter (`mixed`): it would be improper.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter(positive=True)
@@ -188,6 +190,11 @@ def log_density(
         raise ValueError(
             "the population is a histogram; give one with a mean and an sd alone"
         )
+    if jacobian and model.family.offsets() is not None:
+        raise ValueError(
+            f"some items of model {model.name!r} lack a parameter, whose coordinate a"
+            " sampler must not move; use jacobian=False for a mode"
+        )
     items = model.constrain(coordinates)
     data = _responses(
         items, theta, values, observed, trials, subject_weight, item_weight
@@ -196,9 +203,10 @@ def log_density(
     free = jnp.ones(coordinates.shape, bool)
     problem = Problem(model, data, free, prior=population)
     total = jnp.sum(log_lik) + log_penalty(problem, items, theta)
-    if not jacobian:
-        return total
-    return total + jnp.sum(jax.vmap(model.family.log_slopes)(coordinates))
+    if jacobian:
+        total = total + jnp.sum(jax.vmap(model.family.log_slopes)(coordinates))
+    finite = jnp.all(jnp.isfinite(coordinates)) & jnp.all(jnp.isfinite(theta))
+    return jnp.where(jnp.isnan(total) & finite, -jnp.inf, total)
 
 
 def fisher_information(

@@ -188,6 +188,22 @@ def test_log_density_has_every_term_that_its_docstring_names(name):
     assert (abs(volume) > 0.1) == (name == "4pl")
 
 
+def test_the_density_is_zero_where_there_are_no_probabilities():
+    model, items, theta, values, _ = case("graded")
+    wrong = items._replace(
+        intercept=items.intercept.at[1].set(items.intercept[1, ::-1])
+    )
+
+    def density(at):
+        return fn.log_density(model, at, theta, values)
+
+    value, slope = jax.value_and_grad(density)(model.unconstrain(wrong))
+    assert value == -jnp.inf
+    assert bool((slope == 0).all())
+    # A point that is not a number is not hidden.
+    assert jnp.isnan(density(model.unconstrain(items).at[0, 0].set(jnp.nan)))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_information_is_the_expected_squared_slope(name):
     model, items, theta, _, observed = case(name)
@@ -574,6 +590,11 @@ def test_what_cannot_be_computed_is_refused():
         fn.log_density(model, at, theta, values, population=population)
     with pytest.raises(ValueError, match="response lengths"):
         fn.log_density(catalogue.MODELS["lart"](), at, theta, values)
+    mixed = catalogue.mixed(np.arange(J) % 2 == 0)
+    some = jnp.zeros((J, 3))
+    with pytest.raises(ValueError, match="lack a parameter"):
+        fn.log_density(mixed, some, theta, values)
+    assert jnp.isfinite(fn.log_density(mixed, some, theta, values, jacobian=False))
     four = case("4pl")
     with pytest.raises(ValueError, match="mm_surrogate bounds the logistic"):
         fn.mm_surrogate(*four[:3], four[1:3], values)
