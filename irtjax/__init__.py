@@ -134,6 +134,7 @@ _MODULES = (
     "data",
     "estimators",
     "fitting",
+    "functional",
     "models",
     "numerics",
     "plots",

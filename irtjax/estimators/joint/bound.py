@@ -19,6 +19,8 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
 from irtjax.estimators.joint.objective import block_rows, block_weight
+from irtjax.models.families.logistic import Binary
+from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
     block_size_for,
     positive_definite_solve,
@@ -133,6 +135,60 @@ def _log_lik(data: Responses, cells: _Cells) -> Array:
     return (terms @ _item_weighted(data, jnp.ones((data.num_items, 1), terms.dtype)))[
         :, 0
     ]
+
+
+def check_logistic(model: Model, what: str) -> None:
+    """Refuses models other than the logistic 1PL and 2PL, whose curvature is bounded.
+
+    Raises:
+        ValueError: If the model is another.
+    """
+    family = model.family
+    if not (
+        isinstance(family, Binary) and family.link == "logit" and family.asymptotes == 0
+    ):
+        raise ValueError(
+            f"{what} the logistic 1PL and 2PL, not {model.name!r}; use Gradient"
+            " for its joint or EM for its marginal likelihood"
+        )
+
+
+def surrogate(
+    data: Responses, factors: Factors, anchor: Factors, temperature: Array | float
+) -> Float[Array, " subjects"]:
+    """The quadratic bound of each subject's log-likelihood, at a point.
+
+    The sum over items of the right-hand side of the module's inequality, with eta of
+    the anchor and eta' of the point: both items and abilities may differ.
+
+    Args:
+        data: Binary responses or numbers right of trials.
+        factors: The point.
+        anchor: Where the bound equals the log-likelihood.
+        temperature: s.
+
+    Returns:
+        `[subjects]`, with item weights, without subject weights.
+    """
+    dtype = jnp.result_type(factors.intercept, anchor.intercept)
+    size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
+
+    # Derivatives compute a block again: kept, they would be as large as the data.
+    @jax.checkpoint
+    def block(factors, anchor, start):
+        here = _block_cells(data, factors, temperature, start, size)
+        there = _block_cells(data, anchor, temperature, start, size)
+        move = here.predictor - there.predictor
+        rise = (there.residual - _exposure(there) * move / 8) * move
+        ones = _item_weighted(data, jnp.ones((data.num_items, 1), dtype))
+        return _log_lik(data, there) + (rise @ ones)[:, 0]
+
+    def body(total, start, is_new):
+        del is_new
+        return put_block(total, block(factors, anchor, start), start)
+
+    init = jnp.zeros(data.num_subjects, dtype)
+    return scan_subject_blocks(body, init, data.num_subjects, size)
 
 
 def _outer(vectors: Float[Array, "rows p"]) -> Float[Array, "rows pp"]:

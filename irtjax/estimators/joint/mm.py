@@ -26,6 +26,7 @@ from irtjax.estimators.joint.bound import (
     ItemSweep,
     Quadratic,
     add_normal_prior,
+    check_logistic,
     subject_sweep,
     sweep,
     update_items,
@@ -41,7 +42,7 @@ from irtjax.estimators.joint.objective import (
 )
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
-from irtjax.models.families.logistic import Binary, LogisticItems
+from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import LogNormal, Normal
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
@@ -194,20 +195,11 @@ class MM(AbstractMethod):
 
     def _check(self, problem: Problem) -> None:
         model = problem.model
-        family = model.family
-        if not (
-            isinstance(family, Binary)
-            and family.link == "logit"
-            and family.asymptotes == 0
-        ):
-            raise ValueError(
-                f"MM fits the logistic 1PL and 2PL, not {model.name!r}; use Gradient"
-                " for its joint or EM for its marginal likelihood"
-            )
+        check_logistic(model, "MM fits")
         if self.stop not in ("kkt", "relative_change"):
             raise ValueError(f"stop {self.stop!r} is not 'kkt' or 'relative_change'")
         check_penalty(model, self.penalty, problem.anchored)
-        for parameter in family.parameters if self.penalty else ():
+        for parameter in model.family.parameters if self.penalty else ():
             prior = model.priors.get(parameter.name)
             if not (prior is None or isinstance(prior, Normal)):
                 raise ValueError(

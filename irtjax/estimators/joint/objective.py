@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.likelihood.problem import Problem
+from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
     block_size_for,
@@ -78,6 +79,45 @@ class Divergence(NamedTuple):
 
     subjects: Bool[Array, " subjects"]
     items: Bool[Array, " items"]
+
+
+def joint_log_likelihood(
+    model: Model, data: Responses, items: Items, theta: Float[Array, " subjects"]
+) -> Float[Array, " subjects"]:
+    """Log-likelihood of each subject at given abilities, block by block.
+
+    Differentiable any number of times, in both modes. `joint_derivatives` has value
+    and gradient of a whole objective in one pass.
+
+    Args:
+        model: The model.
+        data: Responses.
+        items: Item records.
+        theta: Abilities.
+
+    Returns:
+        `[subjects]`, with item weights, without subject weights.
+    """
+    dtype = jnp.result_type(items[0], theta)
+    size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
+
+    # Derivatives compute a block again: kept, they would be as large as the data.
+    @jax.checkpoint
+    def block(items, theta, start):
+        values = block_rows(data.values, start, size).astype(dtype)
+        exposure = take_block(data.exposure, start, size)
+        part = block_rows(theta, start, size)
+        cells = model.family.log_prob(values, items, part, exposure)
+        if data.item_weight is not None:
+            cells = cells * data.item_weight.astype(dtype)
+        return jnp.sum(cells, axis=1)
+
+    def body(total, start, is_new):
+        del is_new
+        return put_block(total, block(items, theta, start), start)
+
+    init = jnp.zeros(data.num_subjects, dtype)
+    return scan_subject_blocks(body, init, data.num_subjects, size)
 
 
 def joint_derivatives(

@@ -1,0 +1,494 @@
+"""Likelihoods, information, bounds and simulation as pure functions of arrays.
+
+For research scripts: every function takes arrays and records and returns arrays, has
+no state and reads no labels. `jax.jit`, `jax.vmap`, `jax.grad` and their compositions
+apply, in the precision of the items and abilities. A `Model` is a PyTree: pass it to a
+jitted function or close over it. The methods of `irtjax.fit` use the same code.
+
+Shapes and arguments that the functions share:
+
+- `model`: a `Model`, such as `irtjax.models.catalogue.two_parameter()`.
+- `items`: the family's item record, arrays `[items]` (`[items, thresholds]` for some
+  parameters of ordered families). `model.constrain` maps coordinates to it.
+- `theta`: `[subjects]` abilities, in the unit in which the items are stated.
+- `values`: `[subjects, items]` responses: 0 or 1, categories 0, 1, ..., numbers right
+  of `trials`, or logits of scores in [0, 1].
+- `observed`: `[subjects, items]` mask, or None when nothing is missing. The values of
+  missing cells are ignored, NaN included.
+- `trials`: `[subjects, items]` number of trials of each count, or None.
+- `subject_weight`, `item_weight`: `[subjects]` and `[items]` numbers of copies, or None
+  for 1 each. Weights express bootstrap replicates: `vmap` over them.
+
+Log-likelihoods are in nats, up to the term h(y) of the family (such as a binomial
+coefficient), which depends on the responses alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Num
+
+from irtjax._types import KeyArray, Scalar
+from irtjax.data.responses import Responses
+from irtjax.estimators.joint.bound import Factors, check_logistic, surrogate
+from irtjax.estimators.joint.loss import weighted
+from irtjax.estimators.joint.objective import joint_log_likelihood, log_penalty
+from irtjax.likelihood import counts
+from irtjax.likelihood.problem import Problem
+from irtjax.models import simulate as simulation
+from irtjax.models.family import Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import normal_log_weights
+from irtjax.scoring.information import item_information
+
+__all__ = [
+    "FisherInformation",
+    "expected_counts",
+    "fisher_information",
+    "log_density",
+    "log_likelihood",
+    "mm_surrogate",
+    "simulate",
+]
+
+
+class FisherInformation(NamedTuple):
+    """Fisher information about ability, in units of 1 / ability^2.
+
+    Attributes:
+        items: `[nodes, items]` of each item; 0 where it is missing.
+        test: `[nodes]` of all observed items together.
+    """
+
+    items: Float[Array, "nodes items"]
+    test: Float[Array, " nodes"]
+
+
+def log_likelihood(
+    model: Model,
+    items: Items,
+    theta: Float[Array, " subjects"],
+    values: Num[Array, "subjects items"],
+    observed: Bool[Array, "subjects items"] | None = None,
+    *,
+    trials: Int[Array, "subjects items"] | None = None,
+    subject_weight: Float[Array, " subjects"] | None = None,
+    item_weight: Float[Array, " items"] | None = None,
+) -> Scalar:
+    """Log-likelihood of responses given items and abilities.
+
+    sum_ij w_i v_j m_ij (log p(y_ij | theta_i, item_j) - h(y_ij)), with the mask m and
+    the weights w and v. Computed block by block over subjects, derivatives too, so that
+    no array of floats of the size of the data exists.
+
+    Args:
+        model: The model; see the module for this and the others.
+        items: Item records.
+        theta: Abilities.
+        values: Responses.
+        observed: Mask of the observed cells.
+        trials: Number of trials of each count.
+        subject_weight: Number of copies of each subject.
+        item_weight: Number of copies of each item.
+
+    Returns:
+        A scalar, in nats.
+
+    Raises:
+        ValueError: If the shapes of the arguments do not match.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> model = two_parameter()
+    >>> items = LogisticItems(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> theta, values = jnp.zeros(2), jnp.array([[1, 0, 1], [1, 1, 1]])
+    >>> round(float(jax.jit(log_likelihood)(model, items, theta, values)), 3)
+    -4.159
+    >>> jax.grad(log_likelihood, argnums=2)(model, items, theta, values).tolist()
+    [0.5, 1.5]
+    >>> weigh = lambda w: log_likelihood(model, items, theta, values, subject_weight=w)
+    >>> jax.vmap(weigh)(jnp.array([[1.0, 1.0], [0.0, 1.0]])).round(3).tolist()
+    [-4.159, -2.079]
+    """
+    data = _responses(
+        items, theta, values, observed, trials, subject_weight, item_weight
+    )
+    return jnp.sum(weighted(data, joint_log_likelihood(model, data, items, theta)))
+
+
+def log_density(
+    model: Model,
+    coordinates: Float[Array, "items columns"],
+    theta: Float[Array, " subjects"],
+    values: Num[Array, "subjects items"],
+    observed: Bool[Array, "subjects items"] | None = None,
+    *,
+    population: Population | None = None,
+    jacobian: bool = True,
+    trials: Int[Array, "subjects items"] | None = None,
+    subject_weight: Float[Array, " subjects"] | None = None,
+    item_weight: Float[Array, " items"] | None = None,
+) -> Scalar:
+    """Log posterior density of item coordinates and abilities, up to a constant.
+
+    The sum of
+
+    - `log_likelihood` of the responses at `model.constrain(coordinates)` and theta;
+    - log N(theta_i; mean, sd^2) of each ability, times w_i;
+    - log prior of each item's natural parameters, times v_j: those of `model.priors`
+      that name a parameter of the family. A parameter without a prior has a flat one;
+    - with `jacobian`, log |d natural / d coordinate| of each item's coordinates.
+
+    Mean and sd of the population are given; their own prior (the prior of the common
+    slope of a 1PL) is not included. All coordinates are unbounded. The density is -inf
+    where a point has no probabilities: intercepts of `graded` out of order. Without
+    priors on the discriminations the posterior is improper.
+
+    Args:
+        model: The model; see the module for this and the others.
+        coordinates: Unconstrained coordinates of the items, `model.unconstrain(items)`.
+        theta: Abilities.
+        values: Responses.
+        observed: Mask of the observed cells.
+        population: Normal population of ability; None for N(0, 1).
+        jacobian: Whether the density is one of the coordinates, as a sampler needs.
+            False gives the density of the natural parameters, whose mode is the joint
+            MAP of `MM` and `Gradient`. Static under jit.
+        trials: Number of trials of each count.
+        subject_weight: Number of copies of each subject.
+        item_weight: Number of copies of each item.
+
+    Returns:
+        A scalar, in nats.
+
+    Raises:
+        ValueError: If the shapes of the arguments do not match, the model has response
+            lengths, the population is a histogram, or the density of the coordinates is
+            asked where some items lack a parameter (`mixed`): it would be improper.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> model = two_parameter(positive=True)
+    >>> at, theta = jnp.zeros((3, 2)), jnp.zeros(2)
+    >>> values = jnp.array([[1, 0, 1], [1, 1, 1]])
+    >>> round(float(jax.jit(log_density)(model, at, theta, values)), 3)
+    -14.806
+    >>> jax.grad(log_density, argnums=1)(model, at, theta, values).tolist()
+    [[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+    >>> many = jax.vmap(lambda t: log_density(model, at, t, values))
+    >>> many(jnp.array([[0.0, 0.0], [1.0, 1.0]])).round(3).tolist()
+    [-14.806, -14.527]
+    """
+    if model.lengths is not None:
+        raise ValueError(
+            f"model {model.name!r} has response lengths, which this density does not"
+            " include; use the model of the responses alone"
+        )
+    if population is not None and population.log_weights is not None:
+        raise ValueError(
+            "the population is a histogram; give one with a mean and an sd alone"
+        )
+    if jacobian and model.family.offsets() is not None:
+        raise ValueError(
+            f"some items of model {model.name!r} lack a parameter, whose coordinate a"
+            " sampler must not move; use jacobian=False for a mode"
+        )
+    items = model.constrain(coordinates)
+    data = _responses(
+        items, theta, values, observed, trials, subject_weight, item_weight
+    )
+    log_lik = weighted(data, joint_log_likelihood(model, data, items, theta))
+    free = jnp.ones(coordinates.shape, bool)
+    problem = Problem(model, data, free, prior=population)
+    total = jnp.sum(log_lik) + log_penalty(problem, items, theta)
+    if jacobian:
+        total = total + jnp.sum(jax.vmap(model.family.log_slopes)(coordinates))
+    finite = jnp.all(jnp.isfinite(coordinates)) & jnp.all(jnp.isfinite(theta))
+    return jnp.where(jnp.isnan(total) & finite, -jnp.inf, total)
+
+
+def fisher_information(
+    model: Model,
+    items: Items,
+    theta: Float[Array, " nodes"],
+    observed: Bool[Array, "nodes items"] | None = None,
+    *,
+    item_weight: Float[Array, " items"] | None = None,
+) -> FisherInformation:
+    """Fisher information about ability, of each item and of the test.
+
+    I_j(theta) = sum_y p(y) (d log p(y) / d theta)^2, and sum_j v_j m_j I_j(theta) of
+    the test (PSN-IRT, eq. 4, is its closed form for the 4PL).
+
+    Args:
+        model: The model; see the module for this and the others.
+        items: Item records.
+        theta: `[nodes]` abilities at which information is asked, of subjects or not.
+        observed: `[nodes, items]` mask, for the items that each subject met.
+        item_weight: Number of copies of each item; it changes the test's information.
+
+    Returns:
+        Information by item and of the test; 1 / sqrt(test) is the standard error of a
+        maximum likelihood score.
+
+    Raises:
+        ValueError: If the shapes of the arguments do not match.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> model = two_parameter()
+    >>> items = LogisticItems(*(jnp.full(3, x) for x in (2.0, 0.0, 0.0, 1.0)))
+    >>> found = jax.jit(fisher_information)(model, items, jnp.array([0.0, 1.0]))
+    >>> found.items.shape, found.test.round(3).tolist()
+    ((2, 3), [3.0, 1.26])
+    >>> test = lambda t: fisher_information(model, items, t[None]).test[0]
+    >>> jax.vmap(jax.grad(test))(jnp.array([0.0, 1.0])).round(2).tolist()
+    [0.0, -1.92]
+    """
+    shape = (theta.shape[0], _num_items(items))
+    _check_shapes(shape, observed=observed)
+    _check_shapes(shape[1:], item_weight=item_weight)
+    by_item = item_information(model, items, theta)
+    if observed is not None:
+        by_item = jnp.where(observed, by_item, 0)
+    if item_weight is None:
+        return FisherInformation(by_item, jnp.sum(by_item, axis=1))
+    return FisherInformation(by_item, by_item @ item_weight.astype(by_item.dtype))
+
+
+def mm_surrogate(
+    model: Model,
+    items: Items,
+    theta: Float[Array, "subjects *dims"],
+    anchor: tuple[Items, Float[Array, "subjects *dims"]],
+    values: Num[Array, "subjects items"],
+    observed: Bool[Array, "subjects items"] | None = None,
+    *,
+    temperature: Array | float = 1.0,
+    trials: Int[Array, "subjects items"] | None = None,
+    subject_weight: Float[Array, " subjects"] | None = None,
+    item_weight: Float[Array, " items"] | None = None,
+) -> Scalar:
+    """A lower bound of the logistic log-likelihood, quadratic in the predictors.
+
+    With eta = a theta + d at the point, eta' at the anchor, n trials (1 for a single
+    response) and r = y - n sigma(eta' / s), the sum over observed cells of
+
+        w v (log p(y | eta') + (r / s) (eta - eta') - n (eta - eta')^2 / (8 s^2)).
+
+    It is nowhere above the log-likelihood, and equal to it, gradient included, at the
+    anchor (the surrogate of the cBMM paper). Quadratic in the items given abilities and
+    in the abilities given items: `MM` maximises it exactly in turn.
+
+    Args:
+        model: A logistic 1PL or 2PL; see the module for this and the others.
+        items: Item records, discriminations `[items]` or `[items, dims]`.
+        theta: Abilities, `[subjects]` or `[subjects, dims]`.
+        anchor: The items and abilities at which the bound is tight.
+        values: Responses, binary or numbers right.
+        observed: Mask of the observed cells.
+        temperature: s, for P = sigma(eta / s).
+        trials: Number of trials of each count.
+        subject_weight: Number of copies of each subject.
+        item_weight: Number of copies of each item.
+
+    Returns:
+        A scalar, in nats.
+
+    Raises:
+        ValueError: If the model is not a logistic 1PL or 2PL, or the shapes of the
+            arguments do not match.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> model = two_parameter()
+    >>> items = LogisticItems(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> theta, values = jnp.zeros(2), jnp.array([[1, 0, 1], [1, 1, 1]])
+    >>> bound = lambda t: mm_surrogate(model, items, t, (items, theta), values)
+    >>> round(float(jax.jit(bound)(theta)), 3)
+    -4.159
+    >>> jax.grad(bound)(theta).tolist()
+    [0.5, 1.5]
+    >>> other = jnp.array([[1.0, 2.0], [-1.0, 0.0]])
+    >>> jax.vmap(bound)(other).round(3).tolist()
+    [-2.534, -5.034]
+    >>> exact = jax.vmap(lambda t: log_likelihood(model, items, t, values))
+    >>> exact(other).round(3).tolist()
+    [-2.321, -5.019]
+    """
+    check_logistic(model, "mm_surrogate bounds")
+    data = _responses(
+        items, theta, values, observed, trials, subject_weight, item_weight
+    )
+    for name, found, wanted in (
+        ("discriminations", items.discrimination, anchor[0].discrimination),
+        ("abilities", theta, anchor[1]),
+    ):
+        if jnp.shape(found) != jnp.shape(wanted):
+            raise ValueError(
+                f"{name} have shape {jnp.shape(found)} at the point and"
+                f" {jnp.shape(wanted)} at the anchor"
+            )
+    point, tight = _factors(items, theta), _factors(*anchor)
+    if point.discrimination.shape[1] != point.theta.shape[1]:
+        raise ValueError(
+            f"discriminations have {point.discrimination.shape[1]} dimensions and"
+            f" abilities {point.theta.shape[1]}"
+        )
+    return jnp.sum(weighted(data, surrogate(data, point, tight, temperature)))
+
+
+def expected_counts(
+    model: Model,
+    items: Items,
+    nodes: Float[Array, " nodes"],
+    values: Num[Array, "subjects items"],
+    observed: Bool[Array, "subjects items"] | None = None,
+    *,
+    log_weights: Float[Array, " nodes"] | None = None,
+    trials: Int[Array, "subjects items"] | None = None,
+    subject_weight: Float[Array, " subjects"] | None = None,
+    item_weight: Float[Array, " items"] | None = None,
+) -> counts.Counts:
+    """The E-step: posteriors of ability at nodes, summed to expected counts.
+
+    With W_iq the posterior probability of node q given subject i's responses, the
+    counts are sum_i w_i W_iq s_k(y_ij) of each statistic of the family and
+    sum_i w_i W_iq m_ij of the base term (Bock and Aitkin 1981). `log_marginal` holds
+    log sum_q exp(log_weights_q + log p(y_i | node_q)): its sum is the marginal
+    log-likelihood that `EM` maximises.
+
+    Args:
+        model: The model; see the module for this and the others.
+        items: Item records.
+        nodes: `[nodes]` quadrature nodes on the ability scale, equally spaced unless
+            `log_weights` are given.
+        values: Responses.
+        observed: Mask of the observed cells.
+        log_weights: Log weights of the nodes, which sum to 1; None for those of N(0, 1)
+            on equally spaced nodes.
+        trials: Number of trials of each count.
+        subject_weight: Number of copies of each subject.
+        item_weight: Number of copies of each item in the posteriors.
+
+    Returns:
+        Counts by node and item, with mean and variance of each subject's posterior.
+
+    Raises:
+        ValueError: If the shapes of the arguments do not match.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> model, nodes = two_parameter(), jnp.linspace(-6, 6, 61)
+    >>> items = LogisticItems(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> values = jnp.array([[1, 0, 1], [1, 1, 1]])
+    >>> found = jax.jit(expected_counts)(model, items, nodes, values)
+    >>> found.statistics[0].shape, round(float(found.nodes.sum()), 3)
+    ((61, 3), 2.0)
+    >>> found.mean.round(2).tolist()
+    [0.3, 0.9]
+    >>> def marginal(shift, weight):
+    ...     moved = items._replace(intercept=items.intercept + shift)
+    ...     found = expected_counts(model, moved, nodes, values)
+    ...     return weight @ found.log_marginal
+    >>> weights = jnp.array([[1.0, 1.0], [2.0, 0.0]])
+    >>> slopes = jax.vmap(jax.grad(marginal), in_axes=(None, 0))(0.0, weights)
+    >>> slopes.round(3).tolist()
+    [1.2, 0.6]
+    """
+    data = _responses(
+        items, None, values, observed, trials, subject_weight, item_weight
+    )
+    if log_weights is None:
+        log_weights = normal_log_weights(nodes)
+    _check_shapes(nodes.shape, log_weights=log_weights)
+    return counts.expected_counts(model, items, nodes, log_weights, data, moments=True)
+
+
+def simulate(
+    model: Model,
+    items: Items,
+    theta: Float[Array, " subjects"],
+    key: KeyArray,
+    observed: Bool[Array, "subjects items"] | None = None,
+    *,
+    trials: int | None = None,
+) -> Num[Array, "subjects items"]:
+    """Random responses y_ij ~ p(y | theta_i, item_j), independent given abilities.
+
+    Categories and counts have no derivative. Logits of scores of the logit-normal
+    family do: a theta + d + sd * noise (LEGO-IRT), with the noise fixed by the key.
+
+    Args:
+        model: The model; see the module for this and the others.
+        items: Item records.
+        theta: Abilities.
+        key: Random key; `vmap` over split keys gives independent data sets.
+        observed: Mask of the cells to draw.
+        trials: Number of trials behind each count, at most 127; None for single
+            responses. Static under jit.
+
+    Returns:
+        `[subjects, items]` int8, or floats (logits) for models of scores; 0 where
+        missing.
+
+    Raises:
+        ValueError: If the shapes of the arguments do not match, or `trials` is out of
+            range or given for a model with more than two categories.
+
+    >>> from irtjax.models.catalogue import continuous
+    >>> model, key = continuous(), jax.random.key(0)
+    >>> items = model.family.Items(jnp.full(3, 2.0), jnp.zeros(3), jnp.ones(3))
+    >>> jax.jit(simulate)(model, items, jnp.zeros(2), key).shape
+    (2, 3)
+    >>> jax.grad(lambda t: simulate(model, items, t, key).sum())(jnp.zeros(2)).tolist()
+    [6.0, 6.0]
+    >>> draw = jax.vmap(lambda key: simulate(model, items, jnp.zeros(2), key))
+    >>> draw(jax.random.split(key, 5)).shape
+    (5, 2, 3)
+    """
+    _check_shapes((theta.shape[0], _num_items(items)), observed=observed)
+    drawn = simulation.simulate(
+        model, items, theta, key, observed=observed, trials=trials
+    )
+    return drawn.values
+
+
+def _responses(
+    items, theta, values, observed, trials, subject_weight, item_weight
+) -> Responses:
+    """The record that the methods take, with 0 in missing cells."""
+    num_subjects = jnp.shape(values)[0] if theta is None else jnp.shape(theta)[0]
+    shape = (num_subjects, _num_items(items))
+    _check_shapes(shape, values=values, observed=observed, trials=trials)
+    _check_shapes(shape[:1], subject_weight=subject_weight)
+    _check_shapes(shape[1:], item_weight=item_weight)
+    if observed is not None:
+        values = jnp.where(observed, values, 0)
+        trials = None if trials is None else jnp.where(observed, trials, 0)
+    return Responses(values, observed, trials, subject_weight, item_weight)
+
+
+def _num_items(items: Items) -> int:
+    return jnp.shape(items[0])[0]
+
+
+def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:
+    """Refuses arrays of another shape, by name."""
+    for name, array in arrays.items():
+        if array is not None and jnp.shape(array) != shape:
+            raise ValueError(
+                f"{name} has shape {jnp.shape(array)}; items and abilities need {shape}"
+            )
+
+
+def _factors(items: Items, theta: Array) -> Factors:
+    """Items and abilities with a trailing axis of dimensions."""
+    slope = jnp.asarray(items.discrimination)
+    return Factors(
+        slope.reshape(slope.shape[0], -1),
+        jnp.asarray(items.intercept),
+        theta.reshape(theta.shape[0], -1),
+    )
