@@ -23,7 +23,7 @@ QUICK = {
     "vibo": {"epochs": 60},
 }
 #: Fitted in the default run; the programs of the others take longer to compile.
-FAST_METHODS, FAST_MODELS = ("em", "mm", "neural"), ("cloglog2pl", "pcm", "nominal")
+FAST_METHODS, FAST_MODELS = ("em", "neural"), ("nominal",)
 
 
 def slow_unless(names, fast):

@@ -702,7 +702,7 @@ def test_names_are_escaped_and_figures_drawn():
 
 
 def test_where_nothing_is_flagged_the_nearest_items_are_drawn():
-    report = irtjax.audit(small_table(), small_fit())
+    report = irtjax.audit(small_fit(), small_table())
     assert not any(report.flagged(name) for name in TESTED)
     figure = plot_flagged_items(report, small_table(), 4)
     p = np.stack([column(report, f"p_{name.replace(' ', '_')}") for name in TESTED])

@@ -150,6 +150,7 @@ def test_a_fit_of_few_subjects_flags_no_sound_item(small_logs):
     )
 
 
+@pytest.mark.slow
 def test_a_multilevel_fit_flags_the_same_items_as_a_plain_one():
     table = irtjax.make_demo().table
     fit = irtjax.fit(table, "hierarchical", max_steps=40)

@@ -270,6 +270,7 @@ def test_simulate(tmp_path, model, ending):
     assert out.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["nominal", "pcm", "cloglog2pl"])
 def test_simulated_responses_are_fitted_by_their_own_model(tmp_path, model):
     size = ("--subjects", 80, "--items", 6, "--seed", 5)

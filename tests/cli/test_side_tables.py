@@ -122,7 +122,7 @@ def test_what_tables_lack_is_said(files):
     assert done.exit_code == 2 and "requires a multilevel model" in done.stderr
     (files / "out.nuts.npz").write_bytes(b"")
     done = run(*command, "--method", "nuts")
-    assert done.exit_code == 2 and "add --resume to go on from it" in done.stderr
+    assert done.exit_code == 2 and "add --resume to resume it" in done.stderr
 
 
 @pytest.mark.slow

@@ -214,7 +214,7 @@ def test_settings_that_nothing_would_use_are_refused():
 
 
 def test_fields_of_a_method_by_name_are_settings():
-    fit = irtjax.fit(TABLE, "2pl", "em", tolerance=0.05, num_newton=2)
+    fit = irtjax.fit(TABLE, "2pl", "em", tolerance=0.05)
     assert fit.num_steps < irtjax.fit(TABLE, "2pl", "em").num_steps
 
 

@@ -517,7 +517,7 @@ def test_the_command_line(tmp_path):
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written <= {*FIT_FILES, *STRUCTURE_FILES}
     done = run(*command, "--resume")
-    assert done.exit_code == 2 and "requires --method nuts" in done.stderr
+    assert done.exit_code == 2 and "resume requires method nuts" in done.stderr
 
 
 def test_options_of_plain_fits_are_refused():

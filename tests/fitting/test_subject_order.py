@@ -45,7 +45,13 @@ def check(fit, other, order, rtol=1e-3, atol=1e-3) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["em", "mm", pytest.param("gradient", marks=pytest.mark.slow), "laplace"]
+    "method",
+    [
+        "em",
+        "mm",
+        pytest.param("gradient", marks=pytest.mark.slow),
+        pytest.param("laplace", marks=pytest.mark.slow),
+    ],
 )
 def test_permuted_subjects_permute_all_arrays(method, tmp_path):
     table = small_table()

@@ -25,7 +25,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("plot", ALL)
-@pytest.mark.parametrize("model", ["2pl", "4pl"])
+@pytest.mark.parametrize("model", ["2pl", pytest.param("4pl", marks=pytest.mark.slow)])
 def test_every_figure_is_drawn_and_saved(tmp_path, plot, model):
     path = plots.save_figure(plot(small_fit(model)), tmp_path / "f.png", dpi=50)
     data = path.read_bytes()

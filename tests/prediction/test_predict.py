@@ -143,6 +143,7 @@ def grouped():
     return irtjax.fit(table, "multibenchmark"), chance, group
 
 
+@pytest.mark.slow
 def test_each_benchmark_is_predicted_by_its_own_ability(tmp_path):
     fit, chance, group = grouped()
     found = predict(irtjax.load(irtjax.save(fit, tmp_path / "fit")))

@@ -1125,7 +1125,7 @@ def test_a_step_is_the_same_whether_its_passes_are_one_program_or_two(monkeypatc
     state = eqx.filter_jit(method.init)(problem, None, None)
     found = []
     for few in (0, 2**14):
-        monkeypatch.setattr("irtjax.estimators.laplace.FEW_CELLS", few)
+        monkeypatch.setattr("irtjax.estimators.laplace.laplace.FEW_CELLS", few)
         # A function of its own, so that it is traced again.
         step = eqx.filter_jit(lambda *given: method.approximate(*given))
         at = state

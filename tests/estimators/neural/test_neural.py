@@ -321,7 +321,7 @@ def test_the_command_line_trains(tmp_path):
     assert refused.exit_code == 2 and "patience requires method" in refused.output
     for extra, said in (
         (["--method", "neural", "--item-features", "emb_*"], "--item-table"),
-        (["--method", "neural", "--mean-field"], "use vibo"),
+        (["--method", "neural", "--mean-field"], "--method vibo"),
         (["--method", "vibo", "--learning-rate", "-1"], "not a number above 0"),
         (["--method", "neural", "--population", "histogram"], "--method em"),
         (["--method", "neural", "--epochs", "2", "--max-steps", "3"], "leave one out"),
