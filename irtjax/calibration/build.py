@@ -44,6 +44,7 @@ class Judged(NamedTuple):
         separated: `[items]` whether an item is separated; None where not defined.
         errors: Standard errors of items by parameter name; NaN where an estimate does
             not exist.
+        difficulties: `[items]` difficulties.
         warnings: Of items, subjects, and assumptions.
         notes: What is no reason to doubt the numbers.
     """
@@ -52,6 +53,7 @@ class Judged(NamedTuple):
     subjects: list[str]
     separated: np.ndarray | None
     errors: dict[str, np.ndarray]
+    difficulties: Any
     warnings: list[str]
     notes: list[str]
 
@@ -94,6 +96,7 @@ def build(
             estimates.problem,
             estimates.parameters,
             judged.errors,
+            judged.difficulties,
             margins[0],
             judged.items,
             judged.separated,
@@ -183,7 +186,7 @@ def _judge(
 ) -> Judged:
     """Flags of items and subjects, and warnings."""
     model = estimates.problem.model
-    errors, missing = item_errors(
+    errors, missing, difficulties = item_errors(
         estimates.problem,
         estimates.parameters,
         estimates.coordinates,
@@ -230,7 +233,7 @@ def _judge(
             options["length_offset"],
         )
     notes = [note] if note else []
-    return Judged(items, subjects, separated, errors, found, notes)
+    return Judged(items, subjects, separated, errors, difficulties, found, notes)
 
 
 def _findings(

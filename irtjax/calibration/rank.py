@@ -85,7 +85,7 @@ def rank(
     *,
     level: float | None = None,
     num_draws: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> RankedSubjects:
     """Ranks the subjects of a calibration; see `irtjax.ranking.rank` for the formulas.
 
@@ -95,7 +95,8 @@ def rank(
         num_draws: Draws behind rank intervals and the probability of being best; None
             for 4,000. By default the intervals of more than 2,000 subjects need no
             draws; see `irtjax.ranking.crowd`.
-        seed: Seed of the draws; the same seed gives the same table.
+        seed: Seed of new draws. By default, at the level of the fit, rank intervals
+            and P(best) are those of its ability table.
 
     Returns:
         The ranked subjects.
@@ -119,13 +120,22 @@ def rank(
     known = np.flatnonzero(np.isfinite(ability) & np.isfinite(error))
     # The scale of ability is estimated too, and no order depends on it.
     own, shared = ranking.without_scale(error, fit.ability_shared, fit.ability_scale)
+    intervals = None
+    if seed is None and num_draws is None and chosen == fit.level:
+        intervals = ranking.RankIntervals(
+            *(
+                np.asarray(table.column(name))[known]
+                for name in ("rank", "rank_lower", "rank_upper", "probability_best")
+            )
+        )
     result = ranking.rank(
         ability[known],
         own[known],
-        key=jax.random.key(seed),
+        key=jax.random.key(seed or 0),
         shared=None if shared is None else shared[known],
         level=chosen,
         num_draws=num_draws,
+        intervals=intervals,
     )
     order = np.argsort(-ability[known], kind="stable")
     columns = {name: table.column(name) for name in table.column_names}

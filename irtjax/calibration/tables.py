@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @stored_jit
 def _item_errors(problem, coordinates, covariance: Covariance, items):
-    """Standard errors of the natural parameters and of the difficulty.
+    """Standard errors of the natural parameters and of the difficulty; difficulties.
 
     Delta method: the Jacobian of (natural parameters, difficulty) with respect to the
     coordinates, and for a common slope to the population's log sd, where
@@ -62,32 +62,35 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
     known = covariance.items, covariance.scale, covariance.items_scale
     axes = (0, None, 0)
     over_items = jax.vmap(error, in_axes=(0, axes, axes, 0))
-    return over_items(coordinates, known, covariance.lost, items)
+    return over_items(coordinates, known, covariance.lost, items), difficulty(items)
 
 
 def item_errors(problem, estimates, coordinates, covariance: Covariance | None):
-    """Standard errors by parameter name, and which items have one missing, `[items]`.
+    """Standard errors by parameter, which items lack one, and difficulties.
 
-    An error is NaN where the parameter is not identified.
+    An error is NaN where the parameter is not identified. Without a covariance there
+    are no errors.
     """
     items = estimates.items
     missing = np.zeros(np.shape(items[0])[0], bool)
     if covariance is None:
-        return {}, missing
-    errors = _item_errors(problem, coordinates, covariance, items)
+        return {}, missing, _difficulty_jit(items)
+    errors, difficulties = _item_errors(problem, coordinates, covariance, items)
     errors = {name: np.asarray(error) for name, error in errors.items()}
     for name in items._fields:
         missing |= np.isnan(errors[name]).reshape(missing.size, -1).any(axis=1)
-    return errors, missing
+    return errors, missing, difficulties
 
 
 _difficulty_jit = stored_jit(difficulty)
 
 
-def make_item_table(table, problem, estimates, errors, found, item_flags, separated):
+def make_item_table(
+    table, problem, estimates, errors, difficulties, found, item_flags, separated
+):
     """The fixed columns; a parameter that is a constant of the model has error 0.
 
-    `errors` are those of `item_errors`, empty where there are none; `separated` is
+    `errors` and `difficulties` are those of `item_errors`; `separated` is
     `[items]` booleans, or None where separation is not defined.
     """
     import pyarrow as pa
@@ -95,7 +98,7 @@ def make_item_table(table, problem, estimates, errors, found, item_flags, separa
     items = estimates.items
     errors = dict(errors)
     values = {name: np.asarray(getattr(items, name)) for name in items._fields}
-    values["difficulty"] = np.asarray(_difficulty_jit(items))
+    values["difficulty"] = np.asarray(difficulties)
     if "difficulty" in errors:
         defined = np.isfinite(values["difficulty"])
         errors["difficulty"] = np.where(defined, errors["difficulty"], np.nan)
@@ -188,6 +191,7 @@ def make_ability_table(
         "rank": pa.array(np.asarray(ranking.rank, np.int64)),
         "rank_lower": pa.array(np.asarray(ranking.rank_lower, np.int64)),
         "rank_upper": pa.array(np.asarray(ranking.rank_upper, np.int64)),
+        "probability_best": number_column(ranking.probability_best),
         **_score_columns(table, expected, top, level),
         "observed": pa.array(found.observed),
         "flags": pa.array(subject_flags),

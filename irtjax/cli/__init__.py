@@ -6,5 +6,7 @@ from __future__ import annotations
 def main() -> None:
     """Runs the `irtjax` command; ends the process with its exit code."""
     from irtjax.cli.app import app
+    from irtjax.cli.machine import hide_pandas
 
+    hide_pandas()
     app(prog_name="irtjax")

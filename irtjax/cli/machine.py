@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,23 @@ def prepare(float32: bool = False, device: str | None = None) -> Any:
         _choose(jax, device)
     _keep_compiled_code(jax)
     return np.float32 if float32 else np.float64
+
+
+class _PandasForXarray(MetaPathFinder):
+    """Hides pandas until xarray asks for it; see `hide_pandas`."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        """Finds nothing: other finders look for all that is not hidden."""
+        if fullname == "pandas" and "xarray" not in sys.modules:
+            raise ImportError(name=fullname)
+
+
+def hide_pandas() -> None:
+    """Keeps pyarrow from importing pandas (0.3 s), which the commands do not use.
+
+    pyarrow tries the import at each conversion to or from NumPy.
+    """
+    sys.meta_path.insert(0, _PandasForXarray())
 
 
 def _choose(jax: Any, device: str) -> None:

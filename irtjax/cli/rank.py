@@ -28,7 +28,15 @@ def rank_command(
             show_default=False,
         ),
     ] = None,
-    seed: opt.Seed = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            help="Seed of new draws [default: the draws of the fit]",
+            show_default=False,
+        ),
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every row, however long the table.")
     ] = False,

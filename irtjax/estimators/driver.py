@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -409,7 +410,7 @@ def drive(
             key=key,
             max_steps=max_steps,
             resume=loop,
-            stop_after=jnp.asarray(done, jnp.int32),
+            stop_after=jnp.asarray(np.int32(done)),
         )
         status, steps = int(result.status), int(result.num_steps)
         clock.report("fit", steps, float(result.objective), float(result.residual))

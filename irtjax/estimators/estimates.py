@@ -21,6 +21,7 @@ from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Parameters, Problem, Start, estimation_scale
 from irtjax.likelihood.quadrature import Resolution, choose_nodes
 from irtjax.models.families.bounded import log_base_total
+from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.numerics.programs import stored_jit
@@ -208,9 +209,10 @@ def item_estimates(
     found = fit.parameters
     with_all, model = problem, problem.model
     problem, part = with_lengths(problem, found.lengths)
-    coordinates = problem.model.unconstrain(found.items)
     start = Start(found.items, None, found.population)
     population = estimation_scale(problem, start)
+    coordinates, of_items = _coordinates(problem, found.items, population)
+    log_prior = float(of_items)
     grid = method.nodes_of(fit.state)
     if grid is not None:
         nodes = grid.nodes
@@ -261,7 +263,6 @@ def item_estimates(
     num_parameters = int(np.asarray(problem.free).sum())
     num_parameters += 2 * problem.anchored + (not model.family.has_slope)
     num_parameters += len(ability) * joint
-    log_prior = float(_log_prior(problem, coordinates, population))
     if part is not None:
         num_parameters += 3 * len(coordinates) + 1
         log_prior += float(part.model.log_prior(part.parameters))
@@ -359,10 +360,14 @@ def _is_normal(problem: Problem, grid: Nodes | None) -> bool:
 
 
 @stored_jit
-def _log_prior(problem: Problem, coordinates: Array, population: Population):
+def _coordinates(
+    problem: Problem, items: Items, population: Population
+) -> tuple[Array, Array]:
+    """Coordinates of the items, and the log prior of items and common slope."""
     model = problem.model
+    coordinates = model.unconstrain(items)
     frame = jnp.zeros(2, coordinates.dtype)
     if not problem.anchored:
         frame = model.prior_frame(coordinates, frame, num_newton=30)
     total = model.total_log_prior(coordinates, frame)
-    return total + model.log_common_slope_prior(population.sd)
+    return coordinates, total + model.log_common_slope_prior(population.sd)

@@ -82,7 +82,14 @@ def test_information(
 
 # Not a test, whatever its name suggests to a test runner.
 test_information.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]
-_information_jit = stored_jit(test_information)
+
+
+@stored_jit
+def _largest_information(model: Model, items: Items, population: Population) -> Array:
+    """The largest test information within four standard deviations of ability."""
+    theta = population.mean + population.sd * jnp.linspace(-4, 4, 65)
+    theta = theta.astype(jnp.asarray(items[0]).dtype)
+    return jnp.max(test_information(model, items, theta))
 
 
 def _share_seen(data: Responses) -> float:
@@ -102,9 +109,8 @@ def resolution(
 ) -> Resolution:
     """Compares standardised nodes with the narrowest posterior of any subject."""
     sd = float(population.sd)
-    theta = jnp.asarray(population.mean + population.sd * jnp.linspace(-4, 4, 65))
-    theta = theta.astype(jnp.asarray(items[0]).dtype)
-    largest = float(jnp.max(_information_jit(model, items, theta))) * _share_seen(data)
+    plain = Population(population.mean, population.sd)
+    largest = float(_largest_information(model, items, plain)) * _share_seen(data)
     if not math.isfinite(largest):
         largest = 0.0
     spread = 1 / math.sqrt(1 / sd**2 + largest)

@@ -256,7 +256,7 @@ class AbstractResponseFamily(eqx.Module):
 
     def free_columns(self, num_items: int) -> Bool[Array, "items columns"]:
         """The coordinates there are to estimate."""
-        return jnp.ones((num_items, self.num_columns), bool)
+        return jnp.asarray(np.ones((num_items, self.num_columns), bool))
 
     def offsets(self) -> np.ndarray | None:
         """What takes coordinates out of use, `[items, columns]`; None where all are.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from irtjax.models.family import AbstractResponseFamily, Items
@@ -92,12 +93,14 @@ class Model(eqx.Module):
         """`fold` of one item."""
         family = self.family
         slope = family.constrain(row).discrimination
-        for column in family.intercept_columns:
-            row = row.at[column].add(slope * mean)
+        # Masks, not `.at[]`: XLA compiles a scatter as a loop, the masks into one pass.
+        columns = np.arange(row.shape[0])
+        is_intercept = np.isin(columns, family.intercept_columns)
+        moved = jnp.where(is_intercept, row + slope * mean, row)
         if family.has_slope:
             bijection = family.parameters[0].bijection
-            row = row.at[0].set(bijection.inverse(slope * sd))
-        return row
+            moved = jnp.where(columns == 0, bijection.inverse(slope * sd), moved)
+        return moved
 
     def log_prior_in(
         self, row: Float[Array, " columns"], frame: Float[Array, "2"]

@@ -114,7 +114,7 @@ def score(
         population,
         data,
         jnp.asarray(nodes, dtype),
-        jnp.asarray([low, high], dtype),
+        jnp.asarray(np.array([low, high], dtype)),
         item_covariance,
         evidence_moves,
         method=method,

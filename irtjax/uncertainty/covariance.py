@@ -38,6 +38,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
@@ -107,10 +108,10 @@ class Covariance(NamedTuple):
     negative: Array
 
     @property
-    def identified(self) -> Bool[Array, "items columns"]:
+    def identified(self) -> Bool[np.ndarray, "items columns"]:
         """Coordinates whose standard error is that of the inverse Hessian to `LOST`."""
         own, lost = (
-            jnp.diagonal(part, axis1=1, axis2=2) for part in (self.items, self.lost[0])
+            np.diagonal(part, axis1=1, axis2=2) for part in (self.items, self.lost[0])
         )
         return lost <= LOST * own
 
