@@ -46,7 +46,7 @@ def demo_command(
 
             ranked = rank(fit)
         else:
-            ranked = write(fit, folder, progress, overwrite, figures=True)
+            ranked = write(fit, folder, progress, overwrite)
         found = judge(fit, demo)
     report(
         fit,

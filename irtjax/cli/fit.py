@@ -144,12 +144,10 @@ def fit_command(
         table = reading.read(files)
         read_seconds = time.perf_counter() - began
         calibration = calibrate(table, job, reading, progress, read_seconds)
-        ranked = write(
-            calibration, folder, progress, overwrite, figures, save_draws=save_draws
-        )
+        ranked = write(calibration, folder, progress, overwrite, save_draws=save_draws)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-    report(calibration, ranked, folder, quiet=quiet, as_json=json)
+    report(calibration, ranked, folder, quiet=quiet, as_json=json, figures=figures)
 
 
 def _check(job: Job) -> None:

@@ -101,11 +101,10 @@ def write(
     folder: Path,
     progress: Progress,
     overwrite: bool,
-    figures: bool,
     *,
     save_draws: bool = False,
 ) -> RankedSubjects:
-    """Writes tables, leaderboard, figures and draws; returns the ranking."""
+    """Writes tables, leaderboard and draws; returns the ranking."""
     from irtjax.calibration.rank import rank
     from irtjax.report import write_report
 
@@ -116,9 +115,8 @@ def write(
         fit,
         folder,
         overwrite=overwrite,
-        figures=figures,
+        figures=False,
         ranked=ranked,
-        progress=progress,
         draws=save_draws,
     )
     return ranked
@@ -131,11 +129,24 @@ def report(
     *,
     quiet: bool,
     as_json: bool,
+    figures: bool = True,
     more: dict[str, Any] | None = None,
 ) -> None:
-    """Prints what was found and where it is, for people or for machines."""
+    """Prints the results, draws the figures, and prints where everything is."""
+    from irtjax.cli import screen
     from irtjax.report import flag_counts, summarise
+    from irtjax.report.write import add_figures
 
+    out = None if quiet or as_json else screen.console()
+    if out is not None:
+        screen.show_ranking(out, ranked, everything=False)
+        screen.show_sentences(out, summarise(fit, ranked))
+        screen.show_warnings(out, fit.warnings, fit.notes)
+    if figures and folder is not None:
+        with Progress(quiet) as progress:
+            add_figures(fit, folder, ranked, progress)
+    if out is not None and folder is not None:
+        screen.show_sentences(out, ["", f"Written to {folder}: {_listed(folder)}"])
     if as_json:
         from irtjax.storage.encoding import to_json
 
@@ -149,15 +160,6 @@ def report(
                 **(more or {}),
             }
         )
-    elif not quiet:
-        from irtjax.cli import screen
-
-        out = screen.console()
-        screen.show_ranking(out, ranked, everything=False)
-        screen.show_sentences(out, summarise(fit, ranked))
-        screen.show_warnings(out, fit.warnings, fit.notes)
-        if folder is not None:
-            screen.show_sentences(out, ["", f"Written to {folder}: {_listed(folder)}"])
 
 
 def _listed(folder: Path) -> str:

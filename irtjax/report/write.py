@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,16 +75,10 @@ def write_report(
     from irtjax.storage import save
 
     standing = rank(fit) if ranked is None else ranked
-    makers = figure_makers(fit) if figures else []
 
     def extra(place: Path) -> None:
-        from irtjax.plots import save_figure
-
-        for title, name, make in makers:
-            if progress is not None:
-                progress(f"draw {title.lower()}")
-            save_figure(make(fit), place / name)
-        page = leaderboard(fit, standing, [(title, name) for title, name, _ in makers])
+        drawn = _draw(fit, place, progress) if figures else []
+        page = leaderboard(fit, standing, drawn)
         (place / "leaderboard.md").write_text(page, encoding="utf-8")
         if draws and fit.structure is not None and fit.structure.draws is not None:
             from irtjax.storage import draw_labels, write_draws
@@ -92,3 +87,35 @@ def write_report(
             write_draws(path, fit.structure.draws, **draw_labels(fit))
 
     return save(fit, folder, overwrite=overwrite, extras=[extra])
+
+
+def add_figures(
+    fit: Calibration,
+    folder: Path,
+    ranked: RankedSubjects,
+    progress: Callable[[str], None],
+) -> None:
+    """Draws the figures into the folder of a saved fit, all or none.
+
+    The command line draws last: an interrupted drawing loses no numbers.
+    """
+    from irtjax.report.leaderboard import leaderboard
+
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".irtjax-") as temporary:
+        place = Path(temporary)
+        page = leaderboard(fit, ranked, _draw(fit, place, progress))
+        (place / "leaderboard.md").write_text(page, encoding="utf-8")
+        for path in place.iterdir():
+            path.replace(folder / path.name)
+
+
+def _draw(fit: Calibration, place: Path, progress: Any) -> list[tuple[str, str]]:
+    """Draws all figures into a folder; their titles and file names."""
+    from irtjax.plots import save_figure
+
+    makers = figure_makers(fit)
+    for title, name, make in makers:
+        if progress is not None:
+            progress(f"draw {title.lower()}")
+        save_figure(make(fit), place / name)
+    return [(title, name) for title, name, _ in makers]
