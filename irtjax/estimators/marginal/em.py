@@ -335,7 +335,6 @@ class EM(AbstractMethod):
             tolerance = max(tolerance, 1e-2)
         if tolerance is not self.tolerance:
             method = eqx.tree_at(lambda m: m.tolerance, self, tolerance)
-        plain = self.population == "normal" and problem.model.lengths is None
         return solve_on_nodes(
             problem,
             method,
@@ -343,7 +342,6 @@ class EM(AbstractMethod):
             None,
             run.max_steps or self.max_steps,
             run.clock,
-            lattice=plain,
             windows=True,
         )
 
