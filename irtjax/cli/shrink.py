@@ -97,7 +97,9 @@ def shrink_command(
     at: _At = None,
     stratify: _Stratify = None,
     average: _Average = "items",
-    model: Annotated[str, typer.Option("--model", "-m", help="Model to fit.")] = "2pl",
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Model to fit: auto, or a name.")
+    ] = "auto",
     folds: _Folds = None,
     sizes: _Sizes = None,
     reference: _Reference = None,

@@ -12,6 +12,7 @@ import numpy as np
 from irtjax._types import KeyArray
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
+from irtjax.fitting.defaults import choose
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.model import Model
@@ -51,7 +52,7 @@ def shrink(
     abilities: Sequence[float] | np.ndarray | None = None,
     stratify: str | None = None,
     average: str = "items",
-    model: Model | str | Calibration = "2pl",
+    model: Model | str | Calibration = AUTO,
     folds: int | None = None,
     level: float = 0.95,
     key: KeyArray | None = None,
@@ -93,8 +94,9 @@ def shrink(
         stratify: Facet whose values all get their share of the items ("benchmark").
         average: "items": the full score is the mean over items; "benchmarks": the
             mean of the benchmarks' means.
-        model: Model to fit by EM, or a calibration of the same data by one ability,
-            whose items are then used (and whose model, in the folds).
+        model: A model or its name, fitted by the method that `irtjax.fit` chooses; or
+            a calibration of the same data by one ability, whose items are then used
+            (and whose model and method, in the folds).
         folds: Folds of subjects behind the intervals and the comparison of rules; None
             for 5 (fewer with fewer than 10 subjects). 0 takes the model's own errors.
         level: Level of the intervals.
@@ -209,7 +211,7 @@ def subset_errors(
     abilities: Sequence[float] | np.ndarray | None = None,
     stratify: str | None = None,
     average: str = "items",
-    model: Model | str = "2pl",
+    model: Model | str = AUTO,
     folds: int = 5,
     level: float = 0.95,
     reference: Mapping[str, float] | None = None,
@@ -409,7 +411,9 @@ def _prepare(data, model, stratify, average, aim, abilities):
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     else:
-        found = fit(pool.table, pool.model, method="em", standard_errors="none")
+        settings = {"standard_errors": "none"} if pool.method == "em" else {}
+        name = pool.model if pool.method == "em" else pool.model.name
+        found = fit(pool.table, name, pool.method, **settings)
         items, population = found.parameters.items, found.parameters.population
         warnings = (*warnings, *found.warnings)
     nobody = np.zeros(pool.table.num_subjects, bool)
@@ -433,9 +437,10 @@ def _pool(data, model, stratify, average, aim, abilities):
                 "shrink needs one ability, and this fit has one for each group: fit"
                 " one of the benchmarks, or all by one ability"
             )
-        chosen = model.model
+        chosen, method = model.model, model.options["method"]
     else:
-        chosen = make_model(model, table, "weak")
+        name, method, _ = choose(table, model)
+        chosen = make_model(name, table, "weak")
     if not chosen.family.num_categories or chosen.lengths is not None:
         raise ValueError(
             f"shrink does not know the model {chosen.name}: use one of right and wrong"
@@ -459,7 +464,10 @@ def _pool(data, model, stratify, average, aim, abilities):
     if isinstance(model, Calibration):
         free = model.parameters.population.log_weights is not None
         form = "histogram" if free else "normal"
-    pool = Pool(table, table.responses(), chosen, target, stratum, aim, where, form)
+    method = "laplace" if method == "laplace" else "em"
+    pool = Pool(
+        table, table.responses(), chosen, target, stratum, aim, where, form, method
+    )
     unanswered = np.isnan(pool.full_scores())
     warnings = ()
     if unanswered.any():
