@@ -123,7 +123,7 @@ def _computes_on_cpu() -> bool:
 
 
 def _recall_or_test(release: str) -> str:
-    """What the cache folder says of a release on this CPU, or a test of it."""
+    """The cached verdict on a release on this CPU, or a new test of it."""
     place = _place(release)
     try:
         with open(place, encoding="utf-8") as file:
@@ -156,7 +156,7 @@ def _place(release: str) -> str:
 
 
 def processor() -> str:
-    """What the system says of the kind of processor, the same from run to run."""
+    """Description of the processor by the system, the same in every run."""
     import platform
 
     try:

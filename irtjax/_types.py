@@ -30,7 +30,7 @@ class Status(IntEnum):
     STALLED = 4
 
     def explain(self) -> str:
-        """Says in plain words what the status means."""
+        """Explains the status in one sentence."""
         return {
             Status.CONVERGED: "converged",
             Status.MAX_STEPS: "stopped at the step limit before converging",

@@ -225,7 +225,7 @@ def fisher_information(
     Args:
         model: The model; see the module for this and the others.
         items: Item records.
-        theta: `[nodes]` abilities at which information is asked, of subjects or not.
+        theta: `[nodes]` abilities at which information is computed.
         observed: `[nodes, items]` mask, for the items that each subject met.
         item_weight: Number of copies of each item; it changes the test's information.
 

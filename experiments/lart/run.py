@@ -1,4 +1,4 @@
-"""What answer lengths add: LaRT against probit IRT on simulated data.
+"""What response lengths add: LaRT against probit IRT on simulated data.
 
     python experiments/lart/run.py                   # small: seconds
     python experiments/lart/run.py --full --out DIR  # the paper's design

@@ -374,7 +374,7 @@ def measure_adaptive(spec: Spec) -> list[Row]:
 
 
 def measure_lengths(spec: Spec) -> list[Row]:
-    """Accuracy and answer lengths: the exact EM and SAEM."""
+    """Accuracy and response lengths: the exact EM and SAEM."""
     model = latency_response()
     keys = jax.random.split(jax.random.key(0), 6)
     items = simulate_items(model, spec["items"], keys[0])

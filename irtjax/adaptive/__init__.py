@@ -1,4 +1,4 @@
-"""Adaptive testing: the next item is chosen by what the answers so far have told.
+"""Adaptive testing: the next item is chosen by what the responses so far have told.
 
 `AdaptiveTest` hands out one item at a time by name; `simulate_tests` says how a bank
 of items would do. Underneath are pure steps, `start`, `select`, `update` and `stop`,

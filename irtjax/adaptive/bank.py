@@ -1,6 +1,6 @@
-"""Item banks: what a test needs to know of its items, computed once.
+"""Item banks: what a test needs of its items, computed once.
 
-A test asks a bank three things only: how much each item would tell at an ability, how
+A bank gives a test three things: the information of each item at an ability, how
 probable an observation is, and which one a subject might make. Whatever answers them
 can be tested adaptively; an observation is any PyTree of scalars, so that one may
 hold more than the response, such as how long an answer took.
@@ -111,7 +111,7 @@ class AbstractBank(eqx.Module):
             ValueError: If a length is given to a bank without lengths.
         """
         if length is not None:
-            raise ValueError("the bank has no model of answer lengths: leave it out")
+            raise ValueError("the bank has no model of response lengths: leave it out")
         return jnp.asarray(category, jnp.int32)
 
     def response_of(self, observation: Observation) -> Array:
@@ -183,7 +183,7 @@ class ItemBank(AbstractBank):
         if not model.family.num_categories:
             raise ValueError(
                 f"a {model.name} model has scores and no categories, among which"
-                " adaptive tests choose: fit a model of right and wrong answers"
+                " adaptive tests choose: fit a model of right and wrong responses"
             )
         items = jax.tree.map(jnp.asarray, items)
         dtype = items[0].dtype
@@ -290,7 +290,8 @@ def _choose_nodes(
     information = np.asarray(_information_jit(model, items, theta), np.float64)
     size = information.shape[1]
     length = size if num_items is None else min(num_items, size)
-    # The most informative items at each ability; no test of the length tells more.
+    # The most informative items at each ability; no test of that length has more
+    # information.
     best = -np.sort(-np.nan_to_num(information, nan=0.0, posinf=0.0), axis=1)
     largest = best[:, :length].sum(axis=1).max(initial=0.0) + extra
     return nodes_for(1 / math.sqrt(1 + largest * sd**2))

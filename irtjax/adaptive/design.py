@@ -31,12 +31,12 @@ class StopFlag(IntFlag):
     NO_ITEMS = 16
 
     def explain(self) -> str:
-        """Says in plain words what the flags mean."""
+        """Explains the flags in words."""
         words = {
             StopFlag.NUM_ITEMS: "number of items",
             StopFlag.STANDARD_ERROR: "standard error",
             StopFlag.RELIABILITY: "reliability",
-            StopFlag.GAIN: "no item tells enough more",
+            StopFlag.GAIN: "no item adds enough information",
             StopFlag.NO_ITEMS: "no items left",
         }
         return "; ".join(text for flag, text in words.items() if self & flag)
@@ -103,7 +103,7 @@ class Design(eqx.Module):
 
         Returns:
             The design. Only numbers of items and names of rules are static: another
-            threshold or quota compiles nothing anew.
+            threshold or quota compiles nothing again.
 
         Raises:
             ValueError: If a rule is unknown, a number out of range, or a quota names

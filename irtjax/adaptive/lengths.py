@@ -1,4 +1,4 @@
-"""Adaptive tests that learn from answers and from how long they are (LaRT)."""
+"""Adaptive tests that learn from responses and from how long they are (LaRT)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 
 class LengthMemory(NamedTuple):
-    """What the lengths of a test say so far.
+    """Evidence of the lengths of a test so far.
 
     Attributes:
         precision: A = sum_j phi_j^2 / lambda_j.
@@ -37,13 +37,13 @@ class LengthMemory(NamedTuple):
 
 
 class LengthBank(ItemBank):
-    """Items of a model with answer lengths; build it with `LengthBank.of`.
+    """Items of a model with response lengths; build it with `LengthBank.of`.
 
     Lengths depend on speed, which all items of a subject share, so they do not add up
-    item by item: a test remembers two sums, and given those the lengths say of ability
-    what N(-rho S / (1 + A), 1 - rho^2 A / (1 + A)) says. An item's information is that
-    of its response plus what its length would add to the precision of ability (the
-    corrected equation (10) of the LaRT paper).
+    item by item: a test stores two sums, and given those the lengths contribute to
+    ability what N(-rho S / (1 + A), 1 - rho^2 A / (1 + A)) contributes. An item's
+    information is that of its response plus what its length would add to the precision
+    of ability (the corrected equation (10) of the LaRT paper).
 
     Attributes:
         lengths: Parameters of the lengths.
@@ -69,7 +69,7 @@ class LengthBank(ItemBank):
         """Computes the tables of a bank.
 
         Args:
-            model: A model with answer lengths.
+            model: A model with response lengths.
             items: Item records, `[items]`.
             population: Population of ability, N(0, 1).
             lengths: Parameters of the lengths.
@@ -82,7 +82,7 @@ class LengthBank(ItemBank):
         """
         if model.lengths is None:
             raise ValueError(
-                f"the model {model.name} has no answer lengths: use ItemBank"
+                f"the model {model.name} has no response lengths: use ItemBank"
             )
         rho = float(lengths.correlation)
         plain = ItemBank.create(
@@ -173,7 +173,7 @@ class LengthBank(ItemBank):
     def draw(
         self, item: Array, theta: Array, key: KeyArray, memory: LengthMemory
     ) -> Answer:
-        """A random answer given ability and the lengths so far.
+        """A random response given ability and the lengths so far.
 
         A length is drawn from its prediction given those before, which makes the
         lengths of a test follow one speed without its being drawn.

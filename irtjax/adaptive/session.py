@@ -38,7 +38,7 @@ class AdaptiveTest:
     """A test of one subject that hands out items by name and takes responses.
 
     Attributes:
-        num_given: Number of items answered.
+        num_given: Number of items with a response.
         ability: The score so far.
         standard_error: Its standard error, items taken as known.
         reliability: 1 - se^2 / sd^2, negative at worst.
@@ -176,7 +176,7 @@ class AdaptiveTest:
 
     @property
     def num_given(self) -> int:
-        """Number of items answered."""
+        """Number of items with a response."""
         return len(self._responses)
 
     @property
@@ -226,7 +226,7 @@ class AdaptiveTest:
         Args:
             item: Its name.
             response: A category: 0 for wrong and 1 for right, or 0 ... C - 1.
-            length: Length of the answer, for models with answer lengths; None where
+            length: Length of the answer, for models with response lengths; None where
                 it is not known.
 
         Raises:

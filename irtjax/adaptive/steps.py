@@ -25,7 +25,7 @@ class State(NamedTuple):
     """A test under way.
 
     Attributes:
-        num_given: Number of items answered.
+        num_given: Number of items with a response.
         items: `[num_items]` items in the order given, 0 beyond `num_given`.
         observations: What was observed of each, leading axis as `items`.
         available: `[items]` whether each item may still be given.
@@ -33,8 +33,8 @@ class State(NamedTuple):
         ability: The score so far.
         standard_error: Its standard error.
         information: `[items]` Fisher information of each item at the ability; None
-            where no rule of the design asks for it.
-        memory: What the bank remembers beside the posterior.
+            where no rule of the design needs it.
+        memory: What the bank stores with the posterior.
         priority: `[items]` of the rules "random" and "fixed": the highest comes next.
         key: Random key of the test.
     """
@@ -61,7 +61,7 @@ def start(
     eligibility: Float[Array, " items"] | None = None,
     order: Num[Array, " items"] | None = None,
 ) -> State:
-    """The state before the first item: the population is what is known.
+    """The state before the first item: the posterior is the population.
 
     Args:
         bank: The bank.
@@ -248,7 +248,7 @@ def _mean(bank: AbstractBank, state: State) -> tuple[Array, Array]:
     posterior = jax.nn.softmax(state.log_posterior)
     ability = posterior @ bank.theta
     variance = posterior @ (bank.theta - ability) ** 2
-    # No narrower than the nodes can tell, as in `irtjax.scoring`.
+    # No narrower than the nodes resolve, as in `irtjax.scoring`.
     return ability, jnp.maximum(variance, (bank.theta[1] - bank.theta[0]) ** 2 / 12)
 
 
@@ -257,7 +257,7 @@ def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
 
     The search uses the log-likelihood itself and not its table, so its accuracy is
     that of the arithmetic. The nodes, half a posterior standard deviation apart,
-    only say which of several modes is the highest.
+    only select the highest of several modes.
     """
     given = jnp.arange(state.items.shape[0], dtype=jnp.int32) < state.num_given
 

@@ -47,7 +47,7 @@ class Audit:
             the means of the other five properties, their ranks and the sum of these
             (the least is the best), and the share of items with each defect.
         control: One row per tested defect: how many items have it, and how many where
-            there is no signal; None unless permutations were asked for.
+            there is no signal; None unless permutations were requested.
         groups: The groups of scores behind S-X2, for figures; None without.
         fit: The calibration that was used.
         alpha: Cronbach's alpha of the whole test; NaN where it does not exist.
@@ -178,7 +178,7 @@ def _check(table: ResponseTable, level: float, permutations: int) -> None:
     """Refuses data and levels that an audit cannot be of."""
     if table.kind != "binary":
         raise ValueError(
-            f"an audit is of right and wrong answers, not of {table.kind} responses:"
+            f"an audit is of right and wrong responses, not of {table.kind} responses:"
             " put a threshold to them first"
         )
     if table.num_subjects < 3 or table.num_items < 3:
@@ -212,7 +212,7 @@ def _guessing(table: ResponseTable, chance: float | Mapping[str, float]) -> np.n
 def _warnings(
     table: ResponseTable, found: Found, flags: Mapping[str, np.ndarray], level: float
 ) -> list[str]:
-    """Says what could not be tested, or could hardly be found."""
+    """Describes what could not be tested, or could hardly be found."""
     lines = []
     count = table.num_subjects
     if count < 2 * classical.ENOUGH:
@@ -235,7 +235,7 @@ def _warnings(
         lines.append(
             f"the items have next to nothing in common (alpha {shown}): no item is"
             " called undiscriminating, wrongly keyed, misfitting or contaminated,"
-            " since the others say too little about ability"
+            " since the others have too little information about ability"
         )
     if found.groups is None:
         why = f"{found.num_complete:,} subjects answered every item, and S-X2 needs"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from irtjax.data import ResponseTable
 
-#: Defects whose absence is a table in which nothing goes with ability.
+#: Defects whose absence is a table in which nothing is related to ability.
 PERMUTED = (
     "negative discrimination",
     "suspected wrong key",
@@ -25,9 +25,9 @@ PERMUTED = (
 
 
 def permuted(table: ResponseTable, random: np.random.Generator) -> ResponseTable:
-    """Each item's responses dealt anew among the subjects who answered it.
+    """Each item's responses permuted among the subjects who answered it.
 
-    Every item keeps its share right, and nothing goes with anything.
+    Every item keeps its accuracy, and no two variables are related.
 
     >>> from irtjax.data import ResponseTable
     >>> table = ResponseTable.from_arrays([[1, 0], [1, 1], [0, 0]])

@@ -1,4 +1,4 @@
-"""Items that copy each other: the same answers from everybody who met both."""
+"""Items that copy each other: the same responses from everybody who met both."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ CERTAIN = 0.01
 
 
 class Duplicates(NamedTuple):
-    """Items with the same answers from everybody, each `[items]`.
+    """Items with the same responses from everybody, each `[items]`.
 
     Attributes:
         group: Number of the group of equal items; -1 for an item unlike all others,
-            and for items without variation. Where answers are missing items are of one
-            group if agreement by chance is next to impossible (`CERTAIN`).
-        twin: Another item with the same answers; -1 where there is none. Where answers
-            are missing, that of those which most subjects met beside it, unless the
-            bound is 1.
+            and for items without variation. Where responses are missing items are of
+            one group if agreement by chance is next to impossible (`CERTAIN`).
+        twin: Another item with the same responses; -1 where there is none. Where
+            responses are missing, that of those which most subjects met with it, unless
+            the bound is 1.
         p_value: Bound on the chance that any other item would agree so fully.
     """
 
@@ -79,7 +79,7 @@ def duplicates(
         chance = np.asarray(_agreement(family, here, there, ability, both))
         p_value[rows] = np.minimum(1, chance[: rows.size] * (size - 1))
     if group is None:
-        # Of few subjects agreement says nothing, and nearly all items agree with one.
+        # Of few subjects agreement is no evidence: nearly all items agree with one.
         twin = np.where(p_value < 1, twin, -1)
         group = _groups(twin, p_value)
     return Duplicates(group, twin, p_value)
@@ -109,7 +109,7 @@ def _equal_columns(
 def _partners(
     values: np.ndarray, observed: np.ndarray, varied: np.ndarray, width: int
 ) -> np.ndarray:
-    """Of the items that agree with each, the one that most subjects met beside it.
+    """Of the items that agree with each, the one that most subjects met with it.
 
     Blocks of items are compared two by two: no matrix of all pairs is ever held.
     """
@@ -171,7 +171,7 @@ def _agreement(family, here, there, ability, both):
 
 
 def _varied(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
-    """Which items have right answers and wrong ones."""
+    """Which items have right responses and wrong ones."""
     count = values.shape[0] if observed is None else observed.sum(0)
     total = values.sum(0, dtype=np.int64)
     return (total > 0) & (total < count)

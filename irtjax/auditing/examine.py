@@ -26,9 +26,9 @@ TESTED = {
     "suspected wrong key": "turned round, the item would discriminate",
     "no discrimination": f"it correlates with ability by less than {classical.MARGIN}",
     "misfit": "its curve is not that of the model",
-    "suspected contamination": "weak subjects are right more often than guessing tells",
-    "local dependence": "it goes with another item beyond ability",
-    "duplicate": "another item has the same answers from everybody",
+    "suspected contamination": "weak subjects are right more than by guessing",
+    "local dependence": "it depends on another item beyond ability",
+    "duplicate": "another item has the same responses from everybody",
 }
 #: Defects that can be seen, without a test.
 SEEN = {
@@ -90,7 +90,7 @@ class Known:
         family = fit.model.family
         if family.num_categories != 2 or not hasattr(family, "asymptotes"):
             raise ValueError(
-                "an audit needs a model of right and wrong answers (2pl, 3pl, 4pl),"
+                "an audit needs a model of right and wrong responses (2pl, 3pl, 4pl),"
                 f" not {fit.model.name}"
             )
         if fit.structure is not None and len(fit.structure.groups) > 1:
@@ -136,7 +136,7 @@ class Known:
         return mean + sd * standard, weights / weights.sum()
 
     def curves(self, nodes: np.ndarray) -> np.ndarray:
-        """Chance of a right answer, `[items, nodes]`."""
+        """Chance of a right response, `[items, nodes]`."""
         import jax
         import jax.numpy as jnp
 
@@ -198,7 +198,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     if len(complete) >= LEAST_COMPLETE:
         nodes, weights = known.population()
         # An item that is twice in the score is not what its tests take for granted:
-        # one of each group of duplicates is tested, and speaks for the others.
+        # one of each group of duplicates is tested, and represents the others.
         kept, place = _without_copies(twins)
         groups = sum_scores.group_tests(
             complete[:, kept],

@@ -16,7 +16,7 @@ PROPERTIES = {
     "leh": True,
     "information": True,
 }
-#: Chance of a right answer of the strongest subject from which an item is saturated.
+#: Chance of a right response of the strongest subject from which an item is saturated.
 SATURATED = 0.95
 #: Standard deviation of the normal curve that is nearest to the logistic one.
 LOGISTIC = 1.702

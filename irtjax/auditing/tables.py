@@ -96,7 +96,7 @@ def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
 def _difficulties(found: Found, mean, codes, size: int) -> np.ndarray:
     """Difficulties `[benchmarks]` by the share right of all subjects.
 
-    Answers there are count as they are: where nothing is missing the order of
+    Responses there are count as they are: where nothing is missing the order of
     benchmarks is that by accuracy.
     """
     c, known = found.classical, found.known

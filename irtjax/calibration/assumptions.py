@@ -142,7 +142,7 @@ def one_ability_test(
         kept = min(size, subjects - start)
         parts.append([np.asarray(x, float)[:kept] for x in found])
     slope, information = (np.concatenate(x) for x in zip(*parts, strict=True))
-    # Benchmarks or subjects without information have nothing to say.
+    # Benchmarks or subjects without information are left out.
     floor = 1e-3 * information.mean()
     weight = np.where(information > floor, information, 0.0)
     root = np.sqrt(weight)

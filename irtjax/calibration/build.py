@@ -36,7 +36,7 @@ SHARED_RANK = 16
 
 
 class Judged(NamedTuple):
-    """What is flagged of a fit, and what must be said of it.
+    """Flags and warnings of a fit.
 
     Attributes:
         items: `[items]` flags of the items.
@@ -78,7 +78,7 @@ def build(
         clock: Times the phases.
         key: Random key of the rank intervals.
         layout: Names of the parts of a multilevel model.
-        warnings: What preparing the data gave rise to.
+        warnings: Of preparing the data.
         original: The data in the user's order; None: as in `table`.
     """
     original = table if original is None else original

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Structure(NamedTuple):
-    """What a multilevel fit found beside general abilities and items.
+    """Results of a multilevel fit other than general abilities and items.
 
     Attributes:
         groups: `[groups]` names.
@@ -114,8 +114,8 @@ class Calibration:
             abilities alike (`ranking.scale_loadings`), which tests of equal abilities
             leave out; or None.
         correlation_error: Standard error of the correlation of ability and speed, for
-            models with answer lengths.
-        structure: Abilities by group and what goes with them, for multilevel models.
+            models with response lengths.
+        structure: Abilities by group and related results, for multilevel models.
     """
 
     model: Model

@@ -1,4 +1,4 @@
-"""Plain-language flags: what a reader of the numbers must know about them.
+"""Plain-language flags: problems that a reader of the numbers must know.
 
 Nothing is dropped in silence: items and subjects without variation stay in the tables
 with a flag. A flag that claims a defect is the decision of a test with control of the
@@ -17,13 +17,13 @@ from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.models.model import Model
 
-#: Subjects below which a model's item parameters lean on their priors. From the
-#: precision of a slope at average difficulty, about sqrt(8 / N) for the 2PL (0.4 at
+#: Subjects below which a model's item parameters depend strongly on their priors. From
+#: the precision of a slope at average difficulty, about sqrt(8 / N) for the 2PL (0.4 at
 #: 50), and the usual advice for models with asymptotes.
 FEW_SUBJECTS = {1: 20, 2: 50, 3: 250, 4: 500}
 
-#: The same for scores, which say more: the relative error of a standard deviation is
-#: sqrt(1 / (2 N)), an eighth at 30.
+#: The same for scores, which have more information: the relative error of a standard
+#: deviation is sqrt(1 / (2 N)), an eighth at 30.
 FEW_SUBJECTS_SCORES = 30
 
 #: Least and most able subjects who are looked at first in search of separated items.
@@ -139,7 +139,7 @@ def separated_items(
     """
     order = np.argsort(ability, kind="stable")
     result = np.zeros(values.shape[1], bool)
-    # Most items have right and wrong answers among the least able and among the most
+    # Most items have right and wrong responses among the least able and among the most
     # able: those overlap, and need no look at the other subjects.
     ends = min(ENDS, order.size // 2)
     overlap = np.ones(values.shape[1], bool)
@@ -330,7 +330,7 @@ def fit_warnings(
         components: Groups of the data without a common subject or item.
         flags: Of the items.
         subject_flags: Of the subjects.
-        joint: Whether subjects were estimated beside items, without a population.
+        joint: Whether subjects were estimated jointly with items, without a population.
         has_priors: Whether priors of items entered the fit; None: if the model has any.
         trained: Whether the method goes by epochs, and joint estimates are not its own.
         items: Names of the items, for the warnings that name some.

@@ -1,4 +1,4 @@
-"""What a calibration says of answer lengths: columns, warnings, what is identified."""
+"""Response lengths in a calibration: columns, warnings, identification."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def correlation_interval(rho, error, level: float):
 def warnings_of(
     table: ResponseTable, items: Items, parameters: LengthParameters, offset: float
 ) -> list[str]:
-    """What to know of the lengths, and whether the model is identified.
+    """Warnings about the lengths, and whether the model is identified.
 
-    Theorem 1 of the LaRT paper asks for two items with a discrimination that is not 0
+    Theorem 1 of the LaRT paper requires two items with a discrimination that is not 0
     and two with a speed discrimination that is not 0; the directions of ability and
     speed are fixed by positive sums (its Proposition 1).
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class GroupNames(Sequence[tuple[str, ...]]):
-    """Groups of subjects by name, each made when it is asked for.
+    """Groups of subjects by name, each made when it is requested.
 
     Groups overlap: with many subjects all their names together are far more than there
     are subjects.
@@ -72,7 +72,7 @@ class RankedSubjects:
 
 
 def level_ending(level: float) -> str:
-    """What a column's name says of its level.
+    """The ending of a column's name that gives its level.
 
     >>> level_ending(0.95), level_ending(0.995)
     ('_95', '_99.5')

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
 
-#: Said of all scores: with few subjects in the fit it is most of what is not known.
+#: Warning about all scores: with few subjects in the fit it is most of what is not
+#: known.
 ITEMS_KNOWN = (
     "items are taken as known: errors leave out what the {:,} subjects of the fit did"
     " not tell of them"
@@ -38,7 +39,7 @@ class ScoredSubjects:
             ability_se, lower, upper, accuracy, observed, flags.
         notes: What was matched and what was left out, in plain language.
         level: Level of the intervals.
-        method: Of the scores: "map" for several abilities, whatever was asked.
+        method: Of the scores: "map" for several abilities, whatever was requested.
     """
 
     table: pa.Table
@@ -63,7 +64,7 @@ def score(
             Items are matched by name.
         method: "eap", "map", "ml" or "wle".
         level: Level of the intervals; None takes that of the calibration.
-        measures: For a model with answer lengths, what to score from: "both",
+        measures: For a model with response lengths, what to score from: "both",
             "accuracy" or "length". With lengths, `method` is "eap" or "map".
 
     Returns:
@@ -154,7 +155,7 @@ def score(
 
 
 def _left_out(fit: Calibration) -> tuple[str, ...]:
-    """What scores do not know of new subjects."""
+    """Warning about scores of new subjects."""
     structure = fit.structure
     effects = None if structure is None else structure.subject_effects
     if effects is None or not len(effects[0]):
@@ -219,7 +220,7 @@ def _uses_lengths(
     if fit.model.lengths is None:
         if measures == "length":
             raise ValueError(
-                f"a {fit.model.name} fit has no model of answer lengths; fit 'lart'"
+                f"a {fit.model.name} fit has no model of response lengths; fit 'lart'"
             )
         return False
     used = measures == "length" or (measures == "both" and table.lengths is not None)

@@ -80,7 +80,7 @@ _Length = Annotated[
     str | None,
     typer.Option(
         "--length",
-        help="Of --responses: column of answer lengths; for a wide matrix, the file.",
+        help="Of --responses: column of response lengths; for a wide matrix, the file.",
     ),
 ]
 _Out = Annotated[
@@ -113,11 +113,11 @@ def adapt_command(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Simulates adaptive tests over the items of a fit, beside random items."""
+    """Simulates adaptive tests over the items of a fit, compared with random items."""
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
     if length is not None and not responses:
-        raise ValueError("--length goes with --responses FILE: it reads their lengths")
+        raise ValueError("--length requires --responses FILE: it reads their lengths")
     rules = {
         "num_items": items,
         "select": select,

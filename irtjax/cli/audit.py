@@ -90,7 +90,7 @@ def audit_command(
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
     if fit is not None and model is not None:
-        raise ValueError("--model is what to fit, and --fit is a fit: leave one out")
+        raise ValueError("--model fits a model and --fit reads a fit: leave one out")
     guess = _chances(chance)
     with Progress(quiet) as progress:
         progress("read")
@@ -217,7 +217,7 @@ def _document(report: Audit, out: Path | None) -> dict[str, Any]:
 
 
 def _show(report: Audit, out: Path | None) -> None:
-    """Prints the tables, what they say in short, and warnings."""
+    """Prints the tables, their summary, and warnings."""
     from irtjax.cli import screen
     from irtjax.report import (
         audit_rows,

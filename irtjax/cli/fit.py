@@ -201,7 +201,7 @@ def _all_bounds(
     if not named:
         return bounds
     if bounds is not None:
-        raise ValueError("give --bounds or --bounds-of, which says it of one benchmark")
+        raise ValueError("give --bounds or, for one benchmark, --bounds-of")
     found = {}
     for text in named:
         # A name may have signs of its own; the numbers are what comes last.

@@ -19,7 +19,7 @@ _DATA = "Scores, counts and lengths"
 _MULTILEVEL = "Multilevel models, laplace and nuts"
 _TRAINING = "Neural estimators (--method neural and vibo)"
 
-#: What gives a table of items or subjects beside the responses, by parameter.
+#: What gives a table of items or subjects in addition to the responses, by parameter.
 SIDES = (
     "levels",
     "share_items",
@@ -275,7 +275,7 @@ OPTIONS: tuple[FitOption, ...] = (
     FitOption(
         "levels",
         str,
-        "Facets of items, besides the benchmark, whose values shift items; A/B is B"
+        "Facets of items, other than the benchmark, whose values shift items; A/B is B"
         " within each A.",
         panel=_MULTILEVEL,
         metavar="A,B",

@@ -20,7 +20,7 @@ def info_command(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Tells what files hold (subjects, items, gaps, a model), or about a fit."""
+    """Describes files (subjects, items, gaps, a model), or a fit."""
     from irtjax.storage import is_fit
 
     if len(files) == 1 and is_fit(Path(files[0]).expanduser()):
@@ -145,7 +145,7 @@ def _show(facts: dict[str, Any]) -> None:
         highest, zero = facts[f"{what}_all_highest"], facts[f"{what}_all_zero"]
         rows.append([f"{what} without variation", f"{highest:,} top, {zero:,} zero"])
     if facts["has_lengths"]:
-        rows.append(["answer lengths", "known"])
+        rows.append(["response lengths", "known"])
     benchmarks = facts["benchmarks"]
     if benchmarks:
         some = [f"{name} ({size:,})" for name, size in list(benchmarks.items())[:12]]

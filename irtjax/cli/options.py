@@ -61,7 +61,7 @@ Device = Annotated[
     typer.Option("--device", help="cpu, gpu or tpu.", rich_help_panel=_RUN),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Write beside other things in the folder.")
+    bool, typer.Option("--overwrite", help="Write into a folder of other files.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
 
@@ -122,7 +122,7 @@ Length = Annotated[
     str | None,
     _read_option(
         "--length",
-        "Column of answer lengths; for a wide matrix, the file of them.",
+        "Column of response lengths; for a wide matrix, the file of them.",
     ),
 ]
 
@@ -185,7 +185,7 @@ _READING: dict[str, Any] = {
 def with_reading(command: Callable[..., None]) -> Callable[..., None]:
     """Returns a command whose argument `reading` is given by the reading options.
 
-    Typer builds options from a function's signature; this one says `reading` once,
+    Typer builds options from a function's signature; this one names `reading` once,
     where the command line has an option for each field of `Reading`.
     """
     hints = get_type_hints(command, include_extras=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What `irtjax fit` and `irtjax demo` are asked for.
+    """What `irtjax fit` and `irtjax demo` are requested.
 
     Attributes:
         model: Name of the model.

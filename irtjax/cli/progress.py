@@ -73,7 +73,7 @@ class Progress:
         residual: float | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Says what is being done now.
+        """Shows the current phase.
 
         Args:
             phase: Such as "read", "compile", "em".

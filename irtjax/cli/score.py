@@ -95,7 +95,7 @@ def score_command(
 
 
 def _predict(files, reading, place: Path, out: Path | None, quiet: bool, json: bool):
-    """Full scores from answers to a subset."""
+    """Full scores from responses to a subset."""
     with Progress(quiet) as progress:
         progress("read")
         from irtjax.cli.machine import prepare

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Rows shown from either end of a long table.
 ENDS = 15
-#: Least width of a column of names, and columns of words beside the first.
+#: Least width of a column of names, and of the other columns of words.
 NAME_WIDTH = 20
 WORDS = ("flags", "the surest")
 #: What a ranking can do without on a narrow screen, least needed first.
@@ -88,7 +88,7 @@ def narrow(
     spare: Sequence[str],
     width: int,
 ) -> tuple[list[str], list[list[str]]]:
-    """Returns a table without as many spare columns as it takes to fit a width.
+    """Returns a table that fits a width, with spare columns left out.
 
     >>> narrow(["name", "a", "b"], [["x", "123456", "1"]], 1, ["a"], 30)
     (['name', 'b'], [['x', '1']])

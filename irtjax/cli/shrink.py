@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
     from irtjax.subsets.subset import Shrunken
 
-#: Written where errors are asked for: a table and its figure.
+#: Written where errors are requested: a table and its figure.
 ERROR_FILES = ("errors.csv", "shrink.png")
 
 _Out = Annotated[
@@ -35,7 +35,7 @@ _Error = Annotated[
 _ScoreError = Annotated[
     float | None,
     typer.Option(
-        "--score-error", help="Keep as many as the model says give scores this error."
+        "--score-error", help="Keep as many as give scores this error, by the model."
     ),
 ]
 _By = Annotated[
@@ -108,12 +108,12 @@ def shrink_command(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Chooses items that stand for all, and says how well they do."""
+    """Chooses items that represent all, and estimates the error."""
     opt.check_level(level)
     if sum(x is not None for x in (size, se, score_error)) != 1:
         raise ValueError("give one of --size, --se and --score-error")
     if reference is not None and sizes is None:
-        raise ValueError("--reference goes with --sizes: the table has the agreement")
+        raise ValueError("--reference requires --sizes: the table has the agreement")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
     options: dict[str, Any] = {
@@ -215,7 +215,7 @@ def _as_options(message: str) -> str:
 
 
 def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
-    """Writes the subset and, where asked for, errors and their figure."""
+    """Writes the subset and, where requested, errors and their figure."""
     small.save(out)
     if errors is None:
         # Those of an earlier subset in this folder are not of this one.
@@ -336,7 +336,7 @@ def sentences(small: Shrunken) -> list[str]:
         found.append(
             f"Full scores of {held['num_subjects']:,} subjects, each left out of choice"
             f" and fit: mean absolute error"
-            f" {number(held['mean_absolute_error'], 4)} (weighted mean of the answers:"
+            f" {number(held['mean_absolute_error'], 4)} (weighted mean response:"
             f" {number(held['mean_absolute_error_of_mean'], 4)}), Kendall's tau"
             f" {number(held['kendall'], 3)}."
         )
@@ -344,7 +344,7 @@ def sentences(small: Shrunken) -> list[str]:
 
 
 def _written(out: Path, small: Shrunken, errors: SubsetErrors | None) -> str:
-    """Says what was written."""
+    """Prints what was written."""
     more = ", rules.csv" if small.rules else ""
     more += "" if errors is None else ", errors.csv, shrink.png"
     return f"Written to {out}: subset.csv, subset.json{more}"

@@ -1,4 +1,4 @@
-"""Tables beside the responses: labels and numbers of items, numbers of subjects."""
+"""Side tables: labels and numbers of items, numbers of subjects."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def structure_options(
         subject_covariates: Columns of it.
 
     Raises:
-        ValueError: If a table is not there, or does not hold what is asked of it.
+        ValueError: If a table is not there, or lacks a column.
     """
     for columns, path, kind, what in (
         (item_covariates, item_table, "item", "covariates"),

@@ -23,7 +23,7 @@ def simulate_command(
             "--out",
             "-o",
             metavar="FILE",
-            help="CSV or Parquet file of responses; the truth goes beside it.",
+            help="CSV or Parquet file of responses; the truth is put in its folder.",
             show_default=False,
         ),
     ],

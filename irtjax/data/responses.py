@@ -26,8 +26,8 @@ class Responses(eqx.Module):
         item_weight: `[items]` weight of each item in what is learned about a
             subject, or None for weight 1 each.
         item_facets: integer codes `[items]` by name, such as "benchmark".
-        log_length: `[subjects, items]` logarithm of each answer's length, 0 where it is
-            missing, or None.
+        log_length: `[subjects, items]` logarithm of the length of each response, 0
+            where it is missing, or None.
         length_observed: `[subjects, items]` mask of the lengths, independent of
             ``observed``; None when no length is missing.
         evidence: `[subjects, 2]` what is known of each ability from elsewhere (another

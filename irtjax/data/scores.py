@@ -30,7 +30,7 @@ class Logits(NamedTuple):
     Attributes:
         values: `[subjects, items]` logits, codes of ends, or counts; 0 where missing.
         num_squeezed: Scores that were moved away from an end.
-        squeeze: The n that says how far, by benchmark where there are several; see
+        squeeze: The n of the squeeze, by benchmark where there are several; see
             `to_logits`.
     """
 
@@ -144,7 +144,7 @@ def check_range(
 
 
 def _bounds_option(table: ResponseTable, column: int) -> str:
-    """How to say the bounds of an item's scores, here and on the command line."""
+    """How to give the bounds of an item's scores, in Python and on the command line."""
     if len(benchmarks_of(table)) < 2:
         return "bounds=(low, high) (--bounds LOW HIGH)"
     name = str(table.benchmarks[column])
@@ -182,7 +182,7 @@ def to_logits(
         table: Scores in [0, 1].
         columns: `[items]` mask of the items with scores.
         squeeze: n, or one for each benchmark; None for `default_squeeze` of the scores
-            of each, since one metric's steps say nothing of another's.
+            of each, since metrics differ in their steps.
         ends: Scores at most this far from an end are at it, and get its code; None
             squeezes them instead.
 

@@ -43,7 +43,7 @@ class ResponseTable:
         item_facets: names `[items]` by facet, such as "benchmark".
         subject_facets: names `[subjects]` by facet.
         metric: the metric that the values measure, where known.
-        lengths: `[subjects, items]` answer lengths in tokens with NaN where unknown,
+        lengths: `[subjects, items]` response lengths in tokens with NaN where unknown,
             or None.
         notes: what reading did, in plain language.
         sources: where the data came from.
@@ -199,14 +199,14 @@ class ResponseTable:
         Args:
             dtype: floating dtype for continuous values; None keeps JAX's default.
                 Integer values stay int8, four times smaller than a float.
-            length_offset: also return log(offset + length) of the answers; None leaves
-                lengths out.
+            length_offset: also return log(offset + length) of the responses; None
+                leaves lengths out.
 
         Returns:
             `Responses` with facets as integer codes in sorted order of their names.
 
         Raises:
-            ValueError: lengths are asked for and there are none, or a length has no
+            ValueError: lengths are requested and there are none, or a length has no
                 logarithm with this offset.
         """
         import jax.numpy as jnp
@@ -238,7 +238,7 @@ class ResponseTable:
         """Logarithms, 0 where missing, and the mask of those known (None for all)."""
         if self.lengths is None:
             raise ValueError(
-                "there are no answer lengths: give them with length=... (--length FILE)"
+                "there are no response lengths: give length=... (--length FILE)"
             )
         seen = ~np.isnan(self.lengths)
         shifted = np.where(seen, self.lengths, 1.0) + offset
@@ -330,7 +330,7 @@ class ResponseTable:
             trials: `[subjects, items]` trials per cell; ``values`` are then counts.
             benchmark: benchmark of each item.
             metric: name of the metric.
-            lengths: `[subjects, items]` answer lengths.
+            lengths: `[subjects, items]` response lengths.
             notes: plain-language notes to carry along.
             sources: where the data came from.
 

@@ -35,7 +35,7 @@ State = Any
 
 
 class Progress(NamedTuple):
-    """What the driver asks of a state after each step.
+    """What the driver reads of a state after each step.
 
     Attributes:
         objective: Log-likelihood plus log prior, in nats; higher is better.
@@ -52,7 +52,7 @@ class Progress(NamedTuple):
 
 
 class AbstractEstimator(eqx.Module):
-    """What `irtjax.fit` asks of every method: to solve a problem and state estimates.
+    """Base class of methods: solves a problem and returns estimates.
 
     Attributes:
         marginal: Whether abilities are integrated out; else they are parameters.
@@ -197,7 +197,7 @@ class AbstractMethod(AbstractEstimator):
 
 
 class Run(NamedTuple):
-    """How `irtjax.fit` wants a method to run.
+    """Settings of one run of a method.
 
     Attributes:
         clock: Times the phases and reports progress.

@@ -81,7 +81,7 @@ class GroupEstimates(NamedTuple):
             items, and their standard errors.
         group: `[items]` group of each item.
         vanishing: `[groups]` whether the group-specific abilities shrink to nothing;
-            None where that was not asked.
+            None where that was not requested.
     """
 
     general: np.ndarray

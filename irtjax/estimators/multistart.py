@@ -127,7 +127,7 @@ def multistart(
         The best fit, and every run's objective and distance from it.
 
     Raises:
-        ValueError: If random starts are asked for without a key.
+        ValueError: If random starts are requested without a key.
     """
     start_key = run_key = None
     if key is not None:

@@ -270,7 +270,7 @@ def low_rank_start(
     smooth = jnp.clip(smooth, truncation, 1 - truncation)
     inverse = ndtri if family.link == "probit" else logit
     intercept, slope, theta = _first_factor(inverse(smooth), seen)
-    # Steep items of a truncated matrix say no more than that they are steep.
+    # Steep items of a truncated matrix have no other information.
     items = family.start((jnp.full(values.shape[1], 0.5, dtype),), slope)
     lowest = 0.05 if family.slopes == "positive" else -LARGEST_SLOPE
     items = items._replace(

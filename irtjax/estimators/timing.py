@@ -60,7 +60,7 @@ class Clock:
         self.timings: dict[str, float] = {"read": 0.0, "compile": 0.0, "run": 0.0}
 
     def report(self, phase: str, step: int, objective: float, residual: float) -> None:
-        """Tells the caller how far a phase is, if the caller asked."""
+        """Reports the progress of a phase to the caller, if requested."""
         if self.progress is not None:
             seconds = time.perf_counter() - self.began
             self.progress(phase, step, objective, residual, seconds)

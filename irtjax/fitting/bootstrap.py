@@ -48,8 +48,8 @@ def bootstrap(
 ) -> Bootstrap:
     """Refits under multinomial weights of subjects or items.
 
-    Resampling subjects says how the items would vary with other subjects; resampling
-    items says how the abilities would vary with other items of the same kind. Weights
+    Resampling subjects shows how the items would vary with other subjects; resampling
+    items shows how the abilities would vary with other items of the same kind. Weights
     replace resampled rows, so nothing is reshaped or recompiled. Replicates run in
     batches under `lax.map`: one replicate that needs many steps then holds up its
     batch only (a vmap over all of them was ten times slower).

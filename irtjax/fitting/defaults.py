@@ -101,7 +101,7 @@ def choose(
 
 def _model_of(table: ResponseTable, bounds: Bounds | None) -> tuple[str, str]:
     if table.trials is not None:
-        return "2pl", "responses are counts of right answers"
+        return "2pl", "responses are counts of right responses"
     if bounds is None and _nearly_binary(table):
         # A response that is neither is refused with its place.
         return "2pl", "responses are right or wrong"

@@ -43,8 +43,9 @@ def fit(
             "lart" (with response lengths: `irtjax.read(..., length=...)`); for scores
             in [0, 1] "continuous", "beta", "inflated_beta" or, with items that are
             right or wrong, "mixed". Multilevel models: "multibenchmark" and
-            "multimetric" (an ability for each benchmark or metric besides the general
-            one), "hierarchical" (one ability; items by benchmark and further levels).
+            "multimetric" (an ability for each benchmark or metric in addition to the
+            general one), "hierarchical" (one ability; items by benchmark and further
+            levels).
         method: "auto" integrates items out by "laplace" where they have few responses
             each, and uses "em" elsewhere; the summary states which and why. Or
             "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
@@ -67,7 +68,7 @@ def fit(
         The calibration: tables, parameters, warnings and status.
 
     Raises:
-        ValueError: For data or settings that cannot give what was asked, and settings
+        ValueError: For data or settings that do not fit each other, and settings
             that nothing in the fit would use, in one line with the place and the cure.
 
     >>> import numpy as np

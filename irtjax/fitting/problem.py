@@ -37,7 +37,7 @@ _start_jit = stored_jit(start_values)
 
 
 class Task(NamedTuple):
-    """What a method is given, and what its answer is labelled with.
+    """The problem of a method, and the labels of its results.
 
     Attributes:
         method: The method, with the settings that suit the model.
@@ -45,7 +45,7 @@ class Task(NamedTuple):
         problem: The problem.
         start: Start values; None where the method makes its own.
         layout: Names of the parts of a multilevel model; None of others.
-        warnings: What preparing the data gave rise to.
+        warnings: Of preparing the data.
         options: For the record of the fit.
     """
 

@@ -1,4 +1,4 @@
-"""What a fit is asked for, by name: its model, its method, and data that suit them."""
+"""What a fit is requested, by name: its model, its method, and data that suit them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Settings(TypedDict, total=False):
-    """Settings that `irtjax.fit` takes by name, besides the fields of the method.
+    """Settings that `irtjax.fit` takes by name; those of methods are their fields.
 
     Of the named model:
         priors: "weak", None for plain maximum likelihood, or a mapping of parameter
@@ -51,8 +51,8 @@ class Settings(TypedDict, total=False):
         family: The model of single responses, such as "2pl" or "continuous"; None: by
             the kind of the data. "rasch" has slopes of 1 and an estimated standard
             deviation of (general) ability.
-        levels: Facets of items (beside the benchmark) whose values shift items, such as
-            "domain"; or a label for each item, `[items]`, by name of the facet.
+        levels: Facets of items (other than the benchmark) whose values shift items,
+            such as "domain"; or a label for each item, `[items]`, by name of the facet.
             "benchmark/domain" is the domain within each benchmark.
         shared_items: For "multimetric": the facet that names the thing measured, or
             such a name for each item. The metrics of a thing then share its parameters.

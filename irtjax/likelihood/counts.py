@@ -43,7 +43,7 @@ class Counts(NamedTuple):
         statistics: R_k for k >= 1, each `[nodes, items]`.
         nodes: `[nodes]` expected number of subjects at each node.
         centre: `[subjects]` index of the node nearest each posterior mean.
-        mean: `[subjects]` posterior mean of ability, where moments were asked for.
+        mean: `[subjects]` posterior mean of ability, where moments were requested.
         variance: `[subjects]` posterior variance of ability, likewise.
     """
 

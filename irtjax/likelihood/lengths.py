@@ -12,12 +12,12 @@ from irtjax.models.lengths import LengthParameters, Lengths, LengthSummary
 
 
 class LengthPart(NamedTuple):
-    """What answer lengths contribute at their parameters.
+    """What response lengths contribute at their parameters.
 
     Attributes:
         model: Their model.
         parameters: Its parameters.
-        summary: What the lengths say of each subject.
+        summary: Evidence of the lengths about each subject.
         constant: What they add to each subject's marginal log-likelihood with the
             evidence.
     """
@@ -31,7 +31,7 @@ class LengthPart(NamedTuple):
 def with_lengths(
     problem: Problem, lengths: LengthParameters | None
 ) -> tuple[Problem, LengthPart | None]:
-    """The problem with what the answer lengths say of ability as evidence.
+    """The problem with the evidence of the response lengths about ability.
 
     A problem without lengths is returned as it is, with None.
     """

@@ -25,7 +25,7 @@ class Start(NamedTuple):
         theta: Abilities `[subjects]` (or `[subjects, dims]`); None lets a joint method
             choose, and marginal methods do not use it.
         population: Population of ability; None for mean 0, standard deviation 1.
-        lengths: Parameters of the answer lengths, for models with them.
+        lengths: Parameters of the response lengths, for models with them.
     """
 
     items: Items
@@ -69,7 +69,7 @@ class Parameters(NamedTuple):
         items: Item records, `[items]`.
         population: Population of ability.
         theta: Abilities of joint methods; None for marginal methods.
-        lengths: Parameters of the answer lengths, for models with them.
+        lengths: Parameters of the response lengths, for models with them.
     """
 
     items: Items

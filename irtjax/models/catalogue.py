@@ -40,10 +40,10 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     Normal((C - 1) / 2, C - 1), their offsets Normal(0, 3). They keep an item that
     everyone solves finite.
 
-    Logits of scores are of the order of 10 where answers of right or wrong are of 1, so
-    intercepts of logit-normal scores are Normal(0, 10) and slopes Normal(1, 2); a beta
-    score's mean is the chance of a 2PL, and has its priors. Cuts are Normal(-2, 3) and
-    Normal(2, 3). A standard deviation has a prior worth one residual of 0.5; a
+    Logits of scores are of the order of 10 where responses of right or wrong are of 1,
+    so intercepts of logit-normal scores are Normal(0, 10) and slopes Normal(1, 2); a
+    beta score's mean is the chance of a 2PL, and has its priors. Cuts are Normal(-2, 3)
+    and Normal(2, 3). A standard deviation has a prior worth one residual of 0.5; a
     precision has an exponential one of mean 500, or 50 where scores at the ends may
     leave a handful between, which a steep item would else fit exactly. Both keep an
     item finite on which all subjects score the same, as no log-normal prior would.
@@ -167,7 +167,7 @@ def cloglog_two_parameter(priors: Priors = "weak", *, positive: bool = False) ->
 
 
 def latency_response(priors: Priors = "weak", *, positive: bool = False) -> Model:
-    """LaRT: probit 2PL accuracy and log-normal answer lengths, ability tied to speed.
+    """LaRT: probit 2PL accuracy and log-normal response lengths, ability tied to speed.
 
     Args:
         priors: "weak", None for plain maximum likelihood, or a mapping of priors of
@@ -337,7 +337,7 @@ BINARY_MODELS: dict[str, Callable[..., Model]] = {
     "cloglog2pl": cloglog_two_parameter,
 }
 
-#: Models of responses and answer lengths by name.
+#: Models of responses and response lengths by name.
 LENGTH_MODELS: dict[str, Callable[..., Model]] = {"lart": latency_response}
 
 #: Models of responses in categories by name; they are called with their number.
@@ -356,7 +356,7 @@ SCORE_MODELS: dict[str, Callable[..., Model]] = {
     "mixed": mixed,
 }
 
-#: Every model of one ability by the name that `irtjax.fit` and the command line know.
+#: Every model of one ability by the name that `irtjax.fit` and the command line accept.
 MODELS: dict[str, Callable[..., Model]] = {
     **BINARY_MODELS,
     **ORDERED_MODELS,

@@ -272,7 +272,7 @@ class AbstractResponseFamily(eqx.Module):
         return rows if offsets is None else rows + offsets.astype(rows.dtype)
 
     def of_items(self, places: Any) -> AbstractResponseFamily:
-        """The family of some of the items, where it knows them one by one."""
+        """The family of some of the items, where it has parameters for each."""
         return self
 
     def sample(self, key: KeyArray, items: Items, theta: Array) -> Array:

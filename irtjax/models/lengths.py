@@ -1,4 +1,4 @@
-"""Answer lengths as a second measure: the latency-response theory model (LaRT).
+"""Response lengths as a second measure: the latency-response theory model (LaRT).
 
 The logarithm of a length is normal around a line in the subject's speed, and speed is
 correlated with ability:
@@ -7,9 +7,9 @@ correlated with ability:
     (theta_i, tau_i) ~ N(0, [[1, rho], [rho, 1]])
 
 (LaRT, section 2; lambda is a variance). Given the lengths, ability is normal again, so
-that all they say of it are two numbers per subject: the `evidence` that any estimator
-and any score of one-dimensional abilities adds to the responses. Nothing else of an
-accuracy model changes.
+that their likelihood depends on two numbers per subject: the `evidence` that any
+estimator and any score of one-dimensional abilities adds to the responses. Nothing else
+of an accuracy model changes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LengthCoordinates(NamedTuple):
 
 
 class LengthSummary(NamedTuple):
-    """What lengths say of each subject, each `[subjects]`.
+    """Evidence of lengths about each subject, each `[subjects]`.
 
     Attributes:
         precision: A = sum_j phi_j^2 / lambda_j over the lengths observed.
@@ -107,7 +107,7 @@ class LengthUpdate(NamedTuple):
 
 
 class Lengths(eqx.Module):
-    """The model of answer lengths beside a model of responses.
+    """The model of response lengths, joined with a model of responses.
 
     Attributes:
         prior_weight: Lengths that the prior of a residual variance is worth; 0 for
@@ -154,7 +154,7 @@ class Lengths(eqx.Module):
     def evidence(
         self, parameters: LengthParameters, summary: LengthSummary
     ) -> tuple[Float[Array, "subjects 2"], Float[Array, " subjects"]]:
-        """What the lengths say of ability, and what they add to the log-likelihood.
+        """What the lengths contribute to ability and to the log-likelihood.
 
         Returns:
             The evidence for `Responses.evidence`, and constants c_i such that
@@ -327,7 +327,7 @@ def orient_speed(parameters: LengthParameters) -> LengthParameters:
 def _log_length(data: Responses) -> Float[Array, "subjects items"]:
     if data.log_length is None:
         raise ValueError(
-            "the model of answer lengths needs lengths: read them with length=..., and"
+            "the model of response lengths needs them: read them with length=..., and"
             " pass length_offset=1.0 to ResponseTable.responses"
         )
     return data.log_length

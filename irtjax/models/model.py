@@ -43,7 +43,8 @@ class Model(eqx.Module):
         scale: "standard": ability has unit standard deviation and items carry the
             slope. "unit_slope": slopes are 1 and the standard deviation of ability is
             estimated (Rasch).
-        lengths: The model of answer lengths beside that of the responses, or None.
+        lengths: The model of response lengths in addition to that of the responses, or
+            None.
     """
 
     name: str = eqx.field(static=True)
@@ -123,7 +124,7 @@ class Model(eqx.Module):
         frame: Float[Array, "2"],
         item_weight: Float[Array, " items"] | None = None,
     ) -> Array:
-        """Sum of `log_prior_in` over items, each as often as its weight says."""
+        """Sum of `log_prior_in` over items, each times its weight."""
         rows = jax.vmap(lambda row: self.log_prior_in(row, frame))(coordinates)
         if item_weight is not None:
             rows = rows * item_weight.astype(rows.dtype)

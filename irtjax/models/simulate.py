@@ -140,7 +140,7 @@ def simulate(
     if trials is not None and not (1 <= trials <= 127):
         raise ValueError(f"trials {trials} is not between 1 and 127")
     if trials is not None and model.family.num_categories != 2:
-        raise ValueError(f"the model {model.name} has no right answers to count")
+        raise ValueError(f"the model {model.name} has no right responses to count")
     num_subjects = theta.shape[0]
     num_items = jnp.asarray(items[0]).shape[0]
     shape = (num_subjects, num_items)
@@ -215,7 +215,7 @@ def simulate_length_items(num_items: int, key: KeyArray, dtype=None) -> LengthIt
 def simulate_log_lengths(
     parameters: LengthParameters, theta: Float[Array, " subjects"], key: KeyArray
 ) -> tuple[Float[Array, "subjects items"], Float[Array, " subjects"]]:
-    """Logarithms of answer lengths of given subjects, and their speeds.
+    """Logarithms of response lengths of given subjects, and their speeds.
 
     Args:
         parameters: Of the lengths; the correlation ties speed to ability.

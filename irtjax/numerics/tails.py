@@ -70,15 +70,15 @@ def permutation_tails(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One-sided p-values of sum_i y_i s_i when the y are permuted over subjects.
 
-    Up to `ENUMERATED` subjects all placements of the right answers are enumerated and
+    Up to `ENUMERATED` subjects all placements of the right responses are enumerated and
     the p-values are exact. Beyond, the sum has the exact mean, variance and skewness
     of its permutation distribution and Pearson's type III form, and no p-value is
     below that of the most extreme placement, 1 / C(n, n_1).
 
     Args:
-        right: `[subjects, items]` booleans, right answers; False where missing.
+        right: `[subjects, items]` booleans, right responses; False where missing.
         seen: `[subjects, items]` booleans.
-        score: `[subjects, items]` what the answers are held against.
+        score: `[subjects, items]` what the responses are held against.
 
     Returns:
         `[items]` chances of a sum as large, and of a sum as small; 1 for items without

@@ -119,7 +119,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     panels[0].set_ylim(-0.02 * top, 1.02 * top)
     panels[0].set_xlim(grid[0], grid[-1])
     panels[1].set_xlim(grid[0], grid[-1])
-    binary = "Probability of a right answer"
+    binary = "Probability of a right response"
     labels = {2: binary, 0: "Mean score"}
     panels[0].set_ylabel(labels.get(family.num_categories, "Expected response"))
     return figure

@@ -35,17 +35,17 @@ def plot_latency(fit: Calibration) -> Figure:
     subjects who answer at greater length make the left panel fall.
 
     Args:
-        fit: A calibration with answer lengths.
+        fit: A calibration with response lengths.
 
     Returns:
         The figure; nothing is shown or saved.
 
     Raises:
-        ValueError: If the calibration has no answer lengths.
+        ValueError: If the calibration has no response lengths.
     """
     lengths = fit.parameters.lengths
     if lengths is None:
-        raise ValueError(f"a {fit.model.name} fit has no answer lengths to draw")
+        raise ValueError(f"a {fit.model.name} fit has no response lengths to draw")
     figure, (left, right) = new_figure(10.5, 4.6, 2)
     table = fit.ability_table
     ability, speed, ability_se, speed_se = (

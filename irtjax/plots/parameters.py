@@ -22,7 +22,7 @@ FLAT = 0.1
 def parameter_columns(fit: Calibration) -> list[tuple[str, str, np.ndarray]]:
     """Returns title, formula and value of each item, NaN where there is none.
 
-    Discrimination a and difficulty -d / a; with answer lengths also the speed
+    Discrimination a and difficulty -d / a; with response lengths also the speed
     discrimination phi, the time intensity omega / phi and the residual variance.
     """
     items = fit.parameters.items

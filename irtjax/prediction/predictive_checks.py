@@ -93,7 +93,7 @@ def predictive_checks(
 ) -> pa.Table:
     """Statistics of the responses beside those of data replicated from the posterior.
 
-    Each replicate takes one draw of all parameters and draws the observed cells anew
+    Each replicate takes one draw of all parameters and draws the observed cells again
     (Rubin 1984; Gelman, Meng and Stern 1996). A statistic in a tail of its replicates
     is one that the model does not explain. Statistics:
 
@@ -243,7 +243,7 @@ def _cell_logs(
 
 
 def _log_choose(data: Responses) -> Array:
-    """Log number of orders of so many right answers in so many trials."""
+    """Log number of orders of so many right responses in so many trials."""
     assert data.trials is not None
     right, trials = data.values.astype(float), data.trials.astype(float)
     gamma = jax.scipy.special.gammaln
@@ -295,7 +295,7 @@ def _sample(family, items, theta, data: Responses, key) -> Array:
 
 
 def _as_means(family, values, items, data: Responses) -> Array:
-    """Responses as they are averaged: scores, categories, shares of right answers."""
+    """Responses as they are averaged: scores, categories, shares of right responses."""
     if isinstance(family, AbstractScoreFamily):
         return family.to_scores(values, items)
     values = values.astype(float)

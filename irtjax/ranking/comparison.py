@@ -134,7 +134,7 @@ def compare(
 def _with_counts(
     result: Comparison, data: Responses, first: int, second: int
 ) -> Comparison:
-    """Adds what the responses to shared items say by themselves."""
+    """Adds the comparison of responses to shared items."""
     from scipy.stats import binomtest
 
     index = np.array([first, second])

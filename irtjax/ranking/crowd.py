@@ -233,7 +233,7 @@ def _convolved(levels, counts, spacing):
 def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
     """Means of loadings of those with abilities, and with estimates, near each point.
 
-    Whoever has an ability near x has an estimate near x up to its own error; estimates
+    A subject with ability near x has an estimate near x up to its own error; estimates
     are near within `LOCAL` of that.
     """
     levels, place = error_classes(np.maximum(own, spacing), 8)

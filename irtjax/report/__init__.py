@@ -1,4 +1,4 @@
-"""What a calibration says, in words and tables: for terminals and as Markdown."""
+"""A calibration in words and tables: for terminals and as Markdown."""
 
 from irtjax.report.audit import (
     audit_page,

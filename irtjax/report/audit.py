@@ -1,4 +1,4 @@
-"""What an audit says, as rows for a screen and as Markdown."""
+"""An audit as rows for a screen and as Markdown."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def audit_rows(
 
 
 def discriminating_sentence(audit: Audit) -> str:
-    """Says for how many items zero discrimination is refuted."""
+    """Counts the items whose discrimination differs from zero."""
     known = audit.items.column("discriminates").to_pylist()
     count, total = sum(bool(x) for x in known), len(known)
     without = ""
     for row in [] if audit.control is None else audit.control.to_pylist():
         if row["defect"] == "discriminates":
             mean = number(row["without_signal_mean"], 1)
-            without = f", {mean} where nothing goes with ability"
+            without = f", {mean} where nothing is related to ability"
     return (
         f"{count:,} of {total:,} items surely discriminate (false discovery rate"
         f" {percent(audit.false_discovery_rate)}{without}); Cronbach's alpha of all"

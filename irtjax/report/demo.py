@@ -62,7 +62,7 @@ class BenchmarkCloseness(NamedTuple):
 
 
 class Closeness(NamedTuple):
-    """How close a fit of the example came to its truth.
+    """How close a fit of the example is to its truth.
 
     Attributes:
         level: Level of the intervals.
@@ -74,8 +74,8 @@ class Closeness(NamedTuple):
             standardised here: the error of a scale's origin and unit, which ability
             intervals count too, does not arise.)
         difficulty_rmse: Root mean squared error of difficulty over the sound items
-            whose standard error of difficulty is below 1. The fit itself says of the
-            others (saturated or flat) that it does not know.
+            whose standard error of difficulty is below 1. The fit itself flags the
+            others (saturated or flat).
         difficulty_coverage: Share of the intervals of sound items' intercepts that
             hold the truth.
         num_located: Items in `difficulty_rmse`.
@@ -131,7 +131,7 @@ def make_demo(seed: int = 0) -> Demo:
     noisy = np.flatnonzero(np.array(benchmark) == "trivia")
     bad = np.zeros(len(items), bool)
     bad[random.choice(noisy, _NUM_BAD, replace=False)] = True
-    # A wrong key makes right answers of wrong ones: both signs turn.
+    # A wrong key turns right responses into wrong ones: both signs turn.
     discrimination = np.where(bad, -2 * discrimination, discrimination)
     intercept = np.where(bad, -intercept, intercept)
     chance = 1 / (1 + np.exp(-(ability[:, None] * discrimination + intercept)))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
 
-#: Rows of the page; the files beside it have all.
+#: Rows of the page; the tables in its folder have all.
 MOST_ROWS = 500
 
 
@@ -29,7 +29,7 @@ def leaderboard(
     Args:
         fit: The calibration.
         ranked: Its ranking.
-        figures: Titles and file names of figures beside the page.
+        figures: Titles and file names of figures in the folder.
     """
     lines = ["# Leaderboard", ""]
     for sentence in summarise(fit, ranked, markdown):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
 
-#: Said of subjects where a fit has not converged.
+#: Warning about subjects where a fit has not converged.
 UNSETTLED = (
     "As the fit has not converged, what follows on subjects is not to be relied on:"
     " abilities and their errors may change."
@@ -119,7 +119,8 @@ def subject_sentences(
     Args:
         ranked: The ranking.
         escape: Applied to every name, to suit where the text will be shown.
-        converged: Whether the fit has; else the first sentence says what that means.
+        converged: Whether the fit has; else the first sentence explains the
+            consequence.
     """
     table = ranked.table
     if not table.num_rows:

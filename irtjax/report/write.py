@@ -60,8 +60,8 @@ def write_report(
         folder: Folder to make or to replace; see `irtjax.save`.
         overwrite: Whether to write into a folder that holds other things too.
         figures: Whether to draw the figures.
-        ranked: The ranking, if it is at hand; else it is made.
-        progress: Told the name of each figure before it is drawn.
+        ranked: The ranking; None computes it.
+        progress: Called with the name of each figure before it is drawn.
         draws: Whether to write the posterior draws of a sampler's fit, `draws.nc`.
 
     Returns:

@@ -156,8 +156,8 @@ def errors_over_spread(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors of scores that count what is not known of Sigma and of units.
 
-    Given each draw of these a newcomer's abilities are drawn to another place, are in
-    another unit and say another thing of the general one (`possible_spread`).
+    Given each draw of these a new subject's abilities are drawn to another place, are
+    in another unit and say another thing of the general one (`possible_spread`).
 
     Args:
         scores: Scores with the likeliest Sigma.

@@ -1,4 +1,4 @@
-"""What items tell about ability: information, standard errors, reliability.
+"""Information of items about ability: information, standard errors, reliability.
 
 The information of an item is the expected squared slope of its log-likelihood, and
 that of a test is the sum over its items (AIMS, chapter on measurement; PSN-IRT eq. 4

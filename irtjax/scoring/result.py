@@ -24,10 +24,10 @@ class ScoreFlag(IntFlag):
     UNFINISHED = 4
 
     def explain(self) -> str:
-        """Says in plain words what the flags mean."""
+        """Explains the flags in words."""
         words = {
             ScoreFlag.AT_BOUND: "estimate beyond the bounds: set to the bound",
-            ScoreFlag.NO_RESPONSES: "no responses: the population's mean and spread",
+            ScoreFlag.NO_RESPONSES: "no responses: mean and SD of the population",
             ScoreFlag.UNFINISHED: "the iteration did not finish",
         }
         return "; ".join(text for flag, text in words.items() if self & flag)

@@ -12,7 +12,7 @@ import numpy as np
 from irtjax.data.files import atomic_path
 from irtjax.estimators.driver import Fit, Loop, loop_of
 
-#: Says what the file is; raised when its form changes.
+#: Version of the file's form; raised when its form changes.
 FORMAT = "irtjax checkpoint 1"
 
 
@@ -45,7 +45,7 @@ def load_checkpoint(path: str | Path, like: Loop) -> Loop:
     Args:
         path: The file that `save_checkpoint` wrote.
         like: A loop of the same problem, method and `max_steps`, as
-            `irtjax.estimators.driver.begin` makes it: it says what goes where.
+            `irtjax.estimators.driver.begin` makes it: it gives the form.
 
     Returns:
         The loop, for `run(..., resume=)`.

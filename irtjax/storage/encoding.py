@@ -190,7 +190,7 @@ def _field(value: Any, name: str) -> Any:
 
 
 def to_json(fit: Calibration) -> dict[str, Any]:
-    """Returns what `fit.json` says about a calibration."""
+    """Returns the content of `fit.json` for a calibration."""
     population = fit.parameters.population
     resolution = fit.resolution
     return {
@@ -226,7 +226,7 @@ def to_json(fit: Calibration) -> dict[str, Any]:
 
 
 def _lengths_to_json(fit: Calibration) -> dict[str, Any]:
-    """The correlation of ability and speed, for models with answer lengths."""
+    """The correlation of ability and speed, for models with response lengths."""
     lengths = fit.parameters.lengths
     if lengths is None:
         return {}

@@ -1,7 +1,7 @@
 """Saving a calibration to a folder and loading it back, without pickle.
 
 The folder holds tables for people (`items.parquet`, `abilities.parquet`, both also as
-CSV), `fit.json` for what is said once, and `parameters.npz` with the estimates to the
+CSV), `fit.json` for settings and totals, and `parameters.npz` with the estimates to the
 last bit. Everything is written elsewhere first and moved into place when it is whole;
 `fit.json` comes last, so a folder that has one is complete.
 """
@@ -42,7 +42,7 @@ FIT_FILES = (
     "latency.png",
     "item_parameters.png",
 )
-#: Those of a multilevel fit, beside the others.
+#: Those of a multilevel fit, in addition to the others.
 STRUCTURE_FILES = (
     "effects.csv",
     "spreads.csv",
@@ -118,7 +118,7 @@ def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
         if not overwrite and any(folder.iterdir()) and not is_fit(folder):
             raise ValueError(
                 f"{folder} holds something other than an irtjax fit: choose another"
-                " folder, or pass overwrite (--overwrite) to write beside it"
+                " folder, or pass overwrite (--overwrite) to write into it"
             )
     elif folder.exists():
         raise ValueError(f"{folder} is a file: name a folder to write the fit to")

@@ -1,4 +1,4 @@
-"""The score on all items from the answers to some, with its uncertainty."""
+"""The score on all items from the responses to some, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def predict(
 ) -> Prediction:
     """Predicts full scores from responses to a subset.
 
-    With t_j what item j counts and p(theta | y) the posterior given the answers,
+    With t_j what item j counts and p(theta | y) the posterior given the responses,
 
         S = sum_answered t_j y_j + E[ sum_unanswered t_j P_j(theta) | y ],
 
@@ -256,7 +256,7 @@ def _predict(model, curves, values, observed, target, weight, whole) -> Predicti
 
 
 class Calibrator(NamedTuple):
-    """What held-out subjects say about predictions and their errors.
+    """Errors of predictions, estimated from held-out subjects.
 
     Attributes:
         misfit: Error beyond the model's, per mass of unseen items.
@@ -306,7 +306,7 @@ class Calibrated(NamedTuple):
 
 
 def _features(prediction: Prediction) -> np.ndarray:
-    """What corrections are linear in, `[subjects, 5]`; 0 with nothing answered."""
+    """What corrections are linear in, `[subjects, 5]`; 0 without responses."""
     one = np.ones_like(prediction.score)
     score, mean = prediction.score, np.nan_to_num(prediction.mean)
     columns = np.stack([one, score, score**2, mean, mean**2], axis=1)

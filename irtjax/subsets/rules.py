@@ -11,7 +11,7 @@ import numpy as np
 from irtjax.subsets.predictor import Calibrated, Prediction, calibrate, scale
 from irtjax.subsets.selection import METHODS
 
-#: The name that asks for the rule with the smallest cross-validated error.
+#: The name of the choice of the rule with the smallest cross-validated error.
 AUTO = "auto"
 #: Taken where rules cannot be compared: it depends on the responses least.
 SAFE = "random"

@@ -39,7 +39,7 @@ NUM_ABILITIES = 61
 
 
 class Worth(NamedTuple):
-    """What items tell, at abilities that are weighed.
+    """Information of items at weighted abilities.
 
     Attributes:
         weight: `[abilities]`, sums to one.
@@ -146,7 +146,7 @@ def greedy_order(
     of the item's own response, which need no longer be predicted, is added.
 
     Args:
-        worth: What items tell.
+        worth: Information of the items.
         stratum: Stratum of each item.
         turns: The stratum that each choice is from.
         aim: "score" or "ability".
@@ -184,7 +184,7 @@ def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Ar
     """Errors that the model expects of each prefix of an order.
 
     Args:
-        worth: What items tell.
+        worth: Information of the items.
         order: Positions in order of choice.
 
     Returns:
@@ -257,7 +257,7 @@ def nested_order(
     """Positions in the order of any method but "clustering".
 
     Args:
-        worth: What items tell.
+        worth: Information of the items.
         method: One of them.
         mass: `[items]` what each item counts, for the shares of strata.
         stratum: `[items]` codes; all 0 for no strata.
@@ -308,7 +308,7 @@ def choose(
     item has the mass of its cluster.
 
     Args:
-        worth: What items tell.
+        worth: Information of the items.
         method: One of `METHODS`.
         size: Number of items.
         mass: `[items]` what each item counts in the full score, summing to one.

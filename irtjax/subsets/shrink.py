@@ -37,7 +37,7 @@ from irtjax.subsets.subset import Shrunken
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
-#: Held-out subjects below which an interval leans on few.
+#: Held-out subjects below which an interval depends on few.
 ENOUGH_SUBJECTS = 20
 
 
@@ -75,9 +75,9 @@ def shrink(
 
     Separated items are chosen where no others are left, items without variation last.
     The full score is predicted as what was observed plus what is expected of the rest,
-    over the posterior of ability. Held-out subjects correct its bias and say how wide
-    intervals must be: in each fold the items are chosen, and the model fitted, without
-    the subjects that are predicted.
+    over the posterior of ability. Held-out subjects correct its bias and determine how
+    wide intervals must be: in each fold the items are chosen, and the model fitted,
+    without the subjects that are predicted.
 
     Args:
         data: A `ResponseTable`, or anything that `irtjax.read` takes: responses that
@@ -349,7 +349,7 @@ def _pairs(pool: Pool, fold, rules, sizes, key) -> dict[tuple, tuple]:
 
 
 def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
-    """Warns where a level asks for more held-out subjects than there are."""
+    """Warns where a level needs more held-out subjects than there are."""
     if enough and subjects >= ENOUGH_SUBJECTS:
         return ()
     return (
@@ -366,7 +366,7 @@ def _expected(known: Knowledge, choice: Choice) -> tuple[float, float]:
 
 
 def _size_for(pool, known, method, standard_error, score_error, key) -> int:
-    """The fewest items with an expected error of at most the one asked for."""
+    """The fewest items with an expected error of at most the given one."""
     place = 0 if standard_error is not None else 1
     wanted = standard_error if standard_error is not None else score_error
     name = ("standard_error", "score_error")[place]
@@ -402,7 +402,7 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
 
 
 def _prepare(data, model, stratify, average, aim, abilities):
-    """The pool, what all subjects say of its items, their records, and warnings."""
+    """The pool, curves of its items from all subjects, their records, and warnings."""
     from irtjax.calibration.calibration import Calibration
 
     pool, warnings = _pool(data, model, stratify, average, aim, abilities)
@@ -443,7 +443,7 @@ def _pool(data, model, stratify, average, aim, abilities):
         chosen = make_model(name, table, "weak")
     if not chosen.family.num_categories or chosen.lengths is not None:
         raise ValueError(
-            f"shrink does not know the model {chosen.name}: use one of right and wrong"
+            f"shrink does not accept the model {chosen.name}: use one of right, wrong"
             " or ordered responses, without lengths"
         )
     check_data(table, chosen, 0.5)

@@ -35,7 +35,7 @@ class PredictedScores:
 
     Attributes:
         table: One row per subject: subject, score (predicted, on all items), lower,
-            upper, subset_mean (weighted mean of the answers), ability, ability_se,
+            upper, subset_mean (weighted mean of the responses), ability, ability_se,
             observed (items of the subset that were answered).
         notes: What was matched and what was left out.
         level: Level of the intervals.
@@ -63,7 +63,7 @@ class Shrunken:
         log_weight: `[nodes]` log weights of the population.
         whole_mean: `[nodes]` expected full score.
         whole_variance: `[nodes]` its variance given ability.
-        calibrator: What held-out subjects said about the errors.
+        calibrator: Errors estimated from held-out subjects.
         level: Level of the intervals.
         standard_error: Expected error of an ability, root mean square over the
             abilities that the choice weighs.
@@ -136,7 +136,7 @@ class Shrunken:
         )
 
     def predict(self, data: Any) -> PredictedScores:
-        """Predicts the full scores of subjects from their answers to the subset.
+        """Predicts the full scores of subjects from their responses to the subset.
 
         What was observed counts as it is; what was not is expected over the
         posterior of ability (see `analysis.subset_score.predict`), corrected as

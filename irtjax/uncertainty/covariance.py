@@ -330,7 +330,7 @@ def _low_rank(setting, whitening, num_terms, exact: bool, key, frame_rows):
 
 
 def default_terms(num_items: int) -> int:
-    """Terms that make the truncation error negligible beside a standard error.
+    """Terms that make the truncation error negligible relative to a standard error.
 
     Posteriors narrow as items are added, and a score's curvature over a posterior
     falls with its variance: 20 terms at 5 items and 2 at thousands.
@@ -517,9 +517,9 @@ def check_kind(problem: Problem, kind: str) -> None:
     """Refuses a kind of error that these data cannot give, before any work is done.
 
     Raises:
-        ValueError: For an unknown kind, or a cross-product asked of more parameters
+        ValueError: For an unknown kind, or a cross-product of more parameters
             than subjects (its rank is at most their number) or than can be held.
-            For a model with answer lengths: for any kind but "observed", or more
+            For a model with response lengths: for any kind but "observed", or more
             parameters than can be held.
     """
     if kind not in KINDS:
@@ -528,7 +528,7 @@ def check_kind(problem: Problem, kind: str) -> None:
         total = problem.free.size + 3 * problem.data.num_items + 1
         if kind != "observed" or total > DENSE_LIMIT:
             raise ValueError(
-                "a model with answer lengths has standard_errors='observed', from all"
+                "a model with response lengths has standard_errors='observed', from all"
                 f" its parameters at once (here {total}, at most {DENSE_LIMIT}); use"
                 " standard_errors='none' and the bootstrap"
             )

@@ -1,4 +1,4 @@
-"""Standard errors of models with answer lengths: all parameters at once.
+"""Standard errors of models with response lengths: all parameters at once.
 
 Louis' form of the observed information, as in `covariance`, over two latent variables.
 Given ability, speed is normal, tau = alpha + beta theta + sqrt(v) epsilon, so a score

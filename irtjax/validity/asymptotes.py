@@ -1,4 +1,4 @@
-"""Right answers of weak subjects beyond guessing: a score test of the lower asymptote.
+"""Right responses of weak subjects beyond guessing: a score test.
 
 One test, of groups of subjects with like scores or of subjects one by one: a curve with
 the asymptote that is not suspicious is fitted, and the score of the asymptote, made
@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from irtjax.numerics.tails import upper_tail
 
-#: Answers to an item from which it is tested subject by subject. With 54 the smallest
+#: Responses to an item from which it is tested subject by subject. With 54 the smallest
 #: p-values are three times too frequent, with 135 about as frequent as they should be
 #: (experiments/psn_irt/quality.md).
 LEAST_ANSWERS = 120
@@ -26,7 +26,7 @@ BLOCK = 50_000
 STEPS = 4
 #: Added to the information of slopes and intercepts.
 RIDGE = 1e-3
-#: What an item says of its own subjects' abilities is taken out of them up to here.
+#: An item's own part is removed from its subjects' abilities up to here.
 MOST_OWN = 0.5
 
 #: Turns chances `[items, nodes]` and their derivatives into those of what is counted.
@@ -57,7 +57,7 @@ def score_test(
     """Tests the lower asymptote of each item.
 
     Args:
-        right: `[items, cells]` right answers.
+        right: `[items, cells]` right responses.
         count: `[items, cells]` or `[cells]` answers.
         nodes: `[items, nodes]` or `[nodes]` abilities.
         through: Makes of chances and derivatives at nodes those of cells.
@@ -98,9 +98,9 @@ class _Local(NamedTuple):
 
     Attributes:
         share: Expected shares right.
-        precision: Of one answer.
-        residual: Right answers less expected ones, times the precision.
-        weight: Precision of all answers of a cell.
+        precision: Of one response.
+        residual: Right responses less expected ones, times the precision.
+        weight: Precision of all responses of a cell.
         tangents: Derivatives of the shares by slope and intercept, and on request by
             the asymptote.
     """
@@ -139,7 +139,7 @@ class _Local(NamedTuple):
     def solved(self, by_slope: np.ndarray, by_intercept: np.ndarray):
         """The inverse of the information of slope and intercept times two columns."""
         a, d = self.tangents[:2]
-        # Where an item tells nothing of a slope or an intercept, it stays.
+        # A slope or an intercept without information stays.
         aa, dd = (_total(self.weight * x * x) + RIDGE for x in (a, d))
         ad = _total(self.weight * a * d)
         determinant = np.maximum(aa * dd - ad**2, 1e-12)
@@ -159,7 +159,7 @@ def by_subjects(
 ) -> Asymptotes:
     """The test subject by subject, at estimated abilities less what the item adds.
 
-    An item's own answer moves the ability that it is held against: by one Newton step
+    An item's own response moves the ability that it is held against: by one Newton step
     that part is taken out. What is left of the error of an ability flattens the curve,
     E[expit(a theta + d)] ~ expit((a m + d) / sqrt(1 + a^2 s^2 / 1.702^2)) for theta
     normal with mean m and standard deviation s.

@@ -1,4 +1,4 @@
-"""Classical statistics of items: each held against the rest of the test."""
+"""Classical statistics of items: each compared with the rest of the test."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ BLOCK = 4_000_000
 #: variance, a logistic slope of 1.7 r / sqrt(1 - r^2) = 0.35, the end of the range
 #: that Baker (2001) calls very low.
 MARGIN = 0.2
-#: Right and wrong answers from which a correlation has a normal error.
+#: Right and wrong responses from which a correlation has a normal error.
 ENOUGH = 10
-#: Reliability below which nothing can be said about an item from the others.
+#: Reliability below which an item cannot be judged from the others.
 LEAST_RELIABILITY = 0.5
 
 
 class Classical(NamedTuple):
-    """Classical statistics, each `[items]` unless said otherwise.
+    """Classical statistics, each `[items]` unless another shape is given.
 
     Attributes:
         observed: Subjects who answered.
-        right: Right answers.
+        right: Right responses.
         item_rest: Correlation of the item with the rest of the test; NaN without
             variation.
-        biserial: The same for the normal variable behind the answers, the
+        biserial: The same for the normal variable behind the responses, the
             unreliability of the rest taken out; NaN without variation.
         alpha_without: Cronbach's alpha of the test without the item.
         rest_table: Counts for the tetrachoric correlation of the item with the rest
@@ -64,9 +64,9 @@ class Classical(NamedTuple):
 def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
     """Every item against the rest of the test, block by block of items.
 
-    The rest of a subject is the mean, over the other items answered, of response less
-    the item's mean: the number right, up to a constant, where nothing is missing.
-    Without any relation every placement of an item's right answers among those who
+    The rest of a subject is the mean, over the other items with a response, of response
+    less the item's mean: the number right, up to a constant, where nothing is missing.
+    Without any relation every placement of an item's right responses among those who
     answered it is equally likely, so `permutation_tails` tests zero discrimination
     without a model, whatever the other items are (the error control that the cBMM
     paper's A.6.4 asks for).

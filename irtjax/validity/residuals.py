@@ -14,7 +14,7 @@ from irtjax.numerics.tails import bennett_bound
 
 #: Items of a block; two blocks are compared at a time.
 WIDTH = 2048
-#: Chance of a right answer below which one counts as unexpected.
+#: Chance of a right response below which one counts as unexpected.
 UNEXPECTED = 0.2
 #: Residual correlation from which items count as dependent (Christensen, Makransky and
 #: Horton 2017 find values from 0.2 above the average to be used and defensible).
@@ -27,9 +27,9 @@ class Residuals(NamedTuple):
     Attributes:
         infit: Squared residuals over their variances, sums by sums.
         outfit: Mean squared standardised residual.
-        surprises: Right answers where the model gave less than `UNEXPECTED`.
+        surprises: Right responses where the model gave less than `UNEXPECTED`.
         surprises_expected: As many as the model expects.
-        missing_expected: Right answers that the model expects of the subjects who did
+        missing_expected: Right responses that the model expects of the subjects who did
             not answer.
     """
 
@@ -56,10 +56,10 @@ class Partners(NamedTuple):
 
 @eqx.filter_jit
 def chances(family: Any, items: Any, theta: jax.Array) -> jax.Array:
-    """Probability of a right answer, `[subjects, items]`, kept off 0 and 1."""
+    """Probability of a right response, `[subjects, items]`, kept off 0 and 1."""
     over_items = jax.vmap(family.expected_response, in_axes=(0, None))
     chance = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
-    # In single precision 1 - p of a sure answer is a rounding error.
+    # In single precision 1 - p of a sure response is a rounding error.
     return jnp.clip(chance, 1e-6, 1 - 1e-6)
 
 
@@ -110,7 +110,7 @@ def item_fit(
     values: np.ndarray,
     observed: np.ndarray | None,
 ) -> Residuals:
-    """Infit, outfit and unexpected right answers, block by block of items.
+    """Infit, outfit and unexpected right responses, block by block of items.
 
     Args:
         family: The response family, of right and wrong.

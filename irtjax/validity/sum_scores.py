@@ -21,7 +21,7 @@ MOST_GROUPS, LEAST_IN_GROUP = 16, 30
 LEAST_GROUPS = 4
 #: Items up to which the distribution of the score is exact; normal beyond.
 EXACT = 128
-#: Expected right and wrong answers of a cell of S-X2: the customary five, below which
+#: Expected right and wrong responses of a cell of S-X2: the customary five, below which
 #: the tails of chi-squared are too light.
 LEAST_EXPECTED = 5.0
 #: Numbers of a block of items by groups by nodes.
@@ -29,14 +29,14 @@ BLOCK = 3_000_000
 
 
 class GroupTests(NamedTuple):
-    """Tests by groups of scores, each `[items]` unless said otherwise.
+    """Tests by groups of scores, each `[items]` unless another shape is given.
 
     Attributes:
         s_x2: The statistic; NaN without a test.
         degrees: Its degrees of freedom.
         p_misfit: Its p-value.
         asymptotes: Estimates and tests of the lower asymptotes.
-        right: `[items, groups]` right answers.
+        right: `[items, groups]` right responses.
         expected: `[items, groups]` as many as the model expects.
         sizes: `[groups]` subjects.
         ability: `[groups]` their mean ability under the model.
@@ -164,14 +164,14 @@ def group_tests(
     """S-X2, and a score test of the lower asymptote, for every item.
 
     S-X2 = sum_g n_g (o_g - e_g)^2 / (e_g (1 - e_g)) over groups of scores, neighbours
-    joined until each expects right and wrong answers, against chi-squared with as
+    joined until each expects right and wrong responses, against chi-squared with as
     many degrees of freedom as groups less item parameters.
 
     The second test is that of `irtjax.validity.asymptotes`, over groups.
 
     Args:
         values: `[subjects, items]` 0 and 1, complete.
-        chance: `[items, nodes]` probabilities of a right answer under the fit.
+        chance: `[items, nodes]` probabilities of a right response under the fit.
         nodes: `[nodes]` abilities.
         weights: `[nodes]` weights of the population, summing to 1.
         start: Slopes and intercepts to begin at, each `[items]`.
@@ -243,7 +243,7 @@ def pooled_chi_squared(right, share, count) -> tuple[np.ndarray, np.ndarray]:
     """Pearson's statistic over cells joined until they expect enough, and their number.
 
     Args:
-        right: `[items, groups]` right answers.
+        right: `[items, groups]` right responses.
         share: `[items, groups]` expected shares.
         count: `[groups]` subjects.
     """

@@ -93,12 +93,12 @@ of_counts = jax.jit(tetrachoric_of_counts)
 def tetrachoric(table: Any) -> np.ndarray:
     """Tetrachoric correlations of all pairs of items, pairwise complete.
 
-    The four counts of every pair come from three matrix products of right answers and
+    The four counts of every pair come from three matrix products of right responses and
     answers; `tetrachoric_of_counts` does the rest, block by block of items. The
     result is `[items, items]`: select items first where there are thousands.
 
     Args:
-        table: A `ResponseTable` of right and wrong answers.
+        table: A `ResponseTable` of right and wrong responses.
 
     Returns:
         `[items, items]`, symmetric, 1 on the diagonal; NaN where an item has no
@@ -114,7 +114,7 @@ def tetrachoric(table: Any) -> np.ndarray:
     """
     if table.kind != "binary":
         raise ValueError(
-            f"tetrachoric correlations are of right and wrong answers, not of"
+            f"tetrachoric correlations are of right and wrong responses, not of"
             f" {table.kind} responses"
         )
     right = table.values.astype(np.float32)

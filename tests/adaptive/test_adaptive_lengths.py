@@ -144,7 +144,7 @@ def test_a_harness_reports_lengths(tmp_path):
     test.record(item, 1)  # A length that is not known.
     assert test.num_given == 4
     plain = irtjax.AdaptiveTest(irtjax.fit(table, "2pl", standard_errors="none"))
-    with pytest.raises(ValueError, match="no model of answer lengths"):
+    with pytest.raises(ValueError, match="no model of response lengths"):
         plain.record(plain.next_item(), 1, 100)
 
 

@@ -34,7 +34,8 @@ ITEM_COLUMNS = [
 ]
 ABILITY_COLUMNS = (
     "subject ability ability_se lower upper rank rank_lower rank_upper"
-    " probability_best expected_score expected_score_se expected_score_lower expected_score_upper"
+    " probability_best expected_score expected_score_se expected_score_lower"
+    " expected_score_upper"
     " accuracy accuracy_se accuracy_lower accuracy_upper observed flags"
 ).split()
 

@@ -274,7 +274,7 @@ def test_errors_of_speed_count_those_of_all_parameters():
 def test_bad_requests_name_the_cure():
     data = table()
     bare = dataclasses.replace(data, lengths=None)
-    with pytest.raises(ValueError, match="no answer lengths.*--length"):
+    with pytest.raises(ValueError, match="no response lengths.*--length"):
         irtjax.fit(bare, "lart")
     with pytest.raises(ValueError, match="estimated by method='em' or 'saem'"):
         irtjax.fit(data, "lart", "mm")
@@ -287,7 +287,7 @@ def test_bad_requests_name_the_cure():
         irtjax.score(fit, data, method="wle")
     with pytest.raises(ValueError, match="'all' is not one of both"):
         irtjax.score(fit, data, measures="all")
-    with pytest.raises(ValueError, match="no model of answer lengths"):
+    with pytest.raises(ValueError, match="no model of response lengths"):
         irtjax.score(without_lengths(), data, measures="length")
 
 
@@ -305,7 +305,7 @@ def test_the_figure_shows_every_subject_and_item():
         "Time intensity",
         "Residual variance",
     ]
-    with pytest.raises(ValueError, match="no answer lengths to draw"):
+    with pytest.raises(ValueError, match="no response lengths to draw"):
         plots.plot_latency(without_lengths())
 
 
@@ -347,7 +347,7 @@ def test_the_command_line(tmp_path):
     )
     assert ours < theirs
     done = run(*replay, "--length", tmp_path / "length.csv")
-    assert done.exit_code == 2 and "goes with --responses" in done.stderr
+    assert done.exit_code == 2 and "requires --responses" in done.stderr
     done = run(*fit, "--overwrite")
     assert done.exit_code == 2
     assert "--length FILE" in done.stderr and "Traceback" not in done.stderr

@@ -230,7 +230,7 @@ def test_a_damaged_folder_gets_one_clear_line(tmp_path, damage, message):
 
 def test_files_owned_are_the_files_written(tmp_path):
     place = irtjax.write_report(small_fit(), tmp_path / "fit")
-    # A fit with answer lengths has one figure more: see test_length_fit.
+    # A fit with response lengths has one figure more: see test_length_fit.
     assert {p.name for p in place.iterdir()} == set(folder.FIT_FILES) - {
         "latency.png",
         "item_parameters.png",

@@ -324,3 +324,24 @@ def test_the_default_on_metabench(shared_data):
     assert row["mean_absolute_error"] == pytest.approx(error["regression"], abs=0.001)
     # 5,041 intervals in five folds: three standard errors of 0.003.
     assert row["coverage"] == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.slow
+def test_ten_models_with_impossible_items_predict_better_than_a_random_mean():
+    """Of 60 items 25 are wrong for all; the errors are of 200 new models."""
+    errors = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        slope = np.exp(0.3 * rng.normal(size=(1, 60)))
+        shift = rng.normal(0.5, 1.2, 60)
+        shift[:25] = -50
+        train, new = responses(rng, 10, slope, shift), responses(rng, 200, slope, shift)
+        small = irtjax.shrink(irtjax.ResponseTable.from_arrays(train), 15, folds=0)
+        predicted = small.predict(irtjax.ResponseTable.from_arrays(new))
+        full = new.mean(axis=1)
+        by_model = np.asarray(predicted.table.column("score")) - full
+        any_items = new[:, rng.choice(60, 15, replace=False)].mean(axis=1) - full
+        errors.append((np.abs(by_model).mean(), np.abs(any_items).mean()))
+    # Over 40 data sets .038 and .083, with standard deviations .004 and .025.
+    ours, plain = np.mean(errors, axis=0)
+    assert ours < 0.046 < plain

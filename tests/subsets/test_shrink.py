@@ -450,7 +450,7 @@ def test_the_command_line_refuses_in_one_line(tmp_path):
         (("shrink", data, *out, "--size", 3, "--sizes", "a"), "write whole numbers"),
         (("shrink", data, *out, "--size", 3, "--at", "x"), "write numbers"),
         (("shrink", data, *out, "--size", 3, "--sizes", "99"), "--sizes 99 is not"),
-        (("shrink", data, *out, "--size", 3, "--reference", data), "goes with --sizes"),
+        (("shrink", data, *out, "--size", 3, "--reference", data), "requires --sizes"),
         (("score", data, "--fit", broken, "--quiet"), "is not a saved subset"),
         (("score", data, "--fit", tmp_path / "small", "--level", 0.5), "leave"),
     ]:

@@ -47,7 +47,7 @@ _PAIRS = {
     "perplexity",
     "acc_mutual_info",
 }
-# The harness writes this constant where it was told not to score the answers.
+# The harness writes this constant where it was told not to score the responses.
 _UNSCORED = "bypass"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
 

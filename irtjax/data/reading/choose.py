@@ -19,7 +19,7 @@ def choose(records: Records, options: ReadOptions) -> tuple[Records, str | None]
 
     Raises:
         ValueError: several metrics or filters are there and none, or an unknown one,
-            was asked for; the message lists the choices.
+            was requested; the message lists the choices.
     """
     records = _choose_run(records, options)
     records = _choose_epoch(records, options)

@@ -60,7 +60,7 @@ def read(
             them ("error"), "mean", "first", or binomial "counts".
         missing_as: "missing", or "wrong" to count missing cells as 0.
         benchmark: column of benchmark names.
-        length: column of answer lengths; for a wide matrix, the file or frame of
+        length: column of response lengths; for a wide matrix, the file or frame of
             lengths with the same names.
         trial: column that numbers the repeats.
         epoch: read only the repeat of this number.

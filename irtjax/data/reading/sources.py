@@ -82,7 +82,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def identify(path: Path, asked: bool = True) -> Source:
-    """Tells what a file holds by its first bytes; never unpickles anything."""
+    """Detects the content of a file from its first bytes; never unpickles anything."""
     head = read_head(path)
     name = path.name.lower()
 
@@ -173,9 +173,7 @@ def _unread_json(first: dict[str, Any], keys: set[str]) -> str | None:
             " --log_samples and give the samples_*.jsonl files"
         )
     if "evaluation_results" in keys:
-        return (
-            "holds the totals of an evaluation; give the *_samples.jsonl file beside it"
-        )
+        return "holds the totals of an evaluation; give its *_samples.jsonl file"
     nested = [key for key, value in first.items() if isinstance(value, dict | list)]
     if nested and not any(isinstance(v, int | float | bool) for v in first.values()):
         return f"is JSON of no known kind (fields {', '.join(sorted(keys)[:12])})"

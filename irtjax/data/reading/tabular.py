@@ -15,7 +15,7 @@ import pyarrow as pa
 from irtjax.data.files import read_bytes, read_head, read_text
 from irtjax.data.reading.columns import ITEM, SUBJECT, find
 
-# What people write for a missing cell, besides nothing.
+# What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
 
 
@@ -161,7 +161,7 @@ def _counts_up(cells: list[str]) -> bool:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Tells equal column names apart, as pandas does: q, q.1, q.2."""
+    """Makes equal column names unique, as pandas does: q, q.1, q.2."""
     seen: dict[str, int] = {}
     out = []
     for name in names:

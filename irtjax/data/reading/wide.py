@@ -132,7 +132,7 @@ def _repeated(
 def _facets(
     table: pa.Table, names: list[str], layout: Columns, source: str
 ) -> dict[str, np.ndarray]:
-    """Columns of text beside a matrix that describe its rows, by column name."""
+    """Columns of text next to a matrix that describe its rows, by column name."""
     out = {}
     for facet in ["benchmark"] if layout.transposed else SUBJECT_FACETS:
         name = find(names, [facet])
@@ -154,7 +154,7 @@ def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
     if not wordy or 2 * len(wordy) < len(names):
         return
     raise ValueError(
-        f"{source}: cannot tell what it holds from its columns"
+        f"{source}: its columns do not show what it holds"
         f" {listing(table.column_names)}: for a long table name subject=, item= and"
         f" response=; {understood()}"
     )
@@ -204,7 +204,7 @@ def _fits(values: np.ndarray) -> bool:
 
 
 def _expand(names: list[str], values: np.ndarray, source: str) -> ResponseTable:
-    """Repeats each response pattern as often as its column ``freq`` says."""
+    """Repeats each response pattern as often as its column ``freq`` gives."""
     k = names.index("freq")
     counts = values[:, k]
     if not np.array_equal(counts, np.rint(counts)) or counts.min() < 0:

@@ -65,7 +65,7 @@ class Quadratic(NamedTuple):
 
 
 class ItemSweep(NamedTuple):
-    """What a pass over the data says at one point.
+    """Results of a pass over the data at one point.
 
     Attributes:
         log_lik: `[subjects]`, without subject weights.
@@ -331,7 +331,7 @@ def update_items(
     free: Bool[Array, "items p"],
     positive: bool,
 ) -> Float[Array, "items p"]:
-    """Exact maximum of each item's bound over (d, a), with a >= 0 where asked.
+    """Exact maximum of each item's bound over (d, a), with a >= 0 where requested.
 
     The intercept is eliminated (its Schur complement), which leaves a non-negative
     least-squares problem in the slopes: for one dimension max(0, .), else `nnls`.

@@ -72,7 +72,7 @@ class Gradient(AbstractMethod):
     """Joint MAP (penalty 0: joint maximum likelihood) by any optax optimiser.
 
     Maximises sum log p + penalty (log N(theta; 0, 1) + item log priors), a sum in nats,
-    the first prior as `Problem.prior` says where it is given.
+    the first prior as given by `Problem.prior`.
 
     Attributes:
         optimiser: An optax optimiser; None for L-BFGS with a zoom line search.

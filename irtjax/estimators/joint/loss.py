@@ -50,7 +50,7 @@ class Reference(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What the loss needs besides the point; not kept in the state."""
+    """What the loss needs in addition to the point; not kept in the state."""
 
     problem: Problem
     penalty: Array | float
@@ -155,7 +155,7 @@ def curvature_of(
     if data.item_weight is not None:
         by_items = by_items * data.item_weight.astype(by_items.dtype)[:, None]
     by_items = by_items + known.coordinates
-    # A coordinate that the data say nothing of must not run away in one step.
+    # A coordinate that the data do not identify must not diverge in one step.
     by_items = jnp.maximum(by_items, 1e-3 * jnp.mean(by_items, axis=0))
     ones = jnp.ones_like(point.theta)
     spread = ability_prior(problem)[1]

@@ -94,8 +94,8 @@ class MM(AbstractMethod):
         tolerance: Converged when the criterion is at most this; None for 1e-6 (3e-5 in
             single precision) on the KKT residual or 1e-4 on the relative change.
         penalty: Weight of all log priors; 0 is plain maximum likelihood, for which
-            `diverging` says which subjects and items have no finite estimate.
-        temperature: s. Priors speak of a and d on the scale of eta = a theta + d, and
+            `diverging` marks the subjects and items without a finite estimate.
+        temperature: s. Priors apply to a and d on the scale of eta = a theta + d, and
             reported items are a / s and d / s, so that P = sigma(a theta + d) holds of
             what is reported. (With unit slopes it is theta that is divided by s.)
         stop: "kkt", or "relative_change" for the looser rule of the cBMM paper.

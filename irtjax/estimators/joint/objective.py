@@ -73,7 +73,7 @@ class Divergence(NamedTuple):
 
     Attributes:
         subjects: `[subjects]`, all of whose answers point the same way.
-        items: `[items]` without variation, or whose right and wrong answers a single
+        items: `[items]` without variation, or whose right and wrong responses a single
             ability separates.
     """
 

@@ -184,7 +184,7 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
 def judged(
     model: Hierarchical, components: Components, ability: Array, error: Array
 ) -> tuple[Components, Array]:
-    """By what to tell that components and abilities have come to rest.
+    """Quantities whose change decides convergence of components and abilities.
 
     Precisions, but for what goes up and down with the units of ability, whose errors
     are those of a sample of subjects: abilities, log discriminations, and intercepts

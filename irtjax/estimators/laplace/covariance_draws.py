@@ -1,4 +1,4 @@
-"""What is not known of the spread of abilities: draws of Sigma and of the units.
+"""Uncertainty of the covariance of abilities: draws of Sigma and of the scales.
 
 `laplace` ends at one Sigma and one unit of each group's abilities, the likeliest.
 Many items tell how subjects lie to each other; Sigma and the units they tell nothing
@@ -58,7 +58,7 @@ LEAST_INFORMATION = 0.06
 
 
 class Spread(NamedTuple):
-    """Coordinates of the spread of abilities; what the model knows has no elements.
+    """Coordinates of the covariance of abilities; fixed parts have no elements.
 
     Attributes:
         log_scale: `[groups]` log standard deviations of the groups' own abilities.
@@ -74,7 +74,7 @@ class Spread(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What the abilities of a fit say of their spread.
+    """Statistics of the abilities that determine their covariance.
 
     Attributes:
         scatter: `[groups, groups]` sum of y y'.
@@ -108,7 +108,7 @@ def subjects_of(problem: MultilevelProblem, state: LaplaceState) -> Subjects:
 def evidence_of(
     problem: MultilevelProblem, state: LaplaceState, subjects: Subjects
 ) -> Evidence:
-    """What all subjects together say, each as well known as they are on average."""
+    """The same for all subjects together, with their average error."""
     model, dtype = problem.model, state.ability.dtype
     average = subjects.covariance.mean(axis=0)
     precision, told = told_by_responses(average, subjects.spread)
@@ -130,7 +130,7 @@ _pull_jit = stored_jit(pull_of_priors)
 def draw_spread(
     model: Hierarchical, components: Components, evidence: Evidence
 ) -> tuple[Possible | None, float]:
-    """Draws of Sigma, tau and the units; None where the model knows all of them.
+    """Draws of Sigma, tau and the scales; None where all are fixed.
 
     The key is fixed: the same fit has the same draws.
 
@@ -183,7 +183,7 @@ def _log_units(model: Hierarchical, spread: Spread) -> Array:
 
 
 def log_evidence(model: Hierarchical, spread: Spread, evidence: Evidence) -> Scalar:
-    """Log density of a spread, up to a constant; see the module."""
+    """Log density of the covariance, up to a constant; see the module."""
     seen, own = _seen(model, spread, evidence), model.hyperpriors
     # Derivatives by hand: that of a Cholesky factor takes as long to compile as a fit.
     fixed = jax.lax.stop_gradient(seen)

@@ -1,4 +1,4 @@
-"""What is known of abilities in a multilevel model, and what rests on their prior.
+"""Precision of abilities in a multilevel model, and what depends on their prior.
 
 The curvature of their log density, and the unit and origin of ability, of which the
 items know nothing.

@@ -52,7 +52,7 @@ FEW_ITEMS = 20
 _own_covariance_jit = stored_jit(own_covariance)
 
 
-#: Draws of Sigma that are kept with a fit, for the errors of newcomers.
+#: Draws of Sigma that are kept with a fit, for the errors of new subjects.
 NUM_POSSIBLE = 200
 
 
@@ -62,7 +62,7 @@ def summary_of_laplace(
     state: LaplaceState,
     level: float = 0.95,
 ) -> GroupEstimates:
-    """What `laplace` found; estimates are those of the likeliest spread."""
+    """Results of `laplace`, at the most probable covariance."""
     model, components = problem.model, state.components
     groups, errors = model.num_groups, errors_of(problem, method, state)
     expected = mean_responses(
@@ -359,19 +359,19 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         )
     if groups == 2:
         said.append(
-            "two groups tell the correlation of their abilities and no more: the"
-            " standard deviations of their own parts, and so the unit beside the"
-            " general ability's, rest on their priors"
+            "two groups identify the correlation of their abilities only: the"
+            " standard deviations of group-specific abilities, and so the scale of the"
+            " general ability, depend on their priors"
         )
     if groups > 1 and subjects < 5 * groups:
         said.append(
-            f"correlations of {groups} groups from {subjects} subjects rest on their"
+            f"correlations of {groups} groups from {subjects} subjects depend on their"
             " prior, which prefers none"
         )
     if subjects < 30 and groups > 1:
         said.append(
             f"with {subjects} subjects the errors of method='laplace' leave out what is"
-            " not known of the spread of items; method='nuts' counts it"
+            " the uncertainty of the variances of items; method='nuts' includes it"
         )
     return said
 

@@ -46,7 +46,7 @@ FARTHEST = 2.0
 #: the likelihood the other way; nodes are then no farther out than the prior's, times
 #: the root of one over this.
 LEAST_CURVATURE = 0.25
-#: Times that nodes are placed anew, by mean and covariance in place of mode and
+#: Times that nodes are placed again, by mean and covariance in place of mode and
 #: curvature, where likelihoods are not log-concave; and the share of the old spread
 #: that is added to the new one, should a single node have all the weight.
 NUM_REFINEMENTS, SMALLEST_REFINED = 1, 0.02

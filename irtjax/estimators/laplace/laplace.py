@@ -111,7 +111,7 @@ class Laplace(AbstractMethod):
         model, units = problem.model, problem.units
         subjects, groups = model.subject_design.shape[0], model.num_groups
         if self.order < 2:
-            raise ValueError(f"order {self.order} sees no spread of items: give 2 to 9")
+            raise ValueError(f"order {self.order} has too few nodes: give 2 to 9")
         if subjects * groups > LARGEST:
             raise ValueError(
                 f"{subjects:,} subjects times {groups} groups are more than the"
@@ -239,7 +239,7 @@ class Laplace(AbstractMethod):
                 found, precision, groups, held.slope, shifts
             )
             flat = jax.scipy.linalg.cho_solve((root, True), gradient)
-            # What the mode would add to the point at hand, to second order.
+            # What the mode would add to the point given, to second order.
             rise = 0.5 * flat @ gradient + held.value
             inner = rise - 0.5 * jnp.sum((gap @ precision) * gap) - 0.5 * log_det
             step = fold(flat)
@@ -309,7 +309,7 @@ class Laplace(AbstractMethod):
         """Objective of the last point; converged by the last move and the objective.
 
         Where items are hardly told a short move of their spread can have far to go: the
-        log marginal likelihood must have come to rest too.
+        log marginal likelihood must have converged too.
 
         Stalled where the groups' own abilities have shrunk to nothing, or the spread of
         items' logarithms has no bound: with few responses the approximation can lead

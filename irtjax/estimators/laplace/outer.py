@@ -37,7 +37,7 @@ def blocks_of(covariance: Array, groups: int, aligned: bool) -> Array:
 
 
 def without_end(model: Hierarchical, components: Components) -> tuple[Array, Array]:
-    """What runs away: `[groups]` own abilities to nothing, `[columns]` logs' spread."""
+    """What diverges: `[groups]` group-specific abilities to 0, `[columns]` log SDs."""
     widest = components.log_residual_sd
     if model.num_clusters:
         widest = widest + jnp.max(components.spread, axis=0)

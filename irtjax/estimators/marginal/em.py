@@ -356,14 +356,14 @@ def start_lengths(problem: Problem, start: Start, population: str) -> LengthCoor
     assert model.lengths is not None
     if problem.anchored or not model.family.has_slope:
         raise ValueError(
-            "answer lengths need a model with item discriminations and without"
+            "response lengths need a model with item discriminations and without"
             " anchors: ability and speed are standardised together"
         )
     if population != "normal":
-        raise ValueError("answer lengths need population='normal'")
+        raise ValueError("response lengths need population='normal'")
     if start.lengths is None:
         raise ValueError(
-            "the start values hold no parameters of the answer lengths; make them"
+            "the start values hold no parameters of the response lengths; make them"
             " by start_values"
         )
     return model.lengths.unconstrain(orient_speed(start.lengths))
@@ -382,7 +382,7 @@ def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: in
 def residual_of(
     problem, point, image, update, at_nodes, curvature, *, gradient: bool = True
 ) -> Scalar:
-    """Largest move, and gradient if asked, of a free parameter, in standard errors.
+    """Largest move, and gradient if requested, of a free parameter, in standard errors.
 
     A move of the lengths' parameters, being a maximisation in closed form, is their
     gradient over their curvature.

@@ -1,7 +1,7 @@
 """Stochastic-approximation EM: draws in place of expectations, averaged as it goes.
 
 The algorithm of Delyon, Lavielle and Moulines (1999) as the LaRT paper uses it (its
-Algorithm 1), for every item model with one ability, with or without answer lengths.
+Algorithm 1), for every item model with one ability, with or without response lengths.
 What is averaged are the sufficient statistics: counts of draws at the quadrature nodes,
 as large as EM's expected counts, and five moments of each subject's draws where there
 are lengths. So cost and memory of a step are the same however many went before.
@@ -434,7 +434,7 @@ class SAEM(AbstractMethod):
     def finish(self, problem: Problem, state: SAEMState) -> SAEMState:
         """The average, judged as EM judges a point: by one exact pass.
 
-        Draws say little of whether the average is an optimum: iterates that drift lie
+        Draws are weak evidence that the average is an optimum: iterates that drift lie
         as near to their mean as iterates that have arrived.
         """
         judge = EM(state.nodes, memory=0)

@@ -129,7 +129,7 @@ def aggregate(
     right: Bool[Array, "rows columns"],
     wrong: Bool[Array, "rows columns"],
 ) -> Float[Array, "rows width"]:
-    """Rows with what their neighbours tell; without neighbours they are as they were.
+    """Rows with the messages of their neighbours; unchanged without neighbours.
 
     Args:
         graph: The aggregation.

@@ -113,7 +113,7 @@ class Neural(AbstractMethod):
             out.
         learning_rate: Of AdamW.
         weight_decay: Of AdamW: share of a weight lost per step and learning rate. It
-            draws asymptotes, of which few answers tell, towards one half.
+            draws asymptotes, of which few responses tell, towards one half.
         patience: Epochs without a better criterion after which training ends.
         validation: Share of the cells held out at random, or the cells `[subjects,
             items]`; 0 trains for all epochs on everything.
@@ -211,7 +211,7 @@ class Neural(AbstractMethod):
             )
         if self.encoder == "graph" and problem.data.trials is not None:
             raise ValueError(
-                "the graph encoder takes right and wrong answers, not counts: use the"
+                "the graph encoder takes right and wrong responses, not counts: use the"
                 " lookup"
             )
         given = self.validation

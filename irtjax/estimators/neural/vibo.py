@@ -1,8 +1,8 @@
 """Variational inference of binary models, mean-field or amortised (VIBO).
 
 Every item coordinate has a normal approximation of its own. Abilities have one each, or
-one that a network tells from the responses: the product of the population and an expert
-for each response, which sees the response and the item's coordinates (Wu, Davis,
+one that a network computes from the responses: the product of the population and an
+expert for each response, which sees the response and the item's coordinates (Wu, Davis,
 Domingue, Piech and Goodman 2020, Variational Item Response Theory: Fast, Accurate, and
 Expressive). An expert depends on its subject through the response alone, so experts are
 made once for right and once for wrong, and their product over items is a product of
@@ -82,7 +82,7 @@ class VIBO(AbstractMethod):
     or N(0, 1) for the unconstrained coordinates where it has none.
 
     Attributes:
-        amortised: Whether a network tells abilities from responses; else mean field.
+        amortised: Whether a network maps responses to abilities; else mean field.
         hidden: Widths of its layers.
         batch_items: Items per step, with all their responses.
         epochs: Passes over the items.

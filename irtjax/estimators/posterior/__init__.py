@@ -1,4 +1,4 @@
-"""Whether draws can be trusted, what they say, and how well they predict."""
+"""Diagnostics and summaries of draws, and how well they predict."""
 
 from irtjax.estimators.posterior.convergence import (
     Diagnosis,

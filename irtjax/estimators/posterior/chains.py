@@ -191,7 +191,7 @@ class Draws(eqx.Module):
 
 
 def keep_position(position: Position, data: Any = None) -> dict[str, Array]:
-    """The leaves of a position by name, which is what is kept unless told otherwise.
+    """The leaves of a position by name, kept by default.
 
     >>> sorted(keep_position({"ability": jnp.zeros(2), "log_sd": jnp.zeros(())}))
     ['ability', 'log_sd']

@@ -173,7 +173,7 @@ def bfmi(energy) -> np.ndarray:
     """Bayesian fraction of missing information of each chain (Betancourt 2016).
 
     sum_t (E_t - E_{t-1})^2 / sum_t (E_t - mean E)^2: what a fresh momentum changes of
-    the energy, against what the posterior asks for.
+    the energy, relative to the posterior's.
 
     Args:
         energy: `[chains, transitions]`.

@@ -304,7 +304,7 @@ def scales(model: Hierarchical) -> bool:
 def centre(
     ability: Float[Array, "subjects groups"],
 ) -> tuple[Float[Array, " groups"], Float[Array, " groups"]]:
-    """Mean and log spread of the abilities in each group."""
+    """Mean and log standard deviation of the abilities in each group."""
     mean = jnp.mean(ability, axis=0)
     variance = jnp.mean((ability - mean) ** 2, axis=0)
     return mean, 0.5 * jnp.log(variance + _LEAST_VARIANCE)

@@ -40,7 +40,7 @@ from irtjax.numerics.programs import stored_jit
 
 #: Draws of a variational approximation that its estimates are made of.
 VI_DRAWS = 2000
-#: Said of draws where the Laplace approximation failed.
+#: Warning about draws where the Laplace approximation failed.
 NO_START = (
     "the start found no marginal likelihood: the log-likelihood is the mean over draws"
     " of that given all parameters; do not compare it, AIC or BIC with other fits"

@@ -268,7 +268,7 @@ def mesh_of(method: NoUTurn) -> jax.sharding.Mesh | None:
 
 
 def _over_chains(run, method: NoUTurn, each: Chain, *shared) -> Chain:
-    """`run(chain, *shared)` for every chain, as `chain_method` says."""
+    """`run(chain, *shared)` for every chain, by `chain_method`."""
     lockstep = jax.vmap(run, in_axes=(0, *(None for _ in shared)))
     in_turn = lambda each, *shared: lax.map(lambda chain: run(chain, *shared), each)
     on_cpu, chosen = jax.default_backend() == "cpu", method.chain_method

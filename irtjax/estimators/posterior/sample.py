@@ -60,7 +60,7 @@ class SamplingProgress(NamedTuple):
     seconds: float
 
 
-#: Told of progress every second or two.
+#: Called with the progress every second or two.
 OnProgress = Callable[[SamplingProgress], None]
 
 

@@ -172,7 +172,7 @@ class SamplingFrame(eqx.Module):
         return self.position(coordinates)._asdict()
 
     def _centre(self, position: Position) -> tuple[Array, Array]:
-        """Mean and log spread of the abilities that each stem's columns ask."""
+        """Mean and log standard deviation of the abilities that each stem measures."""
         model = self.model
         mean, log_spread = centre(model.abilities(position))
         if model.num_groups == 1:
@@ -297,7 +297,7 @@ def share_of_data(
     information: Float[Array, "stems columns"],
     variance: float | Float[Array, " columns"],
 ) -> Float[Array, "stems columns"]:
-    """I v / (1 + I v): the share of what is known that the data say, the prior's v."""
+    """I v / (1 + I v): share of precision from the data; v is the prior variance."""
     return information * variance / (1 + information * variance)
 
 
@@ -309,7 +309,7 @@ def item_centring(
     *,
     variance: float | Float[Array, " columns"] = 0.02,
 ) -> Float[Array, "stems columns"]:
-    """How far the data, and not its prior, say where each coordinate of an item is.
+    """Share of the precision of each item coordinate that comes from the data.
 
     w = I v / (1 + I v), I the information of the responses about the coordinate and v
     a variance that its learned prior may have, given the item's columns before. Where
@@ -338,7 +338,7 @@ def item_information(
     items: Float[Array, "stems columns"],
     data: Responses,
 ) -> Float[Array, "stems columns"]:
-    """What the responses say of each coordinate of an item, the others being known.
+    """Information of the responses about each item coordinate, the others fixed.
 
     Args:
         model: The model.

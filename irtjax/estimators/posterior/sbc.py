@@ -72,7 +72,7 @@ def rank_statistics(
 
 
 class Uniformity(NamedTuple):
-    """What ranks say of a sampler, each of a quantity's shape but `counts`.
+    """Summaries of the ranks of a sampler, each of a quantity's shape but `counts`.
 
     Attributes:
         counts: `[bins, ...]` ranks in each of equal bins.

@@ -103,7 +103,7 @@ def _entries(name: str, shape: tuple[int, ...]) -> list[str]:
 
 
 def verdict(draws: Draws) -> list[str]:
-    """What the diagnostics say, in sentences, the conclusion first.
+    """The diagnostics in sentences, the conclusion first.
 
     "Converged" stands there only if R-hat < 1.01 and at least 400 effective draws hold
     for all that was kept, and no transition diverged.

@@ -12,7 +12,7 @@ the gradient then vanishes where q is the posterior. D and F are written relativ
 a standard deviation of each coordinate, and m moves in units of it, so that a learning
 rate of 0.1 means a tenth of a posterior standard deviation.
 
-A bound says nothing about how near the posterior is; `Gaussian.log_ratio` does, by
+A bound does not show how near the posterior is; `Gaussian.log_ratio` does, by
 the tail of the importance ratios: see `irtjax.estimators.posterior.pareto_k`.
 """
 

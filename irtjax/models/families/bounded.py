@@ -151,7 +151,7 @@ def options_of(
 
 
 def check_ends(scores: PreparedScores, model: Model) -> None:
-    """Refuses scores that are all at an end, which say nothing of a density between.
+    """Refuses scores that are all at an end, which do not identify a density between.
 
     Raises:
         ValueError: If no score of the model's scored items is between 0 and 1.
@@ -164,7 +164,7 @@ def check_ends(scores: PreparedScores, model: Model) -> None:
     if not inside[:, columns].any():
         raise ValueError(
             f"no score is between 0 and 1, as a {model.name} model needs; use the"
-            " model 2pl, or family 2pl of a multilevel one, where answers are right or"
+            " model 2pl, or family 2pl of a multilevel one, for responses right or"
             " wrong"
         )
 

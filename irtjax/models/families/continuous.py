@@ -91,7 +91,7 @@ class AbstractScoreFamily(AbstractResponseFamily):
         )
 
     def tame(self, values: Array) -> Array:
-        """Values whose mean and variance say something, for start values."""
+        """Values whose mean and variance give start values."""
         return jnp.clip(values, -8, 8)
 
     def information(self, item: Any, theta: Array) -> Array:

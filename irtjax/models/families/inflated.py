@@ -122,7 +122,7 @@ class InflatedBetaScores(AbstractScoreFamily):
         between = jnp.maximum(1 - means[0] - means[1], 0.02)
         inner = (means[2] / between, means[3] / between)
         beta = beta_start(inner, slope, self.slopes == "positive")
-        # Mostly at one end, the few scores between say little of the mean.
+        # Mostly at one end, the few scores between hardly inform the mean.
         intercept = jnp.clip(beta.intercept, -3, 3)
         beta = beta._replace(
             intercept=intercept, dispersion=jnp.clip(beta.dispersion, 0.1, 100)

@@ -27,8 +27,8 @@ class LogisticItems(NamedTuple):
     Attributes:
         discrimination: a, the slope.
         intercept: d, the easiness; difficulty is -d / a.
-        lower_asymptote: c, the chance of a right answer at the lowest ability.
-        upper_asymptote: u, the chance of a right answer at the highest ability.
+        lower_asymptote: c, the chance of a right response at the lowest ability.
+        upper_asymptote: u, the chance of a right response at the highest ability.
     """
 
     discrimination: Float[Array, "*items"]

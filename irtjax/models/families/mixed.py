@@ -36,7 +36,7 @@ _OUT_OF_USE = -1000.0
 class MixedScores(AbstractScoreFamily):
     """Some items right or wrong (2PL, or counts of trials), others logit-normal.
 
-    Both have the statistics z and z^2, a right answer being z = 1: what differs is g,
+    Both have the statistics z and z^2, a right response being z = 1: what differs is g,
     so one fit has both kinds and nothing is selected cell by cell.
 
     Attributes:
@@ -80,7 +80,7 @@ class MixedScores(AbstractScoreFamily):
         """All but the dispersions of items that are right or wrong."""
         if num_items != len(self.binary):
             raise ValueError(
-                f"the model knows of {len(self.binary)} items which are right or wrong,"
+                f"the model is for {len(self.binary)} items which are right or wrong,"
                 f" but there are {num_items}"
             )
         every = super().free_columns(num_items)
@@ -148,7 +148,7 @@ class MixedScores(AbstractScoreFamily):
         return values
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
-        """Probability of a right answer, or mean score."""
+        """Probability of a right response, or mean score."""
         eta = predictor(item, theta)
         mean = normal_mean(eta, jnp.where(item.dispersion > 0, item.dispersion, 1))
         return jnp.where(item.dispersion > 0, mean, jax.nn.sigmoid(eta))

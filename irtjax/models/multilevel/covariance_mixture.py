@@ -1,8 +1,8 @@
-"""Abilities given each of many spreads that they may have; plain sums, no programs.
+"""Abilities averaged over draws of their covariance; plain sums, no programs.
 
-A spread is Sigma, tau and the units of the groups' abilities (`spread_draws`). What
-responses say of a subject's abilities is a normal density in units of the fit; given
-another spread it meets another prior in other units.
+A draw is Sigma, tau and the scales of the groups' abilities (`spread_draws`). What
+the responses contribute to a subject's abilities is a normal density in units of the
+fit; given another draw it has another prior and other units.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEAST_TOLD = 1e-3
 
 
 class Possible(NamedTuple):
-    """Draws of the spread of abilities.
+    """Draws of the covariance of abilities.
 
     Attributes:
         own: `[draws, groups, groups]` Sigma.
@@ -33,7 +33,7 @@ class Possible(NamedTuple):
 
 
 class Subjects(NamedTuple):
-    """What a fit says of the abilities of each subject.
+    """Posterior of the abilities of each subject.
 
     Attributes:
         mean: `[subjects, groups]` of them given no responses, from covariates.

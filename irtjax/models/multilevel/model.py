@@ -209,7 +209,7 @@ class Hierarchical(eqx.Module):
 
     @property
     def regressed(self) -> tuple[bool, ...]:
-        """Whether effects and spreads of each column are learned."""
+        """Whether effects and standard deviations of each column are learned."""
         first = self.known_slopes is None
         return tuple(has and (first or k > 0) for k, has in enumerate(self.learned))
 
@@ -244,14 +244,14 @@ class Hierarchical(eqx.Module):
 
     @property
     def has_tilts(self) -> bool:
-        """Whether intercepts hang on discriminations in each group's own way."""
+        """Whether intercepts are regressed on discriminations within each group."""
         if not self.has_group_scales or self.has_group_effects:
             return False
         return max(self.family.intercept_columns) < self.num_correlated
 
     @property
     def num_shifts(self) -> int:
-        """Shifts of abilities that only their prior knows: of each group, of all, or 0.
+        """Shifts of abilities that only the prior identifies: by group, of all, or 0.
 
         Intercepts and their regression on discriminations, both learned, take them up.
         """
@@ -259,11 +259,12 @@ class Hierarchical(eqx.Module):
 
     @property
     def told_effects(self) -> Bool[Array, "effects columns"]:
-        """Which effects responses can tell of, by what coordinates items have in use.
+        """Which effects the responses identify, by the coordinates that items use.
 
-        Where right and wrong answers stand beside scores, a benchmark of answers says
-        nothing of dispersions; nor does one level say how levels differ. Such effects
-        are 0 in estimates: their standard deviation would confirm whatever it is.
+        Where right and wrong responses stand beside scores, a benchmark of responses
+        says nothing of dispersions; nor does one level say how levels differ. Such
+        effects are 0 in estimates: their standard deviation would confirm whatever it
+        is.
         """
         free = jnp.asarray(self.regressed) | (self.known_slopes is None)
         offsets = self.family.offsets()

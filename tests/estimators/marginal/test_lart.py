@@ -1,4 +1,4 @@
-"""EM of responses and answer lengths: an exact maximum of the joint likelihood."""
+"""EM of responses and response lengths: an exact maximum of the joint likelihood."""
 
 import dataclasses
 import functools
@@ -244,12 +244,12 @@ def test_what_lengths_cannot_go_with_is_said():
     data = drawn()[0]
     model = latency_response()
     start = start_values(model, data)
-    with pytest.raises(ValueError, match="hold no parameters of the answer lengths"):
+    with pytest.raises(ValueError, match="hold no parameters of the response lengths"):
         fit = Start(start.items, start.theta)
         run_jit(Problem.create(model, data), marginal_method(), fit)
     with pytest.raises(ValueError, match="population='normal'"):
         fit_with(marginal_method(population="histogram"), model, data)
-    with pytest.raises(ValueError, match="needs lengths: read them with length="):
+    with pytest.raises(ValueError, match="needs them: read them with length="):
         start_values(model, dataclasses.replace(data, log_length=None))
 
 

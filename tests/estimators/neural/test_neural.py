@@ -277,7 +277,7 @@ def test_what_cannot_be_trained_is_refused(table):
         irtjax.fit(table, "2pl", QUICK, population="histogram")
     trials = np.full((SUBJECTS, ITEMS), 3)
     counts = irtjax.ResponseTable.from_arrays(trials // 2, trials=trials)
-    with pytest.raises(ValueError, match="right and wrong answers, not counts"):
+    with pytest.raises(ValueError, match="right and wrong responses, not counts"):
         irtjax.fit(counts, "2pl", Neural(encoder="graph"))
     with pytest.raises(ValueError, match="anchor requires method em"):
         anchors = {"item_0": {"intercept": 0.0}}

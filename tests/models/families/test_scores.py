@@ -177,7 +177,7 @@ def test_an_item_keeps_its_kind_and_its_order_in_coordinates():
     free = np.asarray(Problem.create(mixed, Responses(jnp.zeros((2, 3)))).free)
     assert free.tolist() == [[True, True, False], [True] * 3, [True] * 3]
     assert mixed.family.of_items(np.array([2, 0])).binary == (False, True)
-    with pytest.raises(ValueError, match="knows of 3 items"):
+    with pytest.raises(ValueError, match="is for 3 items"):
         Problem.create(mixed, Responses(jnp.zeros((2, 4))))
     # A binary item has no prior of a dispersion.
     rows = jax.vmap(mixed.log_prior)(items)
