@@ -35,7 +35,10 @@ def category_probabilities(name: str, items, theta):
         odds = jnp.exp(slopes * theta[..., None] + intercepts)
         odds = jnp.concatenate([jnp.ones_like(odds[..., :1]), odds], -1)
         return odds / odds.sum(-1, keepdims=True)
-    if name in ("graded", "partial_credit", "pcm"):
+    if name == "rsm":
+        last = -jnp.sum(items.step, -1, keepdims=True)
+        intercept = intercept[:, None] + jnp.concatenate([items.step, last], -1)
+    if name in ("graded", "partial_credit", "pcm", "rsm"):
         predictor = slope[:, None] * theta[..., None] + intercept
         if name == "graded":
             above = 1 / (1 + jnp.exp(-predictor))

@@ -10,6 +10,7 @@ from irtjax.models.catalogue import (
     nominal,
     partial_credit,
     partial_credit_unit,
+    rating_scale,
 )
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
@@ -17,7 +18,7 @@ from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
 ALL = {name: make() for name, make in BINARY_MODELS.items()}
 ALL |= {"graded": graded(4), "partial credit": partial_credit(3)}
-ALL |= {"pcm": partial_credit_unit(3), "nominal": nominal(4)}
+ALL |= {"pcm": partial_credit_unit(3), "rsm": rating_scale(4), "nominal": nominal(4)}
 UNIT = Population(jnp.array(0.0), jnp.array(1.0))
 NODES = jnp.linspace(-6, 6, 121)
 BOUNDS = jnp.array([-6.0, 6.0])

@@ -29,6 +29,7 @@ from irtjax.models.families.inflated import InflatedItems
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.families.mixed import MixedScores
 from irtjax.models.families.nominal import Nominal
+from irtjax.models.families.rating import RatingScale
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes
 from tests import brute_force
@@ -50,6 +51,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     "graded": lambda: catalogue.graded(3),
     "partial_credit": lambda: catalogue.partial_credit(3),
     "pcm": lambda: catalogue.partial_credit_unit(3),
+    "rsm": lambda: catalogue.rating_scale(3),
     "nominal": lambda: catalogue.nominal(3),
     "continuous": catalogue.continuous,
     "beta": catalogue.beta,
@@ -154,6 +156,9 @@ def true_items(model: Model, num_items: int = NUM_ITEMS):
         fields = slope, intercept, inner[:, :1], inner[:, 1:]
         names = [p.name for p in family.parameters]
         return family.complete(dict(zip(names, map(jnp.asarray, fields), strict=True)))
+    if isinstance(family, RatingScale):
+        steps = jnp.broadcast_to(jnp.array([0.8]), (num_items, 1))
+        return family.complete({"intercept": jnp.asarray(intercept), "step": steps})
     if family.num_categories > 2:
         thresholds = np.linspace(0.8, -0.8, family.num_categories - 1)
         return family.Items(
@@ -247,6 +252,15 @@ def free_columns(model: Model, num_items: int = NUM_ITEMS, anchored: bool = Fals
         extra.append(size + 1)
     free = np.flatnonzero(np.ravel(model.family.free_columns(num_items)))
     return np.array([*free, *extra])
+
+
+def with_totals(model: Model, gradient: np.ndarray) -> np.ndarray:
+    """A gradient in which columns common to all items have their total, once."""
+    result, columns = gradient.copy(), model.family.num_columns
+    for column in model.family.common_columns:
+        of_items = result[column : NUM_ITEMS * columns : columns]
+        of_items[:] = np.r_[of_items.sum(), np.zeros(NUM_ITEMS - 1)]
+    return result
 
 
 def frame_columns(model: Model, num_items: int = NUM_ITEMS):

@@ -311,6 +311,7 @@ def test_a_model_takes_under_forty_lines():
         ("graded", "PartialCredit"): shared,
         ("nominal", "Nominal"): set(),
         ("cloglog", "ComplementaryLogLog"): set(),
+        ("rating", "RatingScale"): set(),
     }
     sizes = {
         name: code_lines(

@@ -37,6 +37,7 @@ BINARY = {
 ORDERED = {
     "graded": catalogue.graded(3),
     "partial_credit": catalogue.partial_credit(3),
+    "rsm": catalogue.rating_scale(3),
     "nominal": catalogue.nominal(3),
 }
 MODELS = BINARY | ORDERED

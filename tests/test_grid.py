@@ -18,6 +18,7 @@ from tests.tables import (
     frame_columns,
     free_columns,
     grid_fit,
+    with_totals,
 )
 
 
@@ -74,7 +75,8 @@ def test_a_fit_is_a_stationary_point_near_the_truth(pair):
     assert float(objective(best)) == pytest.approx(float(fit.objective), abs=1e-8)
     estimated = free_columns(model)
     free = np.r_[estimated, frame_columns(model)]
-    gradient = np.asarray(jax.jit(jax.grad(objective))(best))[free]
+    gradient = np.asarray(jax.jit(jax.grad(objective))(best))
+    gradient = with_totals(model, gradient)[free]
     # EM stops at 1e-4 standard errors; no parameter has a standard error below
     # 1 / sqrt(subjects * trials' information), here at most sqrt(240).
     assert np.abs(gradient).max() < 1e-3 * np.sqrt(NUM_SUBJECTS)

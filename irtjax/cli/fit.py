@@ -26,8 +26,8 @@ Model = Annotated[
         "--model",
         "-m",
         help="auto (by the kind of the data); rasch, 1pl, 2pl, 3pl, 4pl, probit1pl,"
-        " probit2pl, cloglog2pl; graded, partial_credit or pcm for ordered categories,"
-        " nominal for others; continuous, beta,"
+        " probit2pl, cloglog2pl; graded, partial_credit, pcm or rsm for ordered"
+        " categories, nominal for others; continuous, beta,"
         " inflated_beta or mixed for scores in [0, 1]; lart with --length;"
         " multibenchmark, multimetric or hierarchical.",
     ),

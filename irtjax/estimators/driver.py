@@ -58,6 +58,7 @@ class AbstractEstimator(eqx.Module):
         marginal: Whether abilities are integrated out; else they are parameters.
         multilevel: Whether items are integrated out: the problem is then a
             `MultilevelProblem`, whatever the model.
+        common: Whether it estimates parameters that all items have in common.
         sorts_subjects: Whether large data are solved faster with subjects in order of
             accuracy.
         trained: Whether the fit stops early, by responses held out or by epochs.
@@ -70,6 +71,7 @@ class AbstractEstimator(eqx.Module):
 
     marginal: ClassVar[bool] = False
     multilevel: ClassVar[bool] = False
+    common: ClassVar[bool] = False
     sorts_subjects: ClassVar[bool] = False
     trained: ClassVar[bool] = False
     uses_priors: ClassVar[bool] = True

@@ -261,6 +261,7 @@ def item_estimates(
     # In double precision on the host: a float32 sum of millions of nats is coarse.
     log_likelihood = float(np.asarray(fit.subject_log_lik, np.float64).sum()) + base
     num_parameters = int(np.asarray(problem.free).sum())
+    num_parameters -= (len(coordinates) - 1) * len(model.family.common_columns)
     num_parameters += 2 * problem.anchored + (not model.family.has_slope)
     num_parameters += len(ability) * joint
     if part is not None:

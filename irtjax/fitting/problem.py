@@ -99,6 +99,7 @@ def _item_task(
         chosen = method.adapted(chosen)
     check_data(table, chosen, level)
     _check_used(chosen, parts)
+    _check_common(chosen, method, options.get("anchor"))
     ordered = table
     if method.sorts_subjects and table.values.size >= LARGE:
         # Neighbours in ability share a window of nodes: see `expected_counts`.
@@ -146,6 +147,19 @@ def _check_used(model: Model, parts: Parts) -> None:
         )
 
 
+def _check_common(model: Model, method: AbstractEstimator, anchor: Any = None) -> None:
+    """Refuses parameters common to all items where they would vary between items."""
+    if not model.family.common:
+        return
+    named = f"the model {model.name} has a {model.family.common[0]} common to all items"
+    if not method.common:
+        raise ValueError(f"{named}: use method='em', not {method.name!r}")
+    if set(model.priors) & set(model.family.common):
+        raise ValueError(f"{named}, which has no prior: leave it out of priors")
+    if anchor is not None:
+        raise ValueError(f"{named}, which anchors would fix: leave anchor out")
+
+
 def _multilevel_task(
     table: ResponseTable,
     model: Model | str,
@@ -182,6 +196,7 @@ def _multilevel_task(
             f" {name!r}, which ignores lengths"
         )
     method = make_method(named, parts.fields, chosen, table.num_subjects)
+    _check_common(chosen, method)
     check_data(table, chosen, level)
     table, responses, scores = _prepared(table, chosen, parts.data, floating, None)
     grouped = model in ("multibenchmark", "multimetric")

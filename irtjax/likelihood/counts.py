@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -412,6 +413,7 @@ def improve_items(
     frame: Float[Array, "2"],
     num_newton: int,
     longest_step: float = 2.0,
+    item_weight: Float[Array, " items"] | None = None,
 ) -> ItemUpdate:
     """Raises each item's expected objective by safeguarded Newton steps.
 
@@ -428,8 +430,17 @@ def improve_items(
         frame: Frame of the priors; see `Model.prior_frame`.
         num_newton: Number of Newton steps.
         longest_step: Longest move of a coordinate in one step.
+        item_weight: Weights of the items where they have common parameters. These make
+            the step and its acceptance one decision for all items.
     """
     columns = coordinates.shape[1]
+    common = model.family.common_columns
+    one = jnp.ones(coordinates.shape[0], coordinates.dtype)
+    weight = one if item_weight is None else item_weight
+
+    def joint(value):
+        return one * jnp.sum(weight * value) if common else value
+
     identity = jnp.eye(columns, dtype=coordinates.dtype)
 
     def propose(point):
@@ -437,11 +448,17 @@ def improve_items(
         gradient = jnp.where(free, derivatives.gradient, 0)
         both = free[:, :, None] & free[:, None, :]
         curvature = jnp.where(both, derivatives.curvature, identity)
-        step, _ = positive_definite_solve(curvature, gradient)
-        longest = jnp.max(jnp.abs(step), axis=1, keepdims=True)
-        step = step * jnp.minimum(1, longest_step / jnp.maximum(longest, 1e-30))
         diagonal = jnp.diagonal(curvature, axis1=1, axis2=2)
-        return derivatives.value, gradient, diagonal, step
+        if common:
+            step, gradient, diagonal = _common_step(
+                gradient, curvature, diagonal, common, weight
+            )
+        else:
+            step, _ = positive_definite_solve(curvature, gradient)
+        axis = None if common else 1
+        longest = jnp.max(jnp.abs(step), axis=axis, keepdims=True)
+        step = step * jnp.minimum(1, longest_step / jnp.maximum(longest, 1e-30))
+        return joint(derivatives.value), gradient, diagonal, step
 
     value, gradient, diagonal, step = propose(coordinates)
     best, trial = coordinates, coordinates + step
@@ -455,12 +472,50 @@ def improve_items(
         trial = best + step
     tolerance = 8 * jnp.finfo(value.dtype).eps * jnp.abs(value)
     for _ in range(2):
-        trial_value = expected_value(model, trial, nodes, counts, frame)
+        trial_value = joint(expected_value(model, trial, nodes, counts, frame))
         better = (trial_value >= value - tolerance)[:, None]
         trial = jnp.where(better, trial, best + (trial - best) / 4)
-    accepted = expected_value(model, trial, nodes, counts, frame) >= value - tolerance
+    reached = joint(expected_value(model, trial, nodes, counts, frame))
+    accepted = reached >= value - tolerance
     trial = jnp.where(accepted[:, None], trial, best)
     floor = jnp.finfo(value.dtype).tiny * 1e6
     return ItemUpdate(
         trial, first_gradient, jnp.maximum(jnp.abs(first_diagonal), floor)
+    )
+
+
+def _common_step(gradient, curvature, diagonal, common: tuple[int, ...], weight):
+    """Newton step where some columns have one value for all items.
+
+    The matrix is block diagonal with a border: the own columns of each item are
+    eliminated (Schur complement), then the common ones are solved for.
+
+    Returns:
+        The step, and gradient and diagonal with the totals in the common columns.
+    """
+    columns = gradient.shape[1]
+    own = np.setdiff1d(np.arange(columns), common)
+    shared = np.asarray(common)
+    blocks = curvature[:, own][:, :, own]
+    border = curvature[:, own][:, :, shared]
+    total = weight @ gradient[:, shared]
+    corner = jnp.tensordot(weight, curvature[:, shared][:, :, shared], 1)
+    inner, _ = positive_definite_solve(blocks, gradient[:, own])
+    across = [
+        positive_definite_solve(blocks, border[:, :, k])[0] for k in range(len(common))
+    ]
+    cross = jnp.stack(across, axis=-1)
+    schur = corner - jnp.einsum("j,juc,jud->cd", weight, border, cross)
+    right = total - jnp.einsum("j,juc,ju->c", weight, border, inner)
+    move, _ = positive_definite_solve(schur, right)
+    place = np.argsort(np.concatenate([own, shared]))
+
+    def joined(parts, common_part):
+        wide = jnp.broadcast_to(common_part, (len(parts), len(common)))
+        return jnp.concatenate([parts, wide], axis=1)[:, place]
+
+    return (
+        joined(inner - cross @ move, move),
+        joined(gradient[:, own], total),
+        joined(diagonal[:, own], jnp.diagonal(corner)),
     )

@@ -16,6 +16,7 @@ from irtjax.models.families.inflated import InflatedBetaScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
 from irtjax.models.families.nominal import Nominal
+from irtjax.models.families.rating import RatingScale
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.lengths import Lengths
 from irtjax.models.model import Model
@@ -240,6 +241,27 @@ def partial_credit_unit(
     return _model("pcm", family, priors, "unit_slope")
 
 
+def rating_scale(
+    num_categories: int, priors: Priors = "weak", *, positive: bool = True
+) -> Model:
+    """Andrich's rating scale: partial credit with unit slopes and common steps.
+
+    Args:
+        num_categories: Number of categories, at least 2; of two it is Rasch's model.
+        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
+        positive: Every discrimination is 1, so this changes nothing.
+
+    Raises:
+        ValueError: If there are fewer than 2 categories.
+
+    >>> rating_scale(4).family.common_columns
+    (1, 2)
+    """
+    count = _checked(num_categories)
+    family = RatingScale(count) if count > 2 else PartialCredit(count, "unit")
+    return _model("rsm", family, priors, "unit_slope")
+
+
 def nominal(
     num_categories: int, priors: Priors = "weak", *, positive: bool = False
 ) -> Model:
@@ -345,6 +367,7 @@ ORDERED_MODELS: dict[str, Callable[..., Model]] = {
     "graded": graded,
     "partial_credit": partial_credit,
     "pcm": partial_credit_unit,
+    "rsm": rating_scale,
     "nominal": nominal,
 }
 

@@ -46,6 +46,9 @@ class AbstractResponseFamily(eqx.Module):
     #: Ranges from which `simulate_items` draws parameters of the family's own.
     simulated: ClassVar[dict[str, tuple[float, float]]] = {}
 
+    #: Parameters that have one value for all items; see `common_columns`.
+    common: ClassVar[tuple[str, ...]] = ()
+
     def with_free_slopes(self) -> AbstractResponseFamily | None:
         """The family with a discrimination for each item; None if there is none."""
         return None
@@ -146,6 +149,20 @@ class AbstractResponseFamily(eqx.Module):
                 return tuple(range(column, column + parameter.columns))
             column += parameter.columns
         raise ValueError(f"{type(self).__name__} names no {self.intercept_name}")
+
+    @property
+    def common_columns(self) -> tuple[int, ...]:
+        """Columns of parameters that have one value for all items.
+
+        Records and coordinates hold that value for each item. Estimation, covariance
+        and the number of parameters count it once; it has no prior.
+        """
+        found, column = [], 0
+        for parameter in self.parameters:
+            if parameter.name in self.common:
+                found += range(column, column + parameter.columns)
+            column += parameter.columns
+        return tuple(found)
 
     def table(self, items: Items, nodes: Float[Array, " nodes"]) -> tuple[Array, ...]:
         """Every g_k at every node for every item, each `[nodes, items]`."""

@@ -79,7 +79,12 @@ class Model(eqx.Module):
 
     def unconstrain(self, items: Items) -> Float[Array, "items columns"]:
         """Unconstrained coordinates of item records, for every item."""
-        return jax.vmap(self.family.unconstrain)(items)
+        rows = jax.vmap(self.family.unconstrain)(items)
+        common = self.family.common_columns
+        if not common:
+            return rows
+        is_common = np.isin(np.arange(rows.shape[1]), common)
+        return jnp.where(is_common, jnp.mean(rows, axis=0), rows)
 
     def fold(
         self, coordinates: Float[Array, "items columns"], mean: Array, sd: Array

@@ -87,6 +87,8 @@ def simulate_items(
             low, high = ranges[parameter.name]
             shape = (num_items, parameter.size) if parameter.size else (num_items,)
             value = jax.random.uniform(part, shape, dtype, low, high)
+            if parameter.name in model.family.common:
+                value = jnp.broadcast_to(value[:1], shape)
         else:
             value = intercept_sd * jax.random.normal(part, (num_items,), dtype)
             if parameter.size:

@@ -134,7 +134,11 @@ class Covariance(NamedTuple):
 
 
 def leading_rows(
-    product: Callable[[Array], Array], size: int, dtype, floor: float = 0.0
+    product: Callable[[Array], Array],
+    size: int,
+    dtype,
+    floor: float = 0.0,
+    most: int = RANK,
 ) -> Array:
     """Rows U of the leading eigenpairs of a matrix M >= floor: M - floor ~ U'U.
 
@@ -143,11 +147,12 @@ def leading_rows(
         size: Order of M.
         dtype: Of M.
         floor: Subtracted from every eigenvalue.
+        most: Largest number of rows.
 
     Returns:
-        `[min(size, RANK), size]`.
+        `[min(size, most), size]`.
     """
-    rank = min(size, RANK)
+    rank = min(size, most)
     vectors = jnp.eye(size, dtype=dtype)
     if rank < size:
         vectors = jax.random.normal(jax.random.key(0), (size, rank), dtype)
@@ -354,15 +359,22 @@ def _covariance(problem, coordinates, population, nodes, log_weights, kind, term
             setting, whitening, terms, kind, prior, frame_rows, excess
         )
         flat_blocks, num_negative = 0 * flat_blocks, 0
+        common = problem.model.family.common_columns
+        if common:
+            inverse = _with_common(inverse, whitening, common, num_items, columns)
         index = jnp.arange(num_items)
         square = inverse[:-2, :-2].reshape(num_items, columns, num_items, columns)
         items = square[index, :, index, :]
         cross = inverse[:-2, -2:].reshape(num_items, columns, 2)
         parts = items, inverse[-2:, -2:], cross
         # 1 is the part of the item alone. Other kinds have no such floor.
-        floor = 1.0 if kind == "observed" else 0.0
+        floor = 1.0 if kind == "observed" and not common else 0.0
         rows = leading_rows(
-            lambda v: inverse @ v, inverse.shape[0], inverse.dtype, floor
+            lambda v: inverse @ v,
+            inverse.shape[0],
+            inverse.dtype,
+            floor,
+            inverse.shape[0] if common else RANK,
         )
     else:
         exact = how == "woodbury"
@@ -404,6 +416,24 @@ def _covariance(problem, coordinates, population, nodes, log_weights, kind, term
         estimated_part(lost_items + flat_blocks, *lost_scale),
         jnp.maximum(spectrum.negative, num_negative),
     )
+
+
+def _with_common(
+    inverse: Array, whitening: Whitening, common, num_items: int, columns: int
+) -> Array:
+    """The whitened covariance given that common columns are equal for all items.
+
+    The covariance S of free parameters under B x = 0 is S - S B'(B S B')^-1 B S.
+    """
+    index = np.arange(num_items)
+    rows = jnp.zeros((len(common), num_items, num_items, columns), inverse.dtype)
+    for k, column in enumerate(common):
+        # A coordinate from the whitened ones of its item.
+        rows = rows.at[k, index, index].set(whitening.items[:, :, column])
+    apart = (rows - rows[:, :1])[:, 1:].reshape(-1, num_items * columns)
+    apart = jnp.pad(apart, ((0, 0), (0, 2)))
+    image = inverse @ apart.T
+    return inverse - image @ jnp.linalg.solve(apart @ image, image.T)
 
 
 def _positive_blocks(blocks: Array) -> tuple[Array, Array, Array, Array]:
@@ -532,6 +562,14 @@ def check_kind(problem: Problem, kind: str) -> None:
                 f" its parameters at once (here {total}, at most {DENSE_LIMIT}); use"
                 " standard_errors='none' and the bootstrap"
             )
+    if problem.model.family.common and (
+        kind != "observed" or problem.free.size + 2 > DENSE_LIMIT
+    ):
+        raise ValueError(
+            f"a {problem.model.name} model has standard_errors='observed', from all its"
+            f" parameters at once (here {problem.free.size + 2}, at most"
+            f" {DENSE_LIMIT}); use standard_errors='none' and the bootstrap"
+        )
     if kind != "cross_product":
         return
     size, num_subjects = int(jnp.sum(problem.free)), problem.data.num_subjects
@@ -595,7 +633,7 @@ def item_covariance(
         how = "dense" if size <= min(rows, DENSE_LIMIT) else "woodbury"
         if how == "woodbury" and rows > DENSE_LIMIT:
             how = "dense" if size <= DENSE_LIMIT else "leading"
-    if kind == "cross_product":
+    if kind == "cross_product" or problem.model.family.common:
         how = "dense"
     if how == "dense" and summed:
         terms = None

@@ -11,6 +11,7 @@ from irtjax.models.catalogue import (
     nominal,
     partial_credit,
     partial_credit_unit,
+    rating_scale,
 )
 from irtjax.models.simulate import simulate_items
 
@@ -23,6 +24,7 @@ FAMILIES["graded 4 positive"] = graded(4, positive=True)
 FAMILIES["partial credit 3"] = partial_credit(3)
 FAMILIES["partial credit 3 positive"] = partial_credit(3, positive=True)
 FAMILIES["pcm 3"] = partial_credit_unit(3)
+FAMILIES["rsm 4"] = rating_scale(4)
 FAMILIES["nominal 3"] = nominal(3)
 FAMILIES["nominal 4 positive"] = nominal(4, positive=True)
 THETA = jnp.linspace(-4, 4, 9)

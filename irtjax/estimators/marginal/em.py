@@ -107,6 +107,7 @@ class EM(AbstractMethod):
     """
 
     marginal: ClassVar[bool] = True
+    common: ClassVar[bool] = True
     sorts_subjects: ClassVar[bool] = True
 
     nodes: Float[Array, " nodes"] | None = None
@@ -220,6 +221,7 @@ class EM(AbstractMethod):
             counts,
             frame,
             self.num_newton,
+            item_weight=data.item_weight,
         )
         raised = point._replace(coordinates=update.coordinates)
         free_form = self.population == "histogram"
