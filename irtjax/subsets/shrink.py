@@ -411,7 +411,7 @@ def _prepare(data, model, stratify, average, aim, abilities):
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     else:
-        settings = {"standard_errors": "none"} if pool.method == "em" else {}
+        settings: Any = {"standard_errors": "none"} if pool.method == "em" else {}
         name = pool.model if pool.method == "em" else pool.model.name
         found = fit(pool.table, name, pool.method, **settings)
         items, population = found.parameters.items, found.parameters.population
