@@ -1,17 +1,16 @@
 """Uncertainty of the covariance of abilities: draws of Sigma and of the scales.
 
-`laplace` ends at one Sigma and one unit of each group's abilities, the likeliest.
-Many items tell how subjects lie to each other; Sigma and the units they tell nothing
-of: those are known from one sample of subjects and from priors. Let y_i be the
-abilities that the responses of subject i point at, in units of the fit, and N the mean
-covariance of their errors. Subjects are the y in units u, so that
+`laplace` estimates one Sigma and one scale of each group's abilities. Many items
+determine the abilities relative to each other, but Sigma and the scales depend on the
+sample of subjects and on priors. Let y_i be the estimated abilities of subject i, in
+units of the fit, and N the mean covariance of their errors. With scales u,
 
-    y_i ~ N(0, U^-1 (tau^2 1 1' + Sigma) U^-1 + N),   U = diag(u),
+    y_i ~ N(0, U^-1 (tau^2 1 1' + Sigma) U^-1 + N),   U = diag(u).
 
-which with the priors is a density of Sigma, tau and u, whose mode is where the fast
-route ended, and whose cost is that of one small matrix. It is sampled by Hamiltonian
-Monte Carlo with the expected information as mass; what is wanted given each draw is
-averaged (in the manner of Rue, Martino and Chopin 2009).
+With the priors this is a density of Sigma, tau and u that needs one small matrix; its
+mode is the EM estimate. It is sampled by Hamiltonian Monte Carlo with the expected
+information as mass matrix, and results given each draw are averaged (as in Rue, Martino
+and Chopin 2009).
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ class Spread(NamedTuple):
     """Coordinates of the covariance of abilities; fixed parts have no elements.
 
     Attributes:
-        log_scale: `[groups]` log standard deviations of the groups' own abilities.
+        log_scale: `[groups]` log standard deviations of the group-specific abilities.
         correlation: Coordinates of their correlations.
         log_general_sd: `[1]` log tau, for families without slopes.
-        log_unit: `[groups]` or `[1]` log u; 0 is the unit of the fit.
+        log_unit: `[groups]` or `[1]` log u; 0 is the scale of the fit.
     """
 
     log_scale: Array
@@ -79,9 +78,9 @@ class Evidence(NamedTuple):
     Attributes:
         scatter: `[groups, groups]` sum of y y'.
         error: `[groups, groups]` N.
-        num_subjects: Subjects less the means that are estimated.
-        pull: Minus slope `[groups]` and curvature `[groups, groups]` of the priors of
-            items' effects in the log units that are taken from abilities.
+        num_subjects: Subjects less the number of estimated means.
+        pull: Minus gradient `[groups]` and curvature `[groups, groups]` of the priors
+            of items' effects in the log scales.
     """
 
     scatter: Array
@@ -135,8 +134,8 @@ def draw_spread(
     The key is fixed: the same fit has the same draws.
 
     Returns:
-        The draws, and the share of proposals that were accepted: where it is small
-        they have not left the fit, and say less than is not known.
+        The draws, and the share of accepted proposals. If it is small, the draws stay
+        near the estimate and understate its uncertainty.
     """
     start = _spread_of(model, components)
     if not sum(part.size for part in start):

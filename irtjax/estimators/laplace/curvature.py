@@ -1,7 +1,7 @@
-"""Precision of abilities in a multilevel model, and what depends on their prior.
+"""Precision of abilities in a multilevel model.
 
-The curvature of their log density, and the unit and origin of ability, of which the
-items know nothing.
+Second derivatives of the log density of the abilities, and the location and scale of
+ability, which the items do not identify.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ LARGEST_LOSS = 0.7
 
 
 class _Held(NamedTuple):
-    """What holding the mean log discrimination of each unit's items adds.
+    """Contribution of fixing the mean log discrimination of the items of each scale.
 
     Attributes:
-        value: To the log density of the abilities.
-        gradient: `[groups * subjects]` of it.
-        slope: `[groups * subjects, units]` whose products with themselves are minus its
-            second derivatives.
-        mean: `[items, columns]` the items' means once theirs is held.
+        value: Added to the log density of the abilities.
+        gradient: `[groups * subjects]` its gradient.
+        slope: `[groups * subjects, units]` S; minus its Hessian is S S'.
+        mean: `[items, columns]` means of the items given the fixed mean.
     """
 
     value: Scalar
@@ -42,13 +41,13 @@ class _Held(NamedTuple):
 def held_units(
     problem: MultilevelProblem, components: Components, found: Summary
 ) -> _Held:
-    """The mean log discrimination of the items of a unit of ability, held at its prior.
+    """Fixes the mean log discrimination of the items of a scale at its prior.
 
-    A prior mean that is learned and items whose mean may differ from it say the same
-    thing twice, and with few items the mode of the abilities is where the two fall
-    apart: it takes no account of the volume of abilities, which grows with their unit.
-    So the items' mean x-bar is what the learned mean is of: the abilities' density is
-    conditioned on it, by the factor N(x-bar(theta) - mu; 0, v) / N(0; 0, s^2 / J).
+    A learned prior mean and the mean of the items are redundant. With few items the
+    mode of the abilities separates them, because a mode ignores the volume of the
+    abilities, which grows with their scale. The density of the abilities is therefore
+    conditioned on the items' mean x-bar, by the factor N(x-bar(theta) - mu; 0, v) /
+    N(0; 0, s^2 / J).
     """
     model, units = problem.model, problem.units
     flat, num = found.gradient.size, num_units(model)
@@ -78,11 +77,11 @@ def held_units(
 
 
 def centred(array: Array, parts: int) -> Array:
-    """What is left of `[groups * subjects]`, or of a matrix, once means are 0.
+    """Projects `[groups * subjects]`, or a matrix, on abilities whose means are 0.
 
     Args:
         array: By group and subject, along every axis.
-        parts: Number of means, each of so many groups; with 0 all is left.
+        parts: Number of means, each of equally many groups; 0 changes nothing.
     """
     if not parts:
         return array
@@ -102,10 +101,11 @@ def factorise(
 ) -> tuple[Array, Array, Array]:
     """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
 
-    Where that is not positive, or items take most of the prior away, as can be far from
-    the mode, the expected part of the data's. With `held` @ `held`', the part of what
-    is held of items, where it is given. With `num_shifts` given that so many means of
-    abilities are known (`centred`): these have then a curvature of 1, to be left out.
+    If the curvature is not positive, or items remove most of the prior, as can happen
+    far from the mode, the expected information replaces the data's part. `held` @
+    `held'` is the part of the fixed means of items, if given. With `num_shifts` that
+    many means of abilities are fixed (`centred`); they get a curvature of 1, which is
+    left out.
     """
     subjects = found.gradient.shape[0]
     size = groups * subjects

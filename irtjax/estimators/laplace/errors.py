@@ -1,9 +1,9 @@
 """Errors of a multilevel fit by `laplace`: of abilities, and of items with them.
 
-First with the spread of abilities as estimated: the curvature of the log density of
-abilities and items' effects together, items integrated out. Then over what is not known
-of that spread: Sigma and the units of ability, of which many items tell nothing
-(`spread_draws`).
+First given the estimated covariance of abilities: the curvature of the log density of
+abilities and effects, items integrated out. Then averaged over draws of that
+covariance and of the scales of ability, which many items do not identify better
+(`covariance_draws`).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Errors(NamedTuple):
     """Errors of one fit.
 
     Attributes:
-        given: `[groups * subjects] * 2` covariance of the abilities given their spread
-            and units, group by group.
-        covariance: The same over what is not known of these.
+        given: `[groups * subjects] * 2` covariance of the abilities given their
+            covariance matrix and scales, group by group.
+        covariance: The same, averaged over draws of these.
         items: `[units, columns]` variances that the errors of abilities and of effects
             add to the coordinates of each item.
-        possible: Draws of the spread and the units; None where the model knows them.
-        ability: `[draws, subjects, groups]` means of the abilities given each.
+        possible: Draws of the covariance and the scales; None where these are fixed.
+        ability: `[draws, subjects, groups]` means of the abilities given each draw.
         accepted: Share of the sampler's proposals that were accepted.
     """
 
@@ -69,7 +69,7 @@ def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> E
     Args:
         problem: The model and its data.
         method: The `Laplace` that fitted it.
-        state: Where the fit ended.
+        state: The last state of the fit.
     """
     covariance, follow = _given_spread_jit(problem, method, state)
     given = whole = np.asarray(covariance, float)
@@ -148,11 +148,10 @@ def given_covariance(
     found: Summary,
     follow: Following | None,
 ) -> Array:
-    """Covariance of abilities and effects together, the part of the abilities.
+    """Covariance of the abilities given their covariance matrix and scales.
 
-    The curvature of the log posterior in both, items integrated out, the effects' block
-    taken out (Schur complement). Given the spread of abilities, and their units where
-    items can take these up.
+    The inverse of the curvature of the log posterior of abilities and effects, items
+    integrated out, with the effects eliminated (Schur complement).
     """
     groups = model.num_groups
     factor = covariance_factor(model, state.components)

@@ -1,22 +1,20 @@
-"""The posterior of one item given the abilities, and what hangs on it.
+"""The posterior of one item given the abilities, and its derivatives.
 
-Where abilities have an error of their own, what is expected of items is not what is
-expected at their mode. The difference, to second order, is the derivative of
+Expectations of items over the error of the abilities differ from those at the mode. To
+second order the difference is the derivative of
 
     h_j = -tr(C A_j(theta)) / 2 + delta' score_j(theta),    A_j = -d2 log m_j / dtheta2,
 
-in weights tau and T added to the log density of item j as tau'x + x'Tx: C is the
-covariance of the abilities and delta leads from their mode to their mean. The first
-part's derivative in theta is that of -log|A| / 2, of which delta is made (Tierney and
-Kadane 1986).
+in weights tau and T added to the log density of item j as tau'x + x'Tx. C is the
+covariance of the abilities and delta their mean less their mode. The derivative of the
+first part in theta is that of -log|A| / 2, which gives delta (Tierney and Kadane 1986).
 
-A derivative is too little where many subjects answer an item: what their errors add up
-to then moves the item by more than it is uncertain. Nor will it do for scores: an item
-whose dispersion is small rules the abilities, at their mode fits better still, and in
-the end its scores are the abilities (Heywood's case). There (`expected`) the first part
-of A_j, the expected -d2 log p / dtheta2, is taken whole, into the density of the item,
-by the mean of log p over the error of each ability. With a dozen subjects, whose errors
-are wide and whose items hardly differ from their prior, the derivative is the better.
+The derivative is too small where many subjects respond to an item: their errors then
+move the item by more than its uncertainty. It also fails for scores: an item with small
+dispersion dominates the abilities, and in the end its scores are the abilities (Heywood
+case). There (`expected`) the first part of A_j, the expected -d2 log p / dtheta2,
+enters the item's density exactly, as the mean of log p over the error of each ability.
+With a dozen subjects, whose errors are wide, the derivative is more accurate.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ GIVEN_SD = 2.0
 
 
 class Outer(NamedTuple):
-    """What items are integrated given.
+    """The abilities, effects and covariances that items are integrated given.
 
     Attributes:
         ability: `[subjects, groups]`.

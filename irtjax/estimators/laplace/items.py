@@ -1,17 +1,16 @@
 """Items integrated out, one small posterior each, by adaptive quadrature.
 
-With few subjects and many items it is the items that are too many to estimate: each is
-known from a handful of responses only. Given the abilities, items are independent, so
-the likelihood of the abilities is a product of integrals over two to four coordinates,
+With few subjects and many items, each item has a handful of responses and cannot be
+estimated. Given the abilities, items are independent, so the likelihood of the
+abilities is a product of integrals over two to four coordinates,
 
     m_j(theta) = int p(y_j | theta, x) p(x | hyper) dx,
 
-each by Gauss-Hermite nodes placed around its mode with the curvature there (Naylor and
-Smith 1982; one node is Laplace's approximation). Derivatives in the abilities are
-posterior expectations at the same nodes (Fisher's and Louis' identities). Items go by
-in blocks, so no items x nodes x subjects array exists.
-
-What one item leaves is in `unit_posterior`.
+each by Gauss-Hermite nodes around its mode, scaled by the curvature there (Naylor and
+Smith 1982; one node is the Laplace approximation). Derivatives in the abilities are
+posterior expectations at the same nodes (Fisher's and Louis' identities). Items are
+processed in blocks, so no items x nodes x subjects array exists. One item's integral is
+in `item_posterior`.
 """
 
 from __future__ import annotations
@@ -53,13 +52,11 @@ class Units(NamedTuple):
         exposure: Likewise the mask or number of trials; 0 where a stem has no column.
         group: `[units, width]` group of each column.
         design: `[units, effects]` D.
-        offset: `[units, width, columns]` what takes coordinates of a column out of use
-            (`AbstractResponseFamily.offsets`), or None.
-        weight: `[units]` number of stems that a unit stands for: those with the same
-            responses, groups and design, of which few subjects leave many. 0 for rows
-            that only fill up a block.
-        row: `[units]` which of the factors of Omega is the unit's
-            (`Hierarchical.factor_row`).
+        offset: `[units, width, columns]` offsets that take coordinates of a column out
+            of use (`AbstractResponseFamily.offsets`), or None.
+        weight: `[units]` number of stems with the same responses, groups and design:
+            with few subjects many are equal. 0 for rows that pad a block.
+        row: `[units]` index of the unit's factor of Omega (`Hierarchical.factor_row`).
         unit: `[stems]` unit of each stem.
     """
 
@@ -133,9 +130,9 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
 def padded_size(stems: int, distinct: int) -> int:
     """Number of rows that distinct items are stored in.
 
-    How many items are distinct varies with the responses. A program compiled for that
-    number would serve one data set only. Few items fill as many rows as there are
-    items; many fill the next of four sizes per power of two.
+    The number of distinct items varies with the responses, and a program compiled for
+    it would suit one data set only. Few items take as many rows as there are items;
+    many take the next of four sizes per power of two.
 
     >>> padded_size(240, 151), padded_size(41_871, 5_055)
     (240, 5120)
@@ -164,29 +161,29 @@ def _distinct(values, seen, groups, design):
 
 
 class Summary(NamedTuple):
-    """What a pass over all items leaves.
+    """Results of a pass over all items.
 
     Attributes:
         mode: `[units, columns]` posterior modes, where the next pass starts.
-        mean: `[units, columns]` posterior means, over the error of the abilities too.
+        mean: `[units, columns]` posterior means, averaged over the error of abilities.
         mean_at: `[units, columns]` posterior means at the abilities.
         covariance: `[units, columns, columns]` of each posterior at the abilities.
-        within: `[rows, columns, columns]` sums of the covariances over the error of the
-            abilities too, by `factor_row`.
+        within: `[rows, columns, columns]` sums of the covariances averaged over the
+            error of abilities, by `factor_row`.
         log_marginal: `[units]` log m_j.
         gradient: `[subjects, groups]` of their sum in the abilities.
         curvature: Minus its second derivatives, `[groups, subjects, subjects]` where a
-            unit asks one group, else `[1, groups * subjects, groups * subjects]`.
+            unit measures one group, else `[1, groups * subjects, groups * subjects]`.
         safe: Its expected, non-negative part: `[subjects, groups]` diagonal.
         bend: `[subjects, groups]` sum of the derivatives of h_j in the abilities.
         cross: `[groups * subjects, columns, effects]` sums of D times the posterior
-            covariance of an item's coordinates with its derivative in the abilities; of
-            one group whose benchmarks have spreads of their own these one by one,
+            covariance of an item's coordinates with its derivative in the abilities;
+            for one group with standard deviations by benchmark these one by one,
             `[rows * subjects, columns, effects]`.
         square: `[rows, columns, columns, effects, effects]` sums of D D' times
             `covariance`, by `factor_row`.
-        effect_gradient: `[groups, columns]` of the groups' effects, over the error of
-            the abilities too; no rows without.
+        effect_gradient: `[groups, columns]` of the groups' effects, averaged over the
+            error of abilities; no rows without them.
         effect_curvature: `[groups, columns, columns]`, expected; likewise.
     """
 
@@ -247,14 +244,14 @@ def expected_responses(
 
     Args:
         model: The model.
-        units: The responses the items are known from.
-        outer: What the items are integrated given.
+        units: The responses that the items are estimated from.
+        outer: Abilities and effects that the items are integrated given.
         mode: Modes of the items.
         order: Nodes per coordinate.
         num_newton: Newton steps to the modes.
-        ability_covariance: As `summarise` has it: items then have densities that are
-            expected over the error of the abilities.
-        at: Abilities that respond, where not those that items are integrated given.
+        ability_covariance: As in `summarise`: the items' densities are then averaged
+            over the error of the abilities.
+        at: Abilities that respond, if other than those of `outer`.
     """
     ability = outer.ability if at is None else at
     nodes, blocks = in_blocks(model, units, mode, order)
@@ -298,15 +295,15 @@ def summarise(
     Args:
         model: The model.
         units: The responses by stem.
-        outer: What the items are integrated given.
-        mode: Where their modes are looked for.
+        outer: Abilities and effects that the items are integrated given.
+        mode: Start of the search for their modes.
         ability_covariance: Of the abilities, shaped as `Summary.curvature`.
         ability_shift: From their mode to their mean.
         order: Nodes per coordinate.
         num_newton: Newton steps to each mode.
-        corrected: Whether what is expected of items is wanted over the error of the
+        corrected: Whether expectations of items are averaged over the error of the
             abilities; the derivatives in the abilities are the same without.
-        expected: Whether items have densities that are expected over the error of the
+        expected: Whether the items' densities are averaged over the error of the
             abilities; see the module.
     """
     num_units, width, subjects = units.values.shape
@@ -413,13 +410,13 @@ def summarise(
 
 
 class Following(NamedTuple):
-    """How the effects of items follow the abilities, at the mode of both.
+    """How the effects of items change with the abilities, at the mode of both.
 
     Attributes:
         omega: `[rows, columns, columns]` precisions of items around their prior means.
         cross: `[groups * subjects, columns * effects]` mixed second derivatives of the
             log-likelihood.
-        slope: `[columns * effects, groups * subjects]` by which effects follow.
+        slope: `[columns * effects, groups * subjects]` derivatives of the effects.
         covariance: `[columns * effects] * 2` of the effects given the abilities.
     """
 
@@ -444,21 +441,22 @@ def spread_of_items(
 ) -> Float[Array, "units columns"]:
     """Variance that the errors of abilities and effects add to each item's coordinates.
 
-    An item's mean moves with abilities by its posterior covariance with its derivative
-    in them, with the effects by that with its prior; the effects move too when
-    abilities do, so that a change of the unit of ability arrives at the items whole.
+    An item's mean changes with the abilities by its posterior covariance with its
+    derivative in them, and with the effects by that with its prior. The effects change
+    with the abilities too, so a change of the scale of ability is passed on to the
+    items fully.
 
     Args:
         model: The model.
         units: The responses by stem.
-        outer: What the items are integrated given.
-        mode: Where their modes are looked for.
-        ability_covariance: As `summarise` has it, for what is expected of scores.
+        outer: Abilities and effects that the items are integrated given.
+        mode: Start of the search for their modes.
+        ability_covariance: As in `summarise`, for expectations of scores.
         whole: `[groups * subjects] * 2` covariance of the abilities, effects unknown.
-        follow: How effects follow abilities; None where they are given.
+        follow: How effects change with abilities; None where they are given.
         order: Nodes per coordinate.
         num_newton: Newton steps to each mode.
-        expected: As `summarise` has it.
+        expected: As in `summarise`.
     """
     width = units.group.shape[1]
     groups, subjects = model.num_groups, outer.ability.shape[0]

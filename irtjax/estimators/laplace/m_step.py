@@ -1,7 +1,7 @@
-"""Effects and variances raised to the mode of their expected log density.
+"""The M-step of `laplace`: effects and variances at the mode of their expected density.
 
-The M-step of `laplace`: regressions for effects, closed forms for
-standard deviations alone, some steps of L-BFGS where correlations are learned.
+Effects by regression; standard deviations alone in closed form; some steps of L-BFGS
+where correlations are learned.
 """
 
 from __future__ import annotations
@@ -153,19 +153,19 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
 def _improve_components(
     model: Hierarchical, old: Array, effects: Array, inverse: Array, told: Array
 ) -> Array:
-    """Standard deviations of the levels' effects, by EM with an expanded parameter.
+    """Standard deviations of the levels' effects, by parameter-expanded EM.
 
-    Near 0 EM alone hardly moves: the error of an effect is then that standard
-    deviation, which confirms itself. So a factor of a component's effects is improved
-    beside it (Liu, Rubin and Wu 1998), with the same gradient and the curvature of
-    what the data say of the factor: the steps of EM are short where that is small.
+    Near 0 plain EM hardly moves, because the error of an effect is then that standard
+    deviation. So a common factor of a component's effects is estimated as well (Liu,
+    Rubin and Wu 1998), with the same gradient and the curvature of the data in the
+    factor.
 
     Args:
         model: The model.
         old: `[components, columns]` log standard deviations.
         effects: `[effects, columns]`.
         inverse: `[columns, effects, columns, effects]` covariance of their errors.
-        told: The same shape: precision of the effects without their priors.
+        told: The same shape: precision of the effects from the data alone.
     """
     count, scale = model.num_components, model.hyperpriors.component
     index = jnp.where(model.component < 0, count, model.component)
@@ -188,11 +188,11 @@ def _improve_components(
 
 
 def _far(step: Array, error: Array | float) -> Array:
-    """Half of what goes beyond a share of an error.
+    """Half of the excess over a share of an error.
 
-    Deviations of levels and of items within them say the same of items that are hardly
-    told apart, and both factors at once overshoot by up to twice. Near the end there
-    are the steps of EM alone, which the acceleration extrapolates well.
+    Deviations of levels and of items within them are almost the same for items with
+    little information, so both factors together overshoot by up to two. Near
+    convergence only the steps of EM remain, which the acceleration extrapolates well.
     """
     return jnp.sign(step) * jnp.maximum(jnp.abs(step) - NEAR * error, 0) / 2
 
@@ -202,13 +202,13 @@ def _error_of_effects(
 ) -> tuple[Array, Array]:
     """Covariance of effects once items are integrated out, and precision of the data.
 
-    Given the items it is that of a regression. Items that the responses hardly tell
-    follow their effects instead of telling of them, and a regression would have the
-    levels' effects known, and their standard deviations small, for no reason.
+    Given the items it is that of a regression. Items with few responses follow their
+    effects and do not inform them; a plain regression would ignore this and make the
+    effects and their standard deviations too precise.
 
     Args:
-        precision: Of the effects given the items, `[columns * effects]` squared.
-        ridge: Of their priors.
+        precision: Of the effects given the items, `[columns * effects] * 2`.
+        ridge: Precision of their priors.
         omega: `[rows, columns, columns]` inverses of the items' prior covariances.
         square: `[rows, columns, columns, effects, effects]` sums of D D' times the
             items' posterior covariances.
@@ -241,12 +241,12 @@ def _by_row(parts: Array, row: Array, rows: int) -> Array:
 def _improve_tilts(
     model: Hierarchical, old: Components, scatter: Array
 ) -> tuple[Components, Array]:
-    """The groups' slopes of intercepts on log discriminations, given their spreads.
+    """The groups' slopes of intercepts on log discriminations, given their covariances.
 
     With P the inverse of Omega without slopes and S the scatter, both of group m, the
     expected log density is k b - k^2 w / 2 with b = u'P S e and
-    w = u'P u e'S e + 1 / sd^2, e for the log discrimination and u for all intercepts,
-    and the sum of k is 0.
+    w = u'P u e'S e + 1 / sd^2, e for the log discrimination and u for all intercepts;
+    the k sum to 0.
 
     Returns:
         The new components, and the scatter without slopes `[rows, columns, columns]`.
@@ -288,17 +288,17 @@ def _improve_residual(
     counts: Array,
     of_factor: Array,
 ) -> Components:
-    """Omega0, and how much wider benchmarks spread, that suit scatter matrices.
+    """Omega0, and the relative standard deviations of benchmarks, from the scatter.
 
-    Items that the responses hardly tell confirm the spread they are given, and EM alone
-    crawls; so a factor of all items' deviations is improved beside it, as for levels.
+    Where items have little information EM alone converges slowly, so a common factor of
+    all items' deviations is estimated as well, as for levels.
 
     Args:
         model: The model.
         old: Components before.
-        scatter: `[rows, columns, columns]`, slopes of groups taken out.
+        scatter: `[rows, columns, columns]`, slopes of groups removed.
         counts: `[rows]` items of each.
-        of_factor: `[columns]` what the responses say of such factors: curvatures.
+        of_factor: `[columns]` curvatures of the data in such factors.
     """
     count, own = float(model.num_stems), model.hyperpriors
     mask = jnp.asarray(model.regressed)

@@ -1,27 +1,28 @@
-"""Coordinates in which what is learned of items as a whole is sampled well.
+"""Coordinates in which means, effects and covariances of items are sampled well.
 
-Four ridges are taken out, each by a change whose Jacobian does not depend on where it
-is made, or is told:
+Four strong posterior correlations are removed. Each change of coordinates has a
+Jacobian that is constant or that is returned:
 
-- The origin and the unit of a group's abilities are the group's mean m and spread s.
-  The means of its items' coordinates follow: of log a by log s, of d by a m, and so
-  does its own regression of d on log a. An effect that the data do not know does not:
-  in units of a standard deviation near 0 it would follow by any number. Where groups
-  share items, the effects of groups follow, and the items by what is common to them.
-- Adding a number to all effects of a component, each item having one, and taking it
-  from the mean of all items changes nothing but priors. So the mean of all items is
-  taken with what the effects add on average; and effects are turned (Householder) so
-  that their mean is a coordinate, which only the prior knows. So are the effects of
-  groups on items that they share, and the groups' own regressions and benchmarks' own
-  spreads, of which only differences matter.
-- Where the spread of a column is hardly known, its correlations with the columns before
-  it are known less well than its regression on what they leave, in standard deviations
-  of these. So such slopes are coordinates, and the logarithm of what is left: the
-  rows of Cholesky's factor of the covariance. The caller says which columns come
-  before: of a slope on one that hardly varies the data say nothing.
-- What the data know of effects they know in the effects' own units, and what the prior
-  knows in units of its standard deviation tau, which is learned. An effect e = tau z
-  has the coordinate tau^w z, w from 0 to 1, nearly 1 where many items tell what it is.
+- Location and scale of a group's abilities are their mean m and standard deviation s.
+  The means of the group's items are shifted with them: log a by log s, d by a m, and
+  so is the group's regression of d on log a. Effects that the data hardly identify are
+  not shifted: relative to a standard deviation near 0 the shift would be unbounded.
+  Where groups share items, the effects of groups are shifted, and the items by what
+  the groups have in common.
+- If every item has an effect of a component, adding a constant to these effects and
+  subtracting it from the mean of all items changes priors only. The coordinate is
+  therefore the mean of all items plus the mean effect, and a reflection (Householder)
+  makes the mean effect a coordinate of its own, identified by its prior. The same
+  holds for effects of groups on shared items, for regressions within groups and for
+  standard deviations by benchmark, of which only differences are identified.
+- If the standard deviation of a column is hardly identified, its correlations are
+  identified less well than its regression on the columns before it. The coordinates
+  are these slopes and the log residual standard deviation: the rows of the Cholesky
+  factor of the covariance. The caller chooses the order of the columns, because a
+  slope on a column that hardly varies is not identified.
+- An effect e = tau z, tau its prior standard deviation, has the coordinate tau^w z.
+  The weight w is from 0 to 1, and near 1 where many items inform the effect
+  (partially non-centred; Gorinova, Moore and Hoffman 2020).
 """
 
 from __future__ import annotations
@@ -42,18 +43,17 @@ _LEAST_VARIANCE = 0.01
 
 
 class LevelFrame(eqx.Module):
-    """The changes of the module for one model; a position keeps its shapes.
+    """The coordinate changes of the module for one model; shapes stay the same.
 
     Attributes:
         add: `[effects, groups]` effects that add 1 to the items of a group, or to all
-            items where the design does not tell groups apart; None where nothing
-            follows abilities: priors are given.
+            items where groups share items; None where priors are given.
         share: `[groups, effects]` weights of their sum in the mean of a group's items.
-        average: `[effects]` what each effect adds to items on average.
+        average: `[effects]` average contribution of each effect to the items.
         normal: `[components, effects]` normals of the reflections.
         power: `[effects, columns]` w.
-        gate: `[effects, columns]` how far effects follow abilities.
-        order: Which of the correlated columns is in each place of their regressions.
+        gate: `[effects, columns]` how far effects are shifted with abilities, 0 to 1.
+        order: The correlated column at each place of the regressions.
     """
 
     add: Float[Array, "effects groups"] | None
@@ -226,11 +226,11 @@ def _add_to_groups(position: Position, column: int, by: Array) -> Position:
 def reordered(
     factor: Float[Array, "*any columns columns"], order: tuple[int, ...]
 ) -> Float[Array, "*any columns columns"]:
-    """Cholesky's factor of the same covariance with its columns in another order.
+    """Cholesky factor of the same covariance with its columns in another order.
 
     Args:
-        factor: Of the columns as they are.
-        order: What is to be in each place.
+        factor: For the present order.
+        order: The column for each place.
     """
     if order == tuple(range(len(order))):
         return factor
