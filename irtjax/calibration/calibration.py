@@ -44,10 +44,10 @@ class Structure(NamedTuple):
             between groups; else None.
         possible: Draws of Sigma, tau^2 and the units of abilities, which errors are
             averaged over; None with one group.
-        levels: Names of the levels of items whose effects have a learned spread; None
-            of a fit from disk that an earlier version wrote.
-        spreads: Names of what items' coordinates vary over (levels, items within them,
-            and items of each benchmark where these have spreads of their own), and the
+        levels: Names of the levels of items whose effects have a learned standard
+            deviation; None of a fit from disk that an earlier version wrote.
+        spreads: Names of the variance components (levels, items within them,
+            and items of each benchmark where these have their own), and the
             standard deviations `[names, columns]`.
     """
 

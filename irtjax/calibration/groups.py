@@ -55,7 +55,7 @@ def vanishing_groups(estimates: Estimates, layout: Layout | None) -> list[str]:
 
 
 def _spread_names(layout: Layout) -> np.ndarray:
-    """What the rows of `GroupEstimates.spreads` are."""
+    """Names of the rows of `GroupEstimates.spreads`."""
     levels, clusters = layout.levels.tolist(), layout.clusters.tolist()
     return np.asarray([*levels, "items", *(f"items of {name}" for name in clusters)])
 

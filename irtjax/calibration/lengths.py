@@ -60,7 +60,7 @@ def ability_columns(
     variance, together = speed.variance, speed.covariance
     if parameters is not None and shared is not None:
         # An error of ability brings `lean` times itself, which is in `variance`
-        # already; how it is tied to the rest is not.
+        # already; its covariance with the other terms is not.
         rest = 1 - part.parameters.correlation**2
         lean = part.parameters.correlation / (1 + rest * part.summary.precision)
         tied = jnp.sum(shared * parameters.shared, axis=1)

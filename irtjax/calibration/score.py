@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
 
-#: Warning about all scores: with few subjects in the fit it is most of what is not
-#: known.
+#: Warning about all scores: with few subjects in the fit this uncertainty dominates.
 ITEMS_KNOWN = (
-    "items are taken as known: errors leave out what the {:,} subjects of the fit did"
-    " not tell of them"
+    "items are taken as known: errors leave out their uncertainty, from the {:,}"
+    " subjects of the fit"
 )
 
 

@@ -1,4 +1,4 @@
-"""Items of a table among the items that somebody knows, by name."""
+"""Items of a table among known items, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarr
     Args:
         table: Responses.
         names: `[known]` names, each once.
-        whole: What knows them, such as "the fit", for the message.
+        whole: The holder of the known items, such as "the fit", for the message.
 
     Returns:
         `[items]` places; -1 for an item that is not known.

@@ -138,7 +138,7 @@ def check_range(
         raise ValueError(
             f"{where}subject {str(table.subjects[row])!r}, item"
             f" {str(table.items[column])!r}: score {table.values[row, column]:g} is not"
-            f" between {low:g} and {high:g}; say what the lowest and highest scores are"
+            f" between {low:g} and {high:g}; give the lowest and highest scores"
             f" with {_bounds_option(table, column)}"
         )
 

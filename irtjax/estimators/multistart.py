@@ -30,8 +30,8 @@ class Multistart(eqx.Module):
             the best fit's.
         ability_spread: `[starts]` likewise for abilities; 0 for marginal methods.
         agrees: `[starts]` whether the objective is as high as the best within the
-            tolerance. Where it is and a spread is large, the likelihood is flat; where
-            it is not, there are several optima.
+            tolerance. Where it is and a standard deviation is large, the likelihood is
+            flat; where it is not, there are several optima.
     """
 
     best: Fit

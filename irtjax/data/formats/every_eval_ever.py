@@ -138,7 +138,7 @@ def _output_tokens(record: dict[str, Any]) -> float | None:
 
 
 def _senses(path: Path) -> list[str]:
-    """Notes on metrics of which less is better, from the totals beside the file."""
+    """Notes on metrics of which less is better, from the totals in its folder."""
     totals = path.with_name(path.name.replace("_samples.jsonl", ".json"))
     if totals == path or not totals.is_file():
         return []

@@ -47,7 +47,7 @@ _PAIRS = {
     "perplexity",
     "acc_mutual_info",
 }
-# The harness writes this constant where it was told not to score the responses.
+# The harness writes this constant where it was set not to score the responses.
 _UNSCORED = "bypass"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
 
@@ -142,7 +142,7 @@ def _from_arguments(text: str) -> str:
 
 
 class _Totals:
-    """The results files beside the logs: the model's name, and senses of metrics."""
+    """Results files in the folder of the logs: model name, directions of metrics."""
 
     def __init__(self) -> None:
         self._seen: dict[Path, list[tuple[str, dict[str, Any]]]] = {}

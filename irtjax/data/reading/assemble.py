@@ -13,7 +13,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
 
 # A dense table of more cells than this would not fit into the memory of any machine
-# that we know of; it is far more likely that a wrong column was taken for a name.
+# known to us; more likely a wrong column was taken for a name.
 _MAX_CELLS = 20_000_000_000
 
 
@@ -195,7 +195,7 @@ def finish(
         missing = values.size - table.num_observed
         share = f"{missing:,} of {values.size:,} cells ({missing / values.size:.2%})"
         if options.missing_as == "wrong":
-            notes.append(f"{share} were missing and count as wrong, as asked")
+            notes.append(f"{share} were missing and count as wrong")
             trials = None if trials is None else np.maximum(trials, 1)
             observed = None
         else:

@@ -28,7 +28,7 @@ VERDICTS = {
 }
 _NO_ANSWER = "n"
 _PLAIN = {"true", "false"}
-# Words by which a column of errors says that there was none.
+# Words for "no error" in a column of errors.
 _NO_ERROR = {"0", "false", "no", "none", "[]", "{}"}
 
 
@@ -52,7 +52,7 @@ def is_wordy(column: pa.ChunkedArray) -> bool:
         )
         return not plain
     words = {k: VERDICTS[k] for k in _PLAIN}
-    # A thousand rows tell: this looks at every column of a wide file read as text.
+    # A thousand rows suffice: this looks at every column of a wide file read as text.
     texts = set(column.slice(0, 1000).to_pylist())
     return not any(_number(text, words)[1] for text in texts)
 
@@ -157,7 +157,7 @@ def unanswered(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def failed(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns the mask of cells that tell of an error: text, a record, or true."""
+    """Returns the mask of cells that report an error: text, a record, or true."""
     if is_text(column.type):
         coded = to_labels(column, "", "", optional=True)
         empty = [

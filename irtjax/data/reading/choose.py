@@ -181,7 +181,7 @@ def _pick(wanted: Metric, benchmark: str, found: Sequence[str]) -> str | None:
 def _lacking_message(
     wanted: Metric, lacking: dict[str, list[str]], chosen: dict[str, str]
 ) -> str:
-    """Asks for a metric by benchmark, where the one named is not everywhere."""
+    """Refuses a metric that some benchmarks lack; the cure is a metric by benchmark."""
     name, found = next(iter(lacking.items()))
     example = {k: v for k, v in chosen.items() if v == wanted}
     example = {**dict(list(example.items())[:1]), name: found[0]}

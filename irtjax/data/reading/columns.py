@@ -25,7 +25,7 @@ TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = "benchmark task task_name dataset evaluation_name item_family".split()
 ERROR = ["error"]
 LENGTH = "length cot_length output_tokens completion_tokens num_output_tokens".split()
-# Columns of text beside a wide matrix that describe its rows.
+# Columns of text next to a wide matrix that describe its rows.
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
 
 _PARAMETER = re.compile(
@@ -44,7 +44,7 @@ class Columns:
         subject: column of subject names; None if rows have no name.
         item: columns that together name an item (long); none if wide.
         responses: columns of scores (long).
-        error: column that tells of failed calls (long).
+        error: column that reports failed calls (long).
         transposed: whether a wide table has items as rows; None if not known.
     """
 
@@ -194,7 +194,7 @@ def _responses(
     found = tuple(lower[s] for s in RESPONSE if s in lower)
     if isinstance(options.metric, str) and options.metric in names:
         return (options.metric,)
-    # The generic names win over those of metrics: "response" is what it says.
+    # The generic names win over those of metrics: "response" is unambiguous.
     for sure in ("response", "resp"):
         if sure in lower:
             return (lower[sure],)
@@ -240,7 +240,7 @@ def parameter_columns(names: Sequence[str]) -> list[str]:
 
 
 def parameter_message(names: Sequence[str], source: str) -> str:
-    """Says that a file holds parameters rather than responses."""
+    """Refuses a file that holds parameters rather than responses."""
     return (
         f"{source} looks like a table of fitted parameters"
         f" ({listing(parameter_columns(names))}), not of responses; give the file of"

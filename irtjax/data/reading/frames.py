@@ -175,9 +175,7 @@ def _errors(
     rows = failed(column)
     if not rows.any():
         return None
-    what = (
-        "count as wrong, as asked" if options.missing_as == "wrong" else "are missing"
-    )
+    what = "count as wrong" if options.missing_as == "wrong" else "are missing"
     notes.append(
         f"{source}: {int(rows.sum())} responses of rows with an error"
         f" (column {layout.error!r}) {what}"
@@ -231,7 +229,7 @@ def _pair(first: Coded, second: Coded, repeat: bool = True) -> Coded:
 
 
 def infer_benchmarks(items: np.ndarray) -> np.ndarray | None:
-    """Returns the benchmark of each item by its name, if all names tell one.
+    """Returns the benchmark of each item by its name, if all names contain one.
 
     >>> infer_benchmarks(np.array(["gsm8k/1", "gsm8k/2", "arc/7"])).tolist()
     ['gsm8k', 'gsm8k', 'arc']

@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class ItemKey:
-    """Identity of an item as one log tells it.
+    """Identity of an item in one log.
 
     Attributes:
         benchmark: task or benchmark.
@@ -56,7 +56,7 @@ def label_items(
     """Names items so that equal names mean the same item.
 
     Equal content under different identifiers is one item; one identifier with two
-    contents is two. An identifier without a hash goes with the only item of that
+    contents is two. An identifier without a hash is that of the only item of that
     identifier, if there is just one.
 
     Args:

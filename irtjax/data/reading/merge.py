@@ -15,7 +15,7 @@ from irtjax.data.table import ResponseTable
 def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTable:
     """Returns one table over all subjects and items.
 
-    Cells that several tables hold are repeats, treated as ``options.trials`` says.
+    Cells that several tables hold are repeats, treated by ``options.trials``.
     Of facets that contradict each other the first stays, with a note.
 
     Raises:
@@ -123,7 +123,7 @@ def _facets(
     sides: Sequence[tuple[np.ndarray, Mapping[str, np.ndarray]]],
     notes: list[str],
 ) -> dict[str, np.ndarray]:
-    """Joins the facets of several tables; "" where none tells one.
+    """Joins the facets of several tables; "" where none has one.
 
     Args:
         what: "subject" or "item", for notes.

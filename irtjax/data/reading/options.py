@@ -56,7 +56,7 @@ class ReadOptions:
     subject_name: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuses a value that no reader knows."""
+        """Refuses a value that no reader accepts."""
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:

@@ -41,11 +41,11 @@ def read(
 ) -> ResponseTable:
     r"""Reads evaluation results into one response table.
 
-    What a file holds is told by its content. A cell that is absent, empty, NaN or in
-    error is missing, never wrong, unless ``missing_as="wrong"`` asks for it.
+    The content of a file determines how it is read. A cell that is absent, empty, NaN
+    or in error is missing, never wrong, except with ``missing_as="wrong"``.
 
     Args:
-        source: a file, folder, glob, data frame (any that narwhals knows), or a list
+        source: a file, folder, glob, data frame (any that narwhals supports), or a list
             of them, which are merged.
         format: one of "csv", "parquet", "json", "lm_eval", "inspect",
             "every_eval_ever", "py_irt", "table"; None looks at the content.
@@ -70,10 +70,10 @@ def read(
             "items" of the parts.
         orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
         header: whether the first line of a CSV file holds names.
-        subject_name: name of the one subject of a file that does not tell it.
+        subject_name: name of the one subject of a file without subject names.
 
     Returns:
-        The table; its ``notes`` say what was done.
+        The table; its ``notes`` list the choices made.
 
     Raises:
         ValueError: the input cannot be read or leaves a choice open; the one-line
@@ -145,7 +145,7 @@ def _read(source: Any, options: ReadOptions) -> ResponseTable:
 def _find(
     path: str | os.PathLike[str], options: ReadOptions, notes: list[str]
 ) -> list[Source]:
-    """Returns the readable files of a path; says which others were left out."""
+    """Returns the readable files of a path, and a note on the others."""
     from irtjax.data.reading.sources import Source, expand, identify, understood
 
     found = []
@@ -185,7 +185,7 @@ def _refuse_columns(options: ReadOptions) -> None:
     for option in ("subject", "response", "benchmark", "trial", "orientation"):
         if getattr(options, option) is not None:
             raise ValueError(
-                f"{option}= is for tables; a log tells it itself (subject_name= sets"
+                f"{option}= is for tables; a log contains it (subject_name= sets"
                 " the name of its subject)"
             )
 
@@ -248,7 +248,7 @@ def _read_table_file(
 
 
 def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
-    """Reads a data frame of any library that narwhals knows."""
+    """Reads a data frame of any library that narwhals supports."""
     import narwhals as nw
     import numpy as np
 
@@ -271,7 +271,7 @@ def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
             native = native.collect()
         arrow = native.to_arrow()
     except (ValueError, TypeError) as error:
-        # Columns of mixed type, or two of one name: each library says it its own way.
+        # Columns of mixed type, or two of one name: each library has its own message.
         raise ValueError(f"{source}: {' '.join(str(error).split())}") from None
     return frames.read_frame(tabular.from_arrow(arrow, source), options)
 
@@ -279,7 +279,7 @@ def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
 def _extras(
     table: ResponseTable, options: ReadOptions, notes: list[str]
 ) -> ResponseTable:
-    """Adds what names tell about benchmarks, and the lengths of a twin matrix."""
+    """Adds benchmarks from names, and the lengths of a second matrix."""
     import dataclasses
 
     from irtjax.data.reading.frames import infer_benchmarks

@@ -138,7 +138,7 @@ def first_object(path: Path, text: str) -> Any:
 
 def _identify_json(path: Path, head: bytes) -> Any:
     """Returns a `Source`, or the reason why the file cannot be read."""
-    # These two may be one object of many megabytes, told by its beginning.
+    # These two may be one object of many megabytes, recognised by its beginning.
     if TABLE_FORMAT.encode() in head[:200]:
         return Source(path, "table")
     if _INSPECT.search(head) and b'"status"' in head:

@@ -82,7 +82,7 @@ class MM(AbstractMethod):
     """Joint maximum likelihood (or joint MAP) of the logistic 1PL and 2PL.
 
     Maximises sum log p + penalty (log N(theta; 0, I) + item log priors), the first
-    prior as `Problem.prior` says where it is given, with
+    prior as given by `Problem.prior`, with
     P = sigma((a theta + d) / s). The residual is the largest share of a gradient that
     does not cancel, |g| over the sum of its absolute terms (plus a hundredth of the
     curvature bound times 1 + |x|, for gradients whose terms all vanish), where a slope

@@ -401,8 +401,8 @@ class Scale(NamedTuple):
 def identify(problem: Problem, theta: Array, slope: Array) -> Scale:
     """Mean 0, variance 1 and a positive sum of slopes, where nothing fixed sets them.
 
-    A family with unit slopes keeps its spread, and with fixed item coordinates neither
-    mean nor spread is free to choose: the population then says what they are.
+    With unit slopes the standard deviation is kept; with fixed item coordinates neither
+    mean nor standard deviation is free: the population determines them.
 
     Args:
         problem: Model, data and free mask.

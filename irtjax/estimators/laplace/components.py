@@ -166,8 +166,8 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     if not learned:
         return jnp.asarray(float(total))
     mask = jnp.asarray(model.regressed)
-    # A standard deviation of each level, and of each benchmark beside their mean, as
-    # far as there is something to tell it from.
+    # A standard deviation of each level, and of each benchmark relative to their mean,
+    # as far as the data identify it.
     levels = jnp.sum((model.told_components > 0) & mask)
     clusters = jnp.maximum(jnp.sum(model.told_spreads, axis=0) - 1, 0)
     total = total + learned + levels + jnp.sum(clusters)
@@ -226,7 +226,7 @@ def precisions(model: Hierarchical, components: Components) -> Components:
     return Components(
         like(components.log_scale, (2.0 * subjects) ** 0.5),
         like(components.correlation, subjects**0.5),
-        # As many stems as the average level has.
+        # The number of stems of an average level.
         like(components.effects, by_item / max(model.design.shape[1] - 1, 1) ** 0.5),
         like(components.log_component_sd, (2.0 * levels[:, None]) ** 0.5),
         like(components.log_residual_sd, (2.0 * stems) ** 0.5),

@@ -92,7 +92,7 @@ def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> E
 def _given_spread_jit(
     problem: MultilevelProblem, method: Any, state: LaplaceState
 ) -> tuple[Array, Following | None]:
-    """Covariance of abilities given their spread and units, and what follows them."""
+    """Covariance of abilities given variance components and scales; how effects follow."""
     # Curvatures are the same with corrections, which only cost time to compile.
     found = method.summarise(problem, state, corrected=False)
     follow = following(problem.model, problem.units, state.components, found)
@@ -170,13 +170,13 @@ def given_covariance(
     curvature = data + prior
     if model.correlated:
         # A shift of all abilities is taken up by intercepts and by their regression on
-        # discriminations, which is estimated: only the prior knows it.
+        # discriminations, which is estimated: only the prior identifies it.
         shifts = jnp.eye(model.num_shifts, dtype=prior.dtype)
         shifts = jnp.repeat(shifts, prior.shape[0] // len(shifts), axis=0)
         moved, held = curvature @ shifts, prior @ shifts
         own = lambda x: x @ jnp.linalg.solve(shifts.T @ x, x.T)  # noqa: E731
         curvature = curvature - own(moved) + own(held)
-    # What the data seem to know of a unit is a small difference of large numbers, which
+    # The data's information about a scale is a small difference of large numbers, which
     # the error of the quadrature rules: it is given here.
     unit = _units_of(model, state.ability)
     held = unit @ unit.T

@@ -41,7 +41,7 @@ FEW_ACCEPTED = (
     "what is not known of the abilities' covariance and units could not be drawn:"
     " errors leave it out, or count too little of it; use method='nuts'"
 )
-#: Said where a given prior of discriminations cannot be counted right.
+#: Warning where a given prior of discriminations cannot be included exactly.
 OTHER_SLOPES = (
     "the prior given for discriminations is not log-normal: method='laplace' misjudges"
     " the unit of abilities under it; give LogNormal(mean, sd), or use method='nuts'"
@@ -79,7 +79,7 @@ def summary_of_laplace(
     subjects = len(ability)
     mean = np.asarray(model.subject_design @ components.subject_effects, float)
     given, of_effects = _with_subject_effects(model, errors.given, own + variance)
-    # What errors are over all that may be true of the spread is errors given it, on
+    # Errors over the uncertainty of the covariance are errors given it, on
     # average, and what it moves.
     whole = errors.covariance + given - errors.given
     error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
@@ -128,7 +128,7 @@ def summary_of_laplace(
 
 
 def spreads(model: Hierarchical, components, items, clusters) -> np.ndarray:
-    """`GroupEstimates.spreads` of its parts; NaN where one is not estimated."""
+    """`GroupEstimates.spreads` from its parts; NaN where one is not estimated."""
     learned = np.asarray(model.regressed)
     levels, spreads = (np.asarray(x) for x in _learned_jit(model))
     told = np.concatenate([(levels > 0) & learned, learned[None], spreads])
@@ -144,12 +144,13 @@ def _errors_of_general(
 ) -> tuple[np.ndarray, float, np.ndarray]:
     """Covariance of general abilities, the variance that abilities leave open, moves.
 
-    Both are averages over draws of the spread of abilities; to the covariance comes
-    what the spread moves: weights, units, and what abilities are drawn to.
+    Both are averages over draws of the covariance of abilities; the covariance includes
+    the variation of weights, scales and means over these draws.
 
     Args:
         errors: Of the fit.
-        given: `[groups * subjects] * 2` covariance of the abilities given the spread.
+        given: `[groups * subjects] * 2` covariance of the abilities given their
+            covariance matrix.
         own: Sigma as estimated.
         variance: tau^2, likewise.
         mean: `[subjects]` means of the abilities, from covariates.
@@ -193,7 +194,7 @@ def _with_origins(model: Hierarchical, possible: Possible | None) -> Possible | 
     spread = possible.own + possible.variance[:, None, None]
     noise = rng.normal(size=(*possible.unit.shape, 1))
     if model.num_shifts == 1:
-        # Of one shift for all groups their prior alone tells.
+        # A common shift of all groups is identified by their prior alone.
         told = np.linalg.inv(spread).sum(axis=(1, 2))
         origin = noise[:, :1, 0] / np.sqrt(told)[:, None] * np.ones(model.num_groups)
     else:

@@ -45,7 +45,7 @@ FARTHEST = 2.0
 #: the root of one over this.
 LEAST_CURVATURE = 0.25
 #: Times that nodes are placed again, by mean and covariance in place of mode and
-#: curvature, where likelihoods are not log-concave; and the share of the old spread
+#: curvature, where likelihoods are not log-concave; and the share of the old covariance
 #: that is added to the new one, should a single node have all the weight.
 NUM_REFINEMENTS, SMALLEST_REFINED = 1, 0.02
 #: Standard deviation that stands for a prior that is given.
@@ -396,7 +396,7 @@ def integrate(
         more = _corrections(model, found, expected, theta, shift, error)
     # E[xx'] less the square of the mean, both corrected.
     over = covariance + jnp.outer(mean, mean) + more.weights
-    # Of second order, so not to be believed beyond what the first knows.
+    # Of second order, so limited to the precision of the first order.
     bound = FARTHEST * jnp.sqrt(jnp.diagonal(covariance))
     whole = mean + jnp.clip(more.tau, -bound, bound)
     over = over - jnp.outer(whole, whole)

@@ -71,7 +71,7 @@ class Units(NamedTuple):
 
     @property
     def is_aligned(self) -> bool:
-        """Whether a unit has several columns: then column k asks group k."""
+        """Whether a unit has several columns: column k then measures group k."""
         return self.group.shape[1] > 1
 
 

@@ -77,8 +77,8 @@ PLAIN_STEPS = 10
 FEW_CELLS = 2**14
 #: Fall of the log marginal likelihood that a proposal of the acceleration may bring.
 LARGEST_FALL = 0.5
-#: The log marginal likelihood rests when it changes in `WINDOW` steps by fewer nats
-#: than `CHANGE` times the tolerance, or by no more than so many roundings of it.
+#: The log marginal likelihood has converged when it changes in `WINDOW` steps by fewer
+#: nats than `CHANGE` times the tolerance, or by no more than so many roundings of it.
 CHANGE, WINDOW, ROUNDINGS = 10.0, 5, 4
 
 
@@ -270,7 +270,7 @@ class Laplace(AbstractMethod):
         covariance = (covariance + state.ability_covariance) / 2
         error = fold(jnp.sqrt(jnp.diagonal(covariance)))
         # The derivative of -log|A| / 2: that of h has the part of the old shift in it,
-        # but for what is held, which h knows nothing of.
+        # except for the fixed means, which h does not contain.
         old = flatten(shift)
         of_items = data @ old - held.slope @ (held.slope.T @ old)
         bend = centred(flatten(found.bend) + of_items, shifts)
@@ -309,10 +309,10 @@ class Laplace(AbstractMethod):
     def progress(self, problem: MultilevelProblem, state: LaplaceState) -> Progress:
         """Objective of the last point; converged by the last move and the objective.
 
-        Where items are hardly told a short move of their spread can have far to go: the
-        log marginal likelihood must have converged too.
+        Where items have little information, short steps of their variances can continue
+        for long: the log marginal likelihood must have converged too.
 
-        Stalled where the groups' own abilities have shrunk to nothing, or the spread of
+        Stalled where the group-specific abilities have shrunk to 0, or the variance of
         items' logarithms has no bound: with few responses the approximation can lead
         there whatever the data.
         """

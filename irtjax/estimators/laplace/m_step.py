@@ -31,7 +31,7 @@ from irtjax.numerics.kernels import positive_definite_solve
 
 #: Share of the items' covariances that must be left once abilities have errors.
 SMALLEST_WITHIN = 0.25
-#: Share of what items could tell of their effects that is told at least, to keep the
+#: Least share of the items' information about their effects, to keep the
 #: quadrature's error from making it negative: first, and where that does not do. More
 #: than next to nothing would have levels of few items known better than they are.
 LEAST_TOLD = (1e-6, 0.02)
@@ -66,7 +66,8 @@ def maximise(
     slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
     known = model.known_slopes
     if known is not None:
-        # Of these means nothing but the unit tells: items are held to them.
+        # These means are identified by the scale only: the items' means are fixed at
+        # them.
         rows = jnp.asarray(known.rows)
         taken = log_unit if len(rows) == groups else jnp.mean(log_unit)
         new = new._replace(effects=new.effects.at[rows, 0].add(taken))
@@ -104,11 +105,11 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     design, weight = units.design, units.weight
     omega = inverses(factors(model, old))
     columns, mask, rows = model.num_columns, jnp.asarray(model.regressed), len(omega)
-    # Of a column whose prior is given nothing is learned, nor does it tell of others.
+    # A column with a given prior is not learned and does not inform others.
     omega = omega * mask * mask[:, None]
     row, square = units.row, squares(units, rows)
-    # From where effects are: levels and the mean of all items are told apart by priors
-    # alone, and sums of the items themselves would move them by their rounding.
+    # Starts at the present effects: priors alone distinguish levels from the mean of
+    # items alone, and sums of the items themselves would move them by their rounding.
     gap = found.mean - design @ old.effects
     pulled = jnp.einsum("u,ua,uab->ub", weight, gap, omega[row])
     prior = effect_precision(model, old.log_component_sd)
@@ -129,14 +130,14 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     scatter = _by_row(weight[:, None, None] * scatter, row, rows)
     plain = _by_row(found.covariance * weight[:, None, None], row, rows)
     scatter = scatter + jax.vmap(_within)(plain, found.within)
-    # A constant of the loss else, beside which single precision sees no step.
+    # Otherwise a constant of the loss, too large for steps in single precision.
     scatter = scatter * mask * mask[:, None]
     tilted, scatter = _improve_tilts(model, old, scatter)
     told_of_items = jnp.diagonal(
         inverses(jnp.linalg.cholesky(found.covariance)) - omega[row], axis1=1, axis2=2
     )
     second = gap**2 + jnp.diagonal(found.covariance, axis1=1, axis2=2)
-    # An item whose quadrature failed says nothing.
+    # An item whose quadrature failed does not count.
     told_of_items = jnp.nan_to_num(jnp.maximum(told_of_items, 0))
     of_factor = weight @ (told_of_items * second)
     counts = _by_row(weight, row, rows)
@@ -183,7 +184,7 @@ def _improve_components(
     curvature = told_of_factor + 2 * square / scale**2
     factor = jnp.clip(gradient / curvature, -1, 1)
     improved = new + _far(factor, (2 * each) ** -0.5)
-    # Of levels that nothing is told of there is nothing to improve.
+    # Levels without information stay.
     return jnp.where(each > 0, improved, old)
 
 

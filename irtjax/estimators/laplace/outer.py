@@ -12,7 +12,8 @@ from irtjax.models.multilevel.model import Hierarchical
 
 #: A log standard deviation of the groups' own abilities that counts as none.
 LOG_NOTHING = -3.5
-#: A log standard deviation of log discriminations or dispersions (2) that is no spread.
+#: A log standard deviation of log discriminations or dispersions (2) counted as
+#: diverged.
 LOG_TOO_WIDE = 0.69
 
 
@@ -27,7 +28,7 @@ def outer_of(model: Hierarchical, ability: Array, components: Components) -> Out
 
 
 def blocks_of(covariance: Array, groups: int, aligned: bool) -> Array:
-    """The covariance as `units.summarise` wants it: whole, or group by group."""
+    """The covariance as `items.summarise` takes it: dense, or group by group."""
     if aligned:
         return covariance[None]
     subjects = covariance.shape[0] // groups

@@ -46,7 +46,7 @@ class MultilevelProblem(eqx.Module):
         if data.observed is not None:
             seen = float(jnp.sum(data.observed))
         each = seen / max(model.num_stems, 1)
-        # Without slopes nothing runs away, and derivatives are nearer to the truth.
+        # Without slopes nothing diverges, and derivatives are more accurate.
         expected = scores or (each >= MANY_PER_ITEM and model.family.has_slope)
         model = slopes_known(model) if expected else model
         return cls(model, data, arrange(model, data), expected)

@@ -113,7 +113,7 @@ class Neural(AbstractMethod):
             out.
         learning_rate: Of AdamW.
         weight_decay: Of AdamW: share of a weight lost per step and learning rate. It
-            draws asymptotes, of which few responses tell, towards one half.
+            shrinks asymptotes, which few responses inform, towards one half.
         patience: Epochs without a better criterion after which training ends.
         validation: Share of the cells held out at random, or the cells `[subjects,
             items]`; 0 trains for all epochs on everything.
@@ -125,7 +125,7 @@ class Neural(AbstractMethod):
             batches.
         item_features: `[items, features]` in place of rows for items, or None.
         epoch_cells: Cells that make an epoch, a number known before compilation; None
-            for as many as there are to train on if nothing is missing.
+            as if nothing were missing.
 
     >>> from irtjax.data.responses import Responses
     >>> from irtjax.likelihood.problem import Problem

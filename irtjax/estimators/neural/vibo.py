@@ -252,8 +252,8 @@ def abilities(
         problem: The problem.
         beliefs: The approximation.
         coordinates: Of the items that the experts see.
-        items: Which items these are; None for all. What a part of the items says counts
-            for all of them.
+        items: Which items these are; None for all. The evidence of a part of the items
+            counts for all of them.
     """
     if beliefs.expert is None:
         assert beliefs.ability is not None

@@ -205,7 +205,7 @@ def to_arviz(
 
     Raises:
         ValueError: If ArviZ is not installed, or a variable has not the axes or the
-            labels along them that are said.
+            given labels along them.
     """
     try:
         import arviz  # pyright: ignore[reportMissingImports]

@@ -34,7 +34,7 @@ class Diagnosis(NamedTuple):
         mcse: Standard error of the mean by simulation.
         ess_bulk: Effective draws for means and medians.
         ess_tail: Effective draws for the 5 % and 95 % quantiles, the smaller.
-        rhat: R-hat, of locations and of spreads, the larger; 1 is best. Infinite for
+        rhat: The larger of R-hat of locations and of scales; 1 is best. Infinite for
             chains that stand still at different places.
     """
 

@@ -21,7 +21,7 @@ from irtjax.models.multilevel.model import (
     general_variance,
 )
 
-#: What `spreads` is made of, as kept of draws.
+#: Parts of `spreads` that are kept of draws.
 _SPREADS = ("component_sd", "residual_sd", "benchmark_sd")
 
 

@@ -45,7 +45,7 @@ class Gaussian(eqx.Module):
             not finite, which moved nothing.
         error_trace: `[steps]` Monte Carlo standard errors of the trace.
         log_ratio: `[ratios]` log p(x) - log q(x) at draws of the approximation: their
-            mean is `elbo`, their tail says how far to trust it
+            mean is `elbo`, their tail shows how accurate it is
             (`irtjax.estimators.posterior.pareto_k`).
         status: CONVERGED if over the last quarter of the steps the bound rose or fell
             by no more than two standard errors of that trend, or by less than the

@@ -38,7 +38,7 @@ from irtjax.numerics.bijections import POSITIVE
 #: Variance of items around their level that w assumes, in variances of the levels.
 _WITHIN_LEVELS = 4.0
 
-#: Variance that a spread is taken to have at least: a start may have none.
+#: Least variance of a start.
 _LEAST_VARIANCE = 0.01
 
 
@@ -74,7 +74,7 @@ class LevelFrame(eqx.Module):
 
         Args:
             model: The model.
-            known: How far the data, not its prior, know each coordinate of an item, 0
+            known: Share of the precision of each item coordinate from the data, 0
                 to 1; None for 1 throughout.
             order: See the class; the first column is the first. None for as they are.
         """
@@ -110,7 +110,7 @@ class LevelFrame(eqx.Module):
             of_group = jnp.zeros((model.num_stems, model.num_groups), dtype)
             of_group = of_group.at[model.stem, model.group].set(1)
         self.share = (of_group / jnp.sum(of_group, axis=0)).T @ design
-        # The group's own effect if there is one, else as many as it takes.
+        # The group's own effect if there is one, else several.
         same = jnp.all(design[:, :, None] == of_group[:, None, :], axis=0)
         own = same & (jnp.cumsum(same, axis=0) == 1)
         several = jnp.linalg.pinv(design) @ of_group
@@ -253,7 +253,7 @@ def reordered(
 def _to_slopes(
     model: Hierarchical, position: Position, order: tuple[int, ...]
 ) -> tuple[Array, Array]:
-    """What is left of each column's log spread, and its slopes on those before."""
+    """Log residual SD of each column, and its slopes on those before."""
     log_sd, size = position.log_residual_sd, model.num_correlated
     factor = model.common_factor(log_sd, position.residual_correlation)[:size, :size]
     factor = reordered(factor, order)

@@ -277,8 +277,8 @@ def _over_chains(run, method: NoUTurn, each: Chain, *shared) -> Chain:
         one_by_one = chosen == "sequential" or (chosen != "vectorized" and on_cpu)
         return (in_turn if one_by_one else lockstep)(each, *shared)
     split, whole = jax.P("chains"), jax.P()
-    # Not a sharding of the batch: its loops would ask all devices after every leapfrog
-    # step whether any still needs another.
+    # Not a sharding of the batch: its loops would synchronise all devices after every
+    # leapfrog step whether any still needs another.
     return jax.shard_map(
         in_turn if on_cpu else lockstep,
         mesh=mesh,

@@ -15,7 +15,7 @@ class LeaveOneOut(NamedTuple):
 
     Attributes:
         elpd: Its sum over observations; higher is better.
-        standard_error: Of the sum, from its spread over observations.
+        standard_error: Of the sum, from its standard deviation over observations.
         p_loo: Effective number of parameters: what knowing each observation adds.
         pareto_k: `[observations]` shape of the tail of the importance weights. Above
             0.7 the term of that observation cannot be trusted; infinite where a few

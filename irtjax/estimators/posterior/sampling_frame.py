@@ -40,7 +40,7 @@ from irtjax.models.multilevel.model import Hierarchical, Position, cell_log_lik
 #: and with 275 by 12 a fourteenth of the transitions diverged.
 MANY_ITEMS, MANY_RESPONSES = 200, 30
 #: Variance of items around their means that centring counts on: a share of what was
-#: estimated, as the posterior reaches down to next to nothing where the data say
+#: estimated, as the posterior reaches down to almost 0 where the data are
 #: little, and its bounds.
 CAUTION, LIKELY_VARIANCES = 0.25, (0.0005, 0.02)
 

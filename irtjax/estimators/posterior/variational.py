@@ -218,7 +218,7 @@ class VariationalSearch(eqx.Module):
         point, (unravel, dtype) = state.average, _structure(start)
         target = _target(log_density, start, data)
         draws, own_density = gaussian_draws(point, self.num_ratios, key)
-        # Not all at once: a position may have as many cells as the data behind it.
+        # Not all at once: a position may have as many cells as the data.
         density = lax.map(target, draws, batch_size=self.num_draws)
         ratio = density.astype(dtype) - own_density
         own_sd = jnp.exp(point.log_sd)

@@ -286,7 +286,7 @@ def beta_start(means: tuple[Array, Array], slope: Array, positive: bool) -> Scor
     """Start values from the means of log y + log 2 and log(1 - y) + log 2.
 
     The beta distribution of all subjects together by Fisher scoring on the logarithms
-    of its two shapes, then the share of its spread that the first scores explain.
+    of its two shapes, then the share of its variance that the first scores explain.
     """
     wanted = jnp.stack(means) - _LOG_TWO
 

@@ -117,7 +117,7 @@ class InflatedBetaScores(AbstractScoreFamily):
         return base, zero - base, one - base, up, down
 
     def start(self, means: tuple[Array, ...], slope: Array) -> InflatedItems:
-        """Cuts from the shares of the ends, the rest from what is between."""
+        """Cuts from the shares at the ends, the others from the scores between."""
         zeros, ones = (jnp.clip(share, 0.01, 0.8) for share in means[:2])
         between = jnp.maximum(1 - means[0] - means[1], 0.02)
         inner = (means[2] / between, means[3] / between)

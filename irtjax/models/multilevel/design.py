@@ -34,8 +34,8 @@ class Layout(NamedTuple):
         stems: `[items]` what each item measures, where items are shared; else None.
         levels: `[components]` names of the levels, whose effects have a standard
             deviation each.
-        clusters: `[clusters]` names of the benchmarks whose items have spreads of their
-            own.
+        clusters: `[clusters]` names of the benchmarks whose items have standard
+            deviations of their own.
     """
 
     model: Hierarchical
@@ -172,7 +172,7 @@ def lay_out(
         num_stems=num_stems,
         num_components=len(chosen),
         has_group_effects=shifts,
-        # Shared items without shifts know one unit of all abilities together.
+        # Shared items without shifts identify one common scale of all abilities.
         has_group_scales=len(names) > 1
         and family.has_slope
         and (stems is None or shifts),

@@ -102,7 +102,7 @@ class Hyperpriors(eqx.Module):
         general: Half-normal, of the standard deviation tau of general ability, for
             families without slopes.
         tilt: Normal, of the groups' own slopes k of intercepts on log discriminations.
-        spread: Normal, of the logarithms delta of how much wider than on average the
+        spread: Normal, of the logs delta of the relative standard deviations of the
             items of a benchmark spread.
     """
 
@@ -159,16 +159,18 @@ class Hierarchical(eqx.Module):
         priors: Priors of named item parameters. A parameter that has none is learned:
             its coordinates are normal around D beta.
         hyperpriors: See `Hyperpriors`.
-        cluster: `[stems]` benchmark of each, where these have spreads of their own;
-            with groups that have regressions of their own, the group. Else None.
+        cluster: `[stems]` benchmark of each, where these have standard deviations of
+            their own; with groups that have regressions of their own, the group. Else
+            None.
         num_groups: Number of groups.
         num_stems: Number of stems.
         num_components: Number of components.
-        num_clusters: Number of benchmarks with spreads of their own; 0 for none.
+        num_clusters: Number of benchmarks with their own standard deviations; 0 for
+            none.
         has_group_effects: Whether groups shift coordinates of their items; of the mean
             of all groups nothing is learned but through the priors.
         has_group_scales: Whether items can take up a change of the unit of each group's
-            abilities: the design or the groups' effects tell groups apart.
+            abilities: the design or the groups' effects separate groups.
         centred: Whether abilities are sampled as they are, or as standard normals that
             the covariance is applied to: better where a subject answers few items.
         known_slopes: A given prior of discriminations, where `laplace` has taken
@@ -261,10 +263,10 @@ class Hierarchical(eqx.Module):
     def told_effects(self) -> Bool[Array, "effects columns"]:
         """Which effects the responses identify, by the coordinates that items use.
 
-        Where right and wrong responses stand beside scores, a benchmark of responses
-        says nothing of dispersions; nor does one level say how levels differ. Such
-        effects are 0 in estimates: their standard deviation would confirm whatever it
-        is.
+        Where binary items and scores are mixed, a benchmark of binary items
+        does not inform dispersions; nor does a single level show how levels differ.
+        Such effects are 0 in estimates: their standard deviation would confirm whatever
+        it is.
         """
         free = jnp.asarray(self.regressed) | (self.known_slopes is None)
         offsets = self.family.offsets()
@@ -282,13 +284,13 @@ class Hierarchical(eqx.Module):
 
     @property
     def told_components(self) -> Int[Array, "components columns"]:
-        """How many effects of each level responses can tell of; see `told_effects`."""
+        """How many effects of each level the responses identify; see `told_effects`."""
         same = self.component == jnp.arange(self.num_components)[:, None]
         return same.astype(int) @ self.told_effects.astype(int)
 
     @property
     def told_spreads(self) -> Bool[Array, "clusters columns"]:
-        """Which benchmarks' own spreads responses can tell of; see `told_effects`."""
+        """Benchmarks whose SDs the responses identify; see `told_effects`."""
         learned = jnp.asarray(self.regressed)
         if self.cluster is None:
             return jnp.zeros((0, self.num_columns), bool)
@@ -310,7 +312,7 @@ class Hierarchical(eqx.Module):
 
     @property
     def has_general_scale(self) -> bool:
-        """Whether the unit of ability is the items': its spread is then learned."""
+        """Whether items fix the scale of ability, whose SD is then learned."""
         return not self.family.has_slope
 
     def zeros(self, dtype: Any = float) -> Position:
@@ -461,17 +463,17 @@ class Hierarchical(eqx.Module):
         return jnp.sum(density(position.items, means, factor[0]))
 
     def tilts(self, position: Position) -> Float[Array, " tilts"]:
-        """k, one for each group; of their mean the common correlation tells."""
+        """k, one for each group; the common correlation represents their mean."""
         if not self.has_tilts:
             return position.tilt
         return self.hyperpriors.tilt * (position.tilt - jnp.mean(position.tilt))
 
     def spreads(self, position: Position) -> Float[Array, "clusters columns"]:
-        """delta, one row for each benchmark; of their mean Omega0 tells."""
+        """delta, one row for each benchmark; Omega0 represents their mean."""
         return self.hyperpriors.spread * self.centred_spreads(position.spread)
 
     def centred_spreads(self, free: Array) -> Float[Array, "clusters columns"]:
-        """Spreads of sum 0 over the benchmarks that responses tell them of, 0 else."""
+        """Delta with sum 0 over the benchmarks where it is identified, 0 elsewhere."""
         told = self.told_spreads
         mean = jnp.sum(jnp.where(told, free, 0), axis=0)
         mean = mean / jnp.maximum(jnp.sum(told, axis=0), 1)
@@ -618,7 +620,7 @@ def general_variance(log_general_sd: Float[Array, " scales"]) -> Array | float:
 
 
 class General(NamedTuple):
-    """What abilities of the groups say of the general one, which is normal.
+    """Conditional distribution of the general ability given the groups', a normal.
 
     Attributes:
         weights: `[groups]` of the deviations of abilities from the subject's mean.
