@@ -92,7 +92,7 @@ def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> E
 def _given_spread_jit(
     problem: MultilevelProblem, method: Any, state: LaplaceState
 ) -> tuple[Array, Following | None]:
-    """Covariance of abilities given variance components and scales; how effects follow."""
+    """Covariance of abilities given variance components; how effects follow."""
     # Curvatures are the same with corrections, which only cost time to compile.
     found = method.summarise(problem, state, corrected=False)
     follow = following(problem.model, problem.units, state.components, found)
