@@ -1,6 +1,6 @@
-"""Adaptive testing: the next item is chosen by what the responses so far have told.
+"""Adaptive testing: the next item is chosen from the responses so far.
 
-`AdaptiveTest` hands out one item at a time by name; `simulate_tests` says how a bank
+`AdaptiveTest` hands out one item at a time by name; `simulate_tests` shows how a bank
 of items would do. Underneath are pure steps, `start`, `select`, `update` and `stop`,
 on a state of fixed size.
 """

@@ -1,9 +1,9 @@
 """Item banks: what a test needs of its items, computed once.
 
 A bank gives a test three things: the information of each item at an ability, how
-probable an observation is, and which one a subject might make. Whatever answers them
+probable an observation is, and which one a subject might make. Whatever provides these
 can be tested adaptively; an observation is any PyTree of scalars, so that one may
-hold more than the response, such as how long an answer took.
+hold more than the response, such as its length.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class AbstractBank(eqx.Module):
 
     A subclass states the methods below. Only `information` decides what is selected,
     only `log_prob` and `node_log_probs` what is learned, so a model of several
-    measures (an answer and its length, say) adds their informations in the one and
-    their log-likelihoods in the others.
+    measures (a response and its length, for example) adds their informations in the one
+    and their log-likelihoods in the others.
 
     Attributes:
         theta: `[nodes]` abilities on which posteriors are held, equally spaced.

@@ -226,7 +226,7 @@ class AdaptiveTest:
         Args:
             item: Its name.
             response: A category: 0 for wrong and 1 for right, or 0 ... C - 1.
-            length: Length of the answer, for models with response lengths; None where
+            length: Length of the response, for models with response lengths; None where
                 it is not known.
 
         Raises:

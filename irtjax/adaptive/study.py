@@ -140,7 +140,7 @@ def simulate_tests(
         groups: `[items]` content groups; None takes the calibration's benchmarks.
 
     Returns:
-        The tests. Subjects drawn from the population are what makes the standard
+        The tests. Subjects drawn from the population make the standard
         errors of EAP scores honest on average.
 
     Raises:

@@ -100,8 +100,8 @@ def audit(
 
     Each defect is a test of every item, and over items the false discovery rate of
     each is controlled (Benjamini and Hochberg 1995): on average at most that share of
-    the items called, say, "local dependence" are not. Where every item is sound, the
-    chance of any flag of a kind is at most that. docs/audit-tests.md says how each
+    the items flagged with one kind are not. Where every item is sound, the
+    chance of any flag of a kind is at most that. docs/audit-tests.md explains how each
     test is made and what it assumes.
 
     Args:
@@ -248,7 +248,7 @@ def _warnings(
     if short:
         lines.append(
             f"{short:,} of {table.num_items:,} items have fewer than {LEAST_ANSWERS}"
-            " answers, which the test of contamination needs: they are left out of it"
+            " responses, which the test of contamination needs: they are left out of it"
         )
     misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])
     if misfits.sum() > MANY * max(tested.sum(), 1):

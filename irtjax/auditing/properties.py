@@ -119,8 +119,8 @@ def benchmark_difficulty(
 
     Args:
         share: `[benchmarks]` share right of the same subjects.
-        answers: `[benchmarks]` answers behind it: a share is taken to lie within half
-            an answer of 0 and of 1.
+        answers: `[benchmarks]` number of responses: a share is taken to lie within half
+            a response of 0 and of 1.
         slope: Slope of a typical item; taken as at least `FLAT`.
         ability: Mean and standard deviation of the subjects' abilities.
         probit: Whether curves are normal instead of logistic.

@@ -2,7 +2,7 @@
 
 EM and MM are maps x -> F(x) that never lower their objective. Anderson's proposal
 combines the last few images so that their residuals cancel; it may overshoot, so the
-method that asks for it keeps F(x) of the best point to fall back on (Walker and Ni
+method that needs it keeps F(x) of the best point to fall back on (Walker and Ni
 2011; Henderson and Varadhan 2019 for the safeguarded use with EM).
 """
 

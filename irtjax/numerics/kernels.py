@@ -1,4 +1,4 @@
-"""Numerical kernels that know nothing of response models."""
+"""Numerical kernels that do not depend on response models."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def distinct(fit: Calibration, order: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Returns the items in an order less those whose curve an earlier one has.
 
     Items with the same pattern of responses have the same parameters; one stands for
-    all, and the second array says for how many others.
+    all, and the second array gives the number of others.
     """
     parts = [np.asarray(x, float) for x in fit.parameters.items]
     rows = [x.reshape(len(x), -1)[order] for x in parts]
@@ -233,7 +233,7 @@ def _legend_below(figure: Figure, axes: Axes, error_axes: Axes) -> None:
 def _draw_error(axes: Axes, grid: np.ndarray, total: np.ndarray, text: str) -> None:
     error = 1 / np.sqrt(np.maximum(total, 1e-12))
     axes.plot(grid, error, color=GREY, ls="--", lw=1.5, label=f"Standard error, {text}")
-    # Where items say nearly nothing the error has no bound; the axis has one.
+    # Where items have almost no information the error is unbounded; the axis is not.
     axes.set_ylim(0, min(float(error.max()), 6 * float(error.min())) * 1.12)
     axes.set_ylabel("Standard error of ability", color="#555555", fontsize=9)
 

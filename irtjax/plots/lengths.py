@@ -1,4 +1,4 @@
-"""Ability against speed, and what items ask of each."""
+"""Ability against speed, and the parameters of items for both."""
 
 from __future__ import annotations
 

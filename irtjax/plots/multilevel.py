@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Rows and columns that each get a name, and cells that each get a number.
 NAMED, NUMBERED = 60, 16
-#: Blue to white to red: two ends that every eye tells apart.
+#: Blue to white to red: ends that are distinct with colour blindness.
 COLOURS = "RdBu_r"
 
 

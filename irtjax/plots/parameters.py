@@ -1,4 +1,4 @@
-"""How the parameters of items are spread, benchmark by benchmark."""
+"""Distributions of the parameters of items by benchmark."""
 
 from __future__ import annotations
 

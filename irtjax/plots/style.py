@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from irtjax.calibration.calibration import Calibration
 
-#: Okabe and Ito's palette, told apart with every common form of colour blindness.
+#: Okabe and Ito's palette, distinct with every common form of colour blindness.
 PALETTE = (
     "#0072B2",
     "#D55E00",
@@ -30,7 +30,7 @@ PALETTE = (
 INK, GREY, PALE = "#222222", "#8A8A8A", "#E6E6E6"
 #: Abilities and difficulties beyond this many units are drawn at the edge.
 WIDEST = 8.0
-#: Letters of a group's name beside its box.
+#: Letters of a group's name next to its box.
 LABEL = 30
 
 
@@ -167,7 +167,7 @@ def column(table: Any, name: str) -> np.ndarray:
 
 
 def ability_unit(fit: Calibration) -> str:
-    """Says in which unit the abilities of a calibration are."""
+    """The unit of the abilities of a calibration."""
     if fit.model.scale != "unit_slope":
         return "standard deviations of the population"
     return "probits" if getattr(fit.model.family, "link", "") == "probit" else "logits"
@@ -184,7 +184,8 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 160) -> Path:
     """Draws a figure into a PNG file."""
     path = Path(path)
     with warnings.catch_warnings():
-        # A name in a script the font lacks is drawn as boxes; that is no news here.
+        # A name in a script the font lacks is drawn as boxes; the warning is not
+        # useful.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         # Drawn by the Agg canvas whatever the user's default backend.
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -36,7 +36,7 @@ def plot_wright_map(fit: Calibration) -> Figure:
     """Draws subjects (left) and items (right) along one ability scale.
 
     A subject stands level with the items that it solves half the time (without
-    asymptotes). Where items lie far from all subjects they tell little about them.
+    asymptotes). Items far from all subjects have little information about them.
 
     Args:
         fit: The calibration.

@@ -1,4 +1,4 @@
-"""What draws of a posterior say of the data: prediction, and replicated data."""
+"""Posterior predictions, and checks against replicated data."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def predictive_checks(
     num_draws: int = 200,
     level: float = 0.9,
 ) -> pa.Table:
-    """Statistics of the responses beside those of data replicated from the posterior.
+    """Statistics of the responses and of data replicated from the posterior.
 
     Each replicate takes one draw of all parameters and draws the observed cells again
     (Rubin 1984; Gelman, Meng and Stern 1996). A statistic in a tail of its replicates

@@ -112,7 +112,7 @@ def predict(
         The predictions; see `Predictions`. Memory: 16 bytes per cell.
 
     Raises:
-        ValueError: If a name is not in the fit, or categories are asked of scores.
+        ValueError: If a name is not in the fit, or categories are requested of scores.
 
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]

@@ -1,7 +1,7 @@
 """Ranks and comparisons of subjects, from scores and their standard errors.
 
 Scores are taken as normal around their estimates. Nothing here holds an array of
-subjects x subjects unless one is given or asked for: pairs are visited in blocks of
+subjects x subjects unless one is given or requested: pairs are visited in blocks of
 rows. Everything runs on the host in double precision; draws are seeded by a JAX key.
 """
 

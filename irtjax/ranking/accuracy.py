@@ -2,7 +2,7 @@ r"""Mean responses with errors over items, and their paired differences: no mode
 
 The accuracy of a subject is p = sum_j y_j / sum_j n_j over the items it answered, n_j
 being 1 or a number of trials. Items count as a random sample of the items that might
-have been asked, so the error is that of a ratio, with residuals r_j = y_j - p n_j:
+have been given, so the error is that of a ratio, with residuals r_j = y_j - p n_j:
 
     se^2 = (K / (K - 1)) sum_k (sum_{j in k} r_j)^2 / (sum_j n_j)^2,                (1)
 

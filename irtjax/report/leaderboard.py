@@ -164,7 +164,7 @@ def option_pairs(options: Mapping[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, Mapping):
             out += option_pairs(value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple):
-            # Of options that take several nothing is said where there are none.
+            # Options that take several values are left out where there are none.
             if not value:
                 continue
             out.append(f"{prefix}{name} {listing([str(v) for v in value])}")

@@ -128,7 +128,8 @@ def expected_scores(
     theta = mean + sd * nodes
     tables = model.family.table(items, theta)
     at_nodes = jnp.mean(response_table(model.family, items, theta), axis=1)
-    # A posterior narrower than the nodes has no spread on them: see `posterior_scores`.
+    # A posterior narrower than the nodes has no variance on them: see
+    # `posterior_scores`.
     least = jnp.square(jnp.asarray(jnp.gradient(at_nodes))) / 12
     standard = (theta - mean) / sd
     ways = coordinate_directions(task)

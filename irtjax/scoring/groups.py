@@ -157,7 +157,7 @@ def errors_over_spread(
     """Standard errors of scores that count what is not known of Sigma and of units.
 
     Given each draw of these a new subject's abilities are drawn to another place, are
-    in another unit and say another thing of the general one (`possible_spread`).
+    in another unit and imply another general one (`possible_spread`).
 
     Args:
         scores: Scores with the likeliest Sigma.

@@ -172,11 +172,11 @@ def empirical_reliability(
     *,
     shrunk: bool = True,
 ) -> Float[Array, ""]:
-    """Reliability of scores, from their spread and their standard errors.
+    """Reliability of scores, from their variance and their standard errors.
 
     With V the variance of the scores and E the mean squared standard error: V / (V + E)
-    for scores shrunk towards the population (EAP, MAP), whose spread leaves the error
-    out; max(0, (V - E) / V) for unshrunk ones (ML, WLE), whose spread contains it.
+    for scores shrunk towards the population (EAP, MAP), whose variance leaves the error
+    out; max(0, (V - E) / V) for unshrunk ones (ML, WLE), whose variance contains it.
 
     Args:
         ability: Scores.

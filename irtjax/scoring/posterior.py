@@ -23,7 +23,7 @@ def posterior_scores(task: Task, block: Block, theta: Array, posterior: Array) -
     ability = posterior @ theta
     centred = theta - ability[:, None]
     variance = jnp.sum(posterior * centred**2, axis=1)
-    # A posterior narrower than the nodes has no spread on them; its width is then
+    # A posterior narrower than the nodes has no variance on them; its width is then
     # that of the nodes, not zero.
     variance = jnp.maximum(variance, (theta[1] - theta[0]) ** 2 / 12)
     shared = None

@@ -149,7 +149,7 @@ def agreement(
     ends = [calibrator.interval(part) for part, _, calibrator in parts]
     low, high = (np.concatenate(x) for x in zip(*ends, strict=True))
     truth = score[rows]
-    # A score on the end of an interval is in it, whatever rounding says.
+    # A score on the end of an interval is in it, despite rounding.
     held = (low - 1e-9 <= truth) & (truth <= high + 1e-9)
     miss = np.abs(predicted - truth)
     by_fold = [

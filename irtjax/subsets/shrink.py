@@ -389,7 +389,8 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
     else:
         least = error(count)
         if least <= wanted:
-            # Clusters are not nested, but more of them know more, near enough.
+            # Clusters are not nested, but more of them have more information, nearly
+            # always.
             low, high = 0, count
             while high - low > 1:
                 middle = (low + high) // 2

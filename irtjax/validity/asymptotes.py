@@ -58,7 +58,7 @@ def score_test(
 
     Args:
         right: `[items, cells]` right responses.
-        count: `[items, cells]` or `[cells]` answers.
+        count: `[items, cells]` or `[cells]` numbers of responses.
         nodes: `[items, nodes]` or `[nodes]` abilities.
         through: Makes of chances and derivatives at nodes those of cells.
         start: Slopes and intercepts to begin at, each `[items]`.

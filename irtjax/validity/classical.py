@@ -34,7 +34,7 @@ class Classical(NamedTuple):
             unreliability of the rest taken out; NaN without variation.
         alpha_without: Cronbach's alpha of the test without the item.
         rest_table: Counts for the tetrachoric correlation of the item with the rest
-            split at its middle: both, right, above the middle, answers.
+            split at its middle: both, right, above the middle, responses.
         p_positive: Chance of so high a correlation with the rest without any relation.
         p_negative: Chance of so low a one.
         p_weak: p-value of "discriminates at least by `MARGIN`".
@@ -69,7 +69,7 @@ def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
     Without any relation every placement of an item's right responses among those who
     answered it is equally likely, so `permutation_tails` tests zero discrimination
     without a model, whatever the other items are (the error control that the cBMM
-    paper's A.6.4 asks for).
+    paper's A.6.4 requires).
 
     The biserial correlation is r sqrt(p q) / phi(Phi^-1(p)) / sqrt(alpha); its
     standard error at the margin is taken as sqrt(p q) / phi / sqrt(n).

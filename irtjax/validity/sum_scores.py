@@ -1,8 +1,8 @@
 """Items against groups of subjects with like scores: S-X2, and guessing.
 
-Subjects are put into groups of neighbouring number-right scores. The model says which
-share of each group is right on an item, the item being part of the score, and nothing
-has to be known of single abilities (Orlando and Thissen 2000).
+Subjects are put into groups of neighbouring number-right scores. The model determines
+which share of each group is right on an item, the item being part of the score, and
+nothing has to be known of single abilities (Orlando and Thissen 2000).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def tetrachoric(table: Any) -> np.ndarray:
     """Tetrachoric correlations of all pairs of items, pairwise complete.
 
     The four counts of every pair come from three matrix products of right responses and
-    answers; `tetrachoric_of_counts` does the rest, block by block of items. The
+    responses; `tetrachoric_of_counts` does the rest, block by block of items. The
     result is `[items, items]`: select items first where there are thousands.
 
     Args:
