@@ -127,8 +127,7 @@ def scale_loadings(ability: np.ndarray, shared: np.ndarray) -> np.ndarray:
 def without_scale(
     error: np.ndarray, shared: np.ndarray | None, scale: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Errors and loadings given the scale of ability: for everything that depends on
-    order.
+    """Errors and loadings given the scale of ability: for all that depends on order.
 
     Args:
         error: `[subjects]` standard errors.

@@ -171,7 +171,7 @@ def rank_intervals(
 
 
 def _crowd(theta, errors: Errors) -> Crowd | None:
-    """The crowd of many subjects; None where there are few enough to compare each pair."""
+    """The crowd of many subjects; None where there are few."""
     if theta.size <= EXACT_SUBJECTS or errors.covariance is not None:
         return None
     return crowd_of(theta, errors.own(), errors.shared)
