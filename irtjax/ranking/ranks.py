@@ -25,6 +25,9 @@ from irtjax.ranking.pairs import (
 #: Draws behind the intervals and P(best).
 DRAWS = 4000
 CHUNK = 2**17
+#: Differences up to this many standard errors are ties: equal responses give abilities
+#: that differ by rounding.
+TIED = 1e-6
 
 
 class RankIntervals(NamedTuple):
@@ -40,7 +43,8 @@ class Ranking(NamedTuple):
     """Ranks of subjects, each array `[subjects]`; rank 1 is the highest ability.
 
     Attributes:
-        rank: 1 + the number of higher abilities; equal abilities share a rank.
+        rank: 1 + the number of higher abilities; abilities equal to 1e-6 of their
+            standard errors share a rank.
         rank_lower: Lower end (best rank) of the rank interval.
         rank_upper: Upper end (worst rank) of the rank interval.
         probability_best: Share of draws in which the subject is the highest.
@@ -139,9 +143,10 @@ def _sorted(theta, errors: Errors) -> tuple[np.ndarray, np.ndarray, Errors]:
     return order, theta[order], errors.at(order)
 
 
-def _competition_ranks(theta: np.ndarray) -> np.ndarray:
-    ascending = np.sort(theta)
-    return theta.size - np.searchsorted(ascending, theta, side="right") + 1
+def _competition_ranks(theta: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """1 + the number of subjects above, differences of rounding left out."""
+    ascending, least = np.sort(theta), theta + TIED * error
+    return theta.size - np.searchsorted(ascending, least, side="right") + 1
 
 
 def rank_intervals(
@@ -180,7 +185,7 @@ def _crowd(theta, errors: Errors) -> Crowd | None:
 def _intervals(
     theta, errors: Errors, crowd: Crowd | None, key, level, num_draws
 ) -> RankIntervals:
-    ranks = _competition_ranks(theta)
+    ranks = _competition_ranks(theta, errors.error)
     found = None
     if crowd is not None and num_draws is None:
         found = _many_ranks(theta, crowd, level, key)

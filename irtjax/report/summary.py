@@ -128,9 +128,14 @@ def subject_sentences(
     best = ranked.rows(stop=1)[0]
     half = (best["upper"] - best["lower"]) / 2
     out = [] if converged else [UNSETTLED]
+    name = escape(best["subject"])
+    more = sum(rank == 1 for rank in table.column("rank").to_pylist()) - 1
+    who, it = f"{name} has", "It"
+    if more:
+        who, it = f"{name} and {more:,} more have", name
     out += [
-        f"{escape(best['subject'])} has the highest ability,"
-        f" {number(best['ability'])} ± {number(half)} ({percent(ranked.level)}). It is"
+        f"{who} the highest ability,"
+        f" {number(best['ability'])} ± {number(half)} ({percent(ranked.level)}). {it} is"
         f" the best of all with probability {number(best['probability_best'])};"
         f" {percent(ranked.level)} interval of its rank:"
         f" {interval(best['rank_lower'], best['rank_upper'], 0)}."

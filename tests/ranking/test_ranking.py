@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import binomtest, false_discovery_control, norm
 
+import irtjax
 from irtjax.data.responses import Responses
 from irtjax.ranking import compare, pairs, pairwise, rank, ranks
 
@@ -301,3 +302,14 @@ def test_bad_settings_are_refused():
         compare(theta, error, 1, 1)
     with pytest.raises(ValueError, match="subject 3 is not one of 0 to 2"):
         compare(theta, error, 0, 3)
+
+
+def test_abilities_that_differ_by_rounding_share_a_rank():
+    """In a Rasch model the number of right responses determines the ability."""
+    rng = np.random.default_rng(0)
+    chance = 1 / (1 + np.exp(-rng.normal(size=(40, 1)) - rng.normal(size=30)))
+    values = (rng.uniform(size=chance.shape) < chance).astype(int)
+    fit = irtjax.fit(irtjax.ResponseTable.from_arrays(values), "rasch", "em")
+    score, rank = values.sum(axis=1), fit.ability_table["rank"].to_numpy()
+    wanted = 1 + (score[None, :] > score[:, None]).sum(axis=1)
+    np.testing.assert_array_equal(rank, wanted)
