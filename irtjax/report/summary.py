@@ -134,8 +134,8 @@ def subject_sentences(
     if more:
         who, it = f"{name} and {more:,} more have", name
     out += [
-        f"{who} the highest ability,"
-        f" {number(best['ability'])} ± {number(half)} ({percent(ranked.level)}). {it} is"
+        f"{who} the highest ability, {number(best['ability'])} ± {number(half)}"
+        f" ({percent(ranked.level)}). {it} is"
         f" the best of all with probability {number(best['probability_best'])};"
         f" {percent(ranked.level)} interval of its rank:"
         f" {interval(best['rank_lower'], best['rank_upper'], 0)}."
