@@ -46,8 +46,10 @@ from irtjax.scoring.information import item_information
 
 __all__ = [
     "FisherInformation",
+    "ItemPrior",
     "expected_counts",
     "fisher_information",
+    "item_prior",
     "log_density",
     "log_likelihood",
     "mm_surrogate",
@@ -207,6 +209,49 @@ def log_density(
         total = total + jnp.sum(jax.vmap(model.family.log_slopes)(coordinates))
     finite = jnp.all(jnp.isfinite(coordinates)) & jnp.all(jnp.isfinite(theta))
     return jnp.where(jnp.isnan(total) & finite, -jnp.inf, total)
+
+
+class ItemPrior(NamedTuple):
+    """Log prior of all items, and the location and scale at which it holds.
+
+    Attributes:
+        log_density: Sum over items and parameters, in nats.
+        location: Shift m of ability.
+        log_scale: Logarithm of the factor s of ability.
+    """
+
+    log_density: Scalar
+    location: Scalar
+    log_scale: Scalar
+
+
+def item_prior(
+    model: Model, items: Items, *, item_weight: Float[Array, " items"] | None = None
+) -> ItemPrior:
+    """Log prior of items up to a location and scale of ability, as EM includes it.
+
+    sum_j v_j log p(a_j s, d_j + a_j m), maximised over m and s: item priors do not
+    decide where ability has mean 0 and variance 1. A marginal fit maximises the sum of
+    the log marginal likelihoods of `expected_counts` plus this. The prior of a common
+    slope (1PL) is not included.
+
+    Args:
+        model: The model.
+        items: Item record, arrays `[items]`.
+        item_weight: Number of copies of each item.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> items = LogisticItems(*(jnp.full(3, x) for x in (2.0, 0.0, 0.0, 1.0)))
+    >>> found = jax.jit(item_prior)(two_parameter(), items)
+    >>> round(float(jnp.exp(found.log_scale)), 3)  # Slopes have their mode at 1.
+    0.5
+    """
+    coordinates = model.unconstrain(items)
+    frame = jnp.zeros(2, coordinates.dtype)
+    frame = model.prior_frame(coordinates, frame, 30, item_weight)
+    total = model.total_log_prior(coordinates, frame, item_weight)
+    return ItemPrior(total, frame[0], frame[1])
 
 
 def fisher_information(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import irtjax
 from irtjax import functional as fn
 from irtjax._types import Status
 from irtjax.data.responses import Responses
@@ -570,6 +571,22 @@ def test_nuts_moves_items_and_abilities_together():
         assert not info.is_divergent
     moved = jax.tree.map(lambda a, b: np.abs(a - b).min(), start, state.position)
     assert min(jax.tree.leaves(moved)) > 0
+
+
+def test_the_item_prior_is_the_one_in_the_objective_of_em():
+    model, items, _, values, observed = case("2pl")
+    table = irtjax.ResponseTable.from_arrays(values, observed=np.asarray(observed))
+    fit = irtjax.fit(table, "2pl", "em")
+    estimated = jax.tree.map(jnp.asarray, fit.parameters.items)
+    found = fn.item_prior(model, estimated)
+    assert float(found.log_density) == pytest.approx(fit.log_prior, abs=1e-8)
+    # A change of location and scale of ability changes nothing.
+    moved = items._replace(
+        discrimination=items.discrimination * 1.5,
+        intercept=items.intercept + items.discrimination,
+    )
+    pair = [float(fn.item_prior(model, x).log_density) for x in (items, moved)]
+    assert pair[0] == pytest.approx(pair[1], abs=1e-6)
 
 
 def test_what_cannot_be_computed_is_refused():
