@@ -111,5 +111,5 @@ def test_bad_arguments_are_refused(parts):
     with pytest.raises(ValueError, match="trials 200"):
         simulate(model, items, theta, key, trials=200)
     ordered = graded(3)
-    with pytest.raises(ValueError, match="no right answers"):
+    with pytest.raises(ValueError, match="no right responses"):
         simulate(ordered, simulate_items(ordered, 3, key), theta, key, trials=2)
