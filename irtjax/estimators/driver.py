@@ -1,8 +1,7 @@
-"""Problems, methods, fits and the one driver that owns the only loop.
+"""Base classes of methods, their results, and the loop that runs them.
 
-A method improves parameters one pure step at a time and owns nothing but its state:
-step it by hand, vmap it over weights, resume it. The driver stops it, watches for
-non-finite values and keeps the trace.
+A method is a pure step on a state: step it by hand, vmap it over weights, or resume it.
+The loop stops it, checks for non-finite values and keeps the trace.
 """
 
 from __future__ import annotations
@@ -149,7 +148,8 @@ class AbstractMethod(AbstractEstimator):
     def finish(self, problem: AnyProblem, state: State) -> State:
         """The state `result` and the last `progress` are taken from.
 
-        Called once, after the last step: what is too dear to judge after each.
+        Called once, after the last step, for checks that are too expensive in each
+        step.
         """
         return state
 
@@ -217,7 +217,7 @@ class Run(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """A fit, and how it was made.
+    """A fit with its settings and warnings.
 
     Attributes:
         fit: The last fit of the driver.
@@ -227,7 +227,7 @@ class Solution(NamedTuple):
         draws: Draws of the posterior, if any.
         values: The drawn quantities by name, if any.
         status: Status of a sampler, if it is not that of the fit.
-        warnings: What the estimates must be read with.
+        warnings: Warnings about the estimates.
     """
 
     fit: Fit

@@ -1,4 +1,4 @@
-"""Several starts of one method, and how far apart they end."""
+"""Several starts of one method, and how much their results differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from irtjax.likelihood.problem import Problem, Start
 
 
 class Multistart(eqx.Module):
-    """What several starts found.
+    """Results of several starts.
 
     Attributes:
         best: The fit with the highest objective.

@@ -141,8 +141,8 @@ class Gradient(AbstractMethod):
         """State at the start values.
 
         Raises:
-            ValueError: If the penalty leaves the scale free, or mini-batches are asked
-                for without a key or with L-BFGS.
+            ValueError: If the penalty leaves the scale free, or mini-batches are used
+                without a key or with L-BFGS.
         """
         model, data = problem.model, problem.data
         check_penalty(model, self.penalty, problem.anchored)

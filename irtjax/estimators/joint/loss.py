@@ -3,7 +3,7 @@
 A point is multiplied by the roots of its information at the start, so that a gradient
 is in units of approximate standard errors. Two more coordinates, a shift and a log
 scale of ability, appear in the penalty alone: they are the direction in which the
-likelihood is flat, along which a gradient method would otherwise crawl.
+likelihood is flat, along which a gradient method would otherwise be slow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class JointPoint(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What the loss is measured in and from, fixed at the start.
+    """Scale and origin of the loss, fixed at the start.
 
     Attributes:
         scale: Roots of the information at the start; scaled = scale * point.

@@ -87,7 +87,7 @@ class MM(AbstractMethod):
     does not cancel, |g| over the sum of its absolute terms (plus a hundredth of the
     curvature bound times 1 + |x|, for gradients whose terms all vanish), where a slope
     at 0 may be pushed against its bound: 0 exactly where the KKT conditions hold.
-    Joint item estimates are biased when subjects answer few items; those of the
+    Joint item estimates are biased when subjects have few responses; those of the
     marginal method `EM` are not.
 
     Attributes:

@@ -72,7 +72,8 @@ class Divergence(NamedTuple):
     """Where plain joint maximum likelihood has no finite estimate.
 
     Attributes:
-        subjects: `[subjects]`, all of whose answers point the same way.
+        subjects: `[subjects]` whose informative responses all push ability the same
+            way.
         items: `[items]` without variation, or whose right and wrong responses a single
             ability separates.
     """
@@ -298,8 +299,8 @@ def best_fold(
     """Shift and log scale of ability that raise an objective of them most.
 
     Abilities (theta - shift) / scale with slopes a * scale and intercepts d + a shift
-    leave the likelihood as it is, so only the penalty decides: along this direction a
-    first-order method crawls, and a few Newton steps on 2 numbers per dimension do not.
+    do not change the likelihood, so only the penalty decides: along this direction a
+    first-order method is slow; a few Newton steps on 2 numbers per dimension are not.
 
     Args:
         objective: Function of (shift `[dims]`, log scale `[dims]`).
@@ -330,8 +331,8 @@ def diverging(
     """Which subjects and items have no finite maximum likelihood estimate.
 
     Given the other block, the log-likelihood of an item is without a maximum exactly
-    when its answers do not vary or one ability separates right from wrong, and that of
-    a subject when every informative answer pulls theta the same way.
+    when its responses do not vary or one ability separates right from wrong, and that
+    of a subject when every informative response pushes theta the same way.
 
     Args:
         model: A binary model without asymptotes.

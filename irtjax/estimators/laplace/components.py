@@ -1,4 +1,4 @@
-"""Effects and variances of multilevel models: what they imply, and their prior."""
+"""Effects and variances of multilevel models: derived quantities and priors."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def squares(units: Units, rows: int) -> Array:
 def log_prior(model: Hierarchical, components: Components) -> Scalar:
     """Log density of effects and variances, in their coordinates, but for constants.
 
-    Of the groups' correlations it is `lkj_height`: no mode hangs on their order.
+    The groups' correlations have `lkj_height`, whose mode does not depend on their
+    order.
     """
     own = model.hyperpriors
     total = jnp.zeros((), components.effects.dtype)
@@ -144,11 +145,11 @@ def effect_precision(model: Hierarchical, log_component_sd: Array) -> Array:
 
 
 def num_effective(model: Hierarchical, components: Components) -> Scalar:
-    """How many parameters effects and variances count for, as in AIC.
+    """Effective number of effects and variances, as in AIC.
 
     Effects of levels count as far as they are free of their prior, the trace of
-    (P + R)^-1 P with P the precision of the items and R that of the prior (Vaida and
-    Blanchard 2005); all else counts whole, but for what is known to add up to 0.
+    (P + R)^-1 P, P the precision of the items and R that of the prior (Vaida and
+    Blanchard 2005); all else counts fully, except for sums fixed at 0.
     """
     learned = sum(model.regressed)
     total = sum(

@@ -7,7 +7,7 @@ posterior variance is
     Var[S_i] = J_i V J_i' + (1 / J^2) sum_j Var[E[y | theta_i, x_j] | theta],       (1)
 
 V the covariance of the abilities. The gradient of E[S_i | theta] has a direct part, and
-one because items follow the abilities that answered them,
+one because items depend on the abilities that responded,
 
     J_ik = 1[i = k] E[dS_i / dtheta_i] + (1 / J) sum_j Cov[E[y | theta_i, x_j],
            d log p(y_kj | theta_k, x_j) / dtheta_k | theta],                        (2)

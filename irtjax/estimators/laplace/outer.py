@@ -1,4 +1,4 @@
-"""What items are integrated given, and which variance components have no estimate."""
+"""Abilities and components that items are integrated given; diverged components."""
 
 from __future__ import annotations
 

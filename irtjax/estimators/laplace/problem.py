@@ -1,4 +1,4 @@
-"""Multilevel problems, what is estimated of them, and where estimation starts."""
+"""Multilevel problems, the estimated components, and start values."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class MultilevelProblem(eqx.Module):
             `known_slopes`.
         data: The responses.
         units: The same by stem.
-        expected: Whether items are fitted to what is expected over the error of the
-            abilities, and the mean discrimination of each unit's items is held: for
+        expected: Whether items' densities are averaged over the error of the
+            abilities, and the mean log discrimination of each scale is fixed: for
             scores, and from `MANY_PER_ITEM` responses of an item with a slope on.
     """
 
@@ -53,7 +53,7 @@ class MultilevelProblem(eqx.Module):
 
 
 class Components(NamedTuple):
-    """What is maximised: effects and variances.
+    """Estimated effects and variances.
 
     Attributes:
         log_scale: `[groups]` log standard deviations of the groups' own abilities.
@@ -127,7 +127,7 @@ class LaplaceState(NamedTuple):
 
 
 class Approximation(NamedTuple):
-    """The abilities given components, and what is expected of items.
+    """The abilities given components, and expectations of items.
 
     Attributes:
         items: A pass over them.

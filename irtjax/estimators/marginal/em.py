@@ -1,7 +1,7 @@
 """Marginal maximum likelihood (or MAP) by a parameter-expanded EM algorithm.
 
 Bock and Aitkin's EM on common quadrature nodes (AIMS, chapter on estimation), with
-three additions that make it fast: the ability scale is folded into the items after
+three accelerations: the ability scale is folded into the items after
 each maximisation (parameter expansion: Liu, Rubin and Wu 1998), each M-step is a
 modified Newton step per item, and a safeguarded Anderson acceleration.
 """
@@ -67,7 +67,7 @@ class EMState(NamedTuple):
         memory: Of the acceleration.
         refused: How many points in a row were refused.
         flat: How many points in a row gained no more than rounding.
-        folding: Whether the scale is folded; off once it has proved harmful.
+        folding: Whether the scale is folded; off once it lowered the objective.
         num_seen: Steps taken.
     """
 
