@@ -1,6 +1,6 @@
 """Plain-language flags: problems that a reader of the numbers must know.
 
-Nothing is dropped in silence: items and subjects without variation stay in the tables
+Nothing is dropped: items and subjects without variation stay in the tables
 with a flag. A flag that claims a defect is the decision of a test with control of the
 false discovery rate (`irtjax.validity`). Separation is no defect of an item: it is a
 flag only where no prior determines the slope.
@@ -195,7 +195,7 @@ def num_components(observed: np.ndarray | None) -> int:
 
 
 class Findings(NamedTuple):
-    """What was found out about each item, each `[items]`.
+    """Findings about each item, each `[items]`.
 
     Attributes:
         negative: Whether the test of `irtjax.validity` finds negative discrimination.

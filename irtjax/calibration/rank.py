@@ -1,4 +1,4 @@
-"""Verbs on a calibration: rank its subjects, compare two of them."""
+"""Ranks the subjects of a calibration and compares two of them."""
 
 from __future__ import annotations
 

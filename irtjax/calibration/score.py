@@ -1,7 +1,7 @@
-"""What to do with a calibration: score new subjects, rank and compare the known ones.
+"""Scores new subjects on the items of a calibration.
 
-These are the friendly doors to `irtjax.scoring` and `irtjax.ranking`: names in,
-labelled tables out.
+Takes tables with names and returns labelled tables; the formulas are in
+`irtjax.scoring`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ITEMS_KNOWN = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScoredSubjects:
-    """Scores of subjects, the items held fixed.
+    """Scores of subjects, with items fixed.
 
     Attributes:
         table: One row per subject, in the order of the data: subject, ability,

@@ -1,4 +1,4 @@
-"""The friendly doors to small benchmarks: `shrink` and `subset_errors`."""
+"""Small benchmarks: `shrink` and `subset_errors`."""
 
 from __future__ import annotations
 

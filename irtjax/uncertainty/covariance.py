@@ -548,9 +548,9 @@ def check_kind(problem: Problem, kind: str) -> None:
 
     Raises:
         ValueError: For an unknown kind, or a cross-product of more parameters
-            than subjects (its rank is at most their number) or than can be held.
-            For a model with response lengths: for any kind but "observed", or more
-            parameters than can be held.
+            than subjects (its rank is at most their number) or than a dense matrix
+            allows. For a model with response lengths: for any kind but "observed", or
+            more parameters than a dense matrix allows.
     """
     if kind not in KINDS:
         raise ValueError(f"standard errors {kind!r} are none of {', '.join(KINDS)}")

@@ -108,7 +108,7 @@ class Latent(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What is averaged over steps.
+    """Statistics that are averaged over steps.
 
     Attributes:
         base: Exposure at the nodes, `[nodes, items]`; `[nodes, 1]` when complete.
@@ -435,7 +435,7 @@ class SAEM(AbstractMethod):
         """The average, judged as EM judges a point: by one exact pass.
 
         Draws are weak evidence that the average is an optimum: iterates that drift lie
-        as near to their mean as iterates that have arrived.
+        as near to their mean as iterates that have converged.
         """
         judge = EM(state.nodes, memory=0)
         exact = judge.init(problem, self._average(problem, state), None)

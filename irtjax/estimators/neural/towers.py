@@ -1,7 +1,7 @@
 """Networks that map subjects and items to abilities and item coordinates.
 
 Each side is a table with a row for every subject or item, looked up and never a product
-with a one-hot matrix, and a small network from a row to what is wanted. A batch of
+with a one-hot matrix, and a small network from a row to the output. A batch of
 cells touches few rows of a table: only those, and their part of the optimiser's state,
 are read and written, so that a step costs the same however many items there are.
 """
@@ -156,7 +156,7 @@ def aggregate(
 
 
 class Table(NamedTuple):
-    """Rows that are learned, with what their optimiser keeps of each.
+    """Learned rows, with the optimiser's state of each.
 
     Attributes:
         rows: `[count, width]`.

@@ -2,7 +2,7 @@
 
 The response function between the two is that of the model, 1PL to 4PL (Zhou et al.
 2025, Lost in Benchmarks?, section 3; Tsutsumi, Kinoshita and Ueno 2021 for the head of
-Deep-IRT). What keeps the networks from fitting noise is early stopping on responses
+Deep-IRT). Early stopping limits overfitting: it uses responses
 that are held out. An epoch is one `lax.scan` over shuffled mini-batches of cells.
 """
 
@@ -43,7 +43,7 @@ from irtjax.models.families.logistic import Binary
 
 
 class Networks(NamedTuple):
-    """What all cells share.
+    """Parameters shared by all cells.
 
     Attributes:
         subjects: From a subject's row to its ability.

@@ -100,7 +100,7 @@ def pareto_k(log_ratio) -> float:
     The ratios p(x) / q(x) at draws of an approximation q have about 1 / k finite
     moments (Vehtari and others 2024, Journal of Machine Learning Research 25; Yao and
     others 2018). Below 0.5 the approximation is near; up to 0.7 weighting its draws
-    mends it; above, neither it nor its weights can be trusted.
+    corrects it; above, neither it nor its weights are reliable.
 
     Args:
         log_ratio: `[draws]` their logarithms, up to a constant.

@@ -43,7 +43,7 @@ SAVE_SECONDS, SAVE_SHARE = 20.0, 0.05
 
 
 class SamplingProgress(NamedTuple):
-    """Where a run is.
+    """Progress of a run.
 
     Attributes:
         phase: "warm-up", "sampling" or "finished".

@@ -2,9 +2,9 @@
 
 Simulation-based calibration (Talts, Betancourt, Simpson, Vehtari and Gelman 2018):
 parameters drawn from the prior, and independent draws of the posterior given data that
-those parameters made, have one joint distribution whatever their order; so the rank of
-the truth among the draws is uniform, for every quantity. Whatever is wrong anywhere
-between prior, simulator, density and sampler bends it.
+those parameters, have one joint distribution in any order; so the rank of
+the truth among the draws is uniform, for every quantity. Any error in prior,
+simulator, density or sampler makes it non-uniform.
 """
 
 from __future__ import annotations
