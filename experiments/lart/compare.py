@@ -1,4 +1,4 @@
-"""What response lengths add on real data: four comparisons of the LaRT paper, and gains.
+"""What response lengths add on real data: four comparisons of the LaRT paper.
 
     python experiments/lart/compare.py --small       # simulated data, a minute
     python experiments/lart/compare.py --out DIR     # the data beside the repository
