@@ -78,7 +78,7 @@ def permutation_tails(
     Args:
         right: `[subjects, items]` booleans, right responses; False where missing.
         seen: `[subjects, items]` booleans.
-        score: `[subjects, items]` what the responses are held against.
+        score: `[subjects, items]` what the responses are compared with.
 
     Returns:
         `[items]` chances of a sum as large, and of a sum as small; 1 for items without
@@ -120,7 +120,7 @@ def permutation_tails_of_scores(
         values: `[subjects, items]` responses, 0 where missing; booleans if right or
             wrong.
         seen: `[subjects, items]` booleans.
-        score: `[subjects, items]` what the responses are held against.
+        score: `[subjects, items]` what the responses are compared with.
 
     Returns:
         `[items]` chances of a sum as large, and of a sum as small; 1 for items without

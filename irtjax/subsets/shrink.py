@@ -12,7 +12,7 @@ import numpy as np
 from irtjax._types import KeyArray
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
-from irtjax.fitting.defaults import choose
+from irtjax.fitting.defaults import INTEGRATED, choose
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.model import Model
@@ -438,7 +438,10 @@ def _pool(data, model, stratify, average, aim, abilities):
                 "shrink needs one ability, and this fit has one for each group: fit"
                 " one of the benchmarks, or all by one ability"
             )
-        chosen, method = model.model, model.options["method"]
+        chosen, method = model.model, "em"
+        # Other models of `laplace` are fitted in the folds by EM, with their family.
+        if model.options["model"] in INTEGRATED:
+            method = model.options["method"]
     else:
         name, method, _ = choose(table, model)
         chosen = make_model(name, table, "weak")

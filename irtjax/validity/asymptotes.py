@@ -159,7 +159,7 @@ def by_subjects(
 ) -> Asymptotes:
     """The test subject by subject, at estimated abilities less what the item adds.
 
-    An item's own response moves the ability that it is held against: by one Newton step
+    An item's own response moves the ability that it is compared with: by one Newton step
     that part is taken out. What is left of the error of an ability flattens the curve,
     E[expit(a theta + d)] ~ expit((a m + d) / sqrt(1 + a^2 s^2 / 1.702^2)) for theta
     normal with mean m and standard deviation s.

@@ -247,6 +247,25 @@ def test_folds_have_the_form_of_the_calibrations_population():
     assert np.interp(0, normal.ability, weight) > 0.99
 
 
+@pytest.mark.parametrize(
+    "model, method, family, refitted",
+    [
+        ("2pl", "laplace", {}, "laplace"),
+        ("hierarchical", "laplace", {"family": "probit2pl"}, "em"),
+    ],
+)
+def test_folds_fit_the_family_of_the_calibration(model, method, family, refitted):
+    """A multilevel model has a family of its own, which its name alone does not say."""
+    few = table().select(subjects=np.arange(SUBJECTS) < 20)
+    fit = irtjax.fit(few, model, method, **family)
+    made = _prepare(few, fit, None, "items", "score", None)[0]
+    assert made.method == refitted
+    small = irtjax.shrink(few, 6, method="information", model=fit, folds=2)
+    assert small.model.family == fit.model.family
+    held = small.predict(few).table.num_rows
+    assert held == 20 and small.held_out["mean_absolute_error"] < 0.15
+
+
 def test_intervals_hold_fresh_subjects():
     calibration, test = 199, 4000
     rng = np.random.default_rng(8)
