@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool
 from irtjax.data.responses import Responses
 from irtjax.likelihood.problem import Problem
 
-#: Cells whose chances are worked out at a time.
+#: Cells whose probabilities are computed at a time.
 BLOCK = 4_000_000
 
 
@@ -39,7 +39,7 @@ def log_lik_of_cells(problem: Problem, theta, coordinates, subject, item) -> Arr
 
 
 class Sums(NamedTuple):
-    """Of each subject: log-likelihood, right calls, calls of right, rights, cells."""
+    """By subject: log-likelihood, true positives, predicted and actual ones, cells."""
 
     log_lik: Array
     hits: Array
@@ -62,14 +62,8 @@ def summed(problem: Problem, theta, coordinates, judged: Array) -> Sums:
         terms = base[0] * counts + values * logit[0]
         if data.item_weight is not None:
             terms = terms * data.item_weight.astype(theta.dtype)
-        called = jnp.where(logit[0] > 0, counts, 0)
-        return Sums(
-            jnp.sum(terms),
-            jnp.sum(jnp.where(logit[0] > 0, values, 0)),
-            jnp.sum(called),
-            jnp.sum(values),
-            jnp.sum(counts),
-        )
+        hits, calls = (jnp.where(logit[0] > 0, x, 0) for x in (values, counts))
+        return Sums(*map(jnp.sum, (terms, hits, calls, values, counts)))
 
     size = max(1, min(data.num_subjects, BLOCK // max(data.num_items, 1)))
     return lax.map(one, (theta, data.values, exposure), batch_size=size)

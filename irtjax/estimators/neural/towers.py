@@ -1,14 +1,13 @@
 """Networks that map subjects and items to abilities and item coordinates.
 
-Each side is a table with a row for every subject or item, looked up and never a product
-with a one-hot matrix, and a small network from a row to the output. A batch of
+Each side is a table with a row for every subject or item, and a small network from a
+row to the output. Rows are looked up, not multiplied by a one-hot matrix. A batch of
 cells touches few rows of a table: only those, and their part of the optimiser's state,
-are read and written, so that a step costs the same however many items there are.
+are read and written, so the cost of a step does not depend on the number of items.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,25 +18,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray
 
-#: Size of random rows at the start: items that are hardly seen stay near each other.
+#: SD of random rows at the start: items with few responses stay near each other.
 FIRST_ROW = 0.01
-
-
-def check_rate(name: str, value: float | Array, *, positive: bool = True) -> None:
-    """Refuses a setting of an optimiser that is no number above, or at least, 0."""
-    if not isinstance(value, float | int):
-        return
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        least = "above" if positive else "at least"
-        raise ValueError(f"{name} {value:g} is not a number {least} 0")
 
 
 class Tower(NamedTuple):
     """A network on rows of a table: layers with rectified units between them.
 
     Attributes:
-        shift: `[width]` added to every row of a table, what all rows share; None where
-            rows are given features, which go into the first layer as they are.
+        shift: `[width]` added to every row of a table before a rectifier; None where
+            rows are given features, the inputs of the first layer.
         weights: Matrices `[inputs, outputs]`, layer by layer.
         biases: Vectors `[outputs]`.
     """
@@ -49,13 +39,9 @@ class Tower(NamedTuple):
     def __call__(self, rows: Float[Array, "rows width"]) -> Float[Array, "rows out"]:
         """Outputs of some rows."""
         x = rows if self.shift is None else jax.nn.relu(rows + self.shift)
-        last = len(self.weights) - 1
-        for place, (weight, bias) in enumerate(
-            zip(self.weights, self.biases, strict=True)
-        ):
-            x = x @ weight + bias
-            x = x if place == last else jax.nn.relu(x)
-        return x
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = jax.nn.relu(x @ weight + bias)
+        return x @ self.weights[-1] + self.biases[-1]
 
 
 def make_tower(
@@ -66,15 +52,9 @@ def make_tower(
     looked_up: bool,
     key: KeyArray,
 ) -> Tower:
-    """A network whose outputs start near given ones.
+    """A network on rows of a table (`looked_up`) or on features, starting at outputs.
 
-    Args:
-        width: Of the rows.
-        hidden: Widths of the hidden layers after the rows.
-        outputs: `[out]` what to put out at first.
-        looked_up: Whether rows are of a table, with a shift and a rectifier; else they
-            are features.
-        key: Random key.
+    `hidden` are the widths of its hidden layers.
     """
     dtype = outputs.dtype
     sizes = (width, *hidden, outputs.shape[0])
@@ -88,10 +68,9 @@ def make_tower(
     tower = Tower(shift, weights, tuple(biases))
     if not looked_up:
         return tower
-    # What the shared row leads to is taken off again.
-    there = tower(jnp.zeros((1, width), dtype))[0] - outputs
-    biases[-1] = outputs - there
-    return tower._replace(biases=tuple(biases))
+    # The last bias takes off the output of the shift alone.
+    at_zero = tower(jnp.zeros((1, width), dtype))[0] - outputs
+    return tower._replace(biases=(*biases[:-1], outputs - at_zero))
 
 
 class Graph(NamedTuple):
@@ -99,8 +78,8 @@ class Graph(NamedTuple):
 
     For a neighbour q met with response r the state is c = e_q * (A e_q + r w + b), its
     share a softmax over neighbours of leaky(u e_s + v c): Zhou et al. 2025 (Lost in
-    Benchmarks?), equations 5 to 7. States depend on q and r alone, so that with two
-    responses everything is products of matrices.
+    Benchmarks?), equations 5 to 7. States depend on q and r alone, so with two
+    responses every step is a product of matrices.
     """
 
     matrix: Float[Array, "width width"]
@@ -112,14 +91,12 @@ class Graph(NamedTuple):
 
 def make_graph(width: int, dtype: Any, *, key: KeyArray) -> Graph:
     """A random aggregation."""
-    keys = jax.random.split(key, 5)
-    shapes = ((width, width), (width,), (width,), (width,), (width,))
-    return Graph(
-        *(
-            jax.random.uniform(k, shape, dtype, -(width**-0.5), width**-0.5)
-            for k, shape in zip(keys, shapes, strict=True)
-        )
-    )
+    shapes = ((width, width), *[(width,)] * 4)
+    parts = [
+        jax.random.uniform(k, shape, dtype, -(width**-0.5), width**-0.5)
+        for k, shape in zip(jax.random.split(key, 5), shapes, strict=True)
+    ]
+    return Graph(*parts)
 
 
 def aggregate(
@@ -129,14 +106,10 @@ def aggregate(
     right: Bool[Array, "rows columns"],
     wrong: Bool[Array, "rows columns"],
 ) -> Float[Array, "rows width"]:
-    """Rows with the messages of their neighbours; unchanged without neighbours.
+    """Rows `own` with the messages of their neighbours among the other side's rows.
 
-    Args:
-        graph: The aggregation.
-        own: Rows of this side.
-        others: Rows of the other side.
-        right: Cells that link them by a right response.
-        wrong: Cells that link them by a wrong one.
+    `right` and `wrong` are the cells that link the two sides, by response. A row
+    without neighbours is unchanged.
     """
     gate = others @ graph.matrix + graph.bias
     states = (others * gate, others * (gate + graph.by_response))
@@ -148,33 +121,18 @@ def aggregate(
     top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
     share = jnp.where(met, jnp.exp(jnp.where(met, score - top, 0)), 0)
     share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1e-30)
-    told = (
-        jnp.where(right, share, 0) @ states[1]
-        + jnp.where(wrong, share, 0) @ (states[0])
-    )
-    return own + told
+    of_right, of_wrong = (jnp.where(cells, share, 0) for cells in (right, wrong))
+    return own + (of_right @ states[1] + of_wrong @ states[0])
 
 
 class Table(NamedTuple):
-    """Learned rows, with the optimiser's state of each.
-
-    Attributes:
-        rows: `[count, width]`.
-        optimiser: The optimiser's state: arrays like the rows, and counts.
-    """
+    """Learned rows, and the optimiser's state: arrays like the rows, and counts."""
 
     rows: Float[Array, "count width"]
     optimiser: Any
 
 
-def make_table(
-    count: int,
-    width: int,
-    optimiser: optax.GradientTransformation,
-    dtype: Any,
-    *,
-    key: KeyArray,
-) -> Table:
+def make_table(count: int, width: int, optimiser, dtype, *, key: KeyArray) -> Table:
     """A table of small random rows."""
     rows = FIRST_ROW * jax.random.normal(key, (count, width), dtype)
     return Table(rows, optimiser.init(rows))
@@ -186,15 +144,10 @@ def update_rows(
     gradient: Float[Array, "batch width"],
     optimiser: optax.GradientTransformation,
 ) -> Table:
-    """The table after a step of the rows at some places, which may repeat.
+    """The table after a step of an elementwise optimiser on some of its rows.
 
-    Rows that a batch does not touch stay as they are, moments included ("lazy" Adam).
-
-    Args:
-        table: The table.
-        places: Of the rows.
-        gradient: By each of the places; those of a place are added up.
-        optimiser: An elementwise optimiser.
+    Places may repeat: their gradients are added up. Rows that a batch does not touch
+    stay as they are, moments included ("lazy" Adam).
     """
     is_rows = lambda leaf: leaf.shape == table.rows.shape  # noqa: E731
     take = lambda leaf: leaf[places] if is_rows(leaf) else leaf  # noqa: E731
@@ -213,8 +166,7 @@ def update_rows(
 def _added_up(places: Array, gradient: Array, count: int) -> Array:
     """For each place of a batch the sum over all equal places.
 
-    In room of the batch's size: a table that is added to and then cleared again would
-    be copied by XLA in every step.
+    The sums have the batch's size: XLA would copy a whole table in every step.
     """
     group, size = places, count
     if count > places.shape[0]:

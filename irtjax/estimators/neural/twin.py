@@ -2,15 +2,13 @@
 
 The response function between the two is that of the model, 1PL to 4PL (Zhou et al.
 2025, Lost in Benchmarks?, section 3; Tsutsumi, Kinoshita and Ueno 2021 for the head of
-Deep-IRT). Early stopping limits overfitting: it uses responses
-that are held out. An epoch is one `lax.scan` over shuffled mini-batches of cells.
+Deep-IRT). Early stopping by validation responses limits overfitting. An epoch is one
+`lax.scan` over shuffled mini-batches of cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -23,33 +21,29 @@ from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution, drive
-from irtjax.estimators.joint.objective import identify
+from irtjax.estimators.driver import Progress
 from irtjax.estimators.neural.cells import log_lik_of_cells, seen_cells, summed
-from irtjax.estimators.neural.settings import plain_settings
 from irtjax.estimators.neural.towers import (
     Graph,
     Table,
     Tower,
     aggregate,
-    check_rate,
     make_graph,
     make_table,
     make_tower,
     update_rows,
 )
-from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
-from irtjax.models.families.logistic import Binary
+from irtjax.estimators.neural.trained import AbstractTrained, reported
+from irtjax.estimators.settings import check_least, check_rate
+from irtjax.likelihood.problem import Parameters, Problem, Start
 
 
 class Networks(NamedTuple):
     """Parameters shared by all cells.
 
-    Attributes:
-        subjects: From a subject's row to its ability.
-        items: From an item's row to its unconstrained coordinates.
-        head: Slope and shift of Deep-IRT's layer on ability less difficulty.
-        graphs: Aggregations of subjects and of items, for the graph encoder.
+    Towers from a subject's row to its ability and from an item's to its unconstrained
+    coordinates; slope and shift of Deep-IRT's `head`, a layer on ability less
+    difficulty; aggregations of subjects and items for the graph encoder.
     """
 
     subjects: Tower
@@ -67,20 +61,12 @@ class Weights(NamedTuple):
 
 
 class NeuralState(NamedTuple):
-    """State of the training.
+    """State of the training after `num_seen` epochs, `idle` of them since the best.
 
-    Attributes:
-        networks: Shared networks.
-        optimiser: Their optimiser's state.
-        subjects: Rows of subjects.
-        items: Rows of items; None where items have features.
-        held: `[subjects, items]` observed cells kept for validation.
-        best: The weights with the best criterion seen.
-        best_value: Its criterion: minus log-loss in nats per cell, or F1.
-        objective: Log-likelihood of the validation cells (of all, without any) there.
-        value: Criterion after the last epoch.
-        idle: Epochs since the best.
-        num_seen: Epochs.
+    `items` is None where items have features; `held` are the observed cells kept for
+    validation. `best` are the weights with the best criterion, `best_value` (minus
+    log-loss in nats per cell, or F1), `objective` their log-likelihood of the
+    validation cells, or of all if there are none, and `value` the last criterion.
     """
 
     networks: Networks
@@ -95,55 +81,55 @@ class NeuralState(NamedTuple):
     idle: Array
     num_seen: Array
 
+    @property
+    def weights(self) -> Weights:
+        """The present weights."""
+        rows = None if self.items is None else self.items.rows
+        return Weights(self.networks, self.subjects.rows, rows)
 
-class Neural(AbstractMethod):
+
+class Neural(AbstractTrained):
     """Twin networks for binary models, trained by mini-batches with early stopping.
 
-    A row of `embedding_size` numbers for each subject and item goes through rectified
+    A row of `embedding_size` numbers for each subject and item passes through rectified
     units and the `hidden` layers to the ability, and to the item's coordinates; the
     loss is minus the mean log-likelihood of a batch of cells. Moments of Adam and the
-    decay of weights are taken to a row whenever a batch has a cell of it. Priors of the
+    decay of weights apply to a row whenever a batch has a cell of it. Priors of the
     model are not used. Abilities are standardised afterwards as for every joint method.
 
     Attributes:
         embedding_size: Width of a row.
         hidden: Widths of hidden layers after it.
         batch_size: Cells per step.
-        epochs: The most passes over the cells; the number of them where nothing is held
-            out.
+        epochs: The most passes over the cells; all are taken without validation cells.
         learning_rate: Of AdamW.
         weight_decay: Of AdamW: share of a weight lost per step and learning rate. It
             shrinks asymptotes, which few responses inform, towards one half.
         patience: Epochs without a better criterion after which training ends.
-        validation: Share of the cells held out at random, or the cells `[subjects,
-            items]`; 0 trains for all epochs on everything.
-        criterion: "log_loss" or "f1", of the cells held out.
+        validation: Share of the cells kept for validation, at random, or these cells
+            `[subjects, items]`; 0 trains for all epochs on all cells.
+        criterion: "log_loss" or "f1", of the validation cells.
         head: "irt", or "deep" (Deep-IRT): a linear layer on ability less difficulty,
-            for models with one discrimination, which is then what it learns.
+            for models with one discrimination, which the layer then replaces.
         encoder: "lookup", or "graph": each row is an aggregate of the rows it met, the
-            batch's own cells left out; steps cost a pass over the data, so use large
+            batch's own cells left out. A step is a pass over the data: use large
             batches.
         item_features: `[items, features]` in place of rows for items, or None.
-        epoch_cells: Cells that make an epoch, a number known before compilation; None
-            as if nothing were missing.
+        epoch_cells: Cells of an epoch, a number known before compilation; None as if
+            nothing were missing.
 
-    >>> from irtjax.data.responses import Responses
-    >>> from irtjax.likelihood.problem import Problem
-    >>> from irtjax.estimators.driver import run
-    >>> from irtjax.estimators.start import start_values
-    >>> from irtjax.models.catalogue import two_parameter
-    >>> data = Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
-    >>> problem = Problem.create(two_parameter(), data)
-    >>> start, method = start_values(problem.model, data), Neural(epochs=3, patience=3)
-    >>> fit = run(problem, method, start, key=jax.random.key(0), max_steps=3)
-    >>> fit.parameters.theta.shape, int(fit.num_steps)
+    >>> import irtjax
+    >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [0, 1, 1]])
+    >>> fit = irtjax.fit(table, "2pl", Neural(epochs=3, patience=3))
+    >>> fit.parameters.theta.shape, len(fit.trace)
     ((3,), 3)
     """
 
-    trained: ClassVar[bool] = True
     uses_priors: ClassVar[bool] = False
-    limit: ClassVar[str] = "epochs"
-    options: ClassVar[Mapping[str, Any]] = MappingProxyType({"start": "proportions"})
+    warning: ClassVar[str] = (
+        "items come from networks that stopped early, without priors: they have"
+        " no standard errors, and those of abilities take the items as known"
+    )
 
     embedding_size: int = eqx.field(static=True, default=64)
     hidden: tuple[int, ...] = eqx.field(static=True, default=())
@@ -161,11 +147,9 @@ class Neural(AbstractMethod):
 
     def __check_init__(self):
         """Refuses settings that no training can have."""
-        for name in ("embedding_size", "batch_size", "epochs", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"Neural has {name}={getattr(self, name)}; it needs at least 1"
-                )
+        check_least(
+            "Neural", self, embedding_size=1, batch_size=1, epochs=1, patience=1
+        )
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"hidden layers {self.hidden} have a width below 1")
         check_rate("learning_rate", self.learning_rate)
@@ -191,19 +175,9 @@ class Neural(AbstractMethod):
         return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
 
     def check(self, problem: Problem) -> None:
-        """Refuses what twin networks cannot fit.
-
-        Raises:
-            ValueError: One line with the cure.
-        """
-        family = problem.model.family
-        if not isinstance(family, Binary) or problem.model.lengths is not None:
-            raise ValueError(
-                f"twin networks are for binary models, not {problem.model.name}: use"
-                " rasch, 1pl to 4pl, or method='em'"
-            )
-        if problem.anchored:
-            raise ValueError("twin networks have no fixed items: use method='em'")
+        """Refuses what twin networks cannot fit."""
+        super().check(problem)
+        family: Any = problem.model.family
         if self.head == "deep" and (family.has_slope or family.link != "logit"):
             raise ValueError(
                 f"the head of Deep-IRT has one discrimination: use the model 1pl, not"
@@ -227,34 +201,11 @@ class Neural(AbstractMethod):
                 f" {problem.data.num_items} items: give one for each"
             )
 
-    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
-        """Trains for at most `epochs` epochs; `max_steps` replaces them."""
-        steps = run.max_steps
-        method = self if steps is None else replace(self, epochs=steps)
-        method = method.with_epoch_of(problem.data)
-        key = jax.random.key(0) if run.key is None else run.key
-        fit = drive(problem, method, start, key, method.epochs, run.clock)
-        said = (
-            "items come from networks that stopped early, without priors: they have"
-            " no standard errors, and those of abilities take the items as known",
-        )
-        return Solution(fit, method, method.epochs, warnings=said)
-
-    def record(self) -> dict[str, Any]:
-        """Settings that are numbers, names, or several of these."""
-        return plain_settings(self)
-
-    def with_epoch_of(self, data: Responses) -> Neural:
-        """The method with the number of cells that make an epoch of these data.
-
-        Raises:
-            ValueError: If every response is held out.
-        """
+    def for_data(self, data: Responses) -> Neural:
+        """The method with the number of cells that make an epoch of these data."""
         if self.epoch_cells is not None:
             return self
-        seen = np.asarray(True if data.observed is None else data.observed)
-        seen = np.broadcast_to(seen, data.values.shape)
-        held = self.validation
+        seen, held = np.asarray(seen_cells(data)), self.validation
         if isinstance(held, float | int):
             count = round(int(seen.sum()) * (1 - held))
         else:
@@ -264,11 +215,7 @@ class Neural(AbstractMethod):
         return replace(self, epoch_cells=count)
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> NeuralState:
-        """Random rows; the networks put out the average item at ability 0.
-
-        Raises:
-            ValueError: Without a key, or for models that are not binary.
-        """
+        """Random rows; the networks return the average item at ability 0."""
         self.check(problem)
         if key is None:
             raise ValueError("training is random: pass run(..., key=)")
@@ -283,10 +230,8 @@ class Neural(AbstractMethod):
             width, layers = features.shape[1], (wide, *hidden)
         graphs = None
         if self.encoder == "graph":
-            graphs = (
-                make_graph(wide, dtype, key=keys[5]),
-                make_graph(wide, dtype, key=keys[6]),
-            )
+            first, second = (make_graph(wide, dtype, key=key) for key in keys[5:7])
+            graphs = first, second
         networks = Networks(
             make_tower(wide, hidden, jnp.zeros(1, dtype), looked_up=True, key=keys[0]),
             make_tower(width, layers, average, looked_up=features is None, key=keys[1]),
@@ -297,33 +242,28 @@ class Neural(AbstractMethod):
         items = None
         if features is None:
             items = make_table(data.num_items, wide, optimiser, dtype, key=keys[3])
-        held = seen_cells(data) & self._held(data, keys[4])
-        low = jnp.full((), -jnp.inf, dtype)
+        given = self.validation
+        if isinstance(given, float | int):
+            given = jax.random.uniform(keys[4], data.values.shape) < given
+        held = seen_cells(data) & jnp.asarray(given)
         weights = Weights(
             networks, subjects.rows, None if items is None else items.rows
         )
+        value, log_lik = self._judge(problem, weights, held)
         tree: Any = networks
-        state = NeuralState(
+        return NeuralState(
             networks,
             optimiser.init(tree),
             subjects,
             items,
             held,
             weights,
-            low,
-            low,
-            low,
-            jnp.zeros((), jnp.int32),
-            jnp.zeros((), jnp.int32),
+            best_value=value,
+            objective=log_lik,
+            value=value,
+            idle=jnp.zeros((), jnp.int32),
+            num_seen=jnp.zeros((), jnp.int32),
         )
-        value, log_lik = self._judge(problem, state)
-        return state._replace(best_value=value, value=value, objective=log_lik)
-
-    def _held(self, data, key: KeyArray) -> Array:
-        given = self.validation
-        if not isinstance(given, float | int):
-            return jnp.asarray(given)
-        return jax.random.uniform(key, data.values.shape) < given
 
     def step(
         self, problem: Problem, state: NeuralState, key: KeyArray | None
@@ -338,19 +278,17 @@ class Neural(AbstractMethod):
             return one(problem, state, batch), None
 
         state, _ = lax.scan(body, state, cells)
-        state = state._replace(num_seen=state.num_seen + 1)
-        value, log_lik = self._judge(problem, state)
-        # Without cells held out the last epoch is the best.
+        value, log_lik = self._judge(problem, state.weights, state.held)
+        # Without validation cells the last epoch is the best.
         better = (value > state.best_value) | ~jnp.any(state.held)
-        items = None if state.items is None else state.items.rows
-        new = Weights(state.networks, state.subjects.rows, items)
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, state.best)
+        choose = lambda new, old: jnp.where(better, new, old)
         return state._replace(
-            best=best,
-            best_value=jnp.where(better, value, state.best_value),
-            objective=jnp.where(better, log_lik, state.objective),
+            best=jax.tree.map(choose, state.weights, state.best),
+            best_value=choose(value, state.best_value),
+            objective=choose(log_lik, state.objective),
             value=value,
-            idle=jnp.where(better, 0, state.idle + 1),
+            idle=choose(0, state.idle + 1),
+            num_seen=state.num_seen + 1,
         )
 
     def _batches(self, data, held: Array, key: KeyArray) -> Int[Array, "batches size"]:
@@ -387,12 +325,10 @@ class Neural(AbstractMethod):
         count = problem.data.num_items
         subject, item = batch // count, batch % count
         rows = state.subjects.rows[subject]
-        table, features = state.items, self.item_features
-        if table is not None:
-            others = table.rows[item]
-        else:
-            assert features is not None
-            others = features[item]
+        table = state.items
+        inputs = self.item_features if table is None else table.rows
+        assert inputs is not None
+        others = inputs[item]
         by_network, by_rows, by_others = jax.grad(self._loss, argnums=(1, 2, 3))(
             problem, state.networks, rows, others, batch
         )
@@ -408,7 +344,7 @@ class Neural(AbstractMethod):
         )
 
     def _dense_step(self, problem: Problem, state: NeuralState, batch: Array):
-        """A step of everything, through the graph without the batch's own cells."""
+        """A step of all weights, through the graph without the batch's own cells."""
         data, optimiser = problem.data, self._optimiser
         assert state.items is not None
         linked = jnp.ravel(seen_cells(data) & ~state.held).at[batch].set(False)
@@ -421,33 +357,25 @@ class Neural(AbstractMethod):
                 problem, weights.networks, rows[subject], others[item], batch
             )
 
-        weights = Weights(state.networks, state.subjects.rows, state.items.rows)
-        gradient = jax.grad(loss)(weights)
-        parts = []
-        for slope, kept, at in (
-            (gradient.networks, state.optimiser, weights.networks),
-            (gradient.subjects, state.subjects.optimiser, weights.subjects),
-            (gradient.items, state.items.optimiser, weights.items),
-        ):
-            parts.append(_moved(optimiser, slope, kept, at))
-        (networks, kept), (rows, by_rows), (others, by_others) = parts
+        gradient = jax.grad(loss)(state.weights)
+        networks, kept = _moved(
+            optimiser, gradient.networks, state.optimiser, state.networks
+        )
+        subjects, items = (
+            Table(*_moved(optimiser, slope, table.optimiser, table.rows))
+            for slope, table in (
+                (gradient.subjects, state.subjects),
+                (gradient.items, state.items),
+            )
+        )
         return state._replace(
-            networks=networks,
-            optimiser=kept,
-            subjects=state.subjects._replace(rows=rows, optimiser=by_rows),
-            items=state.items._replace(rows=others, optimiser=by_others),
+            networks=networks, optimiser=kept, subjects=subjects, items=items
         )
 
     def evaluate(
         self, problem: Problem, weights: Weights, held: Array
     ) -> tuple[Float[Array, " subjects"], Float[Array, "items columns"]]:
-        """Abilities and item coordinates under some weights.
-
-        Args:
-            problem: The problem.
-            weights: Such as `state.best`.
-            held: `[subjects, items]` cells that the graph encoder may not see.
-        """
+        """Abilities and item coordinates; the graph encoder does not use `held`."""
         rows, others = weights.subjects, weights.items
         if self.encoder == "graph":
             linked = seen_cells(problem.data) & ~held
@@ -456,13 +384,12 @@ class Neural(AbstractMethod):
             others = self.item_features
         return self._outputs(weights.networks, rows, others)
 
-    def _judge(self, problem: Problem, state: NeuralState) -> tuple[Scalar, Scalar]:
-        """Criterion and log-likelihood of the cells held out, or of all."""
-        data = problem.data
-        items = None if state.items is None else state.items.rows
-        weights = Weights(state.networks, state.subjects.rows, items)
-        theta, coordinates = self.evaluate(problem, weights, state.held)
-        judged = jnp.where(jnp.any(state.held), state.held, seen_cells(data))
+    def _judge(
+        self, problem: Problem, weights: Weights, held: Array
+    ) -> tuple[Scalar, Scalar]:
+        """Criterion and log-likelihood of the validation cells, or of all."""
+        theta, coordinates = self.evaluate(problem, weights, held)
+        judged = jnp.where(jnp.any(held), held, seen_cells(problem.data))
         found = summed(problem, theta, coordinates, judged)
         log_lik = jnp.sum(found.log_lik)
         if self.criterion == "f1":
@@ -471,28 +398,18 @@ class Neural(AbstractMethod):
         return log_lik / jnp.maximum(jnp.sum(found.cells), 1), log_lik
 
     def progress(self, problem: Problem, state: NeuralState) -> Progress:
-        """Log-likelihood held out at the best epoch; the patience that is left."""
+        """Validation log-likelihood at the best epoch; the patience that is left."""
         early = jnp.any(state.held)
-        over = jnp.where(
-            early, state.idle >= self.patience, state.num_seen >= self.epochs
-        )
-        left = jnp.where(
-            early, 1 - state.idle / self.patience, 1 - state.num_seen / self.epochs
-        )
-        residual = jnp.maximum(left, 0).astype(state.value.dtype)
-        return Progress(state.objective, residual, over, jnp.zeros((), bool))
+        count = jnp.where(early, state.idle, state.num_seen)
+        limit = jnp.where(early, self.patience, self.epochs)
+        residual = jnp.maximum(1 - count / limit, 0).astype(state.value.dtype)
+        return Progress(state.objective, residual, count >= limit, jnp.zeros((), bool))
 
     def result(self, problem: Problem, state: NeuralState) -> tuple[Parameters, Array]:
         """Items, and standardised, oriented abilities, at the best epoch."""
-        model = problem.model
         theta, coordinates = self.evaluate(problem, state.best, state.held)
-        log_lik = summed(problem, theta, coordinates, seen_cells(problem.data)).log_lik
-        slope = model.constrain(coordinates).discrimination
-        scale = identify(problem, theta, slope)
-        coordinates = model.fold(coordinates, scale.shift, scale.scale)
-        theta = (theta - scale.shift) / scale.scale
-        found = Parameters(model.constrain(coordinates), scale.population, theta)
-        return report_scale(problem, found), log_lik
+        found = summed(problem, theta, coordinates, seen_cells(problem.data))
+        return reported(problem, theta, coordinates), found.log_lik
 
 
 def _moved(optimiser, gradient: Any, kept: Any, at: Any) -> tuple[Any, Any]:

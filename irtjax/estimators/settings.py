@@ -1,0 +1,39 @@
+"""Checks of settings, and the learning rate, that several methods share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+
+def check_least(owner: str, settings: Any, **least: int) -> None:
+    """Refuses settings below the least number that each needs."""
+    for name, smallest in least.items():
+        value = getattr(settings, name)
+        if value < smallest:
+            raise ValueError(
+                f"{owner} has {name}={value}; it needs at least {smallest}"
+            )
+
+
+def check_rate(name: str, value: float | Array, *, positive: bool = True) -> None:
+    """Refuses a setting of an optimiser that is no number above, or at least, 0."""
+    if not isinstance(value, float | int):
+        return
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        least = "above" if positive else "at least"
+        raise ValueError(f"{name} {value:g} is not a number {least} 0")
+
+
+def falling_rate(first: float | Array, num_steps: int) -> Callable[[Any], Array]:
+    """Learning rate by step: it falls to a hundredth along half a cosine."""
+
+    def rate(count):
+        share = jnp.minimum(count / num_steps, 1.0)
+        return first * (0.01 + 0.99 * 0.5 * (1 + jnp.cos(jnp.pi * share)))
+
+    return rate
