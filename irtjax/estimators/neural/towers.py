@@ -25,11 +25,8 @@ FIRST_ROW = 0.01
 class Tower(NamedTuple):
     """A network on rows of a table: layers with rectified units between them.
 
-    Attributes:
-        shift: `[width]` added to every row of a table before a rectifier; None where
-            rows are given features, the inputs of the first layer.
-        weights: Matrices `[inputs, outputs]`, layer by layer.
-        biases: Vectors `[outputs]`.
+    `shift` is added to every row of a table before a rectifier; None where rows are
+    features, the inputs of the first layer. Weights are `[inputs, outputs]`.
     """
 
     shift: Float[Array, " width"] | None
@@ -45,16 +42,11 @@ class Tower(NamedTuple):
 
 
 def make_tower(
-    width: int,
-    hidden: Sequence[int],
-    outputs: Float[Array, " out"],
-    *,
-    looked_up: bool,
-    key: KeyArray,
+    width: int, hidden: Sequence[int], outputs: Array, *, looked_up: bool, key: KeyArray
 ) -> Tower:
-    """A network on rows of a table (`looked_up`) or on features, starting at outputs.
+    """A network on rows of a table (`looked_up`) or on features.
 
-    `hidden` are the widths of its hidden layers.
+    Its first outputs are near `outputs`; `hidden` has the widths of its hidden layers.
     """
     dtype = outputs.dtype
     sizes = (width, *hidden, outputs.shape[0])
@@ -149,32 +141,18 @@ def update_rows(
     Places may repeat: their gradients are added up. Rows that a batch does not touch
     stay as they are, moments included ("lazy" Adam).
     """
-    is_rows = lambda leaf: leaf.shape == table.rows.shape  # noqa: E731
-    take = lambda leaf: leaf[places] if is_rows(leaf) else leaf  # noqa: E731
-    state = jax.tree.map(take, table.optimiser)
-    rows = table.rows[places]
-    total = _added_up(places, gradient, table.rows.shape[0])
-    move, state = optimiser.update(total, state, rows)
+    is_rows = lambda leaf: leaf.shape == table.rows.shape
+    take = lambda leaf: leaf[places] if is_rows(leaf) else leaf
+    state, rows = jax.tree.map(take, table.optimiser), table.rows[places]
+    # Sums over equal places, in an array no larger than the batch: XLA would copy a
+    # whole table in every step.
+    group, size = places, table.rows.shape[0]
+    if size > places.shape[0]:
+        size = places.shape[0]
+        group = jnp.unique(places, return_inverse=True, size=size)[1]
+    sums = jnp.zeros((size, rows.shape[1]), gradient.dtype).at[group].add(gradient)
+    move, state = optimiser.update(sums[group], state, rows)
     moved = jnp.asarray(optax.apply_updates(rows, move))
     # Repeated places all write the same.
-    put = lambda old, new: old.at[places].set(new) if is_rows(old) else new  # noqa: E731
-    return Table(
-        table.rows.at[places].set(moved), jax.tree.map(put, table.optimiser, state)
-    )
-
-
-def _added_up(places: Array, gradient: Array, count: int) -> Array:
-    """For each place of a batch the sum over all equal places.
-
-    The sums have the batch's size: XLA would copy a whole table in every step.
-    """
-    group, size = places, count
-    if count > places.shape[0]:
-        order = jnp.argsort(places)
-        inside = places[order]
-        new = jnp.concatenate([jnp.zeros(1, bool), inside[1:] != inside[:-1]])
-        number = jnp.cumsum(new, dtype=places.dtype)
-        group = jnp.zeros_like(places).at[order].set(number)
-        size = places.shape[0]
-    room = jnp.zeros((size, gradient.shape[1]), gradient.dtype)
-    return room.at[group].add(gradient)[group]
+    put = lambda old, new: old.at[places].set(new) if is_rows(old) else new
+    return Table(put(table.rows, moved), jax.tree.map(put, table.optimiser, state))

@@ -357,24 +357,23 @@ class Neural(AbstractTrained):
                 problem, weights.networks, rows[subject], others[item], batch
             )
 
-        gradient = jax.grad(loss)(state.weights)
-        networks, kept = _moved(
-            optimiser, gradient.networks, state.optimiser, state.networks
-        )
-        subjects, items = (
-            Table(*_moved(optimiser, slope, table.optimiser, table.rows))
-            for slope, table in (
-                (gradient.subjects, state.subjects),
-                (gradient.items, state.items),
+        networks = (state.networks, state.optimiser)
+        (networks, kept), subjects, items = (
+            _moved(optimiser, slope, kept, at)
+            for slope, (at, kept) in zip(
+                jax.grad(loss)(state.weights),
+                (networks, state.subjects, state.items),
+                strict=True,
             )
         )
         return state._replace(
-            networks=networks, optimiser=kept, subjects=subjects, items=items
+            networks=networks,
+            optimiser=kept,
+            subjects=Table(*subjects),
+            items=Table(*items),
         )
 
-    def evaluate(
-        self, problem: Problem, weights: Weights, held: Array
-    ) -> tuple[Float[Array, " subjects"], Float[Array, "items columns"]]:
+    def evaluate(self, problem: Problem, weights: Weights, held: Array):
         """Abilities and item coordinates; the graph encoder does not use `held`."""
         rows, others = weights.subjects, weights.items
         if self.encoder == "graph":
@@ -384,9 +383,7 @@ class Neural(AbstractTrained):
             others = self.item_features
         return self._outputs(weights.networks, rows, others)
 
-    def _judge(
-        self, problem: Problem, weights: Weights, held: Array
-    ) -> tuple[Scalar, Scalar]:
+    def _judge(self, problem: Problem, weights: Weights, held: Array):
         """Criterion and log-likelihood of the validation cells, or of all."""
         theta, coordinates = self.evaluate(problem, weights, held)
         judged = jnp.where(jnp.any(held), held, seen_cells(problem.data))

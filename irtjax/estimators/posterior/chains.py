@@ -1,7 +1,4 @@
-"""What a sampler takes and gives: settings, chains under way, draws.
-
-The sampling itself is in `irtjax.estimators.posterior.nuts`.
-"""
+"""Types of the sampler in `nuts`: its settings, chains at some step, and draws."""
 
 from __future__ import annotations
 
@@ -16,8 +13,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Status, StatusCode
+from irtjax.estimators.settings import check_least
 
-#: How chains share the machine; see `NUTS`.
+#: How chains share the machine; see `NoUTurn`.
 CHAIN_METHODS = ("auto", "vectorized", "sequential", "parallel")
 
 #: An unconstrained position, any PyTree of floating arrays.
@@ -32,22 +30,21 @@ class NoUTurn(eqx.Module):
     """The no-U-turn sampler and its warm-up.
 
     Attributes:
-        num_warmup: Steps of warm-up, whose draws are thrown away.
+        num_warmup: Steps of warm-up, whose draws are discarded.
         num_draws: Draws kept of each chain.
-        num_chains: Chains; four or more, since only chains that agree convince.
+        num_chains: Chains; R-hat needs four or more to be reliable.
         target_acceptance: Mean acceptance that the step size is adapted to. Closer to 1
-            means smaller steps: dearer, and right where the posterior curves sharply.
+            means smaller steps: slower, and better where the posterior curves sharply.
         max_depth: A trajectory has at most 2^max_depth - 1 leapfrog steps.
-        dense: Adapt the whole covariance, `[dims, dims]`, not its diagonal. For
-            strong linear correlations among few hundred coordinates at most.
+        dense: Adapt the whole covariance `[dims, dims]`, not its diagonal: for strong
+            linear correlations among a few hundred coordinates at most.
         thinning: Keep every so many-th draw.
         chain_method: "vectorized" moves all chains in lockstep, each step waiting for
             the longest trajectory; "sequential" runs one after the other; "parallel"
-            spreads them over the devices, each of which runs its share by itself.
+            distributes them over the devices, each of which runs its share by itself.
             "auto": parallel where there are several devices, which run their shares
-            sequentially on a CPU, else in lockstep. On one CPU `sample.sample`
-            runs the chains of "auto" and "parallel" side by side in threads, which
-            changes no draw.
+            sequentially on a CPU, else in lockstep. On one CPU `sample.sample` runs the
+            chains of "auto" and "parallel" in threads, with the same draws.
 
     >>> NoUTurn(num_draws=0)
     Traceback (most recent call last):
@@ -66,13 +63,8 @@ class NoUTurn(eqx.Module):
 
     def __check_init__(self):
         """Refuses settings that no run can have."""
-        for name in ("num_draws", "num_chains", "max_depth", "thinning"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"NUTS has {name}={getattr(self, name)}; it needs at least 1"
-                )
-        if self.num_warmup < 0:
-            raise ValueError(f"NUTS has num_warmup={self.num_warmup}; 0 is the least")
+        least = {"num_draws": 1, "num_chains": 1, "max_depth": 1, "thinning": 1}
+        check_least("NUTS", self, num_warmup=0, **least)
         target = self.target_acceptance
         if isinstance(target, int | float) and not 0 < target < 1:
             raise ValueError(
@@ -96,16 +88,7 @@ class NoUTurn(eqx.Module):
 
 
 class Statistics(NamedTuple):
-    """What is known of each step after warm-up; `[chains, transitions]` in results.
-
-    Attributes:
-        divergent: Whether the energy error exceeded 1,000 on the trajectory.
-        tree_depth: Doublings of the trajectory.
-        num_leapfrog: Its leapfrog steps, one gradient each.
-        acceptance: Mean acceptance probability along it.
-        energy: Hamiltonian at the draw.
-        log_density: Log density of the draw.
-    """
+    """Statistics of each step after warm-up; see `Draws`."""
 
     divergent: Bool[Array, "*chains transitions"]
     tree_depth: Int[Array, "*chains transitions"]
@@ -118,17 +101,10 @@ class Statistics(NamedTuple):
 class Chain(NamedTuple):
     """Everything that belongs to one chain; `Chains` has them with a leading axis.
 
-    Attributes:
-        position: Where it is.
-        log_density: There.
-        gradient: `[dims]` there, over the raveled position.
-        averaging: State of the step size's dual averaging.
-        window: Running moments of the mass matrix' window.
-        step_size: In use.
-        inverse_mass: In use, `[dims]`, or `[dims, dims]` if dense.
-        key: The chain's own key; a step's is `fold_in(key, step)`.
-        values: What is kept, each `[draws, ...]`, zeros where not drawn yet.
-        statistics: Of each step after warm-up.
+    `gradient` `[dims]` is over the raveled position; `averaging` is the state of dual
+    averaging, `window` has the running moments of the mass matrix. `inverse_mass` is
+    `[dims]`, or `[dims, dims]` if dense. The key of a step is `fold_in(key, step)`.
+    `values` `[draws, ...]` are zeros where not drawn yet.
     """
 
     position: Position
@@ -144,30 +120,24 @@ class Chain(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """A run under way: enough to stop, save and go on as if unbroken.
-
-    Attributes:
-        each: The chains, every array with a leading `[chains]` axis.
-        step: Steps taken by all of them.
-    """
+    """The state of a run: chains with a leading `[chains]` axis, and steps taken."""
 
     each: Chain
     step: Int[Array, ""]
 
 
 class Draws(eqx.Module):
-    """Draws of a posterior.
+    """Draws of a posterior; one transition per draw unless draws are thinned.
 
     Attributes:
         values: What was kept by name, each `[chains, draws, ...]`.
-        divergent: `[chains, transitions]`, see `Statistics`; one transition per draw
-            unless draws are thinned.
-        tree_depth: Likewise.
-        num_leapfrog: Likewise.
-        acceptance: Likewise.
-        energy: Likewise.
-        log_density: Likewise.
-        step_size: `[chains]` after warm-up.
+        divergent: Whether the energy error exceeded 1,000 on the trajectory.
+        tree_depth: Doublings of the trajectory.
+        num_leapfrog: Its leapfrog steps, one gradient each.
+        acceptance: Mean acceptance probability along it.
+        energy: Hamiltonian at its end.
+        log_density: Log density there.
+        step_size: After warm-up.
         inverse_mass: `[chains, dims]`, or `[chains, dims, dims]`.
         status: RUNNING before the last draw, NONFINITE if a log density is not finite,
             else MAX_STEPS: `sample.sample` returns CONVERGED where the diagnostics
@@ -190,6 +160,16 @@ class Draws(eqx.Module):
     thinning: int = eqx.field(static=True, default=1)
 
 
+def check_floating(start: Position) -> None:
+    """Refuses start values that are not floating arrays of one dtype."""
+    dtypes = {jnp.result_type(leaf) for leaf in jax.tree.leaves(start)}
+    if len(dtypes) != 1 or not jnp.issubdtype(dtypes.pop(), jnp.floating):
+        raise ValueError(
+            "the start values are not floating arrays of one dtype: convert them"
+            " to that of the data"
+        )
+
+
 def keep_position(position: Position, data: Any = None) -> dict[str, Array]:
     """The leaves of a position by name, kept by default.
 
@@ -198,7 +178,6 @@ def keep_position(position: Position, data: Any = None) -> dict[str, Array]:
     >>> list(keep_position(jnp.zeros(3)))
     ['position']
     """
-    del data
     leaves = jax.tree_util.tree_leaves_with_path(position)
     name = partial(jax.tree_util.keystr, simple=True, separator=".")
     return {name(path) or "position": leaf for path, leaf in leaves}
@@ -207,19 +186,10 @@ def keep_position(position: Position, data: Any = None) -> dict[str, Array]:
 def spread_starts(
     start: Position, num_chains: int, *, key: KeyArray, radius: float = 1.0
 ) -> Position:
-    """Start values of several chains, uniform around one position.
+    """Start values of several chains, uniform within a radius of one position.
 
-    Chains show that they have forgotten their starts only if these differ by more than
-    the posterior does; Stan takes a radius of 2 around 0.
-
-    Args:
-        start: A position.
-        num_chains: Number of chains.
-        key: Random key.
-        radius: Largest distance of a coordinate from the start.
-
-    Returns:
-        A position whose arrays have a leading `[chains]` axis.
+    R-hat shows convergence only if starts differ by more than the posterior does; Stan
+    takes a radius of 2 around 0. The result has a leading `[chains]` axis.
 
     >>> spread_starts(jnp.zeros(3), 2, key=jax.random.key(0)).shape
     (2, 3)
@@ -232,15 +202,7 @@ def spread_starts(
 
 
 def draws_of(chains: Chains, method: NoUTurn) -> Draws:
-    """The draws of a run, finished or not; those not drawn yet are left out.
-
-    Args:
-        chains: From `advance`.
-        method: The sampler.
-
-    Returns:
-        The draws. Not for use under jit: their number depends on the step.
-    """
+    """The draws of a run up to its step; not for use under jit."""
     each = chains.each
     after = max(int(chains.step) - method.num_warmup, 0)
     statistics = jax.tree.map(lambda leaf: leaf[:, :after], each.statistics)

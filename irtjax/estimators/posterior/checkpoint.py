@@ -1,4 +1,4 @@
-"""Chains of a sampler on disk: to go on from after a crash, and for other programs."""
+"""Chains of a sampler on disk: to resume after a crash, and for other programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from irtjax.data.files import atomic_path
-from irtjax.estimators.posterior.nuts import Chains, Draws, NoUTurn
+from irtjax.estimators.posterior.chains import Chains, Draws, NoUTurn
 
 if TYPE_CHECKING:
     import arviz  # pyright: ignore[reportMissingImports]
@@ -31,26 +31,15 @@ _SAME = {
 
 
 def identity(method: NoUTurn, data: Any, first: Chains) -> dict[str, Any]:
-    """What a run must share with a checkpoint to go on from it.
+    """What a run must share with a checkpoint to resume from it, for JSON.
 
-    Args:
-        method: The sampler.
-        data: Its data.
-        first: The chains before their first step. Their log densities stand for the
-            model, which has no other name.
-
-    Returns:
-        Settings, a hash of the data, the key, and log densities at the start, as JSON
-        holds them.
+    Settings, a hash of the data, the key, and the log densities of the `first` chains,
+    before their first step: they identify the model, which has no name.
     """
-    settings = {
-        name: getattr(method, name)
-        for name in ("num_warmup", "num_draws", "num_chains", "max_depth", "dense")
-    }
-    settings |= {"thinning": method.thinning}
-    settings |= {"target_acceptance": float(method.target_acceptance)}
+    names = ("num_warmup", "num_draws", "num_chains", "max_depth", "dense", "thinning")
+    settings: dict[str, Any] = {name: getattr(method, name) for name in names}
     return {
-        "settings": settings,
+        "settings": {**settings, "target_acceptance": float(method.target_acceptance)},
         "data": hash_of(data),
         "key": np.asarray(jax.random.key_data(first.each.key)).tolist(),
         "start": np.asarray(first.each.log_density, float).tolist(),
@@ -58,73 +47,53 @@ def identity(method: NoUTurn, data: Any, first: Chains) -> dict[str, Any]:
 
 
 def hash_of(data: Any) -> str:
-    """SHA-256 of the arrays of a PyTree, with their places, shapes and dtypes.
+    """SHA-256 of the arrays of a PyTree, with their paths, shapes and dtypes.
 
-    >>> hash_of({"a": np.zeros(2)}) == hash_of({"a": np.zeros(2)})
-    True
     >>> hash_of({"a": np.zeros(2)}) == hash_of({"b": np.zeros(2)})
     False
     """
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
-        array = np.asarray(leaf)
-        digest.update(
-            f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}".encode()
-        )
-        digest.update(np.ascontiguousarray(array).tobytes())
+        array, name = np.asarray(leaf), jax.tree_util.keystr(path)
+        digest.update(f"{name} {array.shape} {array.dtype}".encode())
+        digest.update(array.tobytes())
     return digest.hexdigest()
 
 
 def save_chains(path: str | Path, chains: Chains, like: dict[str, Any]) -> Path:
-    """Writes chains and what they belong to, whole or not at all.
+    """Writes chains and the `identity` of their run, whole or not at all.
 
-    Args:
-        path: The file, an uncompressed NumPy archive without pickle.
-        chains: From `begin` or `advance`.
-        like: The `identity` of the run.
-
-    Returns:
-        The path.
+    The file is an uncompressed NumPy archive without pickle.
 
     Raises:
         ValueError: If it cannot be written.
     """
-    path = Path(path)
-    leaves = [_plain(leaf) for leaf in jax.tree.leaves(chains)]
-    arrays: dict[str, Any] = {"format": np.array(FORMAT)}
-    arrays |= {"identity": np.array(json.dumps(like))}
-    arrays |= {f"leaf_{k}": leaf for k, leaf in enumerate(leaves)}
-    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+    leaves = enumerate(jax.tree.leaves(_with_key_data(chains)))
+    arrays: dict[str, Any] = {f"leaf_{k}": np.asarray(leaf) for k, leaf in leaves}
+    arrays |= {"format": np.array(FORMAT), "identity": np.array(json.dumps(like))}
+    with atomic_path(Path(path)) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)
-    return path
+    return Path(path)
 
 
-def _is_key(leaf: Any) -> bool:
-    return jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _plain(leaf: Any) -> np.ndarray:
-    if _is_key(leaf):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
+def _with_key_data(chains: Chains) -> Chains:
+    """The chains with the data of their keys, which NumPy can store."""
+    data = jax.random.key_data(chains.each.key)
+    return chains._replace(each=chains.each._replace(key=data))
 
 
 def load_chains(path: str | Path, first: Chains, like: dict[str, Any]) -> Chains:
-    """Reads chains back.
+    """Reads chains that `save_chains` wrote, for `advance`.
 
     Args:
-        path: The file that `save_chains` wrote.
+        path: The file.
         first: Chains of the same run before their first step.
         like: The `identity` of the run.
-
-    Returns:
-        The chains, for `advance`.
 
     Raises:
         ValueError: If there is no such file, it is no checkpoint, or it belongs to
             another model, data, key or settings.
     """
-    path = Path(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
             known = str(archive["format"]) == FORMAT
@@ -137,11 +106,15 @@ def load_chains(path: str | Path, first: Chains, like: dict[str, Any]) -> Chains
         raise ValueError(f"{path}: it is damaged, or no checkpoint of chains") from None
     if not known:
         raise ValueError(f"{path}: another form of checkpoint; write it again")
-    leaves, tree = jax.tree.flatten(first)
-    wanted = [_plain(leaf) for leaf in leaves]
-    dtype = first.each.log_density.dtype
+    wanted, tree = jax.tree.flatten(_with_key_data(first))
+    # Another machine may add in another order: log densities differ by rounding.
+    slack = np.finfo(first.each.log_density.dtype).eps ** 0.5
     for name, words in _SAME.items():
-        if not _same(found.get(name), like[name], name, dtype):
+        here, there = like[name], found.get(name)
+        same = there == here
+        if name == "start" and len(there or ()) == len(here):
+            same = np.allclose(there, here, slack, slack)
+        if not same:
             raise ValueError(
                 f"{path}: it belongs to a run with {words}; name another checkpoint"
             )
@@ -149,32 +122,14 @@ def load_chains(path: str | Path, first: Chains, like: dict[str, Any]) -> Chains
         raise ValueError(
             f"{path}: it keeps other values of each draw; name another checkpoint"
         )
-    filled = [_like(array, leaf) for array, leaf in zip(arrays, leaves, strict=True)]
-    return jax.tree.unflatten(tree, filled)
-
-
-def _like(array: np.ndarray, leaf: Any) -> Any:
-    """The array as JAX', a random key where the leaf is one."""
-    found = jax.numpy.asarray(array)
-    if _is_key(leaf):
-        return jax.random.wrap_key_data(found, impl=jax.random.key_impl(leaf))
-    return found
-
-
-def _same(found: Any, wanted: Any, name: str, dtype) -> bool:
-    if name != "start":
-        return found == wanted
-    # Another machine may add in another order, which no decimal of a prior survives.
-    slack = np.finfo(dtype).eps ** 0.5
-    return len(found or ()) == len(wanted) and np.allclose(found, wanted, slack, slack)
+    chains = jax.tree.unflatten(tree, map(jax.numpy.asarray, arrays))
+    kind = jax.random.key_impl(first.each.key)
+    key = jax.random.wrap_key_data(chains.each.key, impl=kind)
+    return chains._replace(each=chains.each._replace(key=key))
 
 
 def check_arviz() -> None:
-    """Refuses at once what would fail after a long run.
-
-    Raises:
-        ValueError: If ArviZ, or what writes netCDF for it, is not installed.
-    """
+    """Raises, before a long run, if ArviZ or a writer of netCDF is not installed."""
     from importlib.util import find_spec
 
     for name in ("arviz", "h5netcdf", "h5py"):
@@ -199,24 +154,23 @@ def to_arviz(
             draws of a fit.
 
     Returns:
-        Groups `posterior` and `sample_stats` (with thinning, of the transitions that
-        ended in a draw), and `log_likelihood` where given: a `DataTree` of xarray, and
-        an `InferenceData` with ArviZ before 1.
+        A `DataTree` of xarray (an `InferenceData` with ArviZ before 1) with the groups
+        `posterior`, `sample_stats` (with thinning, of the transitions that ended in a
+        draw) and, where given, `log_likelihood`.
 
     Raises:
-        ValueError: If ArviZ is not installed, or a variable has not the axes or the
-            given labels along them.
+        ValueError: If ArviZ is not installed, or names or labels do not fit the draws.
     """
     try:
         import arviz  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ValueError(
-            "ArviZ is not installed: pip install 'irtjax[arviz]'"
-        ) from None
+        message = "ArviZ is not installed: pip install 'irtjax[arviz]'"
+        raise ValueError(message) from None
     variables = {**draws.values, **(log_likelihood or {})}
     shapes = {name: np.shape(value)[2:] for name, value in variables.items()}
     dims, coords = dims or {}, coords or {}
     _check_labels(shapes, dims, coords)
+    # ArviZ' names.
     names = {
         "diverging": draws.divergent,
         "tree_depth": draws.tree_depth,
@@ -226,42 +180,33 @@ def to_arviz(
         "lp": draws.log_density,
     }
     last = slice(draws.thinning - 1, None, draws.thinning)
-    groups = {
-        "posterior": draws.values,
-        "sample_stats": {name: value[:, last] for name, value in names.items()},
-    }
+    statistics = {name: value[:, last] for name, value in names.items()}
+    groups = {"posterior": draws.values, "sample_stats": statistics}
     if log_likelihood is not None:
         groups["log_likelihood"] = log_likelihood
-    groups = {
-        group: {name: np.asarray(value) for name, value in variables.items()}
-        for group, variables in groups.items()
-    }
-    labels = {
-        "dims": {name: list(axes) for name, axes in dims.items()},
-        "coords": {name: np.asarray(labels) for name, labels in coords.items()},
-    }
+    arrays = lambda of: {name: np.asarray(value) for name, value in of.items()}
+    groups = {group: arrays(variables) for group, variables in groups.items()}
+    axes_of = {name: list(axes) for name, axes in dims.items()}
+    labels = {"dims": axes_of, "coords": arrays(coords)}
     if arviz.__version__.startswith("0."):
         return arviz.from_dict(**groups, **labels)
     return arviz.from_dict(groups, **labels)
 
 
-def _check_labels(
-    shapes: Mapping[str, tuple[int, ...]],
-    dims: Mapping[str, Sequence[str]],
-    coords: Mapping[str, Any],
-) -> None:
-    """Refuses names of axes that are not those of the variables."""
+def _check_labels(shapes, dims, coords) -> None:
+    """Refuses names of axes, or labels along them, that do not fit the variables."""
     for name, axes in dims.items():
         if name not in shapes:
             raise ValueError(
                 f"dims name {name!r}, which was not kept: there are {', '.join(shapes)}"
             )
-        if len(axes) != len(shapes[name]):
+        shape = shapes[name]
+        if len(axes) != len(shape):
             raise ValueError(
                 f"dims name {len(axes)} axes of {name!r} after chains and draws; it has"
-                f" {len(shapes[name])}"
+                f" {len(shape)}"
             )
-        for axis, size in zip(axes, shapes[name], strict=True):
+        for axis, size in zip(axes, shape, strict=True):
             if axis in coords and len(coords[axis]) != size:
                 raise ValueError(
                     f"coords have {len(coords[axis])} labels of {axis!r}; {name!r} has"
@@ -270,21 +215,14 @@ def _check_labels(
 
 
 def write_draws(path: str | Path, draws: Draws, **options: Any) -> Path:
-    """Writes draws as a netCDF file, whole or not at all.
+    """Writes draws as a netCDF file `.nc`, whole or not at all; returns its path.
 
-    Args:
-        path: The file, `.nc`; `arviz.from_netcdf` reads it.
-        draws: The draws.
-        **options: As for `to_arviz`.
-
-    Returns:
-        The path.
+    `arviz.from_netcdf` reads it. The options are those of `to_arviz`.
 
     Raises:
         ValueError: If ArviZ is not installed, or the file cannot be written.
     """
-    path = Path(path)
     data = to_arviz(draws, **options)
-    with atomic_path(path) as temporary:
+    with atomic_path(Path(path)) as temporary:
         data.to_netcdf(str(temporary), engine="h5netcdf")
-    return path
+    return Path(path)

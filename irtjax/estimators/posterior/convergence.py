@@ -1,8 +1,8 @@
-"""Whether draws can be trusted, and how much: R-hat, effective draws, energies.
+"""Convergence of chains: R-hat, effective sample sizes, energies.
 
 Rank-normalised split R-hat and effective sample sizes are those of Vehtari, Gelman,
-Simpson, Carpenter and Buerkner (2021). All is computed on the host in double precision,
-for blocks of parameters at once, side by side on the cores.
+Simpson, Carpenter and Buerkner (2021). They are computed on the host in double
+precision, for blocks of parameters in parallel.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from jaxtyping import Float
 
 from irtjax._backend import num_cores
 from irtjax._types import Status
-from irtjax.estimators.posterior.nuts import Draws
+from irtjax.estimators.posterior.chains import Draws
 
 #: Limits within which draws count as converged (Vehtari and others 2021, Section 4).
 RHAT_LIMIT, ESS_LIMIT = 1.01, 400
 #: Below it the momenta do not reach the energies of the posterior (Betancourt 2016).
 BFMI_LIMIT = 0.3
-#: Numbers in a block of draws: 2 MB, which a core keeps close by.
+#: Numbers in a block of draws: 2 MB, the size of a core's cache.
 BLOCK = 250_000
 
 
 class Diagnosis(NamedTuple):
-    """Moments of draws and how well they are known, each of a parameter's shape.
+    """Moments of draws and their accuracy, each of a parameter's shape.
 
     Attributes:
         mean: Mean of all draws.
         sd: Their standard deviation.
-        mcse: Standard error of the mean by simulation.
+        mcse: Monte Carlo standard error of the mean.
         ess_bulk: Effective draws for means and medians.
         ess_tail: Effective draws for the 5 % and 95 % quantiles, the smaller.
         rhat: The larger of R-hat of locations and of scales; 1 is best. Infinite for
-            chains that stand still at different places.
+            constant chains at different values.
     """
 
     mean: Float[np.ndarray, "..."]
@@ -52,8 +52,8 @@ def diagnose(values) -> Diagnosis:
     R-hat = sqrt((n - 1) / n + B / (n W)), B / n the variance of the means of the half
     chains and W the mean of their variances, both of rank-normalised draws. Effective
     draws: S / (-1 + 2 sum of P_k), P_k the autocorrelations summed in pairs, as far as
-    they are positive and made monotone (Geyer 1992). A parameter that never moves has
-    R-hat 1 and all its draws are effective; one with a draw that is not finite has NaN.
+    they are positive and made monotone (Geyer 1992). A constant parameter has R-hat 1,
+    and all its draws are effective; one with a draw that is not finite has NaN.
 
     Args:
         values: `[chains, draws, ...]`.
@@ -64,11 +64,9 @@ def diagnose(values) -> Diagnosis:
     Raises:
         ValueError: If there are fewer than 4 draws of each chain.
 
-    >>> draws = np.random.default_rng(0).normal(size=(4, 1000, 2))
-    >>> bool((diagnose(draws).rhat < 1.01).all())
-    True
-    >>> bool((diagnose(draws).ess_bulk > 3000).all())
-    True
+    >>> found = diagnose(np.random.default_rng(0).normal(size=(4, 1000, 2)))
+    >>> bool((found.rhat < 1.01).all()), bool((found.ess_bulk > 3000).all())
+    (True, True)
     """
     values = np.asarray(values)
     if values.ndim < 2 or values.shape[1] < 4:
@@ -83,18 +81,17 @@ def diagnose(values) -> Diagnosis:
     def block(at: int) -> Diagnosis:
         return _diagnose_block(flat[:, :, at : at + size].astype(np.float64))
 
+    # At least one block, of no parameters where there are none.
     with ThreadPoolExecutor(num_cores()) as workers:
-        blocks = list(workers.map(block, range(0, flat.shape[2], size)))
-    parts = [np.concatenate(part) for part in zip(*blocks, strict=True)] or [
-        np.zeros(0)
-    ] * len(Diagnosis._fields)
+        blocks = list(workers.map(block, range(0, max(flat.shape[2], 1), size)))
+    parts = [np.concatenate(part) for part in zip(*blocks, strict=True)]
     return Diagnosis(*(part.reshape(values.shape[2:]) for part in parts))
 
 
 def _diagnose_block(values: np.ndarray) -> Diagnosis:
     """`diagnose` for `[chains, draws, parameters]`."""
     finite = np.isfinite(values).all((0, 1))
-    # Arithmetic on other numbers; the results are set aside below.
+    # Results of the other parameters are replaced by NaN below.
     values = np.where(finite, values, 0.0)
     together = values.reshape(-1, values.shape[2])
     halves = split_chains(values)
@@ -115,7 +112,7 @@ def _diagnose_block(values: np.ndarray) -> Diagnosis:
 
 
 def split_chains(values: np.ndarray) -> np.ndarray:
-    """Half chains as chains; of an odd number of draws the middle one is left out."""
+    """Half chains as chains, without the middle one of an odd number of draws."""
     half = values.shape[1] // 2
     return np.concatenate([values[:, :half], values[:, -half:]])
 
@@ -164,7 +161,7 @@ def effective_draws(values: np.ndarray) -> np.ndarray:
     monotone = np.minimum.accumulate(np.where(kept, pairs, np.inf), axis=0)
     tail = np.maximum(np.take_along_axis(even, cut[None], axis=0)[0], 0)
     tau = -1 + 2 * np.sum(np.where(kept, monotone, 0), axis=0) + tail
-    # Draws that alternate can be worth more than independent ones, but not without end.
+    # Alternating draws can be worth more than independent ones, up to a limit.
     effective = total / np.maximum(tau, 1 / np.log10(total))
     return np.where(moves, effective, total)
 
@@ -172,8 +169,8 @@ def effective_draws(values: np.ndarray) -> np.ndarray:
 def bfmi(energy) -> np.ndarray:
     """Bayesian fraction of missing information of each chain (Betancourt 2016).
 
-    sum_t (E_t - E_{t-1})^2 / sum_t (E_t - mean E)^2: what a fresh momentum changes of
-    the energy, relative to the posterior's.
+    sum_t (E_t - E_{t-1})^2 / sum_t (E_t - mean E)^2: variation of the energy by new
+    momenta, relative to its variation over the posterior.
 
     Args:
         energy: `[chains, transitions]`.
@@ -190,40 +187,35 @@ def bfmi(energy) -> np.ndarray:
     return np.divide(change, spread, out=np.ones_like(spread), where=spread > 0)
 
 
-class Worst(NamedTuple):
-    """The worst of all parameters: its value and its name."""
+def worst(draws: Draws) -> tuple[tuple[float, str], tuple[float, str]]:
+    """The largest R-hat and the fewest effective draws, bulk or tail, with their names.
 
-    rhat: tuple[float, str]
-    ess: tuple[float, str]
-
-
-def worst(draws: Draws) -> Worst:
-    """The largest R-hat and the fewest effective draws, bulk or tail, of all values.
-
-    NaN, of a parameter with a draw that is not finite, is the worst there is.
+    NaN, of a parameter with a draw that is not finite, is worse than any number.
     """
     rhats, counts = [(1.0, "")], [(np.inf, "")]
     for name, values in draws.values.items():
         shape = values.shape[2:]
         if 0 in shape:
             continue
-        found = diagnose(values)
-        rhat = np.where(np.isnan(found.rhat), np.inf, found.rhat).ravel()
-        ess = np.minimum(found.ess_bulk, found.ess_tail)
-        ess = np.where(np.isnan(ess), 0, ess).ravel()
-        for bad, at, kept in (
-            (rhat, rhat.argmax(), rhats),
-            (ess, ess.argmin(), counts),
-        ):
-            index = ",".join(map(str, np.unravel_index(at, shape)))
-            kept.append((float(bad[at]), f"{name}[{index}]" if shape else name))
-    return Worst(max(rhats), min(counts))
+        found, names = diagnose(values), entries(name, shape)
+        rhat = np.ravel(np.nan_to_num(found.rhat, nan=np.inf, posinf=np.inf))
+        ess = np.ravel(np.nan_to_num(np.minimum(found.ess_bulk, found.ess_tail)))
+        rhats.append((float(rhat.max()), names[rhat.argmax()]))
+        counts.append((float(ess.min()), names[ess.argmin()]))
+    return max(rhats), min(counts)
+
+
+def entries(name: str, shape: tuple[int, ...]) -> list[str]:
+    """Names of the entries of an array, in order."""
+    if not shape:
+        return [name]
+    return [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
 
 
 def has_converged(draws: Draws) -> bool:
-    """Whether R-hat < 1.01 and 400 effective draws hold throughout, none divergent."""
+    """Whether all R-hat < 1.01, effective draws >= 400, and none is divergent."""
     if int(draws.status) in (Status.RUNNING, Status.NONFINITE):
         return False
-    found = worst(draws)
-    sound = found.rhat[0] < RHAT_LIMIT and found.ess[0] >= ESS_LIMIT
-    return sound and not np.any(np.asarray(draws.divergent))
+    (rhat, _), (ess, _) = worst(draws)
+    divergent = np.any(np.asarray(draws.divergent))
+    return rhat < RHAT_LIMIT and ess >= ESS_LIMIT and not divergent

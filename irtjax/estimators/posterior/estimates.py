@@ -21,9 +21,6 @@ from irtjax.models.multilevel.model import (
     general_variance,
 )
 
-#: Parts of `spreads` that are kept of draws.
-_SPREADS = ("component_sd", "residual_sd", "benchmark_sd")
-
 
 def kept_quantities(
     coordinates: Position, data: tuple[SamplingFrame, Responses]
@@ -32,17 +29,16 @@ def kept_quantities(
     frame, responses = data
     model, position = frame.model, frame.position(coordinates)
     own = model.own_covariance(position)
-    variance = general_variance(position.log_general_sd)
-    general = general_ability(own, variance)
-    theta = model.abilities(position)
+    general = general_ability(own, general_variance(position.log_general_sd))
+    theta, rows = model.abilities(position), model.coordinates(position)
     mean = model.subject_design @ position.subject_effects
     kept = {
         "ability": theta,
         "general_mean": mean + (theta - mean[:, None]) @ general.weights,
         "general_variance": general.variance,
-        "coordinates": model.coordinates(position),
+        "coordinates": rows,
         "log_likelihood": model.total_log_likelihood(position, responses),
-        "expected_score": _expected_scores(model, theta, model.coordinates(position)),
+        "expected_score": _expected_scores(model, theta, rows),
     }
     if model.num_groups > 1:
         kept["own_covariance"] = own
@@ -67,7 +63,7 @@ def _expected_scores(model: Hierarchical, ability: jax.Array, coordinates: jax.A
     """Mean over the items of each subject's expected response, `[subjects]`."""
     items = jax.vmap(model.family.constrain)(coordinates)
     over_items = jax.vmap(model.family.expected_response)
-    at = lambda theta: jnp.mean(over_items(items, theta[model.group]))  # noqa: E731
+    at = lambda theta: jnp.mean(over_items(items, theta[model.group]))
     return jax.vmap(at)(ability)
 
 
@@ -104,6 +100,14 @@ def summary_of_draws(
         effects = np.broadcast_to(effects, (len(shifts), *effects.shape[1:]))
         effects = np.concatenate([effects, shifts], axis=1)
     gamma = flat.get("subject_effects", np.zeros((1, 0)))
+    # Standard deviations are not in the draws where priors were given.
+    unknown = {
+        "component_sd": np.full((1, model.num_components, model.num_columns), np.nan),
+        "residual_sd": np.full((1, model.num_columns), np.nan),
+        "benchmark_sd": np.full((1, model.num_clusters, model.num_columns), np.nan),
+    }
+    parts = (flat.get(name, none).mean(axis=0) for name, none in unknown.items())
+    score = flat["expected_score"]
     return GroupEstimates(
         general.mean(axis=0),
         np.sqrt(np.diag(covariance) + left),
@@ -118,31 +122,15 @@ def summary_of_draws(
         np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
         float(np.mean(sd**2)),
         thinned(possible),
-        spreads(model, *(_mean_spread(model, flat, name) for name in _SPREADS)),
-        expected=(
-            flat["expected_score"].mean(axis=0),
-            flat["expected_score"].std(axis=0, ddof=1),
-        ),
+        spreads(model, *parts),
+        expected=(score.mean(axis=0), score.std(axis=0, ddof=1)),
     )
 
 
-def _mean_spread(model: Hierarchical, flat: dict[str, np.ndarray], name: str):
-    """Mean over draws of standard deviations; NaN where priors were given."""
-    if name in flat:
-        return flat[name].mean(axis=0)
-    rows = {
-        "component_sd": (model.num_components,),
-        "residual_sd": (),
-        "benchmark_sd": (model.num_clusters,),
-    }
-    return np.full((*rows[name], model.num_columns), np.nan)
-
-
 def _units_of_draws(model: Hierarchical, coordinates: np.ndarray) -> np.ndarray:
-    """Units of the abilities in draws, by the steepness of items, `[draws, groups]`.
+    """Scales of abilities in draws `[draws, groups]`, from mean log discriminations.
 
-    Where a group's items are steeper than on average over draws, abilities are as much
-    nearer to each other, and what its responses point at too.
+    In a draw with steeper items than on average the abilities are closer together.
     """
     groups = model.num_groups
     if not model.family.has_slope:

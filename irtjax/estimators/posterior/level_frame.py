@@ -3,16 +3,15 @@
 Four strong posterior correlations are removed. Each change of coordinates has a
 Jacobian that is constant or that is returned:
 
-- Location and scale of a group's abilities are their mean m and standard deviation s.
-  The means of the group's items are shifted with them: log a by log s, d by a m, and
-  so is the group's regression of d on log a. Effects that the data hardly identify are
-  not shifted: relative to a standard deviation near 0 the shift would be unbounded.
-  Where groups share items, the effects of groups are shifted, and the items by what
-  the groups have in common.
+- A group's abilities have mean m and standard deviation s. The means of its items are
+  shifted with them, log a by log s and d by a m, as is the group's regression of d on
+  log a. Effects that the data hardly identify are not shifted: relative to a standard
+  deviation near 0 the shift would be unbounded. Where groups share items, the effects
+  of groups are shifted, and the items by what the groups have in common.
 - If every item has an effect of a component, adding a constant to these effects and
   subtracting it from the mean of all items changes priors only. The coordinate is
   therefore the mean of all items plus the mean effect, and a reflection (Householder)
-  makes the mean effect a coordinate of its own, identified by its prior. The same
+  makes the mean effect, identified by its prior, a separate coordinate. The same
   holds for effects of groups on shared items, for regressions within groups and for
   standard deviations by benchmark, of which only differences are identified.
 - If the standard deviation of a column is hardly identified, its correlations are
@@ -37,7 +36,6 @@ from irtjax.numerics.bijections import POSITIVE
 
 #: Variance of items around their level that w assumes, in variances of the levels.
 _WITHIN_LEVELS = 4.0
-
 #: Least variance of a start.
 _LEAST_VARIANCE = 0.01
 
@@ -46,14 +44,14 @@ class LevelFrame(eqx.Module):
     """The coordinate changes of the module for one model; shapes stay the same.
 
     Attributes:
-        add: `[effects, groups]` effects that add 1 to the items of a group, or to all
-            items where groups share items; None where priors are given.
-        share: `[groups, effects]` weights of their sum in the mean of a group's items.
-        average: `[effects]` average contribution of each effect to the items.
-        normal: `[components, effects]` normals of the reflections.
-        power: `[effects, columns]` w.
-        gate: `[effects, columns]` how far effects are shifted with abilities, 0 to 1.
-        order: The correlated column at each place of the regressions.
+        add: Effects that add 1 to the items of a group, or to all items where groups
+            share items; None where priors are given.
+        share: Weights of effects in the mean of a group's items.
+        average: Average contribution of each effect to the items.
+        normal: Normals of the reflections.
+        power: w.
+        gate: Share of the shift with abilities that effects take, 0 to 1.
+        order: The correlated column at each place of the regressions, from column 0.
     """
 
     add: Float[Array, "effects groups"] | None
@@ -70,40 +68,29 @@ class LevelFrame(eqx.Module):
         known: Float[Array, "stems columns"] | None = None,
         order: tuple[int, ...] | None = None,
     ):
-        """A frame.
-
-        Args:
-            model: The model.
-            known: Share of the precision of each item coordinate from the data, 0
-                to 1; None for 1 throughout.
-            order: See the class; the first column is the first. None for as they are.
-        """
-        as_they_are = tuple(range(model.num_correlated))
-        self.order = as_they_are if order is None else order
+        # `known` is the share of an item's precision from the data; None for 1.
+        self.order = tuple(range(model.num_correlated)) if order is None else order
         design = model.design
         dtype = design.dtype
         of_component = jnp.arange(model.num_components)[:, None] == model.component
-        # Of components that every item has just one level of.
+        # Components of which every item has exactly one level.
         sums = design @ of_component.T.astype(dtype)
-        one_each = jnp.all(sums == 1, axis=0) & jnp.all(
-            jnp.where(of_component[:, None], (design == 0) | (design == 1), True),
-            axis=(1, 2),
-        )
+        dummies = ~of_component | jnp.all((design == 0) | (design == 1), axis=0)
+        one_each = jnp.all(sums == 1, axis=0) & jnp.all(dummies, axis=1)
         turned = of_component & one_each[:, None]
         first = turned & (jnp.cumsum(turned, axis=1) == 1)
         count = jnp.maximum(jnp.sum(turned, axis=1, keepdims=True), 1).astype(dtype)
         self.normal = _reflection(turned.astype(dtype) * count**-0.5, first)
         known = jnp.ones((model.num_stems, 1), dtype) if known is None else known
-        tells = (design**2).T @ (known * jnp.asarray(model.learned, dtype))
-        share = tells / (tells + _WITHIN_LEVELS)
+        informing = (design**2).T @ (known * jnp.asarray(model.learned, dtype))
+        share = informing / (informing + _WITHIN_LEVELS)
         of_level = (model.component >= 0)[:, None]
         only_prior = ~of_level | jnp.any(first, axis=0)[:, None]
         self.power = jnp.where(only_prior, 0, share)
         self.gate = jnp.where(of_level, share**2, 1)
         self.average = jnp.mean(design, axis=0).at[0].set(0)
         self.add = self.share = None
-        follow = (0, *model.family.intercept_columns)
-        if not all(model.learned[k] for k in follow):
+        if not all(model.learned[k] for k in (0, *model.family.intercept_columns)):
             return
         of_group = jnp.ones((model.num_stems, 1), dtype)
         if model.has_group_scales and not model.has_group_effects:
@@ -117,19 +104,14 @@ class LevelFrame(eqx.Module):
         self.add = jnp.where(jnp.any(own, axis=0), own.astype(dtype), several)
 
     def towards(self, model: Hierarchical, position: Position) -> Position:
-        """The coordinates of a position of the model, abilities and items as there."""
+        """The coordinates of a position of the model, abilities and items unchanged."""
         if not any(model.learned):
             return position
         moved = self._follow(model, position, 1)
         effects, sd = moved.effects, model.effect_sd(moved)
         effects = effects.at[0].add(self.average @ (sd * effects) / sd[0])
         effects = _reflect(effects, self.normal) * sd**self.power
-        moved = moved._replace(
-            effects=effects,
-            tilt=_reflect_all(moved.tilt),
-            spread=_reflect_rows(moved.spread),
-        )
-        moved = self._shared(model, moved, 1)
+        moved = self._shared(model, _with_turned(moved, effects), 1)
         if not model.correlated:
             return moved
         left, slopes = _to_slopes(model, position, self.order)
@@ -145,49 +127,38 @@ class LevelFrame(eqx.Module):
         log_det = -jnp.sum(self.power * jnp.log(sd))
         effects = _reflect(coordinates.effects * sd**-self.power, self.normal)
         effects = effects.at[0].add(-(self.average @ (sd * effects)) / sd[0])
-        moved = coordinates._replace(
-            effects=effects,
-            tilt=_reflect_all(coordinates.tilt),
-            spread=_reflect_rows(coordinates.spread),
-        )
-        moved = self._shared(model, moved, -1)
+        moved = self._shared(model, _with_turned(coordinates, effects), -1)
         if model.correlated:
-            spread, correlation, told = _from_slopes(model, coordinates, self.order)
+            log_sd, correlation, more = _from_slopes(model, coordinates, self.order)
             moved = moved._replace(
-                log_residual_sd=spread, residual_correlation=correlation
+                log_residual_sd=log_sd, residual_correlation=correlation
             )
-            log_det = log_det + told
+            log_det = log_det + more
         return self._follow(model, moved, -1), log_det
 
     def _follow(self, model: Hierarchical, position: Position, sign: int) -> Position:
-        """Items' means follow abilities: `sign` 1 to the frame, -1 to the model."""
+        """Shifts item means with abilities: `sign` 1 to the frame, -1 to the model."""
         if self.add is None or not moves(model):
             return position
         mean, log_spread = centre(model.abilities(position))
-        whole = self.add.shape[1] < model.num_groups
-        common = (lambda part: jnp.mean(part)[None]) if whole else lambda part: part
         moved = position
         if scales(model):
-            moved = self._moved(model, moved, 0, sign * common(log_spread))
-            if model.has_group_effects:
-                apart = log_spread - jnp.mean(log_spread)
-                moved = _add_to_groups(moved, 0, sign * apart)
-        # Discriminations as the model has them, whichever way it goes.
-        slope = self._mean_slope(model, position if sign > 0 else moved)
+            moved = self._moved(model, moved, 0, sign * log_spread)
+        # Discriminations of the model, in both directions.
+        of_model = position if sign > 0 else moved
+        slope = self._mean_slope(model, of_model)
         if model.has_group_effects and model.family.has_slope:
-            own = (position if sign > 0 else moved).group_effects[:, 0]
+            own = of_model.group_effects[:, 0]
             slope = slope * jnp.exp(own) if scales(model) else slope + own
-        step = slope * mean
+        step = sign * (slope * mean)
         for column in model.family.intercept_columns:
-            moved = self._moved(model, moved, column, sign * common(step))
-            if model.has_group_effects:
-                moved = _add_to_groups(moved, column, sign * (step - jnp.mean(step)))
+            moved = self._moved(model, moved, column, step)
         if not model.has_tilts:
             return moved
-        return moved._replace(tilt=moved.tilt + sign * step / model.hyperpriors.tilt)
+        return moved._replace(tilt=moved.tilt + step / model.hyperpriors.tilt)
 
     def _shared(self, model: Hierarchical, position: Position, sign: int) -> Position:
-        """Effects of groups turned, and their mean in that of all items."""
+        """Reflects the effects of groups; their mean moves to that of all items."""
         if not model.has_group_effects:
             return position
         turned = turn(position.group_effects)
@@ -201,14 +172,21 @@ class LevelFrame(eqx.Module):
     def _moved(
         self, model: Hierarchical, position: Position, column: int, by: Array
     ) -> Position:
-        """With the mean of a column of each group's items moved."""
+        """The position with a column of items shifted, by a step for each group."""
         assert self.add is not None
-        step = self.gate[:, column] * (self.add @ by)
+        # Where groups share items, these take the mean step, and groups the rest.
+        shared = self.add.shape[1] < model.num_groups
+        common = jnp.mean(by)[None] if shared else by
+        step = self.gate[:, column] * (self.add @ common)
         step = step / model.effect_sd(position)[:, column]
-        return position._replace(effects=position.effects.at[:, column].add(step))
+        moved = position._replace(effects=position.effects.at[:, column].add(step))
+        if not model.has_group_effects:
+            return moved
+        effects = moved.group_effects.at[:, column].add(by - jnp.mean(by))
+        return moved._replace(group_effects=effects)
 
     def _mean_slope(self, model: Hierarchical, position: Position) -> Array:
-        """What the discriminations of each group's items are on average, a priori."""
+        """Prior mean of the discriminations of each group's items."""
         assert self.share is not None
         if not model.family.has_slope:
             return jnp.ones(self.share.shape[0], self.share.dtype)
@@ -218,24 +196,20 @@ class LevelFrame(eqx.Module):
         return jnp.exp(mean + 0.5 * jnp.exp(2 * position.log_residual_sd[0]))
 
 
-def _add_to_groups(position: Position, column: int, by: Array) -> Position:
-    effects = position.group_effects.at[:, column].add(by)
-    return position._replace(group_effects=effects)
+def _with_turned(position: Position, effects: Array) -> Position:
+    """The position with these effects, tilts and spreads turned."""
+    tilt, spread = turn(position.tilt[:, None])[:, 0], turn(position.spread)
+    return position._replace(effects=effects, tilt=tilt, spread=spread)
 
 
 def reordered(
     factor: Float[Array, "*any columns columns"], order: tuple[int, ...]
 ) -> Float[Array, "*any columns columns"]:
-    """Cholesky factor of the same covariance with its columns in another order.
-
-    Args:
-        factor: For the present order.
-        order: The column for each place.
-    """
+    """Cholesky factor of the same covariance, with column `order[k]` at place k."""
     if order == tuple(range(len(order))):
         return factor
-    # Gram-Schmidt on the rows, and not from the covariance, in which half of the digits
-    # of a small spread are lost. Written out, as LAPACK is slow in loops.
+    # Gram-Schmidt on the rows: the covariance would lose half of the digits of a small
+    # standard deviation. Written out, as LAPACK is slow in loops.
     axes: list[Array] = []
     rows = []
     for place in order:
@@ -255,8 +229,8 @@ def _to_slopes(
 ) -> tuple[Array, Array]:
     """Log residual SD of each column, and its slopes on those before."""
     log_sd, size = position.log_residual_sd, model.num_correlated
-    factor = model.common_factor(log_sd, position.residual_correlation)[:size, :size]
-    factor = reordered(factor, order)
+    factor = model.common_factor(log_sd, position.residual_correlation)
+    factor = reordered(factor[:size, :size], order)
     left = jnp.log(jnp.diagonal(factor))
     return log_sd.at[:size].set(left), factor[jnp.tril_indices(size, -1)]
 
@@ -266,9 +240,8 @@ def _from_slopes(
 ) -> tuple[Array, Array, Scalar]:
     """The inverse of `_to_slopes`, and the log determinant of its derivatives."""
     log_sd, size = taken.log_residual_sd, model.num_correlated
-    left = log_sd[:size]
-    theirs = jnp.diag(jnp.exp(left))
-    theirs = theirs.at[jnp.tril_indices(size, -1)].set(taken.residual_correlation)
+    left, (rows, columns) = log_sd[:size], jnp.tril_indices(size, -1)
+    theirs = jnp.diag(jnp.exp(left)).at[rows, columns].set(taken.residual_correlation)
     factor = reordered(theirs, tuple(order.index(k) for k in range(size)))
     squares = jnp.cumsum(factor**2, axis=1)
     log_spread = 0.5 * jnp.log(jnp.diagonal(squares))
@@ -276,17 +249,15 @@ def _from_slopes(
     # k from 0; and the product of all L_kk is that of the determinant in any order.
     own = jnp.log(jnp.diagonal(factor))
     log_det = jnp.arange(size, dtype=left.dtype) @ (own - left)
-    # Each correlation's coordinate y of L_kj = r tanh y, r^2 what is left of row k.
-    rows, columns = jnp.tril_indices(size, -1)
+    # A correlation's coordinate is y of L_kj = r tanh y, r^2 the rest of row k.
     rest = jnp.flip(jnp.cumsum(jnp.flip(factor**2, axis=1), axis=1), axis=1)
-    beyond = jnp.sqrt(rest[rows, columns + 1])
     log_det = log_det - 0.5 * jnp.sum(jnp.log(rest[rows, columns]))
-    y = jnp.arcsinh(factor[rows, columns] / beyond)
+    y = jnp.arcsinh(factor[rows, columns] / jnp.sqrt(rest[rows, columns + 1]))
     return log_sd.at[:size].set(log_spread), y, log_det
 
 
 def moves(model: Hierarchical) -> bool:
-    """Whether intercepts are coordinates themselves, so that they can shift."""
+    """Whether intercepts are unconstrained, so that they can be shifted."""
     family = model.family
     return all(
         parameter.bijection.kind == "identity"
@@ -296,7 +267,7 @@ def moves(model: Hierarchical) -> bool:
 
 
 def scales(model: Hierarchical) -> bool:
-    """Whether a change of unit is a shift of the discrimination's coordinate."""
+    """Whether a change of the scale of ability shifts log discriminations."""
     family = model.family
     return family.has_slope and family.parameters[0].bijection == POSITIVE
 
@@ -313,10 +284,11 @@ def centre(
 def turn(rows: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
     """Reflects columns so that the first row is their mean, times the root of size.
 
-    Householder's reflection that exchanges the first axis and the diagonal: it is its
-    own inverse.
+    Householder's reflection exchanges first axis and diagonal; it is its own inverse.
     """
     size, dtype = rows.shape[0], rows.dtype
+    if not size:
+        return rows
     diagonal = jnp.full((1, size), size**-0.5, dtype)
     return _reflect(rows, _reflection(diagonal, jnp.arange(size) == 0))
 
@@ -326,13 +298,11 @@ def towards(
 ) -> Float[Array, "planes size"]:
     """Normals of the reflections that exchange the directions of vectors and an axis.
 
-    Args:
-        vectors: Of any length; of none, there is no reflection.
-        axis: Its index.
+    Of a vector of length 0 the normal is 0: no reflection.
     """
     length = jnp.linalg.norm(vectors, axis=1, keepdims=True)
     at_axis = jnp.arange(vectors.shape[1]) == axis
-    # Of two directions the one that is further from the axis: no difference is lost.
+    # The direction that is further from the axis, against cancellation.
     sign = jnp.where(vectors[:, axis, None] > 0, -1, 1)
     unit = vectors / jnp.where(length > 0, length, 1)
     normal = jnp.where(length > 0, sign * unit - at_axis, 0)
@@ -340,20 +310,12 @@ def towards(
     return normal / jnp.where(size > 0, size, 1)
 
 
-def _reflect_all(values: Float[Array, " size"]) -> Float[Array, " size"]:
-    return _reflect_rows(values[:, None])[:, 0]
-
-
-def _reflect_rows(values: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
-    return turn(values) if values.shape[0] else values
-
-
 def _reflection(
     diagonal: Float[Array, "planes size"], first: Array
 ) -> Float[Array, "planes size"]:
     """Normals of the reflections that exchange unit vectors with the first axes."""
     normal = diagonal - jnp.where(first, jnp.ones((), diagonal.dtype), 0)
-    # Of a single entry the mean is its own: no reflection.
+    # A single entry is its own mean: no reflection.
     length = jnp.linalg.norm(normal, axis=1, keepdims=True)
     return normal / jnp.maximum(length, 0.1)
 
@@ -361,5 +323,5 @@ def _reflection(
 def _reflect(
     rows: Float[Array, "size columns"], normal: Float[Array, "planes size"]
 ) -> Float[Array, "size columns"]:
-    """Rows reflected at every plane; the planes' normals do not meet."""
+    """Rows reflected at every plane; normals have no entries in common."""
     return rows - 2 * normal.T @ (normal @ rows)

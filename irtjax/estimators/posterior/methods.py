@@ -1,8 +1,7 @@
 """NUTS and variational inference as methods of `irtjax.fit`.
 
-Both need a start: the Laplace approximation, whose fit also gives the log-likelihood
-that is reported. What is sampled is the posterior of a multilevel model in coordinates
-of a `SamplingFrame`.
+Both start from a fit by the Laplace approximation, which also gives the log-likelihood
+that is reported, and work in the coordinates of a `SamplingFrame`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from irtjax.estimators.posterior.variational import VariationalSearch, fit_varia
 from irtjax.models.multilevel.model import Hierarchical, Position
 from irtjax.numerics.programs import stored_jit
 
-#: Draws of a variational approximation that its estimates are made of.
+#: Draws of a variational approximation that its estimates are computed from.
 VI_DRAWS = 2000
 #: Warning about draws where the Laplace approximation failed.
 NO_START = (
@@ -48,7 +47,7 @@ NO_START = (
 
 
 class _Posterior(AbstractEstimator):
-    """What NUTS and variational inference share: the start, and the estimates."""
+    """Estimates of NUTS and variational inference, from draws."""
 
     marginal: ClassVar[bool] = True
     multilevel: ClassVar[bool] = True
@@ -61,7 +60,7 @@ class _Posterior(AbstractEstimator):
             found = summary_of_draws(problem.model, solution.values, run.level)
             warnings, concluded = solution.warnings, ()
             if solution.draws is not None and solution.status == Status.CONVERGED:
-                # A good verdict is nothing to be warned of.
+                # A good verdict is not a warning.
                 concluded = tuple(verdict(solution.draws)[:1])
                 warnings = tuple(w for w in warnings if w not in concluded)
             return multilevel_estimates(problem, solution, found, warnings, concluded)
@@ -75,7 +74,7 @@ class NUTS(NoUTurn, _Posterior):
     )
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
-        """Draws of the posterior; saved on the way in the file `checkpoint`."""
+        """Draws of the posterior, saved regularly in the file `checkpoint`."""
         fit, state, first, frame = _first(problem, run)
         draws = sample(
             frame_log_density,
@@ -88,15 +87,15 @@ class NUTS(NoUTurn, _Posterior):
             **run.options,
             progress=lambda at: run.clock.report(at.phase, at.step, math.nan, math.nan),
         )
-        values = draws.values
+        values, status = draws.values, Status(int(draws.status))
         fit, more = _with_likelihood(problem, fit, state, values)
-        said = (*verdict(draws), *more)
-        status = Status(int(draws.status))
-        return Solution(fit, self, self.num_steps, None, draws, values, status, said)
+        warnings = (*verdict(draws), *more)
+        steps = self.num_steps
+        return Solution(fit, self, steps, None, draws, values, status, warnings)
 
 
 class Variational(VariationalSearch, _Posterior):
-    """The Gaussian nearest to the posterior; settings are `VariationalSearch`'s."""
+    """The Gaussian nearest to the posterior; the settings are `VariationalSearch`'s."""
 
     @property
     def name(self) -> str:
@@ -106,29 +105,28 @@ class Variational(VariationalSearch, _Posterior):
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
         """Draws of the Gaussian that is nearest to the posterior."""
         fit, state, first, frame = _first(problem, run)
-        fit_key, draw_key = jax.random.split(
-            jax.random.key(0) if run.key is None else run.key
-        )
+        key = jax.random.key(0) if run.key is None else run.key
+        fit_key, draw_key = jax.random.split(key)
         data = (frame, problem.data)
         found = _vary_jit(frame_log_density, first, data, key=fit_key, method=self)
         values = _kept_jit(found.sample(VI_DRAWS, key=draw_key), data)
         values = {name: value[None] for name, value in values.items()}
-        status, said = Status(int(found.status)), []
+        status, warnings = Status(int(found.status)), []
         if status != Status.CONVERGED:
-            said.append(
+            warnings.append(
                 f"the bound of the evidence has not settled ({status.explain()}): pass"
                 " Variational(num_steps=...) with more steps"
             )
         k = pareto_k(found.log_ratio)
         if not k < 0.7:
-            said.append(
+            warnings.append(
                 f"the Gaussian approximation is far from the posterior (Pareto k"
                 f" {k:.2f}, good below 0.7): its means may be of use, its errors are"
                 " too small; use method='nuts'"
             )
         fit, more = _with_likelihood(problem, fit, state, values)
-        said = (*said, *more)
-        return Solution(fit, self, self.num_steps, None, None, values, status, said)
+        warnings, steps = (*warnings, *more), self.num_steps
+        return Solution(fit, self, steps, None, None, values, status, warnings)
 
 
 _vary_jit = stored_jit(fit_variational)
@@ -145,7 +143,7 @@ def _first(
     fit = drive(problem, method, None, None, steps, run.clock)
     state = fit.state
     if int(fit.status) != Status.CONVERGED:
-        # No worse than nothing: the start of the approximation.
+        # The start of the approximation, as its end may have diverged.
         state = begin(problem, method, None, max_steps=1).state
     components, data = state.components, problem.data
     factor = model.common_factor(
@@ -167,14 +165,14 @@ def _with_likelihood(
     prior = _log_prior_jit(problem.model, state.components)
     objective = jnp.mean(values["log_likelihood"]) + prior
     # The residual of a failed approximation does not describe the draws.
-    kept = lambda fit: (fit.objective, fit.residual, fit.state)  # noqa: E731
+    kept = lambda fit: (fit.objective, fit.residual, fit.state)
     return eqx.tree_at(kept, fit, (objective, jnp.zeros(()), state)), (NO_START,)
 
 
 def frame_log_density(
     coordinates: Position, data: tuple[SamplingFrame, Responses]
 ) -> jax.Array:
-    """Log posterior density in coordinates of a frame; `data` is it with responses."""
+    """Log posterior density in coordinates of a frame; data are it and responses."""
     frame, responses = data
     return frame.log_density(coordinates, responses)
 
@@ -182,10 +180,9 @@ def frame_log_density(
 def position_of(
     model: Hierarchical, problem: MultilevelProblem, state: LaplaceState
 ) -> Position:
-    """Where `laplace` ended, as a position to sample from."""
-    components, zeros = state.components, model.zeros(state.ability.dtype)
-    ability = state.ability
-    position = zeros._replace(
+    """The estimates of `laplace` as a position to sample from."""
+    components, ability = state.components, state.ability
+    position = model.zeros(ability.dtype)._replace(
         log_scale=jnp.maximum(components.log_scale, -3.0),
         correlation=components.correlation,
         items=state.mean[problem.units.unit],
@@ -194,16 +191,15 @@ def position_of(
         log_general_sd=components.log_general_sd,
     )
     if any(model.learned):
-        sd = jnp.maximum(components.log_component_sd, -3.0)
         position = position._replace(
-            log_component_sd=sd,
+            log_component_sd=jnp.maximum(components.log_component_sd, -3.0),
             log_residual_sd=jnp.maximum(components.log_residual_sd, -3.0),
             residual_correlation=components.residual_correlation,
             tilt=components.tilt / model.hyperpriors.tilt,
             spread=components.spread / model.hyperpriors.spread,
         )
-        scale = model.effect_sd(position)
-        position = position._replace(effects=components.effects / scale)
+        effects = components.effects / model.effect_sd(position)
+        position = position._replace(effects=effects)
     if not model.centred:
         mean = model.subject_design @ position.subject_effects
         factor = model.covariance_factor(position)

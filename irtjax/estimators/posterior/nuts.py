@@ -1,10 +1,12 @@
 """Draws from a posterior by the no-U-turn sampler, for any log density.
 
 The sampler is that of Hoffman and Gelman (2014) with multinomial draws from each
-trajectory (Betancourt 2017), as BlackJAX implements it; warm-up follows Stan's windows:
-the step size by dual averaging throughout, the mass matrix from windows that double in
-length. What is written here is the loop: chains side by side, keys by step, and a state
-that holds everything, so that a run may stop after any step and go on elsewhere.
+trajectory (Betancourt 2017), as BlackJAX implements it. Warm-up has Stan's windows: the
+first 75 steps adapt the step size alone, by dual averaging, as do the last 50; between
+them the mass matrix is estimated in windows of 25, 50, 100, ... steps, the last of
+which takes the remainder. Short warm-ups split 15 %, 75 % and 10 %; under 20 steps only
+the step size is adapted. This module has the loop: chains, keys by step, and a state
+from which a run can resume after any step.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
@@ -23,33 +24,14 @@ from irtjax._types import KeyArray
 from irtjax.estimators.posterior.chains import (
     Chain,
     Chains,
-    Draws,
     Keep,
     LogDensity,
     NoUTurn,
     Position,
     Statistics,
-    draws_of,
+    check_floating,
     keep_position,
-    spread_starts,
 )
-
-__all__ = [
-    "NoUTurn",
-    "Chain",
-    "Chains",
-    "Draws",
-    "Keep",
-    "LogDensity",
-    "Position",
-    "Statistics",
-    "advance",
-    "begin",
-    "draws_of",
-    "keep_position",
-    "spread_starts",
-    "window_ends",
-]
 
 
 def begin(
@@ -64,26 +46,21 @@ def begin(
     """The chains before their first step. Pure: jit it with `log_density` static.
 
     The first step size is found by doubling and halving until a leapfrog step is
-    accepted with probability 0.8 or so (Hoffman and Gelman 2014, Algorithm 4).
-
-    Args:
-        log_density: Log density, up to a constant, of a position given the data.
-        start: Start values with a leading `[chains]` axis; see `spread_starts`.
-        data: Any PyTree, passed on.
-        key: Random key.
-        method: The sampler.
-        keep: What is stored of each draw; `keep_position` when None.
-
-    Returns:
-        The chains, for `advance`.
+    accepted with probability 0.8 or so (Hoffman and Gelman 2014, Algorithm 4). Start
+    values have a leading `[chains]` axis (`spread_starts`); `keep` returns what is
+    stored of each draw, the position if it is None.
 
     Raises:
-        ValueError: If the start values have another number of chains, or are no
+        ValueError: If the start values have another number of chains, or are not
             floating arrays of one dtype.
     """
-    _check_start(start, method.num_chains)
-    keep = keep or keep_position
-    size = lambda leaf, length: jnp.zeros((length, *leaf.shape), leaf.dtype)
+    check_floating(start)
+    num_chains, keep = method.num_chains, keep or keep_position
+    if any(jnp.shape(leaf)[:1] != (num_chains,) for leaf in jax.tree.leaves(start)):
+        raise ValueError(
+            f"the start values have no leading axis of {num_chains} chains: make it"
+            " with spread_starts, or change num_chains"
+        )
 
     def one(position: Position, index: Array) -> Chain:
         flat, unravel = ravel_pytree(position)
@@ -101,50 +78,36 @@ def begin(
             inverse_mass,
             jnp.asarray(method.target_acceptance, dtype),
         )
-        averaging, window = _begin_adaptation(method, step_size, flat)
-        row = jax.eval_shape(keep, position, data)
-        shape = (method.num_transitions,)
-        counts = jnp.zeros(shape, jnp.int32)
-        zeros = jnp.zeros(shape, dtype)
+        (init_step, _, _), (init_mass, _, _) = _adaptation(method)
+        counts = jnp.zeros(method.num_transitions, jnp.int32)
+        zeros = jnp.zeros(method.num_transitions, dtype)
         return Chain(
             position,
             value.astype(dtype),
             gradient,
-            averaging,
-            window,
+            _as_dtype(init_step(step_size), dtype),
+            _as_dtype(init_mass(flat.shape[0]), dtype),
             step_size,
             inverse_mass,
             chain_key,
-            jax.tree.map(lambda leaf: size(leaf, method.num_draws), row),
-            Statistics(jnp.zeros(shape, bool), counts, counts, zeros, zeros, zeros),
+            jax.tree.map(
+                lambda leaf: jnp.zeros((method.num_draws, *leaf.shape), leaf.dtype),
+                jax.eval_shape(keep, position, data),
+            ),
+            Statistics(counts > 0, counts, counts, zeros, zeros, zeros),
         )
 
-    each = jax.vmap(one)(start, jnp.arange(method.num_chains))
+    each = jax.vmap(one)(start, jnp.arange(num_chains))
     return Chains(each, jnp.zeros((), jnp.int32))
 
 
 def _wide(density):
     """The density as a scalar of JAX' default dtype, its gradient in its own.
 
-    BlackJAX starts weights as that dtype, so in a program that allows double precision
-    single-precision energies would meet double-precision weights, and be refused.
+    BlackJAX' weights have that dtype: with double precision enabled, JAX would refuse
+    to mix them with energies in single precision.
     """
     return lambda x: jnp.asarray(density(x), jnp.result_type(float))
-
-
-def _check_start(start: Position, num_chains: int) -> None:
-    leaves = jax.tree.leaves(start)
-    dtypes = {jnp.result_type(leaf) for leaf in leaves}
-    if len(dtypes) != 1 or not jnp.issubdtype(dtypes.pop(), jnp.floating):
-        raise ValueError(
-            "the start values are not floating arrays of one dtype: convert them"
-            " to that of the data"
-        )
-    if any(jnp.shape(leaf)[:1] != (num_chains,) for leaf in leaves):
-        raise ValueError(
-            f"the start values have no leading axis of {num_chains} chains: make it"
-            " with spread_starts, or change num_chains"
-        )
 
 
 def _first_step_size(key, density, state, inverse_mass, target) -> Array:
@@ -152,7 +115,7 @@ def _first_step_size(key, density, state, inverse_mass, target) -> Array:
     from blackjax.adaptation.step_size import find_reasonable_step_size
     from blackjax.mcmc import hmc
 
-    # BlackJAX annotates numbers where it takes arrays too; so further down.
+    # BlackJAX annotates numbers where it also takes arrays; also further down.
     kernel, find = cast(Any, hmc.build_kernel()), cast(Any, find_reasonable_step_size)
     bound = lambda step_size: (
         lambda key, state: kernel(key, state, density, step_size, inverse_mass, 1)
@@ -176,47 +139,6 @@ def _as_dtype(state: Any, dtype) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), state)
 
 
-def _begin_adaptation(method: NoUTurn, step_size: Array, flat: Array):
-    (init_step, _, _), (init_mass, _, _) = _adaptation(method)
-    averaging = _as_dtype(init_step(step_size), flat.dtype)
-    return averaging, _as_dtype(init_mass(flat.shape[0]), flat.dtype)
-
-
-def window_ends(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
-    """Stan's schedule of warm-up.
-
-    The first 75 steps adapt the step size alone, as do the last 50; between them the
-    mass matrix is estimated in windows of 25, 50, 100, ... steps, the last of which
-    takes what is left. Short warm-ups split 15 %, 75 % and 10 %; under 20 steps only
-    the step size is adapted.
-
-    Args:
-        num_warmup: Steps of warm-up.
-
-    Returns:
-        Whether each step counts for the mass matrix, and whether it ends a window,
-        both `[num_warmup]`.
-
-    >>> np.flatnonzero(window_ends(1000)[1]).tolist()
-    [99, 149, 249, 449, 949]
-    """
-    slow, ends = np.zeros((2, num_warmup), bool)
-    if num_warmup < 20:
-        return slow, ends
-    first, size, last = 75, 25, 50
-    if first + size + last > num_warmup:
-        first, last = int(0.15 * num_warmup), int(0.1 * num_warmup)
-        size = num_warmup - first - last
-    stop = num_warmup - last
-    slow[first:stop] = True
-    at = first
-    while at < stop:
-        at = at + size if at + 3 * size <= stop else stop
-        size *= 2
-        ends[at - 1] = True
-    return slow, ends
-
-
 def advance(
     chains: Chains,
     log_density: LogDensity,
@@ -226,21 +148,11 @@ def advance(
     num_steps: Array | int,
     keep: Keep | None = None,
 ) -> Chains:
-    """Takes every chain some steps further, through warm-up and on. Pure.
+    """Takes every chain some steps further, to the end of the run at most. Pure.
 
-    A step's key depends on its number alone and `num_steps` may be traced, so parts
-    under one `jit` give the draws of an unbroken run, bit for bit.
-
-    Args:
-        chains: From `begin` or `advance`, with the same functions, data and method.
-        log_density: Log density of a position given the data.
-        data: Any PyTree, passed on.
-        method: The sampler.
-        num_steps: Steps to take; fewer are taken where the run ends.
-        keep: What is stored of each draw; `keep_position` when None.
-
-    Returns:
-        The chains.
+    Functions, data and method are those of `begin`. The key of a step depends on its
+    number alone and `num_steps` may be traced, so parts under one `jit` give the draws
+    of an unbroken run, bit for bit.
     """
     stop = jnp.minimum(chains.step + num_steps, method.num_steps).astype(jnp.int32)
     keep = keep or keep_position
@@ -254,7 +166,7 @@ def advance(
 
 
 def mesh_of(method: NoUTurn) -> jax.sharding.Mesh | None:
-    """The devices that chains are shared out over; None where one has them all."""
+    """The devices that chains are distributed over; None where one has them all."""
     devices = jax.devices()
     num_parts = max(n for n in range(1, len(devices) + 1) if method.num_chains % n == 0)
     if method.chain_method in ("vectorized", "sequential") or num_parts == 1:
@@ -289,7 +201,7 @@ def _over_chains(run, method: NoUTurn, each: Chain, *shared) -> Chain:
 
 
 def _step(log_density, keep, method: NoUTurn, data, step: Array, chain: Chain) -> Chain:
-    """One transition of one chain, its adaptation, and its entry in the record."""
+    """One transition of one chain, with its adaptation and its record."""
     from blackjax.mcmc import nuts
     from blackjax.mcmc.hmc import HMCState
 
@@ -304,9 +216,8 @@ def _step(log_density, keep, method: NoUTurn, data, step: Array, chain: Chain) -
         chain.inverse_mass,
         method.max_depth,
     )
-    position = unravel(state.position)
     moved = chain._replace(
-        position=position,
+        position=unravel(state.position),
         log_density=state.logdensity.astype(dtype),
         gradient=state.logdensity_grad,
     )
@@ -326,12 +237,14 @@ def _step(log_density, keep, method: NoUTurn, data, step: Array, chain: Chain) -
 
 
 def _adapt(method: NoUTurn, step, chain: Chain, flat, acceptance) -> Chain:
-    """Warm-up's part of a step."""
-    (init_step, update_step, final_step), (_, update_mass, final_mass) = _adaptation(
-        method
-    )
+    """The chain with step size and mass matrix after one step of warm-up."""
+    from blackjax.adaptation.window_adaptation import build_schedule
+
+    of_step, (_, update_mass, final_mass) = _adaptation(method)
+    init_step, update_step, final_step = of_step
     dtype = flat.dtype
-    slow, ends = (jnp.asarray(mask)[step] for mask in window_ends(method.num_warmup))
+    # Whether the step counts for the mass matrix, and whether it ends a window.
+    slow, ends = build_schedule(method.num_warmup)[step] > 0
     averaging = update_step(chain.averaging, acceptance)
     window = lax.cond(slow, lambda w: update_mass(w, flat), lambda w: w, chain.window)
 
@@ -354,7 +267,7 @@ def _adapt(method: NoUTurn, step, chain: Chain, flat, acceptance) -> Chain:
 
 
 def _record(method: NoUTurn, keep, step, chain: Chain, now: Statistics, data) -> Chain:
-    """The chain with this step written down, if it is past warm-up and kept."""
+    """The chain with this step stored, if it is past warm-up and kept."""
     after = step - method.num_warmup
     counted = after >= 0
     kept = counted & ((after + 1) % method.thinning == 0)
@@ -371,12 +284,9 @@ def _record(method: NoUTurn, keep, step, chain: Chain, now: Statistics, data) ->
         new = jnp.where(wanted, jnp.asarray(new, old.dtype), old[index])
         return lax.dynamic_update_index_in_dim(old, new, index, 0)
 
-    statistics = jax.tree.map(
-        lambda old, new: put(old, new, after, counted), chain.statistics, now
+    put_row = partial(put, index=after, wanted=counted)
+    put_draw = partial(put, index=after // method.thinning, wanted=kept)
+    return chain._replace(
+        statistics=jax.tree.map(put_row, chain.statistics, now),
+        values=jax.tree.map(put_draw, chain.values, row),
     )
-    values = jax.tree.map(
-        lambda old, new: put(old, new, after // method.thinning, kept),
-        chain.values,
-        row,
-    )
-    return chain._replace(statistics=statistics, values=values)

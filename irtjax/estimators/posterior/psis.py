@@ -1,4 +1,8 @@
-"""Leave-one-out prediction from one set of draws, by smoothed importance weights."""
+"""Leave-one-out prediction from one set of draws, by smoothed importance weights.
+
+Pareto smoothing is that of Vehtari, Gelman and Gabry (2017, Statistics and Computing
+27) and of Vehtari and others (2024, Journal of Machine Learning Research 25).
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,12 @@ class LeaveOneOut(NamedTuple):
 
     Attributes:
         elpd: Its sum over observations; higher is better.
-        standard_error: Of the sum, from its standard deviation over observations.
-        p_loo: Effective number of parameters: what knowing each observation adds.
-        pareto_k: `[observations]` shape of the tail of the importance weights. Above
-            0.7 the term of that observation cannot be trusted; infinite where a few
-            draws have all the weight.
-        pointwise: `[observations]` terms of the sum.
+        standard_error: Of the sum, from the standard deviation of its terms.
+        p_loo: Effective number of parameters: log predictive density of the same data
+            less `elpd`.
+        pareto_k: Shape of the tail of the importance weights. Above 0.7 the term of
+            that observation is unreliable; infinite where a few draws have all weight.
+        pointwise: Terms of the sum.
     """
 
     elpd: float
@@ -33,18 +37,17 @@ class LeaveOneOut(NamedTuple):
 def psis_loo(log_lik, *, relative_ess: float | None = None) -> LeaveOneOut:
     """Pareto-smoothed importance sampling for leave-one-out cross-validation.
 
-    The posterior without observation i is reached with weights 1 / p(y_i | draw); the
+    Draws have weights 1 / p(y_i | draw) for the posterior without observation i; the
     largest of them are replaced by quantiles of a generalised Pareto distribution
-    fitted to them (Vehtari, Gelman and Gabry 2017, Statistics and Computing 27).
+    fitted to them (Vehtari, Gelman and Gabry 2017).
 
     Args:
         log_lik: `[chains, draws, observations]` log p(y_i | draw).
-        relative_ess: Effective draws per draw, on which the length of the tail depends;
-            when None, the mean of that of the likelihoods p(y_i | draw).
+        relative_ess: Effective draws per draw, for the length of the tail; when None,
+            the mean of those of the likelihoods p(y_i | draw).
 
     Returns:
-        The sum and its error, the effective number of parameters, and by observation
-        Pareto's k and the term of the sum.
+        The sum with its error, and by observation its term and Pareto's k.
 
     Raises:
         ValueError: If the array has another shape, is not finite, or has fewer than 25
@@ -75,22 +78,14 @@ def psis_loo(log_lik, *, relative_ess: float | None = None) -> LeaveOneOut:
         relative_ess = _relative_ess(log_lik)
     tail = int(np.ceil(min(0.2 * total, 3 * np.sqrt(total / relative_ess))))
     tail = min(tail, total - 1)
-    # The fit of the tail holds `[grid, tail, observations]`, the rest all draws.
+    # The fit of the tail stores `[grid, tail, observations]`, the rest all draws.
     size = max(BLOCK // max(total, tail * _grid_size(tail)), 1)
     flat = log_lik.reshape(total, num)
-    parts = [
-        _loo_block(flat[:, at : at + size].astype(np.float64), tail)
-        for at in range(0, num, size)
-    ]
-    pointwise, posterior, pareto_k = (
-        np.concatenate(part) for part in zip(*parts, strict=True)
-    )
+    parts = [_loo_block(flat[:, at : at + size], tail) for at in range(0, num, size)]
+    pointwise, posterior, k = map(np.concatenate, zip(*parts, strict=True))
+    error, num_effective = np.sqrt(num * pointwise.var()), (posterior - pointwise).sum()
     return LeaveOneOut(
-        float(pointwise.sum()),
-        float(np.sqrt(num * pointwise.var())),
-        float((posterior - pointwise).sum()),
-        pareto_k,
-        pointwise,
+        float(pointwise.sum()), float(error), float(num_effective), k, pointwise
     )
 
 
@@ -98,9 +93,8 @@ def pareto_k(log_ratio) -> float:
     """Shape k of the tail of importance ratios from independent draws.
 
     The ratios p(x) / q(x) at draws of an approximation q have about 1 / k finite
-    moments (Vehtari and others 2024, Journal of Machine Learning Research 25; Yao and
-    others 2018). Below 0.5 the approximation is near; up to 0.7 weighting its draws
-    corrects it; above, neither it nor its weights are reliable.
+    moments (Vehtari and others 2024; Yao and others 2018). Below 0.5 the approximation
+    is close; up to 0.7 weighting its draws corrects it; above, neither is reliable.
 
     Args:
         log_ratio: `[draws]` their logarithms, up to a constant.
@@ -109,8 +103,8 @@ def pareto_k(log_ratio) -> float:
         k; 0 if all ratios are equal, and infinite where a few have all the weight.
 
     Raises:
-        ValueError: If the array has another shape, is not finite, or has fewer than 100
-            draws.
+        ValueError: If the array has another shape, fewer than 100 draws, or is not
+            finite.
 
     >>> normal = np.random.default_rng(0).normal(size=2000)
     >>> wide, narrow = normal**2 / 2 - (normal / 2) ** 2, -(normal**2)
@@ -135,6 +129,7 @@ def pareto_k(log_ratio) -> float:
 
 
 def _relative_ess(log_lik: np.ndarray) -> float:
+    """Mean over observations of effective draws per draw of p(y_i | draw)."""
     chains, draws, num = log_lik.shape
     size = max(BLOCK // (chains * draws), 1)
     found = []
@@ -148,6 +143,7 @@ def _loo_block(log_lik: np.ndarray, tail: int) -> tuple[np.ndarray, ...]:
     """Terms, log posterior predictive densities and k of `[draws, observations]`."""
     from scipy.special import logsumexp
 
+    log_lik = log_lik.astype(np.float64)
     log_weight, pareto_k = smooth_tail(-log_lik, tail)
     log_weight = log_weight - logsumexp(log_weight, axis=0)
     pointwise = logsumexp(log_weight + log_lik, axis=0)
@@ -156,16 +152,11 @@ def _loo_block(log_lik: np.ndarray, tail: int) -> tuple[np.ndarray, ...]:
 
 
 def smooth_tail(log_ratio: np.ndarray, tail: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed logarithms of importance ratios, up to a constant.
+    """Smooths the `tail` largest of log importance ratios `[draws, observations]`.
 
-    Args:
-        log_ratio: `[draws, observations]`.
-        tail: How many of the largest ratios are smoothed, fewer than all.
-
-    Returns:
-        Log weights `[draws, observations]`, at most 0, and k `[observations]`: 0 where
-        the ratios of the tail are all equal, which need no smoothing, and infinite
-        where fewer than five outweigh the rest.
+    Returns log weights up to a constant, at most 0, and k `[observations]`: 0 where
+    the ratios of the tail are all equal, which need no smoothing, and infinite where
+    fewer than five outweigh the rest.
     """
     shifted = log_ratio - log_ratio.max(axis=0)
     order = np.argsort(shifted, axis=0)
@@ -174,7 +165,7 @@ def smooth_tail(log_ratio: np.ndarray, tail: int) -> tuple[np.ndarray, np.ndarra
     floor = np.log(np.finfo(np.float64).tiny)
     cutoff = np.exp(np.maximum(largest[0], floor))
     excess = np.maximum(np.exp(largest[1:]) - cutoff, 0)
-    # Fewer than five of them determine no tail.
+    # A tail is not identified by fewer than five ratios.
     varies = (excess > 0).sum(axis=0) > 4
     safe = np.where(varies, excess, np.linspace(0.5, 1, tail)[:, None])
     shape, scale = fit_pareto(safe)
@@ -197,17 +188,11 @@ def _grid_size(tail: int) -> int:
 
 
 def fit_pareto(excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shape and scale of the generalised Pareto distribution of each column.
+    """Shape and scale of the generalised Pareto distribution of each ascending column.
 
     The profile likelihood in b = -shape / scale is averaged over a grid under a weak
-    prior (Zhang and Stephens 2009, Technometrics 51); the shape is then drawn towards
+    prior (Zhang and Stephens 2009, Technometrics 51); the shape is then shrunk towards
     0.5 with the weight of ten observations (Vehtari, Gelman and Gabry 2017).
-
-    Args:
-        excess: `[tail, observations]`, ascending, not all equal.
-
-    Returns:
-        Shape k and scale, each `[observations]`.
 
     >>> level = (np.arange(1000) + 0.5) / 1000
     >>> shape, scale = fit_pareto(((1 - level) ** -0.3 - 1)[:, None] / 0.3)

@@ -1,7 +1,7 @@
 """Sampling from start to end: chunks, progress, checkpoints, verdict.
 
-On a CPU chains run side by side, each in a thread of its own: the steps of one are too
-short for the threads of XLA to gain anything within them.
+On a CPU each chain runs in its own thread: the steps of one chain are too short to gain
+from the threads of XLA.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,21 +19,19 @@ import numpy as np
 
 from irtjax._backend import num_cores
 from irtjax._types import KeyArray, Status
-from irtjax.estimators.posterior import has_converged
-from irtjax.estimators.posterior.checkpoint import identity, load_chains, save_chains
-from irtjax.estimators.posterior.nuts import (
+from irtjax.estimators.posterior.chains import (
     Chains,
     Draws,
     Keep,
     LogDensity,
     NoUTurn,
     Position,
-    advance,
-    begin,
     draws_of,
-    mesh_of,
     spread_starts,
 )
+from irtjax.estimators.posterior.checkpoint import identity, load_chains, save_chains
+from irtjax.estimators.posterior.convergence import has_converged
+from irtjax.estimators.posterior.nuts import advance, begin, mesh_of
 
 #: Seconds that a chunk of steps should take.
 CHUNK_SECONDS = 1.5
@@ -60,10 +57,6 @@ class SamplingProgress(NamedTuple):
     seconds: float
 
 
-#: Called with the progress every second or two.
-OnProgress = Callable[[SamplingProgress], None]
-
-
 def sample(
     log_density: LogDensity,
     start: Position,
@@ -75,14 +68,14 @@ def sample(
     spread: float | None = 1.0,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    progress: OnProgress | None = None,
+    progress: Callable[[SamplingProgress], None] | None = None,
 ) -> Draws:
     """Draws from the posterior with a log density, by the no-U-turn sampler.
 
     Args:
         log_density: `log_density(position, data)`, a pure function: the log density of
-            the unconstrained position, with the Jacobian of whatever it transforms, up
-            to a constant.
+            the unconstrained position up to a constant, with the Jacobian of
+            transformed parameters.
         start: A position, any PyTree of floating arrays of one dtype.
         data: Any PyTree; nothing that depends on data should be inside `log_density`.
         key: Random key. The same key, start and data give the same draws.
@@ -90,15 +83,14 @@ def sample(
         keep: `keep(position, data)`, a dictionary of what is stored of each draw, such
             as constrained parameters; the position itself when None.
         spread: Chains start uniformly within this distance of the start, in each
-            coordinate. None: `start` has a leading `[chains]` axis of its own.
-        checkpoint: A file to save the run in, several times on the way and at the end.
-        resume: Go on from the checkpoint, or begin if there is none yet.
+            coordinate. None: `start` has a leading `[chains]` axis.
+        checkpoint: A file to save the run in, several times and at the end.
+        resume: Resume from the checkpoint, or begin if there is none yet.
         progress: Called every second or two.
 
     Returns:
-        The draws. `status` is CONVERGED if R-hat < 1.01 and at least 400 effective
-        draws hold throughout and nothing diverged; `verdict` names the problem
-        otherwise.
+        The draws. `status` is CONVERGED if every R-hat is below 1.01, every effective
+        sample size at least 400 and no transition divergent; else see `verdict`.
 
     Raises:
         ValueError: If the log density or its gradient is not finite at the start, the
@@ -121,38 +113,32 @@ def sample(
             f"{path} exists: pass resume=True to go on from it, or name another file"
         )
     start_key, chain_key = jax.random.split(key)
-    # A copy: the memory of the chains is used again, and this may be the caller's.
+    # A copy: the memory of the chains is reused, and this may be the caller's.
     start = jax.tree.map(jnp.array, start)
     if spread is not None:
         start = spread_starts(start, method.num_chains, key=start_key, radius=spread)
-    functions = (log_density, method, keep)
-    chains = _begin(functions, start, data, chain_key)
+    options = {"method": method, "keep": keep}
+    chains, save = _begin(log_density, start, data, key=chain_key, **options), None
     _check_finite(chains)
-    like: dict[str, Any] = {}
     if path is not None:
         like = identity(method, data, chains)
+        save = lambda chains: save_chains(path, chains, like)
         if path.exists():
             chains = load_chains(path, chains, like)
-    save = None if path is None else lambda chains: save_chains(path, chains, like)
-    chains = _run(functions, chains, data, save, progress)
+    chains = _run((log_density, method, keep), chains, data, save, progress)
     draws = draws_of(chains, method)
-    if int(draws.status) == Status.MAX_STEPS and _enough(draws):
-        status = jnp.asarray(Status.CONVERGED, jnp.int32)
-        draws = eqx.tree_at(lambda d: d.status, draws, status)
-    return draws
+    if int(draws.status) != Status.MAX_STEPS or method.num_draws < 4:
+        return draws
+    if not has_converged(draws):
+        return draws
+    status = jnp.asarray(Status.CONVERGED, jnp.int32)
+    return eqx.tree_at(lambda d: d.status, draws, status)
 
 
-def _enough(draws: Draws) -> bool:
-    return draws.divergent.shape[1] // draws.thinning >= 4 and has_converged(draws)
+_begin = eqx.filter_jit(begin)
 
 
-@eqx.filter_jit
-def _begin(functions, start, data, key) -> Chains:
-    log_density, method, keep = functions
-    return begin(log_density, start, data, key=key, method=method, keep=keep)
-
-
-# The old chains' memory becomes that of the new: draws are not held twice.
+# The old chains' memory becomes that of the new: draws are not stored twice.
 @eqx.filter_jit(donate="all-except-first")
 def _advance(fixed, chains) -> Chains:
     (log_density, method, keep), data, num_steps = fixed
@@ -161,33 +147,22 @@ def _advance(fixed, chains) -> Chains:
     )
 
 
-class _Settings(NamedTuple):
-    """Settings of JAX that a program may have made for a thread of its own only."""
+def _advance_in_threads() -> Callable[[Any, Chains], Chains]:
+    """`_advance` in other threads, with those settings of JAX that one thread has."""
+    config: Any = jax.config
+    double, device = config.jax_enable_x64, config.jax_default_device
+    precision = config.jax_default_matmul_precision
 
-    double: bool
-    device: Any
-    precision: Any
+    def advanced(fixed, chains: Chains) -> Chains:
+        with (
+            jax.enable_x64(double),
+            jax.default_device(device),
+            jax.default_matmul_precision(precision),
+        ):
+            # Waiting here: programs that are only ordered run one after the other.
+            return jax.block_until_ready(_advance(fixed, chains))
 
-    @classmethod
-    def here(cls) -> _Settings:
-        """Those of this thread."""
-        config: Any = jax.config
-        return cls(
-            config.jax_enable_x64,
-            config.jax_default_device,
-            config.jax_default_matmul_precision,
-        )
-
-
-def _advance_in_thread(settings: _Settings, fixed, chains: Chains) -> Chains:
-    double, device, precision = settings
-    with (
-        jax.enable_x64(double),
-        jax.default_device(device),
-        jax.default_matmul_precision(precision),
-    ):
-        # Waiting here: programs that are only ordered run one after the other.
-        return jax.block_until_ready(_advance(fixed, chains))
+    return advanced
 
 
 def _check_finite(chains: Chains) -> None:
@@ -207,7 +182,7 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
     began = saved = time.monotonic()
     saving, size = 0.0, 1
     step = int(chains.step)
-    parts, settings = _apart(chains, method), _Settings.here()
+    parts, advanced = _apart(chains, method), _advance_in_threads()
     at_once = 1 if method.chain_method == "sequential" else num_cores()
     with ThreadPoolExecutor(min(len(parts), at_once)) as workers:
         # First in turn, so that one compiles for all.
@@ -215,8 +190,7 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
         while step < method.num_steps:
             chunk_began = time.monotonic()
             fixed = functions, data, jnp.asarray(size, jnp.int32)
-            advanced = partial(_advance_in_thread, settings, fixed)
-            parts = list(each(advanced, parts))
+            parts = list(each(advanced, [fixed] * len(parts), parts))
             each = workers.map
             taken = int(parts[0].step) - step
             step += taken
@@ -225,7 +199,13 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
             per_step = max((now - chunk_began) / taken, 1e-9)
             size = int(np.clip(CHUNK_SECONDS / per_step, 1, 4 * size))
             if progress is not None:
-                progress(_progress(method, parts, now - began))
+                phase = "warm-up" if step < method.num_warmup else "sampling"
+                phase = "finished" if step == method.num_steps else phase
+                divergent = [jnp.sum(part.each.statistics.divergent) for part in parts]
+                count, seconds = sum(map(int, divergent)), now - began
+                progress(
+                    SamplingProgress(phase, step, method.num_steps, count, seconds)
+                )
             pause = max(SAVE_SECONDS, saving / SAVE_SHARE)
             if save is not None and (now - saved > pause or step == method.num_steps):
                 save(_together(parts))
@@ -235,32 +215,28 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
 
 
 def _apart(chains: Chains, method: NoUTurn) -> list[Chains]:
-    """One by one on a CPU, unless in lockstep or over several devices; else as one."""
+    """Single chains on a CPU, except in lockstep or over several devices."""
     several = jax.device_count() > 1 and method.chain_method != "sequential"
     lockstep = method.chain_method == "vectorized" or jax.default_backend() != "cpu"
     if several or lockstep or method.num_chains == 1:
-        return [_shared_out(chains, method)]
+        mesh = mesh_of(method)
+        if mesh is None:
+            return [chains]
+        # On the devices where steps leave them: elsewhere would be a second program.
+        split = jax.sharding.NamedSharding(mesh, jax.P("chains"))
+        whole = jax.sharding.NamedSharding(mesh, jax.P())
+        # Donated: draws are not stored twice.
+        each = jax.device_put(chains.each, split, donate=True)
+        return [Chains(each, jax.device_put(chains.step, whole))]
     leaves, tree = jax.tree.flatten(chains.each)
     parts = [[] for _ in range(method.num_chains)]
     for leaf in leaves:
         for k, part in enumerate(parts):
             part.append(leaf[k : k + 1])
-        # Draws are not held twice.
+        # Draws are not stored twice.
         leaf.delete()
-    # A step of its own for each, which is given away with the chain.
+    # A copy of the step for each chain, as its memory is donated with the chain.
     return [Chains(jax.tree.unflatten(tree, part), chains.step + 0) for part in parts]
-
-
-def _shared_out(chains: Chains, method: NoUTurn) -> Chains:
-    """Chains on the devices where steps leave them: elsewhere, a second program."""
-    mesh = mesh_of(method)
-    if mesh is None:
-        return chains
-    split = jax.sharding.NamedSharding(mesh, jax.P("chains"))
-    whole = jax.sharding.NamedSharding(mesh, jax.P())
-    # Draws are not held twice.
-    each = jax.device_put(chains.each, split, donate=True)
-    return Chains(each, jax.device_put(chains.step, whole))
 
 
 def _together(parts: list[Chains]) -> Chains:
@@ -268,15 +244,3 @@ def _together(parts: list[Chains]) -> Chains:
         return parts[0]
     each = [part.each for part in parts]
     return Chains(jax.tree.map(lambda *x: jnp.concatenate(x), *each), parts[0].step)
-
-
-def _progress(method: NoUTurn, parts: list[Chains], seconds: float) -> SamplingProgress:
-    step = int(parts[0].step)
-    phase = "warm-up" if step < method.num_warmup else "sampling"
-    return SamplingProgress(
-        "finished" if step == method.num_steps else phase,
-        step,
-        method.num_steps,
-        sum(int(jnp.sum(part.each.statistics.divergent)) for part in parts),
-        seconds,
-    )

@@ -1,10 +1,10 @@
 """Coordinates in which a multilevel model is sampled well.
 
-Location and scale of ability depend on all items and all subjects together. Their
-posterior is much wider than that of differences between abilities, so abilities and
-items lie along two narrow ridges. The frame removes these: an item is expressed
-relative to the mean m and standard deviation s of the abilities in its group (with the
-mean effect of groups that share items),
+All items identify location and scale of ability together. Their posterior is much wider
+than that of differences between abilities, so abilities and items lie along two narrow
+ridges. The frame removes these: an item is expressed relative to the mean m and
+standard deviation s of the abilities in its group (with the mean effect of groups that
+share items),
 
     log a'_j = log a_j + log s(theta),   d'_j = d_j + a_j m(theta),
 
@@ -15,6 +15,8 @@ s, so the density is the model's. For effects and covariances see `level_frame`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -35,13 +37,12 @@ from irtjax.estimators.posterior.level_frame import (
 )
 from irtjax.models.multilevel.model import Hierarchical, Position, cell_log_lik
 
-#: So many items, with so many responses each, are sampled as they are: with 805 items
-#: by 58 subjects that gave four times the effective draws, with 24 items by 8 a fourth,
-#: and with 275 by 12 a fourteenth of the transitions diverged.
+#: From so many items with so many responses each, items are sampled directly: with 805
+#: items by 58 subjects that gave four times the effective draws, with 24 items by 8 a
+#: fourth, and with 275 by 12 a fourteenth of the transitions diverged.
 MANY_ITEMS, MANY_RESPONSES = 200, 30
-#: Variance of items around their means that centring counts on: a share of what was
-#: estimated, as the posterior reaches down to almost 0 where the data are
-#: little, and its bounds.
+#: Variance of items around their means that centring assumes: a share of the estimate,
+#: as with few data the posterior reaches almost 0, and its bounds.
 CAUTION, LIKELY_VARIANCES = 0.25, (0.0005, 0.02)
 
 
@@ -52,16 +53,16 @@ class SamplingFrame(eqx.Module):
     effective sample size of 11 in the plain coordinates and of 520 in these. Slopes of
     free sign keep their scale.
 
-    Attributes:
+    Args:
         model: The model.
-        centring: `[stems, columns]` weights w between 0 and 1, or None for 1
+        centring: Weights w between 0 and 1, such as `item_centring`; None for 1
             throughout. The coordinate of an item is c = w mu + (x + w move - mu) /
             sigma^(1 - w), with `move` the change above, and mu and sigma the prior mean
             and standard deviation given the item's columns before, in the order of
-            `levels`. Not used for priors that are given. See `item_centring`.
-        levels: The frame of effects and covariances.
-        direction: `[groups, subjects]` normals of the reflections that make the
-            direction of rough deviations a coordinate; None for none.
+            `levels`. Not used for priors that are given.
+        rough: Abilities near the posterior's, of models that are `centred`: reflections
+            with the normals `direction` make their deviations' direction a coordinate.
+        order: Of the columns; see `LevelFrame`.
     """
 
     model: Hierarchical
@@ -76,14 +77,6 @@ class SamplingFrame(eqx.Module):
         rough: Float[Array, "subjects groups"] | None = None,
         order: tuple[int, ...] | None = None,
     ):
-        """A frame.
-
-        Args:
-            model: The model.
-            centring: See the class.
-            rough: Abilities near the posterior's, of models that are `centred`.
-            order: See `LevelFrame`.
-        """
         self.model, self.centring = model, centring
         self.levels = LevelFrame(model, centring, order)
         self.direction = None
@@ -96,31 +89,24 @@ class SamplingFrame(eqx.Module):
 
     def coordinates(self, position: Position) -> Position:
         """The coordinates of a position of the model, such as a start."""
-        moves, prior = _Moves(self, position), _ItemPrior(self, position)
+        move, prior = self._moves(position), _ItemPrior(self, position)
         rows, columns = position.items, position.items
         for k in prior.order:
-            w, row = self._weight(k), rows[:, k]
+            w, column = self._weight(k), rows[:, k]
             if w is None:
-                column = row + moves.of(rows, k)
+                column = column + move(rows, k)
             else:
                 mean, log_sd = prior.given(rows, k)
-                gap = row + w * moves.of(rows, k) - mean
+                gap = column + w * move(rows, k) - mean
                 column = w * mean + gap * jnp.exp((w - 1) * log_sd)
             columns = columns.at[:, k].set(column)
-        taken = self.levels.towards(self.model, position)
         # A reflection is its own inverse.
-        return taken._replace(
-            ability=self._turned(turn(position.ability)),
-            items=columns,
-        )
+        ability = self._turned(turn(position.ability))
+        taken = self.levels.towards(self.model, position)
+        return taken._replace(ability=ability, items=columns)
 
     def log_density(self, coordinates: Position, data: Responses) -> Scalar:
-        """Log posterior density in these coordinates, up to a constant of the data.
-
-        Args:
-            coordinates: Of this frame.
-            data: The responses.
-        """
+        """Log posterior density in these coordinates, up to a constant of the data."""
         position, log_det = self._position(coordinates)
         return self.model.log_density(position, data) + log_det
 
@@ -129,99 +115,78 @@ class SamplingFrame(eqx.Module):
         ability = turn(self._turned(coordinates.ability))
         turned = coordinates._replace(ability=ability)
         turned, log_det = self.levels.back(self.model, turned)
-        moves, prior = _Moves(self, turned), _ItemPrior(self, turned)
-        rows = turned.items
-        # Column by column: each is moved by what the ones before it became.
+        move, prior, rows = self._moves(turned), _ItemPrior(self, turned), turned.items
+        # Column by column: a move depends on the model's values of those before.
         for k in prior.order:
-            w, row = self._weight(k), rows[:, k]
+            w, column = self._weight(k), rows[:, k]
             if w is None:
-                row = row - moves.of(rows, k)
+                column = column - move(rows, k)
             else:
                 mean, log_sd = prior.given(rows, k)
                 stretch = (1 - w) * log_sd
-                row = mean + jnp.exp(stretch) * (row - w * mean)
-                row = row - w * moves.of(rows, k)
+                column = mean + jnp.exp(stretch) * (column - w * mean)
+                column = column - w * move(rows, k)
                 log_det = log_det + jnp.sum(stretch)
-            rows = rows.at[:, k].set(row)
+            rows = rows.at[:, k].set(column)
         return turned._replace(items=rows), log_det
 
     def _turned(self, ability: Array) -> Array:
-        """Every column reflected at a plane of its own."""
+        """Every column reflected, with its own normal."""
         if self.direction is None:
             return ability
         normal = self.direction.T
         return ability - 2 * normal * jnp.sum(normal * ability, axis=0)
 
     def _weight(self, column: int) -> Array | None:
-        """Weights of a column; None where it is as centred as can be."""
+        """Weights of a column; None where they are 1."""
         if self.centring is None or not self.model.learned[column]:
             return None
         return self.centring[:, column]
 
     def kept(self, coordinates: Position, data: Responses) -> dict[str, Array]:
-        """The parts of the model's position by name: what to keep of each draw.
-
-        Args:
-            coordinates: Of this frame.
-            data: Not used.
-        """
-        del data
+        """The parts of the model's position by name: what to keep of each draw."""
         return self.position(coordinates)._asdict()
 
-    def _centre(self, position: Position) -> tuple[Array, Array]:
-        """Mean and log standard deviation of the abilities that each stem measures."""
-        model = self.model
-        mean, log_spread = centre(model.abilities(position))
-        if model.num_groups == 1:
-            return mean[0], log_spread[0]
-        return self.by_stem(mean[model.group]), self.by_stem(log_spread[model.group])
-
-    def by_stem(self, values: Float[Array, " items"]) -> Float[Array, " stems"]:
+    def _by_stem(self, values: Float[Array, " items"]) -> Float[Array, " stems"]:
         """The mean of each stem's columns."""
         stem, size = self.model.stem, self.model.num_stems
         width = jnp.bincount(stem, length=size).astype(values.dtype)
         return jax.ops.segment_sum(values, stem, size) / width
 
-
-class _Moves:
-    """How far the frame moves each column of items, abilities being as they are."""
-
-    def __init__(self, frame: SamplingFrame, position: Position):
-        model = self._model = frame.model
-        self._frame, self._position = frame, position
-        self._centre = frame._centre(position) if moves(model) else None
-        self._added: Array | None = None
+    def _moves(self, position: Position) -> Callable[[Array, int], Array | float]:
+        """The change of a column of items, given the model's values of those before."""
+        model, effects = self.model, position.group_effects
+        mean, log_spread = centre(model.abilities(position))
+        added: Array | None = None
         if model.has_group_effects:
-            learned = jnp.asarray(model.learned, position.group_effects.dtype)
-            self._added = learned * jnp.mean(position.group_effects, axis=0)
+            learned = jnp.asarray(model.learned, effects.dtype)
+            added = learned * jnp.mean(effects, axis=0)
 
-    def of(self, rows: Float[Array, "stems columns"], column: int) -> Array | float:
-        """The move of a column, by the columns before it as they are in the model."""
-        model, added = self._model, self._added
-        own = 0.0 if added is None else added[column]
-        if self._centre is None:
-            return own
-        mean, log_spread = self._centre
-        if column == 0 and scales(model):
-            return log_spread + own
-        if column not in model.family.intercept_columns:
-            return own
-        # Only discriminations are looked at, which come first.
-        constrain = jax.vmap(model.family.constrain)
-        if not model.has_group_effects:
-            return constrain(rows).discrimination * mean
-        each = rows[model.stem] + self._position.group_effects[model.group]
-        of_group, _ = centre(model.abilities(self._position))
-        shift = constrain(each).discrimination * of_group[model.group]
-        return self._frame.by_stem(shift) + own
+        def of_stems(values: Array) -> Array:
+            one = model.num_groups == 1
+            return values[0] if one else self._by_stem(values[model.group])
+
+        def move(rows: Array, column: int) -> Array | float:
+            own = 0.0 if added is None else added[column]
+            if not moves(model):
+                return own
+            if column == 0 and scales(model):
+                return of_stems(log_spread) + own
+            if column not in model.family.intercept_columns:
+                return own
+            # Depends on discriminations only, which are the first column.
+            constrain = jax.vmap(model.family.constrain)
+            if not model.has_group_effects:
+                return constrain(rows).discrimination * of_stems(mean)
+            each = rows[model.stem] + effects[model.group]
+            shift = constrain(each).discrimination * mean[model.group]
+            return self._by_stem(shift) + own
+
+        return move
 
 
 class _ItemPrior:
-    """The learned prior of items, column by column.
-
-    Attributes:
-        order: The order that the columns are taken in.
-    """
+    """The learned prior of items, by column in `order`."""
 
     def __init__(self, frame: SamplingFrame, position: Position):
         model, own = frame.model, frame.levels.order
@@ -262,13 +227,13 @@ def suitable_frame(
     """The frame for these data: the centring of items and the order of their columns.
 
     Correlated columns are ordered by the information of the data, discriminations
-    first. Many items with many responses each are sampled as they are (`MANY_ITEMS`).
+    first. Many items with many responses each are sampled directly (`MANY_ITEMS`).
 
     Args:
         model: The model.
         data: The responses.
-        start: Rough abilities and item coordinates, from the responses alone and not
-            from an estimate that may have diverged.
+        start: Rough abilities and item coordinates, from the responses alone: an
+            estimate may have diverged.
         factor: Estimated factor of the common covariance of items around their means.
         ability: Abilities near the posterior's.
     """
@@ -313,17 +278,7 @@ def item_centring(
     the data are informative, the coordinate itself is sampled; if not, its standardised
     distance from the prior mean (Papaspiliopoulos, Roberts and Skoeld 2007; in between,
     Gorinova, Moore and Hoffman 2020). Otherwise a learned standard deviation near 0
-    makes a funnel that the sampler cannot enter.
-
-    Args:
-        model: The model.
-        ability: Rough abilities.
-        items: Rough coordinates of the items.
-        data: The responses.
-        variance: v.
-
-    Returns:
-        Weights for `SamplingFrame`. They do not depend on what is sampled.
+    makes a funnel that the sampler cannot enter. Abilities and items are rough values.
     """
     return share_of_data(item_information(model, ability, items, data), variance)
 
@@ -334,26 +289,15 @@ def item_information(
     items: Float[Array, "stems columns"],
     data: Responses,
 ) -> Float[Array, "stems columns"]:
-    """Information of the responses about each item coordinate, the others fixed.
-
-    Args:
-        model: The model.
-        ability: Rough abilities.
-        items: Rough coordinates of the items.
-        data: The responses.
-    """
+    """Information of the responses about each item coordinate, the others fixed."""
     rows = model.family.with_offsets(items[model.stem])
 
     def log_lik(row: Array, theta: Array, column: Responses) -> Scalar:
         item = jax.tree.map(lambda leaf: leaf[None], model.family.constrain(row))
         return jnp.sum(cell_log_lik(model.family, item, theta[:, None], column))
 
-    wide = lambda leaf: leaf.T[:, :, None]  # noqa: E731
-    columns = Responses(
-        wide(data.values),
-        None if data.observed is None else wide(data.observed),
-        None if data.trials is None else wide(data.trials),
-    )
+    cells = Responses(data.values, data.observed, data.trials)
+    columns = jax.tree.map(lambda leaf: leaf.T[:, :, None], cells)
     curvature = jax.vmap(jax.hessian(log_lik))(rows, ability.T[model.group], columns)
     information = -jnp.diagonal(curvature, axis1=1, axis2=2)
     information = jnp.nan_to_num(information, nan=0.0, posinf=1e9, neginf=0.0)

@@ -1,10 +1,10 @@
-"""Whether a sampler draws from the posterior it claims: ranks of the truth.
+"""Simulation-based calibration: whether a sampler draws from the right posterior.
 
-Simulation-based calibration (Talts, Betancourt, Simpson, Vehtari and Gelman 2018):
-parameters drawn from the prior, and independent draws of the posterior given data that
-those parameters, have one joint distribution in any order; so the rank of
-the truth among the draws is uniform, for every quantity. Any error in prior,
-simulator, density or sampler makes it non-uniform.
+Parameters are drawn from the prior, data given these, and independent draws from the
+posterior given the data. Truth and draws are then exchangeable, so the rank of the
+truth among the draws is uniform, for every quantity (Talts, Betancourt, Simpson,
+Vehtari and Gelman 2018). An error in prior, simulator, density or sampler makes it
+non-uniform.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ MOST_BINS = 20
 def rank_statistics(
     draws, truth, *, key: KeyArray | None = None
 ) -> Int[np.ndarray, "replicates ..."]:
-    """How many posterior draws lie below the truth, in each replicate.
+    """How many posterior draws are below the truth, in each replicate.
 
     Args:
-        draws: `[replicates, draws, ...]`, nearly independent draws of each replicate:
-            thin a chain until they are.
-        truth: `[replicates, ...]` what the data of each replicate were drawn with.
-        key: Random key. Needed only where draws equal the truth, as those of counts do:
-            the truth then takes a random place among them.
+        draws: `[replicates, draws, ...]`, nearly independent: thin a chain until so.
+        truth: `[replicates, ...]` the parameters that the data were drawn with.
+        key: Random key, required only where draws equal the truth, as those of counts
+            do: the truth then takes a random place among them.
 
     Returns:
-        Ranks 0 to `draws`; feed them to `uniformity`.
+        Ranks 0 to `draws`, for `uniformity`.
 
     Raises:
         ValueError: If the shapes do not match, a number is not finite, or there are
@@ -75,12 +74,11 @@ class Uniformity(NamedTuple):
     """Summaries of the ranks of a sampler, each of a quantity's shape but `counts`.
 
     Attributes:
-        counts: `[bins, ...]` ranks in each of equal bins.
-        chi_square_p: Of the chi-square test over the bins: any departure.
-        ecdf_p: Of the greatest departure of the empirical distribution function from
-            the uniform: gradual departures, such as a bias, and the ends.
-        mean: Mean of (rank + 1/2) / (draws + 1); 1/2 is right, above it posterior
-            draws are too low.
+        counts: Ranks in each of equal bins.
+        chi_square_p: P-value of the chi-square test over the bins: any departure.
+        ecdf_p: P-value of the largest departure of the empirical distribution function
+            from the uniform: gradual departures, such as a bias, and the ends.
+        mean: Mean of (rank + 1/2) / (draws + 1); above 1/2 draws are too low.
         spread: Standard deviation of the ranks over that of uniform ones; above 1 the
             posterior is too narrow, below 1 too wide.
     """
@@ -101,22 +99,21 @@ class Uniformity(NamedTuple):
 def uniformity(ranks, num_draws: int, *, num_bins: int | None = None) -> Uniformity:
     """Tests of ranks for uniformity, for all quantities at once.
 
-    The empirical distribution function is judged at the ends of the bins, each by the
+    The empirical distribution function is tested at the ends of the bins, each by the
     binomial probability of a count as extreme; the smallest of these has a distribution
     that a recursion over the bins gives exactly (Saeilynoja, Buerkner and Vehtari 2022,
-    Section 3). Quantities of one posterior depend on each other; multiplying the
-    smallest p-value by the number of tests, as `Uniformity.smallest_p` does, holds for
-    any dependence.
+    Section 3). Quantities of one posterior depend on each other: `smallest_p` is the
+    smallest p-value times the number of tests, which is valid under any dependence.
 
     Args:
         ranks: `[replicates, ...]`, from `rank_statistics`.
-        num_draws: How many draws they are ranks among.
-        num_bins: Bins, a divisor of `num_draws` + 1; the largest when None that leaves
-            10 ranks to a bin, and at most 20.
+        num_draws: Draws of each replicate.
+        num_bins: Bins, a divisor of `num_draws` + 1; when None the largest with 10
+            ranks to a bin, and at most 20.
 
     Returns:
-        The tests. A p-value of 1e-4 or less over all, or one below 0.01 that a second
-        run repeats, is no accident.
+        The tests. A `smallest_p` of 1e-4 or less, or below 0.01 in two runs, shows an
+        error.
 
     Raises:
         ValueError: If a rank is out of range, or the bins do not divide the ranks.
@@ -127,6 +124,8 @@ def uniformity(ranks, num_draws: int, *, num_bins: int | None = None) -> Uniform
     >>> bool(uniformity(np.repeat([0, 99], 100), 99).ecdf_p < 1e-9)
     True
     """
+    from scipy import stats
+
     ranks = np.asarray(ranks)
     if ranks.size and not (0 <= ranks.min() and ranks.max() <= num_draws):
         raise ValueError(
@@ -145,21 +144,15 @@ def uniformity(ranks, num_draws: int, *, num_bins: int | None = None) -> Uniform
         )
     bins = ranks * num_bins // places
     counts = np.stack([np.sum(bins == k, axis=0) for k in range(num_bins)])
+    expected = count / num_bins
+    chi_square = np.sum((counts - expected) ** 2, axis=0) / expected
     return Uniformity(
         counts,
-        _chi_square(counts, count),
+        np.asarray(stats.chi2.sf(chi_square, num_bins - 1)),
         _ecdf(np.cumsum(counts, axis=0)[:-1], count),
         (ranks.mean(axis=0) + 0.5) / places,
         ranks.std(axis=0) / np.sqrt((places**2 - 1) / 12),
     )
-
-
-def _chi_square(counts: np.ndarray, total: int) -> np.ndarray:
-    from scipy import stats
-
-    expected = total / len(counts)
-    statistic = np.sum((counts - expected) ** 2, axis=0) / expected
-    return np.asarray(stats.chi2.sf(statistic, len(counts) - 1))
 
 
 def _ecdf(below: np.ndarray, total: int) -> np.ndarray:
@@ -170,30 +163,24 @@ def _ecdf(below: np.ndarray, total: int) -> np.ndarray:
     flat = below.reshape(len(below), -1)
     share = np.arange(1, num_bins)[:, None] / num_bins
     possible = np.arange(total + 1)
-    extreme = _tail(possible, total, share)
-    # Of each quantity: how improbable its most extreme count is by itself.
+    # Twice the smaller binomial tail, either with the count itself; at most 1.
+    lower = stats.binom.cdf(possible, total, share)
+    upper = stats.binom.sf(possible - 1, total, share)
+    extreme = np.minimum(2 * np.minimum(lower, upper), 1)
+    # Probability of the most extreme count of each quantity, by itself.
     rarest = np.take_along_axis(extreme, flat, axis=1).min(axis=0)
-    # Probability of every count so far with none as rare as that: bin by bin, what is
-    # left of the ranks falls into the next bin with a known chance.
+    # Probability of every count so far with none as rare as that: bin by bin, each of
+    # the remaining ranks falls into the next bin with a known probability.
     state = np.zeros((flat.shape[1], total + 1))
     state[:, 0] = 1.0
     for k in range(num_bins - 1):
         more = possible[None] - possible[:, None]
         chance = 1 / (num_bins - k)
         move = stats.binom.pmf(more, total - possible[:, None], chance)
-        # Counts that are as rare up to rounding are as rare.
+        # Counts that are as rare up to rounding are excluded too.
         state = (state @ move) * (extreme[k] > rarest[:, None] * (1 + 1e-9))
     left_out = 1 - np.minimum(state.sum(axis=1), 1)
-    # Below rounding of the sum: a bound, the chance of each end of a bin added up.
+    # Below rounding of the sum: a bound, the sum of the probabilities over bins.
     bound = np.minimum(rarest * (num_bins - 1), 1)
     found = np.where(left_out > 1e-10, left_out, np.minimum(bound, 1e-10))
     return found.reshape(below.shape[1:])
-
-
-def _tail(counts: np.ndarray, total: int, share: np.ndarray) -> np.ndarray:
-    """Twice the smaller binomial tail, either with the count itself; at most 1."""
-    from scipy import stats
-
-    lower = stats.binom.cdf(counts, total, share)
-    upper = stats.binom.sf(counts - 1, total, share)
-    return np.minimum(2 * np.minimum(lower, upper), 1)

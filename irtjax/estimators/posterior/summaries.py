@@ -7,33 +7,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from irtjax._types import Status
+from irtjax.estimators.posterior.chains import Draws
 from irtjax.estimators.posterior.convergence import (
     BFMI_LIMIT,
     ESS_LIMIT,
     RHAT_LIMIT,
-    Worst,
     bfmi,
     diagnose,
+    entries,
     has_converged,
     worst,
 )
-from irtjax.estimators.posterior.nuts import Draws
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 def summary(draws: Draws, names: list[str] | None = None) -> pa.Table:
-    """One row per parameter: moments, quantiles, and how well they are known.
+    """One row per parameter: moments, quantiles and diagnostics.
 
     Args:
         draws: The draws.
-        names: Which of `draws.values` to list; all when None. Entries of an array are
-            rows called `name[i,j]`.
+        names: Which of `draws.values` to list; all when None.
 
     Returns:
-        A table with the columns parameter, mean, sd, q5, q50, q95, mcse, ess_bulk,
-        ess_tail, rhat.
+        A table with the columns parameter (`name[i,j]`), mean, sd, q5, q50, q95, mcse,
+        ess_bulk, ess_tail, rhat.
 
     Raises:
         ValueError: If a name is not among the values.
@@ -52,7 +51,7 @@ def summary(draws: Draws, names: list[str] | None = None) -> pa.Table:
         together = values.reshape(-1, found.mean.size).astype(np.float64)
         quantiles = np.quantile(together, [0.05, 0.5, 0.95], axis=0)
         rows = {
-            "parameter": np.array(_entries(name, values.shape[2:]), object),
+            "parameter": np.array(entries(name, values.shape[2:]), object),
             "mean": found.mean,
             "sd": found.sd,
             **dict(zip(("q5", "q50", "q95"), quantiles, strict=True)),
@@ -64,7 +63,7 @@ def summary(draws: Draws, names: list[str] | None = None) -> pa.Table:
 
 
 def trajectories(draws: Draws) -> pa.Table:
-    """One row per chain: how its trajectories went after warm-up.
+    """One row per chain: statistics of its trajectories after warm-up.
 
     Args:
         draws: The draws.
@@ -96,17 +95,11 @@ def trajectories(draws: Draws) -> pa.Table:
     )
 
 
-def _entries(name: str, shape: tuple[int, ...]) -> list[str]:
-    if not shape:
-        return [name]
-    return [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
-
-
 def verdict(draws: Draws) -> list[str]:
     """The diagnostics in sentences, the conclusion first.
 
-    "Converged" stands there only if R-hat < 1.01 and at least 400 effective draws hold
-    for all that was kept, and no transition diverged.
+    "Converged" requires R-hat < 1.01 and at least 400 effective draws for all that was
+    kept, and no divergent transition.
 
     Args:
         draws: The draws.
@@ -117,50 +110,42 @@ def verdict(draws: Draws) -> list[str]:
     chains, transitions = draws.divergent.shape
     if any(values.shape[1] < 4 for values in draws.values.values()):
         return ["Not converged: fewer than 4 draws of each chain; draw more."]
-    found = worst(draws)
-    problems = [*_on_chains(found, chains), *_on_trajectories(draws)]
+    (rhat, of_rhat), (ess, of_ess) = worst(draws)
+    conclusion = "Converged" if has_converged(draws) else "Not converged"
+    sentences = [
+        f"{conclusion}: {chains} chains of {transitions:,} steps, largest R-hat"
+        f" {rhat:.3f} ({of_rhat}), fewest effective draws {ess:,.0f} ({of_ess})."
+    ]
+    if chains < 4:
+        sentences.append(f"{chains} of the 4 chains that R-hat needs to be reliable.")
+    if not rhat < RHAT_LIMIT:
+        sentences.append(
+            f"The chains do not agree on {of_rhat} (R-hat {rhat:.3f}, should be below"
+            f" {RHAT_LIMIT}): run longer; if they stay apart, the posterior has several"
+            " modes or something that the data do not determine."
+        )
+    if ess < ESS_LIMIT:
+        sentences.append(
+            f"Too few effective draws of {of_ess} ({ess:,.0f}, should be {ESS_LIMIT} or"
+            " more): draw more, or use coordinates that depend less on each other."
+        )
+    sentences += _on_trajectories(draws)
     if int(draws.status) == Status.RUNNING:
-        problems.append("The run is not finished: resume it.")
+        sentences.append("The run is not finished: resume it.")
     if int(draws.status) == Status.NONFINITE:
-        problems.append(
+        sentences.append(
             "A log density is not finite: look for a logarithm or a quotient that"
             " leaves its range."
         )
-    worst_of = (
-        f"largest R-hat {found.rhat[0]:.3f} ({found.rhat[1]}), fewest effective"
-        f" draws {found.ess[0]:,.0f} ({found.ess[1]})"
-    )
-    conclusion = "Converged" if has_converged(draws) else "Not converged"
-    head = f"{conclusion}: {chains} chains of {transitions:,} steps, {worst_of}."
-    return [head, *problems]
-
-
-def _on_chains(found: Worst, chains: int) -> list[str]:
-    """Sentences on R-hat and effective draws."""
-    said = []
-    if chains < 4:
-        said.append(f"{chains} of the 4 chains that R-hat needs to be reliable.")
-    if not found.rhat[0] < RHAT_LIMIT:
-        said.append(
-            f"The chains do not agree on {found.rhat[1]} (R-hat {found.rhat[0]:.3f},"
-            f" should be below {RHAT_LIMIT}): run longer; if they stay apart, the"
-            " posterior has several modes or something that the data do not determine."
-        )
-    if found.ess[0] < ESS_LIMIT:
-        said.append(
-            f"Too few effective draws of {found.ess[1]} ({found.ess[0]:,.0f}, should"
-            f" be {ESS_LIMIT} or more): draw more, or use coordinates that depend less"
-            " on each other."
-        )
-    return said
+    return sentences
 
 
 def _on_trajectories(draws: Draws) -> list[str]:
     """Sentences on divergences, depths and energies."""
-    said = []
+    sentences = []
     divergent = np.asarray(draws.divergent)
     if count := int(divergent.sum()):
-        said.append(
+        sentences.append(
             f"{count:,} of {divergent.size:,} transitions diverged"
             f" ({count / divergent.size:.1%}): the draws miss places where the"
             " posterior curves sharply; raise target_acceptance (0.95, 0.99), or use a"
@@ -168,16 +153,16 @@ def _on_trajectories(draws: Draws) -> list[str]:
         )
     deepest = np.asarray(draws.tree_depth) >= draws.max_depth
     if share := float(deepest.mean()) if deepest.size else 0.0:
-        said.append(
+        sentences.append(
             f"{share:.1%} of the transitions reached the limit of the tree depth"
-            f" ({draws.max_depth}): the draws are sound but dear; rescale the"
+            f" ({draws.max_depth}): the draws are valid but expensive; rescale the"
             " parameters, use dense=True, or raise max_depth."
         )
     fraction = bfmi(draws.energy) if draws.energy.shape[1] > 1 else np.ones(1)
     if low := int((fraction < BFMI_LIMIT).sum()):
-        said.append(
+        sentences.append(
             f"{low} of {fraction.size} chains have a low fraction of missing"
             f" information ({fraction.min():.2f}, should be above {BFMI_LIMIT}): the"
             " tails are explored slowly; run longer or use a non-centred form."
         )
-    return said
+    return sentences

@@ -1,24 +1,23 @@
 """Stochastic variational inference: the Gaussian nearest to a posterior.
 
-For any log density of an unconstrained position, what the sampler takes too. With
-sizes of thousands of coordinates it is the cheap look: the approximation
+It takes the same log densities as the sampler and costs less for thousands of
+coordinates. The approximation
 
-    q(x) = N(m, D + F F'),  D diagonal, F of a few columns,
+    q(x) = N(m, D + F F'),  D = diag(s)^2,  F = diag(s) L of a few columns,
 
 has the largest evidence lower bound E_q[log p(x) - log q(x)] that stochastic gradients
-find. Draws are reparameterised, x = m + sqrt(D) e + F z (Kingma and Welling 2014),
-and log q is differentiated through x alone (Roeder, Wu and Duvenaud 2017): the noise of
-the gradient then vanishes where q is the posterior. D and F are written relative to
-a standard deviation of each coordinate, and m moves in units of it, so that a learning
-rate of 0.1 means a tenth of a posterior standard deviation.
+find. Draws are reparameterised, x = m + s (e + L z) with standard normals e and z
+(Kingma and Welling 2014), and log q is differentiated through x alone (Roeder, Wu and
+Duvenaud 2017): the noise of the gradient then vanishes where q is the posterior. m
+moves in units of s, so a learning rate of 0.1 means a tenth of a posterior standard
+deviation.
 
-A bound does not show how near the posterior is; `Gaussian.log_ratio` does, by
-the tail of the importance ratios: see `irtjax.estimators.posterior.pareto_k`.
+The bound does not measure the distance to the posterior. The tail of the importance
+ratios `Gaussian.log_ratio` does: see `irtjax.estimators.posterior.pareto_k`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,56 +29,120 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from irtjax._types import KeyArray, Scalar, Status
-from irtjax.estimators.posterior.chains import LogDensity, Position
-from irtjax.estimators.posterior.gaussian import (
-    Gaussian,
-    Point,
-    gaussian_draws,
-    log_normal,
-    positions,
-    standard_draws,
-)
+from irtjax._types import KeyArray, Scalar, Status, StatusCode
+from irtjax.estimators.posterior.chains import LogDensity, Position, check_floating
+from irtjax.estimators.settings import check_least, falling_rate
 
-#: Share of the steps, the last, that is averaged and searched for a trend.
+#: Share of the steps, the last, that is averaged and tested for a trend.
 TAIL = 0.25
-#: Of the loadings that a search starts from: at zero they would have no gradient.
+#: Size of the loadings at the start: at zero they would have no gradient.
 _FIRST_LOADING = 0.1
+_LOG_TWO_PI = 1.8378770664093453
 
 
-class VariationalState(NamedTuple):
-    """State of a search.
+class Point(NamedTuple):
+    """A Gaussian over raveled positions: m, log s and L."""
+
+    mean: Float[Array, " dims"]
+    log_sd: Float[Array, " dims"]
+    loading: Float[Array, "dims rank"]
+
+    def sample(self, num: int, key: KeyArray) -> Float[Array, "num dims"]:
+        """Independent draws."""
+        own, shared = jax.random.split(key)
+        size, rank = self.loading.shape
+        noise = jax.random.normal(own, (num, size), self.mean.dtype)
+        factors = jax.random.normal(shared, (num, rank), self.mean.dtype)
+        return self.mean + jnp.exp(self.log_sd) * (noise + factors @ self.loading.T)
+
+    def log_density(self, flat: Float[Array, " dims"]) -> Scalar:
+        """Log density of N(m, S (I + L L') S), by Woodbury's identity."""
+        size, rank = self.loading.shape
+        gap = (flat - self.mean) * jnp.exp(-self.log_sd)
+        square, log_det = gap @ gap, 2 * jnp.sum(self.log_sd)
+        if rank:
+            inner = jnp.eye(rank, dtype=gap.dtype) + self.loading.T @ self.loading
+            root = jnp.linalg.cholesky(inner)
+            shared = jax.scipy.linalg.solve_triangular(
+                root, self.loading.T @ gap, lower=True
+            )
+            square = square - shared @ shared
+            log_det = log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+        return -0.5 * (square + log_det + size * _LOG_TWO_PI)
+
+
+class Gaussian(eqx.Module):
+    """A Gaussian approximation of a posterior.
 
     Attributes:
-        point: Where it is.
-        average: Mean of the points of the last quarter of the steps, so far.
-        optimiser: State of Adam.
-        elbo: Evidence lower bound at the last point, by its draws.
+        mean: A position.
+        own_sd: A position: square roots of D.
+        factor: A position whose arrays have a leading `[rank]` axis: F'.
+        elbo: Evidence lower bound, in nats: a lower bound of the log evidence if the
+            log density has all its constants.
         elbo_error: Its Monte Carlo standard error.
-        num_seen: Steps taken.
+        elbo_trace: By the draws of each step; NaN at steps that were skipped because
+            the gradient was not finite.
+        error_trace: Monte Carlo standard errors of the trace.
+        log_ratio: log p(x) - log q(x) at draws of the approximation, with mean `elbo`.
+        status: CONVERGED if over the last quarter of the steps the bound rose or fell
+            by no more than two standard errors of that trend, or by less than the
+            tolerance; NONFINITE if it was not finite there; else MAX_STEPS.
     """
+
+    mean: Position
+    own_sd: Position
+    factor: Position
+    elbo: Scalar
+    elbo_error: Scalar
+    elbo_trace: Float[Array, " steps"]
+    error_trace: Float[Array, " steps"]
+    log_ratio: Float[Array, " ratios"]
+    status: StatusCode
+
+    @property
+    def sd(self) -> Position:
+        """Standard deviation of each coordinate, a position."""
+        total = lambda own, factor: jnp.sqrt(own**2 + jnp.sum(factor**2, axis=0))
+        return jax.tree.map(total, self.own_sd, self.factor)
+
+    def sample(self, num: int, *, key: KeyArray) -> Position:
+        """Independent draws: a position whose arrays have a leading `[num]` axis."""
+        unravel = ravel_pytree(self.mean)[1]
+        return jax.vmap(unravel)(self._point.sample(num, key))
+
+    def log_density(self, position: Position) -> Scalar:
+        """Log density of the approximation at a position."""
+        return self._point.log_density(ravel_pytree(position)[0])
+
+    @property
+    def _point(self) -> Point:
+        mean, own_sd = ravel_pytree(self.mean)[0], ravel_pytree(self.own_sd)[0]
+        factor = jax.vmap(lambda row: ravel_pytree(row)[0])(self.factor).T
+        return Point(mean, jnp.log(own_sd), factor / own_sd[:, None])
+
+
+class _State(NamedTuple):
+    """Present point, mean of the points of the tail so far, and state of Adam."""
 
     point: Point
     average: Point
     optimiser: Any
-    elbo: Scalar
-    elbo_error: Scalar
-    num_seen: Array
 
 
 class VariationalSearch(eqx.Module):
     """The Gaussian that maximises the evidence lower bound, by Adam.
 
     Attributes:
-        rank: Columns of F; 0 is mean field, under which coordinates are independent and
-            standard deviations are those that remain when all others are held fixed.
+        rank: Columns of F; 0 is mean field: coordinates are independent, with the
+            standard deviations that they have given all others.
         num_draws: Draws per step.
         num_steps: Steps.
         learning_rate: At first, in standard deviations per step; it falls to a
             hundredth along half a cosine.
         first_sd: Standard deviation of every coordinate at the start.
         num_ratios: Draws of the final approximation, for the bound and the ratios.
-        tolerance: A trend of the bound by fewer nats does not matter.
+        tolerance: A smaller trend of the bound, in nats, counts as none.
 
     >>> VariationalSearch(rank=-1)
     Traceback (most recent call last):
@@ -98,12 +161,7 @@ class VariationalSearch(eqx.Module):
     def __check_init__(self):
         """Refuses settings that no search can have."""
         least = {"rank": 0, "num_draws": 2, "num_steps": 20, "num_ratios": 100}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise ValueError(
-                    f"Variational has {name}={getattr(self, name)}; it needs at least"
-                    f" {smallest}"
-                )
+        check_least("Variational", self, **least)
 
     @property
     def tail(self) -> int:
@@ -112,62 +170,19 @@ class VariationalSearch(eqx.Module):
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        def rate(count):
-            share = jnp.minimum(count / self.num_steps, 1.0)
-            return self.learning_rate * (
-                0.01 + 0.99 * 0.5 * (1 + jnp.cos(jnp.pi * share))
-            )
-
         # A short memory of squares: gradients shrink a thousandfold on the way.
-        return optax.adam(rate, b2=0.99)
+        return optax.adam(falling_rate(self.learning_rate, self.num_steps), b2=0.99)
 
-    def init(self, start: Position, *, key: KeyArray) -> VariationalState:
-        """State at start values.
-
-        Args:
-            start: A position, any PyTree of floating arrays of one dtype.
-            key: Random key.
-
-        Raises:
-            ValueError: If the start values are no floating arrays of one dtype.
-        """
-        dtypes = {jnp.result_type(leaf) for leaf in jax.tree.leaves(start)}
-        if len(dtypes) != 1 or not jnp.issubdtype(min(dtypes, key=str), jnp.floating):
-            raise ValueError(
-                "the start values are not floating arrays of one dtype: convert them"
-                " to that of the data"
-            )
-        mean = ravel_pytree(start)[0]
+    def _begin(self, mean: Float[Array, " dims"], key: KeyArray) -> _State:
         size, dtype = mean.shape[0], mean.dtype
         loading = jax.random.normal(key, (size, self.rank), dtype)
         log_sd = jnp.full(size, jnp.log(self.first_sd), dtype)
         point = Point(mean, log_sd, loading * (_FIRST_LOADING * size**-0.5))
-        zero = jnp.zeros((), dtype)
-        optimiser = _as_dtype(self._optimiser.init(point), dtype)
-        return VariationalState(
-            point, point, optimiser, zero, zero, jnp.zeros((), jnp.int32)
-        )
+        return _State(point, point, _as_dtype(self._optimiser.init(point), dtype))
 
-    def step(
-        self,
-        log_density: LogDensity,
-        state: VariationalState,
-        start: Position,
-        data: Any,
-        *,
-        key: KeyArray,
-    ) -> VariationalState:
-        """One update by a few draws. Pure.
-
-        Args:
-            log_density: Log density of a position given the data.
-            state: The state.
-            start: Any position: only its structure is used.
-            data: Any PyTree, passed on.
-            key: Random key of this step.
-        """
-        target = _target(log_density, start, data)
-        loss = lambda point: _bound(point, target, self.num_draws, key)  # noqa: E731
+    def _step(self, target, state: _State, index: Array, key: KeyArray):
+        """One update, and the bound there with its error, by a few draws."""
+        loss = lambda point: _bound(point, target, self.num_draws, key)
         (_, ratios), gradient = jax.value_and_grad(loss, has_aux=True)(state.point)
         # The mean in units of the standard deviations.
         sd = jnp.exp(state.point.log_sd)
@@ -178,62 +193,21 @@ class VariationalSearch(eqx.Module):
         point = jax.tree.map(
             lambda x, move: x + move.astype(x.dtype), state.point, moves
         )
-        sound = jnp.isfinite(jnp.sum(ratios)) & jnp.isfinite(
-            jnp.sum(ravel_pytree(point)[0])
-        )
-        keep = partial(jax.tree.map, lambda new, old: jnp.where(sound, new, old))
+        finite = jnp.isfinite(jnp.sum(ratios))
+        finite &= jnp.isfinite(jnp.sum(ravel_pytree(point)[0]))
+        keep = partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
         point = keep(point, state.point)
         optimiser = keep(_as_dtype(optimiser, sd.dtype), state.optimiser)
-        seen = state.num_seen + 1
-        count = jnp.maximum(seen - (self.num_steps - self.tail), 1).astype(sd.dtype)
+        count = jnp.maximum(index + 1 - (self.num_steps - self.tail), 1)
         average = jax.tree.map(
-            lambda old, new: old + (new - old) / count, state.average, point
+            lambda old, new: old + (new - old) / count.astype(sd.dtype),
+            state.average,
+            point,
         )
-        nan = lambda value: jnp.where(sound, value, jnp.nan)  # noqa: E731
+        elbo = jnp.where(finite, jnp.mean(ratios), jnp.nan)
         error = jnp.std(ratios, ddof=1) * self.num_draws**-0.5
-        return VariationalState(
-            point, average, optimiser, nan(jnp.mean(ratios)), nan(error), seen
-        )
-
-    def finish(
-        self,
-        log_density: LogDensity,
-        state: VariationalState,
-        start: Position,
-        data: Any,
-        traces: tuple[Float[Array, " steps"], Float[Array, " steps"]],
-        *,
-        key: KeyArray,
-    ) -> Gaussian:
-        """The approximation at the average point, with its bound and ratios.
-
-        Args:
-            log_density: Log density of a position given the data.
-            state: After the last step.
-            start: Any position: only its structure is used.
-            data: Any PyTree, passed on.
-            traces: `elbo` and `elbo_error` of the states.
-            key: Random key.
-        """
-        point, (unravel, dtype) = state.average, _structure(start)
-        target = _target(log_density, start, data)
-        draws, own_density = gaussian_draws(point, self.num_ratios, key)
-        # Not all at once: a position may have as many cells as the data.
-        density = lax.map(target, draws, batch_size=self.num_draws)
-        ratio = density.astype(dtype) - own_density
-        own_sd = jnp.exp(point.log_sd)
-        finite = jnp.all(jnp.isfinite(ratio))
-        status = _verdict(*traces, self.tail, self.tolerance)
-        return Gaussian(
-            unravel(point.mean),
-            unravel(own_sd),
-            jax.vmap(unravel)((own_sd[:, None] * point.loading).T),
-            jnp.mean(ratio),
-            jnp.std(ratio, ddof=1) * self.num_ratios**-0.5,
-            *traces,
-            ratio,
-            jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32),
-        )
+        error = jnp.where(finite, error, jnp.nan)
+        return _State(point, average, optimiser), (elbo, error)
 
 
 def fit_variational(
@@ -251,14 +225,14 @@ def fit_variational(
 
     Args:
         log_density: `log_density(position, data)`, a pure function: the log density of
-            the unconstrained position, with the Jacobian of whatever it transforms.
+            the unconstrained position, with the Jacobian of transformed parameters.
         start: A position, any PyTree of floating arrays of one dtype.
         data: Any PyTree; nothing that depends on data should be inside `log_density`.
         key: Random key. The same key, start and data give the same result.
         method: Settings; `VariationalSearch()` when None.
 
     Returns:
-        The approximation.
+        The approximation, at the average point of the last quarter of the steps.
 
     Raises:
         ValueError: If the start values are no floating arrays of one dtype.
@@ -273,49 +247,53 @@ def fit_variational(
     (100, 2)
     """
     method = VariationalSearch() if method is None else method
-    start = jax.tree.map(jnp.asarray, start)
-    begin, steps, last = jax.random.split(key, 3)
-    state = method.init(start, key=begin)
+    check_floating(start)
+    mean, unravel = ravel_pytree(jax.tree.map(jnp.asarray, start))
+    target = lambda flat: log_density(unravel(flat), data)
+    first, steps, last = jax.random.split(key, 3)
 
     def body(state, index):
-        step_key = jax.random.fold_in(steps, index)
-        state = method.step(log_density, state, start, data, key=step_key)
-        return state, (state.elbo, state.elbo_error)
+        return method._step(target, state, index, jax.random.fold_in(steps, index))
 
+    state = method._begin(mean, first)
     state, traces = lax.scan(body, state, jnp.arange(method.num_steps))
-    return method.finish(log_density, state, start, data, traces, key=last)
-
-
-def _structure(start: Position) -> tuple[Callable[[Array], Position], Any]:
-    flat, unravel = ravel_pytree(start)
-    return unravel, flat.dtype
-
-
-def _target(log_density: LogDensity, start: Position, data: Any):
-    unravel, _ = _structure(start)
-    return lambda flat: log_density(unravel(flat), data)
+    point, own_sd = state.average, jnp.exp(state.average.log_sd)
+    draws = point.sample(method.num_ratios, last)
+    # In batches: a position may have as many cells as the data.
+    density = lax.map(target, draws, batch_size=method.num_draws)
+    ratio = density.astype(mean.dtype) - jax.vmap(point.log_density)(draws)
+    finite = jnp.all(jnp.isfinite(ratio))
+    status = _verdict(*traces, method.tail, method.tolerance)
+    return Gaussian(
+        unravel(point.mean),
+        unravel(own_sd),
+        jax.vmap(unravel)((own_sd[:, None] * point.loading).T),
+        jnp.mean(ratio),
+        jnp.std(ratio, ddof=1) * method.num_ratios**-0.5,
+        *traces,
+        ratio,
+        jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32),
+    )
 
 
 def _as_dtype(tree: Any, dtype) -> Any:
-    """Floating arrays of a state as one dtype, so that it can be carried in a loop."""
-    floating = lambda x: jnp.issubdtype(jnp.result_type(x), jnp.floating)  # noqa: E731
-    return jax.tree.map(
-        lambda x: jnp.asarray(x, dtype) if floating(x) else jnp.asarray(x), tree
-    )
+    """Floating arrays of a state as one dtype, so that a loop can carry it."""
+    floating = lambda x: jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype if floating(x) else None), tree)
 
 
 def _bound(point: Point, target, num_draws: int, key: KeyArray):
     """Minus the evidence lower bound by some draws, and its terms."""
-    draws = positions(point, *standard_draws(point, num_draws, key))
-    # The score of q has mean zero and only adds noise: parameters of q stand still.
-    still = lax.stop_gradient(point)
+    draws = point.sample(num_draws, key)
+    # The score of q has mean zero and only adds noise: parameters of q are constants.
+    constant = lax.stop_gradient(point)
     density = jax.vmap(target)(draws).astype(draws.dtype)
-    ratios = density - jax.vmap(partial(log_normal, still))(draws)
+    ratios = density - jax.vmap(constant.log_density)(draws)
     return -jnp.mean(ratios), ratios
 
 
 def _verdict(elbo: Array, error: Array, tail: int, tolerance) -> Array:
-    """Whether the last part of the trace still rises or falls, beyond its error."""
+    """Whether the tail of the trace still rises or falls, beyond its error."""
     elbo, error = elbo[-tail:], error[-tail:]
     place = jnp.linspace(-0.5, 0.5, tail, dtype=elbo.dtype)
     square = jnp.sum(place**2)

@@ -16,15 +16,10 @@ import pytest
 from irtjax._types import Status
 from irtjax.estimators.posterior import diagnose, has_converged, verdict
 from irtjax.estimators.posterior import sample as sampling
+from irtjax.estimators.posterior.chains import draws_of, spread_starts
 from irtjax.estimators.posterior.checkpoint import identity
 from irtjax.estimators.posterior.methods import NUTS
-from irtjax.estimators.posterior.nuts import (
-    advance,
-    begin,
-    draws_of,
-    spread_starts,
-    window_ends,
-)
+from irtjax.estimators.posterior.nuts import advance, begin
 from irtjax.estimators.posterior.sample import sample
 from irtjax.storage import load_chains, save_chains
 
@@ -273,11 +268,33 @@ def test_divergences_are_counted_on_a_funnel():
 def test_the_schedule_of_warm_up_is_that_of_stan():
     from blackjax.adaptation.window_adaptation import build_schedule
 
-    for num in (0, 5, 20, 100, 149, 150, 300, 1000, 1234):
-        slow, ends = window_ends(num)
-        expected = np.asarray(build_schedule(num)).reshape(-1, 2)
-        np.testing.assert_array_equal(slow, expected[:, 0])
-        np.testing.assert_array_equal(ends, expected[:, 1])
+    # Where the mass matrix is estimated, and the last steps of windows.
+    for num, slow, ends in (
+        (5, [], []),
+        (20, [3, 18], [17]),
+        (100, [15, 90], [89]),
+        (149, [22, 135], [134]),
+        (150, [75, 100], [99]),
+        (300, [75, 250], [99, 149, 249]),
+        (1000, [75, 950], [99, 149, 249, 449, 949]),
+        (1234, [75, 1184], [99, 149, 249, 449, 1183]),
+    ):
+        schedule = np.asarray(build_schedule(num))
+        estimated = np.diff(schedule[:, 0], prepend=0, append=0)
+        assert np.flatnonzero(estimated).tolist() == slow
+        assert np.flatnonzero(schedule[:, 1]).tolist() == ends
+    # The sampler changes its mass matrix at the ends of windows and nowhere else.
+    method = NUTS(num_warmup=250, num_draws=1, num_chains=1)
+    start = jnp.zeros((1, 3))
+    chains = eqx.filter_jit(begin)(gaussian, start, GAUSSIAN, key=KEY, method=method)
+    run, found = eqx.filter_jit(advance), []
+    for step in range(method.num_steps):
+        before = np.asarray(chains.each.inverse_mass)
+        one = jnp.asarray(1)
+        chains = run(chains, gaussian, GAUSSIAN, method=method, num_steps=one)
+        if (np.asarray(chains.each.inverse_mass) != before).any():
+            found.append(step)
+    assert found == [99, 199]
 
 
 @pytest.mark.parametrize(
