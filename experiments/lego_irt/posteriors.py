@@ -24,9 +24,8 @@ from irtjax.estimators.driver import run
 from irtjax.estimators.laplace.estimates import summary_of_laplace
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem, start_multilevel
-from irtjax.estimators.posterior.chains import Chain, Keep
 from irtjax.estimators.posterior.methods import NUTS, frame_log_density, position_of
-from irtjax.estimators.posterior.nuts import advance, begin
+from irtjax.estimators.posterior.nuts import Chain, Keep, advance, begin
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary

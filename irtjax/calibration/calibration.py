@@ -9,7 +9,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration import lengths
-from irtjax.estimators.posterior.chains import Draws
+from irtjax.estimators.posterior.nuts import Draws
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
 from irtjax.models.model import Model

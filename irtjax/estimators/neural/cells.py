@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -18,9 +16,8 @@ BLOCK = 4_000_000
 
 def seen_cells(data: Responses) -> Bool[Array, "subjects items"]:
     """Which cells were observed."""
-    if data.observed is not None:
-        return data.observed
-    return jnp.ones(data.values.shape, bool)
+    seen = data.observed
+    return jnp.ones(data.values.shape, bool) if seen is None else seen
 
 
 def log_lik_of_cells(problem: Problem, theta, coordinates, subject, item) -> Array:
@@ -38,18 +35,11 @@ def log_lik_of_cells(problem: Problem, theta, coordinates, subject, item) -> Arr
     return found
 
 
-class Sums(NamedTuple):
-    """By subject: log-likelihood, true positives, predicted and actual ones, cells."""
+def summed(problem: Problem, theta, coordinates, judged: Array) -> tuple[Array, ...]:
+    """Sums over the judged cells of each subject, a block of subjects at a time.
 
-    log_lik: Array
-    hits: Array
-    calls: Array
-    rights: Array
-    cells: Array
-
-
-def summed(problem: Problem, theta, coordinates, judged: Array) -> Sums:
-    """Sums over the judged cells of each subject, a block of subjects at a time."""
+    Log-likelihood, true positives, predicted and actual ones, and cells.
+    """
     model, data = problem.model, problem.data
     items = model.constrain(coordinates)
     exposure = judged if data.trials is None else jnp.where(judged, data.trials, 0)
@@ -63,7 +53,7 @@ def summed(problem: Problem, theta, coordinates, judged: Array) -> Sums:
         if data.item_weight is not None:
             terms = terms * data.item_weight.astype(theta.dtype)
         hits, calls = (jnp.where(logit[0] > 0, x, 0) for x in (values, counts))
-        return Sums(*map(jnp.sum, (terms, hits, calls, values, counts)))
+        return tuple(map(jnp.sum, (terms, hits, calls, values, counts)))
 
     size = max(1, min(data.num_subjects, BLOCK // max(data.num_items, 1)))
     return lax.map(one, (theta, data.values, exposure), batch_size=size)

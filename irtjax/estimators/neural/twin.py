@@ -147,9 +147,8 @@ class Neural(AbstractTrained):
 
     def __check_init__(self):
         """Refuses settings that no training can have."""
-        check_least(
-            "Neural", self, embedding_size=1, batch_size=1, epochs=1, patience=1
-        )
+        least = {"embedding_size": 1, "batch_size": 1, "epochs": 1, "patience": 1}
+        check_least("Neural", self, **least)
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"hidden layers {self.hidden} have a width below 1")
         check_rate("learning_rate", self.learning_rate)
@@ -188,8 +187,7 @@ class Neural(AbstractTrained):
                 "the graph encoder takes right and wrong responses, not counts: use the"
                 " lookup"
             )
-        given = self.validation
-        shape = problem.data.values.shape
+        given, shape = self.validation, problem.data.values.shape
         if not isinstance(given, float | int) and jnp.shape(given) != shape:
             raise ValueError(
                 f"validation cells have shape {jnp.shape(given)}, responses {shape}"
@@ -246,9 +244,8 @@ class Neural(AbstractTrained):
         if isinstance(given, float | int):
             given = jax.random.uniform(keys[4], data.values.shape) < given
         held = seen_cells(data) & jnp.asarray(given)
-        weights = Weights(
-            networks, subjects.rows, None if items is None else items.rows
-        )
+        rows = None if items is None else items.rows
+        weights = Weights(networks, subjects.rows, rows)
         value, log_lik = self._judge(problem, weights, held)
         tree: Any = networks
         return NeuralState(
@@ -265,9 +262,7 @@ class Neural(AbstractTrained):
             num_seen=jnp.zeros((), jnp.int32),
         )
 
-    def step(
-        self, problem: Problem, state: NeuralState, key: KeyArray | None
-    ) -> NeuralState:
+    def step(self, problem: Problem, state: NeuralState, key: KeyArray | None):
         """One epoch: every cell to train on in random order, batch by batch."""
         assert key is not None
         data = problem.data
@@ -357,20 +352,13 @@ class Neural(AbstractTrained):
                 problem, weights.networks, rows[subject], others[item], batch
             )
 
-        networks = (state.networks, state.optimiser)
-        (networks, kept), subjects, items = (
-            _moved(optimiser, slope, kept, at)
-            for slope, (at, kept) in zip(
-                jax.grad(loss)(state.weights),
-                (networks, state.subjects, state.items),
-                strict=True,
-            )
-        )
+        parts = [(state.networks, state.optimiser), state.subjects, state.items]
+        for k, slope in enumerate(jax.grad(loss)(state.weights)):
+            at, kept = parts[k]
+            parts[k] = Table(*_moved(optimiser, slope, kept, at))
+        (networks, kept), subjects, items = parts
         return state._replace(
-            networks=networks,
-            optimiser=kept,
-            subjects=Table(*subjects),
-            items=Table(*items),
+            networks=networks, optimiser=kept, subjects=subjects, items=items
         )
 
     def evaluate(self, problem: Problem, weights: Weights, held: Array):
@@ -387,12 +375,11 @@ class Neural(AbstractTrained):
         """Criterion and log-likelihood of the validation cells, or of all."""
         theta, coordinates = self.evaluate(problem, weights, held)
         judged = jnp.where(jnp.any(held), held, seen_cells(problem.data))
-        found = summed(problem, theta, coordinates, judged)
-        log_lik = jnp.sum(found.log_lik)
+        by_subject = summed(problem, theta, coordinates, judged)
+        log_lik, hits, calls, rights, cells = map(jnp.sum, by_subject)
         if self.criterion == "f1":
-            hits, calls, rights = (jnp.sum(part) for part in found[1:4])
             return 2 * hits / jnp.maximum(calls + rights, 1), log_lik
-        return log_lik / jnp.maximum(jnp.sum(found.cells), 1), log_lik
+        return log_lik / jnp.maximum(cells, 1), log_lik
 
     def progress(self, problem: Problem, state: NeuralState) -> Progress:
         """Validation log-likelihood at the best epoch; the patience that is left."""
@@ -405,8 +392,8 @@ class Neural(AbstractTrained):
     def result(self, problem: Problem, state: NeuralState) -> tuple[Parameters, Array]:
         """Items, and standardised, oriented abilities, at the best epoch."""
         theta, coordinates = self.evaluate(problem, state.best, state.held)
-        found = summed(problem, theta, coordinates, seen_cells(problem.data))
-        return reported(problem, theta, coordinates), found.log_lik
+        log_lik, *_ = summed(problem, theta, coordinates, seen_cells(problem.data))
+        return reported(problem, theta, coordinates), log_lik
 
 
 def _moved(optimiser, gradient: Any, kept: Any, at: Any) -> tuple[Any, Any]:

@@ -51,7 +51,7 @@ class VIBOState(NamedTuple):
     """State of the search after `num_seen` epochs.
 
     `elbo` is the evidence lower bound by the draws of the last epoch, `smooth` its
-    moving average over epochs, `gain` that average's last change in nats per response.
+    moving average, `gain` that average's last change in nats per response.
     """
 
     beliefs: Beliefs
@@ -114,9 +114,8 @@ class VIBO(AbstractTrained):
         ability = expert = None
         if self.amortised:
             first = jnp.asarray([0.0, jnp.log(FIRST_PRECISION)], dtype)
-            expert = make_tower(
-                mean.shape[1] + 1, self.hidden, first, looked_up=False, key=key
-            )
+            width = mean.shape[1] + 1
+            expert = make_tower(width, self.hidden, first, looked_up=False, key=key)
         else:
             ability = jnp.zeros((problem.data.num_subjects, 2), dtype)
         log_sd = jnp.full_like(mean, jnp.log(FIRST_SD))
@@ -128,9 +127,7 @@ class VIBO(AbstractTrained):
             beliefs, optimiser, zero, zero, zero + jnp.inf, jnp.zeros((), jnp.int32)
         )
 
-    def step(
-        self, problem: Problem, state: VIBOState, key: KeyArray | None
-    ) -> VIBOState:
+    def step(self, problem: Problem, state: VIBOState, key: KeyArray | None):
         """One epoch: all items in random order, batch by batch."""
         assert key is not None
         count = problem.data.num_items
@@ -144,7 +141,7 @@ class VIBO(AbstractTrained):
         def body(carry, batch_and_key):
             beliefs, kept = carry
             batch, one = batch_and_key
-            loss = lambda at: -_bound(problem, at, batch, one)  # noqa: E731
+            loss = lambda at: -_bound(problem, at, batch, one)
             value, gradient = jax.value_and_grad(loss)(beliefs)
             move, kept = optimiser.update(gradient, kept)
             moved = jax.tree.map(jnp.add, beliefs, move)
@@ -236,13 +233,13 @@ def _draw(problem: Problem, beliefs: Beliefs, key: KeyArray, items=None):
 
 def _counts(data, items: Array | None, dtype) -> tuple[Array, Array]:
     """Numbers of right and wrong responses `[subjects, batch]`, weighted."""
-    take = lambda x: x if items is None else x[:, items]  # noqa: E731
+    take = lambda x: x if items is None else x[..., items]
     right = take(data.values).astype(dtype)
     exposure = data.exposure
     there = jnp.ones_like(right) if exposure is None else take(exposure).astype(dtype)
     if data.item_weight is not None:
-        weight = data.item_weight if items is None else data.item_weight[items]
-        right, there = right * weight.astype(dtype), there * weight.astype(dtype)
+        weight = take(data.item_weight).astype(dtype)
+        right, there = right * weight, there * weight
     return right, there - right
 
 

@@ -5,10 +5,12 @@ from irtjax.estimators.posterior.convergence import (
     bfmi,
     diagnose,
     has_converged,
+    summary,
+    trajectories,
+    verdict,
 )
 from irtjax.estimators.posterior.psis import LeaveOneOut, pareto_k, psis_loo
 from irtjax.estimators.posterior.sbc import Uniformity, rank_statistics, uniformity
-from irtjax.estimators.posterior.summaries import summary, trajectories, verdict
 
 __all__ = [
     "Diagnosis",

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from irtjax.data.files import atomic_path
-from irtjax.estimators.posterior.chains import Chains, Draws, NoUTurn
+from irtjax.estimators.posterior.nuts import Chains, Draws, NoUTurn
 
 if TYPE_CHECKING:
     import arviz  # pyright: ignore[reportMissingImports]

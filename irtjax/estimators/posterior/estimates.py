@@ -101,12 +101,13 @@ def summary_of_draws(
         effects = np.concatenate([effects, shifts], axis=1)
     gamma = flat.get("subject_effects", np.zeros((1, 0)))
     # Standard deviations are not in the draws where priors were given.
-    unknown = {
-        "component_sd": np.full((1, model.num_components, model.num_columns), np.nan),
-        "residual_sd": np.full((1, model.num_columns), np.nan),
-        "benchmark_sd": np.full((1, model.num_clusters, model.num_columns), np.nan),
-    }
-    parts = (flat.get(name, none).mean(axis=0) for name, none in unknown.items())
+    unknown = np.full(model.num_columns, np.nan)
+    rows = {"component_sd": model.num_components, "benchmark_sd": model.num_clusters}
+    levels, clusters = (
+        flat[name].mean(axis=0) if name in flat else np.tile(unknown, (size, 1))
+        for name, size in rows.items()
+    )
+    items = flat["residual_sd"].mean(axis=0) if "residual_sd" in flat else unknown
     score = flat["expected_score"]
     return GroupEstimates(
         general.mean(axis=0),
@@ -122,7 +123,7 @@ def summary_of_draws(
         np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
         float(np.mean(sd**2)),
         thinned(possible),
-        spreads(model, *parts),
+        spreads(model, levels, items, clusters),
         expected=(score.mean(axis=0), score.std(axis=0, ddof=1)),
     )
 

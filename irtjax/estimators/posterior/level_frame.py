@@ -62,12 +62,7 @@ class LevelFrame(eqx.Module):
     gate: Float[Array, "effects columns"]
     order: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(
-        self,
-        model: Hierarchical,
-        known: Float[Array, "stems columns"] | None = None,
-        order: tuple[int, ...] | None = None,
-    ):
+    def __init__(self, model: Hierarchical, known: Array | None, order: tuple | None):
         # `known` is the share of an item's precision from the data; None for 1.
         self.order = tuple(range(model.num_correlated)) if order is None else order
         design = model.design
@@ -130,10 +125,8 @@ class LevelFrame(eqx.Module):
         moved = self._shared(model, _with_turned(coordinates, effects), -1)
         if model.correlated:
             log_sd, correlation, more = _from_slopes(model, coordinates, self.order)
-            moved = moved._replace(
-                log_residual_sd=log_sd, residual_correlation=correlation
-            )
-            log_det = log_det + more
+            several = {"log_residual_sd": log_sd, "residual_correlation": correlation}
+            moved, log_det = moved._replace(**several), log_det + more
         return self._follow(model, moved, -1), log_det
 
     def _follow(self, model: Hierarchical, position: Position, sign: int) -> Position:
@@ -169,9 +162,7 @@ class LevelFrame(eqx.Module):
             effects=position.effects.at[0].add(sign * mean), group_effects=turned
         )
 
-    def _moved(
-        self, model: Hierarchical, position: Position, column: int, by: Array
-    ) -> Position:
+    def _moved(self, model: Hierarchical, position: Position, column: int, by: Array):
         """The position with a column of items shifted, by a step for each group."""
         assert self.add is not None
         # Where groups share items, these take the mean step, and groups the rest.
@@ -202,10 +193,8 @@ def _with_turned(position: Position, effects: Array) -> Position:
     return position._replace(effects=effects, tilt=tilt, spread=spread)
 
 
-def reordered(
-    factor: Float[Array, "*any columns columns"], order: tuple[int, ...]
-) -> Float[Array, "*any columns columns"]:
-    """Cholesky factor of the same covariance, with column `order[k]` at place k."""
+def reordered(factor: Array, order: tuple[int, ...]) -> Array:
+    """Cholesky factor `[..., columns, columns]` with column `order[k]` at place k."""
     if order == tuple(range(len(order))):
         return factor
     # Gram-Schmidt on the rows: the covariance would lose half of the digits of a small
@@ -224,9 +213,7 @@ def reordered(
     return jnp.stack(rows, axis=-2)
 
 
-def _to_slopes(
-    model: Hierarchical, position: Position, order: tuple[int, ...]
-) -> tuple[Array, Array]:
+def _to_slopes(model: Hierarchical, position: Position, order: tuple[int, ...]):
     """Log residual SD of each column, and its slopes on those before."""
     log_sd, size = position.log_residual_sd, model.num_correlated
     factor = model.common_factor(log_sd, position.residual_correlation)
@@ -235,9 +222,7 @@ def _to_slopes(
     return log_sd.at[:size].set(left), factor[jnp.tril_indices(size, -1)]
 
 
-def _from_slopes(
-    model: Hierarchical, taken: Position, order: tuple[int, ...]
-) -> tuple[Array, Array, Scalar]:
+def _from_slopes(model: Hierarchical, taken: Position, order: tuple[int, ...]):
     """The inverse of `_to_slopes`, and the log determinant of its derivatives."""
     log_sd, size = taken.log_residual_sd, model.num_correlated
     left, (rows, columns) = log_sd[:size], jnp.tril_indices(size, -1)
@@ -272,9 +257,7 @@ def scales(model: Hierarchical) -> bool:
     return family.has_slope and family.parameters[0].bijection == POSITIVE
 
 
-def centre(
-    ability: Float[Array, "subjects groups"],
-) -> tuple[Float[Array, " groups"], Float[Array, " groups"]]:
+def centre(ability: Float[Array, "subjects groups"]) -> tuple[Array, Array]:
     """Mean and log standard deviation of the abilities in each group."""
     mean = jnp.mean(ability, axis=0)
     variance = jnp.mean((ability - mean) ** 2, axis=0)
@@ -293,9 +276,7 @@ def turn(rows: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
     return _reflect(rows, _reflection(diagonal, jnp.arange(size) == 0))
 
 
-def towards(
-    vectors: Float[Array, "planes size"], axis: int
-) -> Float[Array, "planes size"]:
+def towards(vectors: Float[Array, "planes size"], axis: int) -> Array:
     """Normals of the reflections that exchange the directions of vectors and an axis.
 
     Of a vector of length 0 the normal is 0: no reflection.
@@ -310,9 +291,7 @@ def towards(
     return normal / jnp.where(size > 0, size, 1)
 
 
-def _reflection(
-    diagonal: Float[Array, "planes size"], first: Array
-) -> Float[Array, "planes size"]:
+def _reflection(diagonal: Float[Array, "planes size"], first: Array) -> Array:
     """Normals of the reflections that exchange unit vectors with the first axes."""
     normal = diagonal - jnp.where(first, jnp.ones((), diagonal.dtype), 0)
     # A single entry is its own mean: no reflection.
@@ -320,8 +299,6 @@ def _reflection(
     return normal / jnp.maximum(length, 0.1)
 
 
-def _reflect(
-    rows: Float[Array, "size columns"], normal: Float[Array, "planes size"]
-) -> Float[Array, "size columns"]:
+def _reflect(rows: Array, normal: Float[Array, "planes size"]) -> Array:
     """Rows reflected at every plane; normals have no entries in common."""
     return rows - 2 * normal.T @ (normal @ rows)

@@ -29,8 +29,8 @@ from irtjax.estimators.laplace.problem import (
     start_multilevel,
 )
 from irtjax.estimators.posterior import pareto_k, verdict
-from irtjax.estimators.posterior.chains import NoUTurn
 from irtjax.estimators.posterior.estimates import kept_quantities, summary_of_draws
+from irtjax.estimators.posterior.nuts import NoUTurn
 from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, suitable_frame
 from irtjax.estimators.posterior.variational import VariationalSearch, fit_variational
@@ -134,10 +134,8 @@ _kept_jit = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))
 _log_prior_jit = stored_jit(log_prior)
 
 
-def _first(
-    problem: MultilevelProblem, run: Run
-) -> tuple[Fit, LaplaceState, Position, SamplingFrame]:
-    """A fit by `Laplace`, the state to begin at, and its position in a frame."""
+def _first(problem: MultilevelProblem, run: Run):
+    """A fit by `Laplace`, the state to begin at, its position in a frame, and that."""
     method, model = Laplace(order=2, tolerance=0.1), problem.model
     steps = run.max_steps or method.max_steps
     fit = drive(problem, method, None, None, steps, run.clock)
@@ -145,10 +143,8 @@ def _first(
     if int(fit.status) != Status.CONVERGED:
         # The start of the approximation, as its end may have diverged.
         state = begin(problem, method, None, max_steps=1).state
-    components, data = state.components, problem.data
-    factor = model.common_factor(
-        components.log_residual_sd, components.residual_correlation
-    )
+    parts, data = state.components, problem.data
+    factor = model.common_factor(parts.log_residual_sd, parts.residual_correlation)
     start = start_multilevel(model, data)
     frame = suitable_frame(model, data, start, factor, state.ability)
     return fit, state, frame.coordinates(position_of(model, problem, state)), frame
@@ -172,7 +168,7 @@ def _with_likelihood(
 def frame_log_density(
     coordinates: Position, data: tuple[SamplingFrame, Responses]
 ) -> jax.Array:
-    """Log posterior density in coordinates of a frame; data are it and responses."""
+    """Log posterior density in coordinates of a frame, which is part of the data."""
     frame, responses = data
     return frame.log_density(coordinates, responses)
 

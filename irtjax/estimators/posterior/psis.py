@@ -20,8 +20,7 @@ class LeaveOneOut(NamedTuple):
     Attributes:
         elpd: Its sum over observations; higher is better.
         standard_error: Of the sum, from the standard deviation of its terms.
-        p_loo: Effective number of parameters: log predictive density of the same data
-            less `elpd`.
+        p_loo: Effective number of parameters: in-sample log predictive density - elpd.
         pareto_k: Shape of the tail of the importance weights. Above 0.7 the term of
             that observation is unreliable; infinite where a few draws have all weight.
         pointwise: Terms of the sum.
@@ -83,10 +82,9 @@ def psis_loo(log_lik, *, relative_ess: float | None = None) -> LeaveOneOut:
     flat = log_lik.reshape(total, num)
     parts = [_loo_block(flat[:, at : at + size], tail) for at in range(0, num, size)]
     pointwise, posterior, k = map(np.concatenate, zip(*parts, strict=True))
-    error, num_effective = np.sqrt(num * pointwise.var()), (posterior - pointwise).sum()
-    return LeaveOneOut(
-        float(pointwise.sum()), float(error), float(num_effective), k, pointwise
-    )
+    elpd, error = pointwise.sum(), np.sqrt(num * pointwise.var())
+    num_effective = (posterior - pointwise).sum()
+    return LeaveOneOut(float(elpd), float(error), float(num_effective), k, pointwise)
 
 
 def pareto_k(log_ratio) -> float:
@@ -169,18 +167,16 @@ def smooth_tail(log_ratio: np.ndarray, tail: int) -> tuple[np.ndarray, np.ndarra
     varies = (excess > 0).sum(axis=0) > 4
     safe = np.where(varies, excess, np.linspace(0.5, 1, tail)[:, None])
     shape, scale = fit_pareto(safe)
-    level = (np.arange(tail) + 0.5)[:, None] / tail
-    log_rest = np.log1p(-level)
+    log_rest = np.log1p(-(np.arange(tail) + 0.5)[:, None] / tail)
     # (rest^-k - 1) / k, whose limit at k = 0 is -log(rest).
     nonzero = np.where(np.abs(shape) > 1e-12, shape, 1.0)
     growth = np.expm1(-shape * log_rest) / nonzero
     quantile = scale * np.where(np.abs(shape) > 1e-12, growth, -log_rest)
     smoothed = np.minimum(np.log(quantile + cutoff), 0)
-    out = shifted.copy()
     new = np.where(varies, smoothed, largest[1:])
-    np.put_along_axis(out, order[-tail:], new, axis=0)
+    np.put_along_axis(shifted, order[-tail:], new, axis=0)
     equal = largest[0] == largest[-1]
-    return out, np.where(varies, shape, np.where(equal, 0.0, np.inf))
+    return shifted, np.where(varies, shape, np.where(equal, 0.0, np.inf))
 
 
 def _grid_size(tail: int) -> int:

@@ -19,19 +19,21 @@ import numpy as np
 
 from irtjax._backend import num_cores
 from irtjax._types import KeyArray, Status
-from irtjax.estimators.posterior.chains import (
+from irtjax.estimators.posterior.checkpoint import identity, load_chains, save_chains
+from irtjax.estimators.posterior.convergence import has_converged
+from irtjax.estimators.posterior.nuts import (
     Chains,
     Draws,
     Keep,
     LogDensity,
     NoUTurn,
     Position,
+    advance,
+    begin,
     draws_of,
+    mesh_of,
     spread_starts,
 )
-from irtjax.estimators.posterior.checkpoint import identity, load_chains, save_chains
-from irtjax.estimators.posterior.convergence import has_converged
-from irtjax.estimators.posterior.nuts import advance, begin, mesh_of
 
 #: Seconds that a chunk of steps should take.
 CHUNK_SECONDS = 1.5
@@ -40,14 +42,10 @@ SAVE_SECONDS, SAVE_SHARE = 20.0, 0.05
 
 
 class SamplingProgress(NamedTuple):
-    """Progress of a run.
+    """Progress of a run: its phase "warm-up", "sampling" or "finished", and counts.
 
-    Attributes:
-        phase: "warm-up", "sampling" or "finished".
-        step: Steps taken by each chain.
-        num_steps: Steps in all.
-        num_divergent: Divergent transitions so far, of all chains, after warm-up.
-        seconds: Since this call began.
+    Steps are those of each chain, divergent transitions those of all after warm-up,
+    seconds those since this call began.
     """
 
     phase: str
@@ -127,9 +125,7 @@ def sample(
             chains = load_chains(path, chains, like)
     chains = _run((log_density, method, keep), chains, data, save, progress)
     draws = draws_of(chains, method)
-    if int(draws.status) != Status.MAX_STEPS or method.num_draws < 4:
-        return draws
-    if not has_converged(draws):
+    if method.num_draws < 4 or not has_converged(draws):
         return draws
     status = jnp.asarray(Status.CONVERGED, jnp.int32)
     return eqx.tree_at(lambda d: d.status, draws, status)
@@ -166,13 +162,12 @@ def _advance_in_threads() -> Callable[[Any, Chains], Chains]:
 
 
 def _check_finite(chains: Chains) -> None:
-    each = chains.each
-    sound = np.isfinite(np.asarray(each.log_density))
-    sound &= np.isfinite(np.asarray(each.gradient)).all(axis=1)
-    if not sound.all():
+    finite = np.isfinite(np.asarray(chains.each.log_density))
+    finite &= np.isfinite(np.asarray(chains.each.gradient)).all(axis=1)
+    if not finite.all():
         raise ValueError(
             f"the log density or its gradient is not finite at the start of chain"
-            f" {int(np.argmin(sound))}: choose another start or a smaller spread"
+            f" {int(np.argmin(finite))}: choose another start or a smaller spread"
         )
 
 
@@ -199,13 +194,7 @@ def _run(functions, chains: Chains, data, save, progress) -> Chains:
             per_step = max((now - chunk_began) / taken, 1e-9)
             size = int(np.clip(CHUNK_SECONDS / per_step, 1, 4 * size))
             if progress is not None:
-                phase = "warm-up" if step < method.num_warmup else "sampling"
-                phase = "finished" if step == method.num_steps else phase
-                divergent = [jnp.sum(part.each.statistics.divergent) for part in parts]
-                count, seconds = sum(map(int, divergent)), now - began
-                progress(
-                    SamplingProgress(phase, step, method.num_steps, count, seconds)
-                )
+                progress(_progress(method, parts, now - began))
             pause = max(SAVE_SECONDS, saving / SAVE_SHARE)
             if save is not None and (now - saved > pause or step == method.num_steps):
                 save(_together(parts))
@@ -244,3 +233,11 @@ def _together(parts: list[Chains]) -> Chains:
         return parts[0]
     each = [part.each for part in parts]
     return Chains(jax.tree.map(lambda *x: jnp.concatenate(x), *each), parts[0].step)
+
+
+def _progress(method: NoUTurn, parts: list[Chains], seconds: float) -> SamplingProgress:
+    step = int(parts[0].step)
+    phase = "warm-up" if step < method.num_warmup else "sampling"
+    phase = "finished" if step == method.num_steps else phase
+    count = sum(int(jnp.sum(part.each.statistics.divergent)) for part in parts)
+    return SamplingProgress(phase, step, method.num_steps, count, seconds)

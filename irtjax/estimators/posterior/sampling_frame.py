@@ -201,9 +201,7 @@ class _ItemPrior:
             )
             self._factor = reordered(factor, self.order)[model.factor_row]
 
-    def given(
-        self, rows: Float[Array, "stems columns"], column: int
-    ) -> tuple[Array, Array]:
+    def given(self, rows: Array, column: int) -> tuple[Array, Array]:
         """Mean `[stems]` and log standard deviation, given the columns before."""
         factor, standard = self._factor, []
         for place, k in enumerate(self.order):
@@ -242,11 +240,10 @@ def suitable_frame(
     if model.num_stems >= MANY_ITEMS and each >= MANY_RESPONSES:
         return _frame_jit(model, None, ability, None)
     information = _information_jit(model, *start, data)
-    size = model.num_correlated
-    known = share_of_data(information, jnp.diagonal(factor) ** 2)
+    size, sd = model.num_correlated, jnp.diagonal(factor)
+    known = share_of_data(information, sd**2)
     by_data = np.argsort(-np.asarray(known).mean(axis=0)[1:size], kind="stable") + 1
     order = (*range(min(size, 1)), *by_data.tolist())
-    sd = jnp.diagonal(factor)
     if size:
         left = jnp.diagonal(reordered(factor[:size, :size], order))
         sd = sd.at[jnp.asarray(order)].set(left)
@@ -255,10 +252,7 @@ def suitable_frame(
     return _frame_jit(model, weights, ability, order)
 
 
-def share_of_data(
-    information: Float[Array, "stems columns"],
-    variance: float | Float[Array, " columns"],
-) -> Float[Array, "stems columns"]:
+def share_of_data(information: Array, variance: float | Array) -> Array:
     """I v / (1 + I v): share of precision from the data; v is the prior variance."""
     return information * variance / (1 + information * variance)
 

@@ -64,9 +64,8 @@ def rank_statistics(
             )
         import jax
 
-        below = below + np.asarray(
-            jax.random.randint(key, below.shape, 0, ties + 1), below.dtype
-        )
+        place = jax.random.randint(key, below.shape, 0, ties + 1)
+        below = below + np.asarray(place, below.dtype)
     return below
 
 

@@ -1,7 +1,7 @@
 """Stochastic variational inference: the Gaussian nearest to a posterior.
 
-It takes the same log densities as the sampler and costs less for thousands of
-coordinates. The approximation
+It takes the sampler's log densities and costs less for thousands of coordinates. The
+approximation
 
     q(x) = N(m, D + F F'),  D = diag(s)^2,  F = diag(s) L of a few columns,
 
@@ -9,8 +9,7 @@ has the largest evidence lower bound E_q[log p(x) - log q(x)] that stochastic gr
 find. Draws are reparameterised, x = m + s (e + L z) with standard normals e and z
 (Kingma and Welling 2014), and log q is differentiated through x alone (Roeder, Wu and
 Duvenaud 2017): the noise of the gradient then vanishes where q is the posterior. m
-moves in units of s, so a learning rate of 0.1 means a tenth of a posterior standard
-deviation.
+moves in units of s: a learning rate of 0.1 is a tenth of a posterior SD.
 
 The bound does not measure the distance to the posterior. The tail of the importance
 ratios `Gaussian.log_ratio` does: see `irtjax.estimators.posterior.pareto_k`.
@@ -30,7 +29,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
-from irtjax.estimators.posterior.chains import LogDensity, Position, check_floating
+from irtjax.estimators.posterior.nuts import LogDensity, Position, check_floating
 from irtjax.estimators.settings import check_least, falling_rate
 
 #: Share of the steps, the last, that is averaged and tested for a trend.
@@ -63,9 +62,8 @@ class Point(NamedTuple):
         if rank:
             inner = jnp.eye(rank, dtype=gap.dtype) + self.loading.T @ self.loading
             root = jnp.linalg.cholesky(inner)
-            shared = jax.scipy.linalg.solve_triangular(
-                root, self.loading.T @ gap, lower=True
-            )
+            along = self.loading.T @ gap
+            shared = jax.scipy.linalg.solve_triangular(root, along, lower=True)
             square = square - shared @ shared
             log_det = log_det + 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
         return -0.5 * (square + log_det + size * _LOG_TWO_PI)
@@ -81,8 +79,8 @@ class Gaussian(eqx.Module):
         elbo: Evidence lower bound, in nats: a lower bound of the log evidence if the
             log density has all its constants.
         elbo_error: Its Monte Carlo standard error.
-        elbo_trace: By the draws of each step; NaN at steps that were skipped because
-            the gradient was not finite.
+        elbo_trace: By the draws of each step; NaN where the gradient was not finite
+            and the step was skipped.
         error_trace: Monte Carlo standard errors of the trace.
         log_ratio: log p(x) - log q(x) at draws of the approximation, with mean `elbo`.
         status: CONVERGED if over the last quarter of the steps the bound rose or fell
@@ -190,20 +188,16 @@ class VariationalSearch(eqx.Module):
         moves, optimiser = self._optimiser.update(gradient, state.optimiser)
         assert isinstance(moves, Point)
         moves = moves._replace(mean=moves.mean * sd)
-        point = jax.tree.map(
-            lambda x, move: x + move.astype(x.dtype), state.point, moves
-        )
+        add = lambda x, move: x + move.astype(x.dtype)
+        point = jax.tree.map(add, state.point, moves)
         finite = jnp.isfinite(jnp.sum(ratios))
         finite &= jnp.isfinite(jnp.sum(ravel_pytree(point)[0]))
         keep = partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
         point = keep(point, state.point)
         optimiser = keep(_as_dtype(optimiser, sd.dtype), state.optimiser)
         count = jnp.maximum(index + 1 - (self.num_steps - self.tail), 1)
-        average = jax.tree.map(
-            lambda old, new: old + (new - old) / count.astype(sd.dtype),
-            state.average,
-            point,
-        )
+        mean = lambda old, new: old + (new - old) / count.astype(sd.dtype)
+        average = jax.tree.map(mean, state.average, point)
         elbo = jnp.where(finite, jnp.mean(ratios), jnp.nan)
         error = jnp.std(ratios, ddof=1) * self.num_draws**-0.5
         error = jnp.where(finite, error, jnp.nan)

@@ -18,7 +18,7 @@ from irtjax.estimators.posterior import (
     trajectories,
     verdict,
 )
-from irtjax.estimators.posterior.chains import Draws
+from irtjax.estimators.posterior.nuts import Draws
 from irtjax.estimators.posterior.psis import fit_pareto
 
 

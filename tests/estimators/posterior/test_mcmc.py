@@ -16,10 +16,9 @@ import pytest
 from irtjax._types import Status
 from irtjax.estimators.posterior import diagnose, has_converged, verdict
 from irtjax.estimators.posterior import sample as sampling
-from irtjax.estimators.posterior.chains import draws_of, spread_starts
 from irtjax.estimators.posterior.checkpoint import identity
 from irtjax.estimators.posterior.methods import NUTS
-from irtjax.estimators.posterior.nuts import advance, begin
+from irtjax.estimators.posterior.nuts import advance, begin, draws_of, spread_starts
 from irtjax.estimators.posterior.sample import sample
 from irtjax.storage import load_chains, save_chains
 
