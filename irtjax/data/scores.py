@@ -1,8 +1,8 @@
-"""Scores in [0, 1] as models of scores hold them: logits, and codes for the two ends.
+"""Scores in [0, 1] as the models of scores use them: logits, and codes of the two ends.
 
 A logit of 0 adds nothing to any statistic of a family of scores, as a missing cell
 must. An end has no logit: it is either moved inside ("squeezed"), and counted, or
-kept as a code for families that give the ends a probability of their own.
+stored as a code for families that give the ends a probability of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from irtjax.data.table import ResponseTable
 #: between them has a logit half as large in double precision.
 END = 2000.0
 
-
 #: Largest n of a squeeze: at twice that, 1 - 1 / (2 n) would round to 1.
 LARGEST_SQUEEZE = 1e15
 
@@ -30,8 +29,7 @@ class Logits(NamedTuple):
     Attributes:
         values: `[subjects, items]` logits, codes of ends, or counts; 0 where missing.
         num_squeezed: Scores that were moved away from an end.
-        squeeze: The n of the squeeze, by benchmark where there are several; see
-            `to_logits`.
+        squeeze: The n of `to_logits`, by benchmark where there are several.
     """
 
     values: np.ndarray
@@ -48,15 +46,9 @@ def rescale(
 ) -> ResponseTable:
     """Scores between two bounds as scores between 0 and 1, with a note of it.
 
-    Args:
-        table: Scores.
-        bounds: Lowest and highest possible score; or these by benchmark (or metric),
-            and those that are not named are from 0 to 1 already.
-        columns: `[items]` mask of the items with scores; None for all.
-
-    Raises:
-        ValueError: If the bounds are not in order, a score is outside them, or no item
-            with scores is of a benchmark that is named.
+    `columns` is an `[items]` mask of the items with scores. With bounds by benchmark
+    (or metric), the scores of those not named are from 0 to 1 already. A ValueError
+    refuses bounds that do not rise, scores outside them and unknown benchmarks.
 
     >>> table = ResponseTable.from_arrays([[-1.0, 0.5], [0.0, 1.0]])
     >>> rescale(table, (-1, 1)).values.tolist()
@@ -118,16 +110,7 @@ def benchmarks_of(table: ResponseTable) -> list[str]:
 def check_range(
     table: ResponseTable, bounds: tuple[float, float], columns: np.ndarray
 ) -> None:
-    """Refuses scores outside the bounds.
-
-    Args:
-        table: Scores.
-        bounds: Lowest and highest possible score.
-        columns: `[items]` mask of the items to look at.
-
-    Raises:
-        ValueError: Naming the first such cell.
-    """
+    """Refuses scores outside the bounds, in the items of a mask `[items]`."""
     low, high = bounds
     # A missing cell holds 0, which need not be between the bounds.
     seen = True if table.observed is None else table.observed
@@ -179,16 +162,12 @@ def to_logits(
     their order and, if not that near, their value.
 
     Args:
-        table: Scores in [0, 1].
+        table: Scores in [0, 1]; a ValueError refuses others.
         columns: `[items]` mask of the items with scores.
         squeeze: n, or one for each benchmark; None for `default_squeeze` of the scores
             of each, since metrics differ in their steps.
-        ends: Scores at most this far from an end are at it, and get its code; None
-            squeezes them instead.
-
-    Raises:
-        ValueError: If a score is outside [0, 1], n is out of range, or `ends` is not in
-            [0, 1/2).
+        ends: Treat scores within this distance of an end, in [0, 1/2), as the end, and
+            give them its code; None squeezes them instead.
     """
     check_range(table, (0.0, 1.0), columns)
     seen = np.broadcast_to(columns, table.values.shape)
@@ -206,13 +185,14 @@ def to_logits(
         values = np.where(low, -END, np.where(high, END, logits))
         return Logits(np.where(columns, values, table.values), 0, 0.0)
     sizes = _squeezes(table, scores, seen, squeeze)
-    for size in sizes.values() if isinstance(sizes, dict) else [sizes]:
+    # Items without scores have no n, and their columns are left as they are.
+    by_item = [
+        sizes.get(name, 2.0) if isinstance(sizes, dict) else sizes
+        for name in table.benchmarks.tolist()
+    ]
+    for size in by_item:
         if not 2 <= size <= LARGEST_SQUEEZE:
             raise ValueError(f"squeeze {size:g} is not from 2 to {LARGEST_SQUEEZE:g}")
-    by_item = [sizes] * table.num_items
-    if isinstance(sizes, dict):
-        # Items without scores have no n, and their columns are left as they are.
-        by_item = [sizes.get(name, 2.0) for name in table.benchmarks.tolist()]
     distance = 1 / (2 * np.array(by_item))
     near = ((scores < distance) | (1 - scores < distance)) & seen
     scores = np.clip(scores, distance, 1 - distance)

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.files import read_text
-from irtjax.data.reading.identity import ItemKey, label_items
+from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
 
 # What Inspect writes for a verdict: correct, incorrect, partial.
 _VERDICTS = {"C": 1.0, "I": 0.0, "P": 0.5}
-# No answer, which Inspect counts as 0; here the caller says if it is wrong or missing.
+# No answer, which Inspect counts as 0; here `missing_as` makes it wrong or missing.
 _NO_ANSWER = "N"
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
@@ -37,14 +37,9 @@ _DAMAGE = (
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
-    """Reads Inspect logs; one evaluation found twice is read once.
-
-    Raises:
-        ValueError: a log is damaged, or compressed in a way that needs an extra.
-    """
+    """Reads Inspect logs; one evaluation found twice is read once."""
     builder = RecordBuilder()
     seen: set[str] = set()
-    source = several(paths)
     for path in paths:
         header, samples = _load(path)
         spec = header.get("eval")
@@ -62,10 +57,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
         _read_log(path, spec, samples, options, builder)
     if len(builder) == 0:
-        raise ValueError(f"{source}: there are no scored samples in it")
-    labels, notes = label_items(builder.item_keys(), options.join)
-    builder.notes += notes
-    return builder.finish(labels, source)
+        raise ValueError(f"{several(paths)}: there are no scored samples in it")
+    return builder.finish(paths, options.join)
 
 
 def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -183,11 +176,11 @@ def _read_log(
             length=_output_tokens(sample, str(spec["model"])),
         )
 
-    scored = [(sample, _scores(sample, options)) for sample in samples]
-    metrics = dict.fromkeys(metric for _, rows in scored for metric, _, _ in rows)
+    scored = [_scores(sample, options) for sample in samples]
+    metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)
     unscored = invalid = 0
     unanswered: dict[str, int] = {}
-    for sample, rows in scored:
+    for sample, rows in zip(samples, scored, strict=True):
         is_invalid = bool(sample.get("invalidation"))
         invalid += is_invalid
         for metric, part, raw in rows:
@@ -211,8 +204,7 @@ def _read_log(
             f"{path.name}: {invalid} samples were marked invalid and are missing"
         )
     for metric, count in unanswered.items():
-        told = unanswered_note(count, options)
-        builder.note(metric, f"{path.name}: {told}")
+        builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 
 
 def _is_unanswered(value: Any) -> bool:
@@ -221,13 +213,11 @@ def _is_unanswered(value: Any) -> bool:
 
 def _scores(sample: dict[str, Any], options: ReadOptions) -> list[tuple[str, str, Any]]:
     """Returns (metric, part, value) of all scores of a sample."""
-    return [
-        row
-        for scorer, score in (sample.get("scores") or {}).items()
-        for row in _flatten(
-            scorer, score.get("value") if isinstance(score, dict) else score, options
-        )
-    ]
+    rows = []
+    for scorer, score in (sample.get("scores") or {}).items():
+        value = score.get("value") if isinstance(score, dict) else score
+        rows += _flatten(scorer, value, options)
+    return rows
 
 
 def _flatten(
@@ -235,17 +225,14 @@ def _flatten(
 ) -> list[tuple[str, str, Any]]:
     """Returns (metric, part, value) of a score that may be a mapping or a list."""
     if isinstance(value, dict):
-        return [
-            row
-            for key, inner in value.items()
-            for row in _flatten(f"{scorer}/{key}", inner, options)
-        ]
+        parts = (_flatten(f"{scorer}/{k}", v, options) for k, v in value.items())
+        return [row for rows in parts for row in rows]
     if isinstance(value, list) and value:
         if options.parts == "items":
             return [(scorer, f"#{k}", inner) for k, inner in enumerate(value, 1)]
         if any(map(_is_unanswered, value)):
             if options.missing_as == "missing":
-                return [(scorer, "", _NO_ANSWER)]  # nor is a mean with a gap known
+                return [(scorer, "", _NO_ANSWER)]  # The mean is missing, too.
             value = [0.0 if _is_unanswered(inner) else inner for inner in value]
         numbers = [_convert(inner) for inner in value]
         known = [n for n in numbers if n is not None and not math.isnan(n)]
@@ -263,11 +250,9 @@ def _convert(value: Any) -> float | None:
     if not isinstance(value, str):
         return None
     text = value.strip()
-    number = _VERDICTS.get(text, _WORDS.get(text.lower()))
-    if number is not None:
-        return number
     try:
-        return float(text)
+        number = _VERDICTS.get(text, _WORDS.get(text.lower()))
+        return float(text) if number is None else number
     except ValueError:
         return None
 
@@ -278,12 +263,11 @@ def _number(
     number = _convert(value)
     if number is None:
         # Other metrics of the log may be fine: an error only if this one is chosen.
-        shown = json.dumps(value)[:40]
-        builder.unscored.setdefault(
-            metric,
-            f"{path}: metric {metric!r} has the value {shown}, which is not a number;"
-            " choose another with metric=",
+        message = (
+            f"{path}: metric {metric!r} has the value {json.dumps(value)[:40]}, which"
+            " is not a number; choose another with metric="
         )
+        builder.unscored.setdefault(metric, message)
     return number
 
 
@@ -291,5 +275,4 @@ def _output_tokens(sample: dict[str, Any], model: str) -> float | None:
     """Tokens that the model wrote, thinking included."""
     usage = sample.get("model_usage") or {}
     own = usage.get(model) or (next(iter(usage.values())) if len(usage) == 1 else {})
-    tokens = own.get("output_tokens") if isinstance(own, dict) else None
-    return None if tokens is None else float(tokens)
+    return own.get("output_tokens") if isinstance(own, dict) else None

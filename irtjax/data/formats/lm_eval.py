@@ -14,39 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.files import read_text
-from irtjax.data.reading.identity import ItemKey, copies, label_items
+from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.reading.tabular import parse_json_records
 from irtjax.data.wording import several
 
-_NOT_METRICS = {
-    "doc_id",
-    "doc",
-    "target",
-    "arguments",
-    "resps",
-    "filtered_resps",
-    "filter",
-    "metrics",
-    "doc_hash",
-    "prompt_hash",
-    "target_hash",
-    "scores_per_repeat",
-    "schema_version",
-}
+_NOT_METRICS = set(
+    "doc_id doc target arguments resps filtered_resps filter metrics doc_hash"
+    " prompt_hash target_hash scores_per_repeat schema_version".split()
+)
 _LONG = {"doc", "arguments", "resps", "filtered_resps"}
 # Metrics of the whole set, logged per sample as (gold, predicted) or (sum, count).
-_PAIRS = {
-    "f1",
-    "mcc",
-    "likelihood",
-    "word_perplexity",
-    "byte_perplexity",
-    "bits_per_byte",
-    "perplexity",
-    "acc_mutual_info",
-}
+_PAIRS = set(
+    "f1 mcc likelihood word_perplexity byte_perplexity bits_per_byte perplexity"
+    " acc_mutual_info".split()
+)
 # The harness writes this constant where it was set not to score the responses.
 _UNSCORED = "bypass"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
@@ -62,17 +45,13 @@ class _Log:
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
-    """Reads sample logs; items join across the files by content.
-
-    Raises:
-        ValueError: a file is not a sample log, or is cut off.
-    """
+    """Reads sample logs; items join across the files by content."""
     builder = RecordBuilder()
     totals = _Totals()
     skipped: dict[str, int] = {}
     unscored: list[Path] = []
     for log in _logs(paths, options, totals):
-        if _is_unscored(log):
+        if {name for record in log.records for name in _logged(record)} == {_UNSCORED}:
             unscored.append(log.path)
         else:
             _read_log(log, options, builder, skipped)
@@ -81,27 +60,27 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             f"{several(unscored)} holds answers without scores: the run was made with"
             " --predict_only; evaluate it again without that, or give other logs"
         )
-    labels, notes = label_items(builder.item_keys(), options.join)
-    source = several(paths)
-    for name, count in skipped.items():
-        notes.append(f"metric {name!r} has no score per item in {count} records")
-    notes += [
+    if len(builder) == 0:
+        raise ValueError(f"{several(paths)}: no record has a score that is a number")
+    for metric, note in totals.lower_is_better():
+        builder.note(metric, note)
+    records = builder.finish(paths, options.join)
+    records.notes += [
+        f"metric {name!r} has no score per item in {count} records"
+        for name, count in skipped.items()
+    ]
+    records.notes += [
         f"{path} holds answers without scores (--predict_only) and was left out"
         for path in unscored
     ]
-    builder.notes += notes
-    for metric, note in totals.lower_is_better():
-        builder.note(metric, note)
-    if len(builder) == 0:
-        raise ValueError(f"{source}: no record has a score that is a number")
-    return builder.finish(labels, source)
+    return records
 
 
 def _logs(
     paths: Sequence[Path], options: ReadOptions, totals: _Totals
 ) -> Iterator[_Log]:
+    keep = options.item.split(".")[0] if isinstance(options.item, str) else ""
     for path in paths:
-        keep = options.item.split(".")[0] if isinstance(options.item, str) else ""
         records = parse_json_records(path, read_text(path), _LONG - {keep})
         for number, record in enumerate(records, 1):
             if "doc_id" not in record:
@@ -123,22 +102,17 @@ def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
             task, run = task.rsplit("_", 1)
         found = totals.model(path.parent, run)
         return found or _from_folder(path.parent.name), task, run
-    # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __.
+    # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __, as
+    # in pretrained__org__name,dtype__float16_task.
     tasks = sorted(totals.tasks(path.parent), key=len, reverse=True)
     task = next((t for t in tasks if stem.endswith(f"_{t}")), stem.rsplit("_", 1)[-1])
-    arguments = stem.removesuffix(task).removesuffix("_")
-    found = totals.model(path.parent, "")
-    return found or _from_arguments(arguments) or path.parent.name, task, ""
+    arguments = stem.removesuffix(task).removesuffix("_").split(",", 1)[0]
+    model = _from_folder(re.sub(r"^(pretrained|model|path)__", "", arguments))
+    return totals.model(path.parent, "") or model or path.parent.name, task, ""
 
 
 def _from_folder(name: str) -> str:
     return name.replace("__", "/", 1)
-
-
-def _from_arguments(text: str) -> str:
-    """Model of sanitised arguments: pretrained__org__name,dtype__float16."""
-    first = text.split(",", 1)[0]
-    return _from_folder(re.sub(r"^(pretrained|model|path)__", "", first))
 
 
 class _Totals:
@@ -148,23 +122,24 @@ class _Totals:
         self._seen: dict[Path, list[tuple[str, dict[str, Any]]]] = {}
 
     def _in(self, folder: Path) -> list[tuple[str, dict[str, Any]]]:
-        if folder not in self._seen:
-            found = []
-            for path in sorted(folder.glob("*results*.json")):
-                try:
-                    content = json.loads(read_text(path))
-                except (ValueError, OSError):
-                    continue  # only a help: the logs themselves stand alone
-                if isinstance(content, dict) and "results" in content:
-                    found.append((path.stem, content))
-            self._seen[folder] = found
-        return self._seen[folder]
+        """Names and contents of the results files in a folder."""
+        if folder in self._seen:
+            return self._seen[folder]
+        found = self._seen[folder] = []
+        for path in sorted(folder.glob("*results*.json")):
+            try:
+                content = json.loads(read_text(path))
+            except (ValueError, OSError):
+                continue  # The totals are optional.
+            if isinstance(content, dict) and "results" in content:
+                found.append((path.stem, content))
+        return found
 
     def model(self, folder: Path, run: str) -> str | None:
         """Name of the model, from the results of the same run if they are there."""
         found = self._in(folder)
-        exact = [c for stem, c in found if run and stem.endswith(run)]
-        names = {_model_name(c) for c in (exact or [c for _, c in found])} - {None}
+        exact = [pair for pair in found if run and pair[0].endswith(run)]
+        names = {_model_name(content) for _, content in exact or found} - {None}
         return names.pop() if len(names) == 1 else None
 
     def tasks(self, folder: Path) -> set[str]:
@@ -198,16 +173,15 @@ def _read_log(
     log: _Log, options: ReadOptions, builder: RecordBuilder, skipped: dict[str, int]
 ) -> None:
     names = [_item_name(record, log, options) for record in log.records]
-    # A name that the caller chose is what joins items, whatever their content.
-    by_name = options.item is not None
-    hashes = [
-        "" if by_name else str(record.get("doc_hash") or "") for record in log.records
-    ]
-    order = sorted(range(len(names)), key=lambda k: (_number(names[k]), names[k]))
-    copy = copies((names[k], hashes[k]) for k in order)
+    hashes = [str(record.get("doc_hash") or "") for record in log.records]
+    if options.item is not None:
+        # A name that the caller chose is what joins items, whatever their content.
+        hashes = [""] * len(names)
+    pairs = zip(names, hashes, strict=True)
+    copy = copies(sorted(pairs, key=_order))
     repeats: dict[str, int] = {}
     has_filters = len(set(names)) < len(names)
-    pairs = _pair_metrics(log.records)
+    totals = _pair_metrics(log.records)
     lists: set[str] = set()
     for record, name, content in zip(log.records, names, hashes, strict=True):
         filter_name = record.get("filter")
@@ -222,7 +196,7 @@ def _read_log(
             scores = record.get("scores_per_repeat") or {}
             attempts = scores.get(metric) or [record.get(metric)]
             for trial, attempt in enumerate(attempts):
-                parts = None if metric in pairs else _score(attempt, options.parts)
+                parts = None if metric in totals else _score(attempt, options.parts)
                 if parts is None:
                     skipped[metric] = skipped.get(metric, 0) + 1
                     continue
@@ -244,6 +218,11 @@ def _read_log(
         builder.note(metric, f"{log.task}: the parts of {metric!r} were {how}")
 
 
+def _order(pair: tuple[str, str]) -> tuple[int, str]:
+    """Sorts items by number, then by name."""
+    return int(pair[0]) if pair[0].isdigit() else 0, pair[0]
+
+
 def _item_name(record: dict[str, Any], log: _Log, options: ReadOptions) -> str:
     if not isinstance(options.item, str):
         return str(record["doc_id"])
@@ -259,53 +238,39 @@ def _item_name(record: dict[str, Any], log: _Log, options: ReadOptions) -> str:
     return str(value)
 
 
-def _number(name: str) -> int:
-    return int(name) if name.isdigit() else 0
-
-
 def _logged(record: dict[str, Any]) -> list[str]:
     """All metrics of a record; before 0.4.7 it did not list them."""
     return record.get("metrics") or [n for n in record if n not in _NOT_METRICS]
 
 
 def _metrics(record: dict[str, Any]) -> list[str]:
-    """Metrics of a record that score its answer."""
+    """Metrics of a record that score its response."""
     return [name for name in _logged(record) if name != _UNSCORED]
 
 
-def _is_unscored(log: _Log) -> bool:
-    """Whether no answer of a log was scored."""
-    return {name for record in log.records for name in _logged(record)} == {_UNSCORED}
-
-
 def _pair_metrics(records: Sequence[dict[str, Any]]) -> set[str]:
-    """Metrics whose value is always two numbers: totals in the making, not scores."""
-    sizes: dict[str, set[Any]] = {}
+    """Metrics whose value is always two numbers: parts of a total, not scores."""
+    sizes: dict[str, set[int]] = {}
     for record in records:
         for name in _metrics(record):
             value = record.get(name)
-            if isinstance(value, list) and not any(isinstance(v, bool) for v in value):
-                sizes.setdefault(name, set()).add(len(value))
-            else:
-                sizes.setdefault(name, set()).add("single")
+            is_list = isinstance(value, list) and bool not in map(type, value)
+            sizes.setdefault(name, set()).add(len(value) if is_list else -1)
     return {
         name
         for name, size in sizes.items()
-        if size == {2} or (name in _PAIRS and "single" not in size)
+        if size == {2} or (name in _PAIRS and -1 not in size)
     }
 
 
 def _score(value: Any, parts: str) -> list[tuple[str, float | None]] | None:
     """Returns (part, score) pairs, or None if the value is no score."""
-    if value is None:
-        return [("", None)]
-    if isinstance(value, bool | int | float):
-        return [("", float(value))]
+    if value is None or isinstance(value, bool | int | float):
+        return [("", value)]
     if not isinstance(value, list) or not value:
         return None
     if not all(isinstance(v, bool | int | float) for v in value):
         return None
-    numbers = [float(v) for v in value]
     if parts == "mean":
-        return [("", sum(numbers) / len(numbers))]
-    return [(f"#{k}", number) for k, number in enumerate(numbers, 1)]
+        return [("", sum(map(float, value)) / len(value))]
+    return [(f"#{k}", number) for k, number in enumerate(value, 1)]
