@@ -43,12 +43,13 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
             f"{source}: the response of {subject.text(row)!r} to"
             f" {item.text(row)!r} is infinite; scores must be finite"
         )
-    cell = subject.codes.astype(np.int64) * shape[1] + item.codes
+    cell = (subject.codes.astype(np.int64) * shape[1] + item.codes)[known]
     seen = records if known.all() else records.take(known)
-    values, count, trials, notes = _dense(seen, cell[known], shape, options)
+    values, count, trials, notes = _dense(seen, cell, shape, options)
     lengths = None
     if seen.length is not None:
-        lengths = _lengths(seen.length, cell[known], shape, options)
+        lengths = _one_per_cell(seen.length, None, cell, shape[0] * shape[1], options)
+        lengths = lengths.reshape(shape)
     observed = count > 0
     table = ResponseTable.from_arrays(
         values,
@@ -98,26 +99,29 @@ def _dense(
         values = np.zeros(size, response.dtype)
         values[cell] = response
     else:
-        values = _one_of_each(response, records.trial, cell, size, options)
+        values = _one_per_cell(response, records.trial, cell, size, options)
         what = "averaged" if options.trials == "mean" else "cut to the first"
         notes = [f"{repeated} subject-item pairs had repeats, which were {what}"]
     return values.reshape(shape), count.reshape(shape), trials, notes
 
 
-def _one_of_each(
+def _one_per_cell(
     values: np.ndarray,
     trial: np.ndarray | None,
     cell: np.ndarray,
     size: int,
     options: ReadOptions,
-    fill: float = 0.0,
 ) -> np.ndarray:
-    """The first or the mean of the values of each cell; ``fill`` where there are none."""
-    out = np.full(size, fill)
+    """The first or the mean of the values in each cell; NaN where there are none."""
+    out = np.full(size, np.nan)
+    known = ~np.isnan(values)
+    values, cell = values[known], cell[known]
     if options.trials == "first":
-        order = np.argsort(np.zeros(len(cell)) if trial is None else trial, kind="stable")
+        if trial is not None:
+            order = np.argsort(trial[known], kind="stable")
+            values, cell = values[order], cell[order]
         # Written last to first, so that the first trial of a cell stays.
-        out[cell[order][::-1]] = values[order][::-1]
+        out[cell[::-1]] = values[::-1]
         return out
     count = np.bincount(cell, minlength=size)
     total = np.bincount(cell, values, minlength=size)
@@ -142,15 +146,6 @@ def _repeat_message(
         f"{records.source}: {pair} has {count[cell[row]]} {what}{more}: choose"
         f" trials='mean', 'first' or 'counts', or {cure}"
     )
-
-
-def _lengths(
-    length: np.ndarray, cell: np.ndarray, shape: tuple[int, int], options: ReadOptions
-) -> np.ndarray:
-    known = ~np.isnan(length)
-    size = shape[0] * shape[1]
-    out = _one_of_each(length[known], None, cell[known], size, options, np.nan)
-    return out.reshape(shape)
 
 
 def _benchmark_of_item(records: Records, item: Coded) -> np.ndarray | None:
