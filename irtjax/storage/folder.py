@@ -27,37 +27,17 @@ if TYPE_CHECKING:
 FIT_FORMAT = "irtjax.fit"
 FIT_VERSION = 1
 #: Names that a fit owns in its folder; the rest of a folder is never touched.
-FIT_FILES = (
-    "fit.json",
-    "parameters.npz",
-    "items.parquet",
-    "items.csv",
-    "abilities.parquet",
-    "abilities.csv",
-    "leaderboard.md",
-    "abilities.png",
-    "wright_map.png",
-    "item_response_functions.png",
-    "test_information.png",
-    "latency.png",
-    "item_parameters.png",
+FIT_FILES = tuple(
+    "fit.json parameters.npz items.parquet items.csv abilities.parquet abilities.csv"
+    " leaderboard.md abilities.png wright_map.png item_response_functions.png"
+    " test_information.png latency.png item_parameters.png".split()
 )
 #: Those of a multilevel fit, in addition to the others.
-STRUCTURE_FILES = (
-    "effects.csv",
-    "spreads.csv",
-    "subject_effects.csv",
-    "group_abilities.csv",
-    "correlations.csv",
-    "diagnostics.csv",
-    "trajectories.csv",
-    "draws.nc",
-    "group_abilities.png",
-    "correlations.png",
+STRUCTURE_FILES = tuple(
+    "effects.csv spreads.csv subject_effects.csv group_abilities.csv correlations.csv"
+    " diagnostics.csv trajectories.csv draws.nc group_abilities.png"
+    " correlations.png".split()
 )
-
-#: Writes more files into the folder it is given.
-Extra = Callable[[Path], None]
 
 
 def save(
@@ -65,16 +45,16 @@ def save(
     folder: str | Path,
     *,
     overwrite: bool = False,
-    extras: Sequence[Extra] = (),
+    extras: Sequence[Callable[[Path], None]] = (),
 ) -> Path:
     """Writes a calibration to a folder, whole or not at all.
 
     Args:
         calibration: What `irtjax.fit` returned.
         folder: Folder to make, or one that holds an earlier fit, which is replaced.
-        overwrite: Whether to write into a folder that holds other things too. They
-            stay, unless they bear the name of a file of a fit.
-        extras: Functions that write further files (a report, figures) into the
+        overwrite: Whether to write into a folder that holds other things too, which
+            stay, unless they have the name of a file of a fit.
+        extras: Functions that write further files (a report, figures) into the given
             folder before it is moved into place.
 
     Returns:
@@ -108,10 +88,9 @@ def save(
 
 
 def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Finds out, before a long computation, whether a fit can be written to a folder.
+    """Refuses, before a long computation, a folder that a fit cannot be written to.
 
-    Raises:
-        ValueError: If it holds something other than a fit, or cannot be written.
+    That is one that holds something other than a fit, or is not writable.
     """
     folder = Path(folder).expanduser().absolute()
     if folder.is_dir():
@@ -126,7 +105,7 @@ def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
     while not place.exists():
         place = place.parent
     try:
-        # Asking the file system is surer than reading permission bits.
+        # Permission bits do not show whether the file system accepts a folder.
         shutil.rmtree(tempfile.mkdtemp(dir=place, prefix=".irtjax-"))
     except OSError as error:
         raise _cannot_write(folder, error) from None
@@ -153,11 +132,10 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
     from irtjax.storage.encoding import to_arrays, to_json
     from irtjax.storage.multilevel import best_first, structure_tables
 
-    write_table(calibration.item_table, folder / "items.parquet")
-    write_table(calibration.item_table, folder / "items.csv")
     abilities = best_first(calibration.ability_table)
-    write_table(abilities, folder / "abilities.parquet")
-    write_table(abilities, folder / "abilities.csv")
+    for ending in ("parquet", "csv"):
+        write_table(calibration.item_table, folder / f"items.{ending}")
+        write_table(abilities, folder / f"abilities.{ending}")
     for name, table in structure_tables(calibration).items():
         write_table(table, folder / f"{name}.csv")
     arrays: dict[str, Any] = to_arrays(calibration)
@@ -195,10 +173,7 @@ def _move_into_place(temporary: Path, folder: Path) -> None:
 
 
 def load(folder: str | Path) -> Calibration:
-    """Reads a calibration that `save` or the command line wrote.
-
-    Args:
-        folder: The folder of the fit.
+    """Reads a calibration that `save` or the command line wrote to a folder.
 
     Returns:
         The calibration, equal in parameters, tables, status and options.

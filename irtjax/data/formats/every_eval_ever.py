@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,8 @@ def _check(path: Path, records: Sequence[dict[str, Any]]) -> None:
                 raise ValueError(f"{path}: record {number} has no field {field!r}")
         score = _score(record)
         if score is not None and not isinstance(score, bool | int | float):
-            raise ValueError(
-                f"{path}: record {number} has the score {score!r}, which is not a"
-                " number"
-            )
+            message = f"{path}: record {number} has the score {score!r}"
+            raise ValueError(f"{message}, which is not a number")
 
 
 def _score(record: dict[str, Any]) -> Any:
@@ -63,16 +62,12 @@ def _variants(records: Sequence[dict[str, Any]]) -> set[str]:
     for record in records:
         name = str(record["evaluation_name"])
         stem, slash, ending = name.rpartition("/")
-        if not slash:
-            continue
-        of_sample.setdefault((stem, *_sample(record)), set()).add(name)
-        if str(record.get("evaluation_result_id", "")).endswith(f":{ending}"):
+        if slash and str(record.get("evaluation_result_id", "")).endswith(f":{ending}"):
             out.add(name)
-    for (_, _, content), names in of_sample.items():
-        # Without a hash, two parts of a benchmark may number other samples alike.
-        if content and len(names) > 1:
-            out |= names
-    return out
+        if slash and _sample(record)[1]:
+            # Without a hash, two parts of a benchmark may number other samples alike.
+            of_sample.setdefault((stem, *_sample(record)), set()).add(name)
+    return out.union(*(names for names in of_sample.values() if len(names) > 1))
 
 
 def _read_file(
@@ -81,21 +76,24 @@ def _read_file(
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
-    names = [_split(str(r["evaluation_name"]), variants) for r in records]
-    samples = zip(names, map(_sample, records), strict=True)
+    names = [str(record["evaluation_name"]) for record in records]
+    # Benchmark and answer filter of each.
+    parts = [n.rpartition("/")[::2] if n in variants else (n, "") for n in names]
     copy = copies(
         (f"{name}\0{sample}", f"{name}\0{content}")
-        for (name, _), (sample, content) in samples
+        for (name, _), (sample, content) in zip(
+            parts, map(_sample, records), strict=True
+        )
     )
-    repeats: dict[tuple[str, ...], int] = {}
-    for (benchmark, filter_name), record in zip(names, records, strict=True):
+    repeats: Counter[tuple[str, ...]] = Counter()
+    for name, (benchmark, filter_name), record in zip(
+        names, parts, records, strict=True
+    ):
         sample, content = _sample(record)
-        metric = str(record.get("evaluation_result_id") or record["evaluation_name"])
+        metric = str(record.get("evaluation_result_id") or name)
         metric = metric.removesuffix(f":{filter_name}") if filter_name else metric
         subject = options.subject_name or str(record["model_id"])
         place = (subject, benchmark, metric, filter_name, sample)
-        trial = repeats.get(place, 0)
-        repeats[place] = trial + 1
         score = _score(record)
         if record.get("error") and not score:
             score = None  # a failed call is missing, not wrong
@@ -107,17 +105,10 @@ def _read_file(
             metric=metric,
             filter=filter_name,
             run=_run(record),
-            trial=trial,
+            trial=repeats[place],
             length=(record.get("token_usage") or {}).get("output_tokens"),
         )
-
-
-def _split(name: str, variants: set[str]) -> tuple[str, str]:
-    """Returns benchmark and answer filter of an evaluation's name."""
-    if name not in variants:
-        return name, ""
-    stem, _, ending = name.rpartition("/")
-    return stem, ending
+        repeats[place] += 1
 
 
 def _run(record: dict[str, Any]) -> str:
@@ -132,10 +123,9 @@ def _senses(path: Path) -> list[str]:
     if totals == path or not totals.is_file():
         return []
     try:
-        results = json.loads(read_text(totals))["evaluation_results"]
         names = {
             str(result.get("evaluation_name"))
-            for result in results
+            for result in json.loads(read_text(totals))["evaluation_results"]
             if result.get("metric_config", {}).get("lower_is_better")
         }
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -8,7 +8,8 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,10 @@ _NO_ANSWER = "N"
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 # What zipfile raises for archives that are cut off, altered or encrypted.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError)
+_DAMAGE += (RuntimeError,)
+#: A metric, the part of an item, and the score as written.
+_Row = tuple[str, str, Any]
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
@@ -116,12 +112,11 @@ def _load_archive(
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
     info = archive.getinfo(name)
-    if info.compress_type != _ZSTANDARD:
-        return archive.read(info)
     try:
-        return archive.read(info)  # Python 3.14 reads zstandard itself
+        return archive.read(info)  # Python 3.14 reads zstandard itself.
     except NotImplementedError:
-        pass
+        if info.compress_type != _ZSTANDARD:
+            raise
     try:
         import zstandard
     except ImportError:
@@ -158,51 +153,43 @@ def _read_log(
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
-    subject = options.subject_name or str(spec["model"])
-    task = str(spec["task"])
-    run = str(spec.get("created", ""))
-
-    def add(
-        sample: dict[str, Any], metric: str, value: float | None, part: str
-    ) -> None:
-        builder.add(
-            subject=subject,
-            item=ItemKey(task, str(sample.get("id")), part=part),
-            response=value,
-            benchmark=task,
-            metric=metric,
-            run=run,
-            trial=int(sample.get("epoch") or 1),
-            length=_output_tokens(sample, str(spec["model"])),
-        )
-
-    scored = [_scores(sample, options) for sample in samples]
+    model, task = str(spec["model"]), str(spec["task"])
+    scored = [list(_scores(sample, options)) for sample in samples]
+    # A sample in error has no score of any kind: it is missing, not wrong.
     metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)
+    no_scores = [(metric, "", None) for metric in metrics]
     unscored = invalid = 0
-    unanswered: dict[str, int] = {}
+    unanswered: Counter[str] = Counter()
     for sample, rows in zip(samples, scored, strict=True):
         is_invalid = bool(sample.get("invalidation"))
         invalid += is_invalid
-        for metric, part, raw in rows:
+        unscored += not rows
+        for metric, part, raw in rows or no_scores:
+            number = _convert(raw)
             if _is_unanswered(raw):
                 number = 0.0 if options.missing_as == "wrong" else None
-                unanswered[metric] = unanswered.get(metric, 0) + (not is_invalid)
-            else:
-                number = _number(raw, metric, path, builder)
-            add(sample, metric, None if is_invalid else number, part)
-        if not rows:
-            # A sample in error has no score of any kind: it is missing, not wrong.
-            unscored += 1
-            for metric in metrics:
-                add(sample, metric, None, "")
-    if unscored:
-        builder.notes.append(
-            f"{path.name}: {unscored} samples without a score are missing"
-        )
-    if invalid:
-        builder.notes.append(
-            f"{path.name}: {invalid} samples were marked invalid and are missing"
-        )
+                unanswered[metric] += not is_invalid
+            elif number is None:
+                # Other metrics may be fine: an error only if this one is chosen.
+                message = (
+                    f"{path}: metric {metric!r} has the value {json.dumps(raw)[:40]},"
+                    " which is not a number; choose another with metric="
+                )
+                builder.unscored.setdefault(metric, message)
+            builder.add(
+                subject=options.subject_name or model,
+                item=ItemKey(task, str(sample.get("id")), part=part),
+                response=None if is_invalid else number,
+                benchmark=task,
+                metric=metric,
+                run=str(spec.get("created", "")),
+                trial=int(sample.get("epoch") or 1),
+                length=_output_tokens(sample, model),
+            )
+    missing = {"without a score": unscored, "were marked invalid and": invalid}
+    for what, count in missing.items():
+        if count:
+            builder.notes.append(f"{path.name}: {count} samples {what} are missing")
     for metric, count in unanswered.items():
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 
@@ -211,34 +198,34 @@ def _is_unanswered(value: Any) -> bool:
     return isinstance(value, str) and value.strip() == _NO_ANSWER
 
 
-def _scores(sample: dict[str, Any], options: ReadOptions) -> list[tuple[str, str, Any]]:
-    """Returns (metric, part, value) of all scores of a sample."""
-    rows = []
+def _scores(sample: dict[str, Any], options: ReadOptions) -> Iterator[_Row]:
+    """Yields all scores of a sample."""
     for scorer, score in (sample.get("scores") or {}).items():
         value = score.get("value") if isinstance(score, dict) else score
-        rows += _flatten(scorer, value, options)
-    return rows
+        yield from _flatten(scorer, value, options)
 
 
-def _flatten(
-    scorer: str, value: Any, options: ReadOptions
-) -> list[tuple[str, str, Any]]:
-    """Returns (metric, part, value) of a score that may be a mapping or a list."""
+def _flatten(metric: str, value: Any, options: ReadOptions) -> Iterator[_Row]:
+    """Yields the parts of a score that may be a mapping or a list."""
     if isinstance(value, dict):
-        parts = (_flatten(f"{scorer}/{k}", v, options) for k, v in value.items())
-        return [row for rows in parts for row in rows]
-    if isinstance(value, list) and value:
-        if options.parts == "items":
-            return [(scorer, f"#{k}", inner) for k, inner in enumerate(value, 1)]
-        if any(map(_is_unanswered, value)):
-            if options.missing_as == "missing":
-                return [(scorer, "", _NO_ANSWER)]  # The mean is missing, too.
-            value = [0.0 if _is_unanswered(inner) else inner for inner in value]
-        numbers = [_convert(inner) for inner in value]
-        known = [n for n in numbers if n is not None and not math.isnan(n)]
-        if len(known) == len(numbers):
-            return [(scorer, "", sum(known) / len(known))]
-    return [(scorer, "", value)]
+        for key, inner in value.items():
+            yield from _flatten(f"{metric}/{key}", inner, options)
+    elif isinstance(value, list) and value and options.parts == "items":
+        for k, inner in enumerate(value, 1):
+            yield metric, f"#{k}", inner
+    else:
+        yield metric, "", _mean(value, options) if isinstance(value, list) else value
+
+
+def _mean(values: list[Any], options: ReadOptions) -> Any:
+    """The mean of a list of scores; the list itself if not all are numbers."""
+    if any(map(_is_unanswered, values)):
+        if options.missing_as == "missing":
+            return _NO_ANSWER  # The mean is missing, too.
+        values = [0.0 if _is_unanswered(inner) else inner for inner in values]
+    numbers = [_convert(inner) for inner in values]
+    known = [n for n in numbers if n is not None and not math.isnan(n)]
+    return sum(known) / len(known) if values and len(known) == len(values) else values
 
 
 def _convert(value: Any) -> float | None:
@@ -255,20 +242,6 @@ def _convert(value: Any) -> float | None:
         return float(text) if number is None else number
     except ValueError:
         return None
-
-
-def _number(
-    value: Any, metric: str, path: Path, builder: RecordBuilder
-) -> float | None:
-    number = _convert(value)
-    if number is None:
-        # Other metrics of the log may be fine: an error only if this one is chosen.
-        message = (
-            f"{path}: metric {metric!r} has the value {json.dumps(value)[:40]}, which"
-            " is not a number; choose another with metric="
-        )
-        builder.unscored.setdefault(metric, message)
-    return number
 
 
 def _output_tokens(sample: dict[str, Any], model: str) -> float | None:

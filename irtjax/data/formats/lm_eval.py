@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads sample logs; items join across the files by content."""
     builder = RecordBuilder()
     totals = _Totals()
-    skipped: dict[str, int] = {}
+    skipped: Counter[str] = Counter()
     unscored: list[Path] = []
     for log in _logs(paths, options, totals):
         if {name for record in log.records for name in _logged(record)} == {_UNSCORED}:
@@ -100,19 +101,15 @@ def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
         task, run = stem.removeprefix("samples_"), ""
         if "_" in task and _DATE.match(task.rsplit("_", 1)[1]):
             task, run = task.rsplit("_", 1)
-        found = totals.model(path.parent, run)
-        return found or _from_folder(path.parent.name), task, run
+        folder = path.parent.name.replace("__", "/", 1)
+        return totals.model(path.parent, run) or folder, task, run
     # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __, as
     # in pretrained__org__name,dtype__float16_task.
     tasks = sorted(totals.tasks(path.parent), key=len, reverse=True)
     task = next((t for t in tasks if stem.endswith(f"_{t}")), stem.rsplit("_", 1)[-1])
     arguments = stem.removesuffix(task).removesuffix("_").split(",", 1)[0]
-    model = _from_folder(re.sub(r"^(pretrained|model|path)__", "", arguments))
+    model = re.sub(r"^(pretrained|model|path)__", "", arguments).replace("__", "/", 1)
     return totals.model(path.parent, "") or model or path.parent.name, task, ""
-
-
-def _from_folder(name: str) -> str:
-    return name.replace("__", "/", 1)
 
 
 class _Totals:
@@ -170,16 +167,15 @@ def _model_name(content: dict[str, Any]) -> str | None:
 
 
 def _read_log(
-    log: _Log, options: ReadOptions, builder: RecordBuilder, skipped: dict[str, int]
+    log: _Log, options: ReadOptions, builder: RecordBuilder, skipped: Counter[str]
 ) -> None:
     names = [_item_name(record, log, options) for record in log.records]
     hashes = [str(record.get("doc_hash") or "") for record in log.records]
     if options.item is not None:
         # A name that the caller chose is what joins items, whatever their content.
         hashes = [""] * len(names)
-    pairs = zip(names, hashes, strict=True)
-    copy = copies(sorted(pairs, key=_order))
-    repeats: dict[str, int] = {}
+    copy = copies(sorted(zip(names, hashes, strict=True), key=_order))
+    repeats: Counter[str] = Counter()
     has_filters = len(set(names)) < len(names)
     totals = _pair_metrics(log.records)
     lists: set[str] = set()
@@ -188,9 +184,8 @@ def _read_log(
         if filter_name is None:
             # Up to 0.4.6 filters had no name: the k-th record of a document is of
             # the k-th filter.
-            place = repeats.get(name, 0)
-            repeats[name] = place + 1
-            filter_name = f"filter{place}" if has_filters else "none"
+            filter_name = f"filter{repeats[name]}" if has_filters else "none"
+            repeats[name] += 1
         key = ItemKey(log.task, name, content, copy[name])
         for metric in _metrics(record):
             scores = record.get("scores_per_repeat") or {}
@@ -198,7 +193,7 @@ def _read_log(
             for trial, attempt in enumerate(attempts):
                 parts = None if metric in totals else _score(attempt, options.parts)
                 if parts is None:
-                    skipped[metric] = skipped.get(metric, 0) + 1
+                    skipped[metric] += 1
                     continue
                 if isinstance(attempt, list):
                     lists.add(metric)

@@ -62,10 +62,11 @@ class Columns:
         names = (self.subject, *self.item, self.metric, self.filter, self.benchmark)
         return [name for name in names if name is not None]
 
-    def used(self) -> list[str]:
-        """All columns that a long layout reads."""
+    def used(self) -> list[str] | None:
+        """Columns that are read; None for all columns of a wide table."""
         names = (*self.labels(), *self.responses, self.trial, self.length, self.error)
-        return list(dict.fromkeys(name for name in names if name is not None))
+        used = list(dict.fromkeys(name for name in names if name is not None))
+        return used if self.item else None
 
 
 def find(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
@@ -108,7 +109,10 @@ def decide(
         return inspect
     subject = named("subject", SUBJECT)
     responses = _responses(names, options, source)
-    item = _items(names, index, subject, responses, options, source)
+    item = _items(names, (index, subject), options, source)
+    if not item and subject is not None and responses and options.orientation is None:
+        # "id" names the subject in psychometric tables, but else the item.
+        item = tuple(n for n in names if n != subject and n.strip().lower() == "id")[:1]
     if options.item is None and options.response is None:
         if item and not responses and subject is None:
             # A column of item names and no subjects: a matrix with items as rows.
@@ -120,10 +124,10 @@ def decide(
             f"{source}: no column of items; name it with item=. Its columns are:"
             f" {listing(list(names))}"
         )
+    rest = [name for name in names if name not in (subject, *item, *responses)]
     if not responses:
         if parameter_columns(names):
             raise ValueError(parameter_message(names, source))
-        rest = [name for name in names if name not in (subject, *item)]
         raise ValueError(
             f"{source}: no column of responses; name it with response= among:"
             f" {listing(rest)}"
@@ -137,30 +141,23 @@ def decide(
         trial=named("trial", TRIAL),
         benchmark=named("benchmark", BENCHMARK),
         length=named("length", LENGTH),
-        error=find(
-            [n for n in names if n not in (subject, *item, *responses)], ["error"]
-        ),
+        error=find(rest, ["error"]),
     )
 
 
 def _items(
     names: Sequence[str],
-    index: str | None,
-    subject: str | None,
-    responses: tuple[str, ...],
+    subjects: Sequence[str | None],
     options: ReadOptions,
     source: str,
 ) -> tuple[str, ...]:
-    if options.item is not None:
-        given = [options.item] if isinstance(options.item, str) else options.item
-        return tuple(require(names, name, "item", source) for name in given)
-    if options.orientation is not None:
-        return ()
-    found = find([n for n in names if n not in (index, subject)], ITEM)
-    if found is None and subject is not None and responses:
-        # "id" names the subject in psychometric tables, but else the item.
-        found = find([n for n in names if n != subject], ["id"])
-    return () if found is None else (found,)
+    """Columns of item names, other than those of subjects."""
+    if options.item is None:
+        others = [name for name in names if name not in subjects]
+        found = None if options.orientation is not None else find(others, ITEM)
+        return () if found is None else (found,)
+    given = [options.item] if isinstance(options.item, str) else options.item
+    return tuple(require(names, name, "item", source) for name in given)
 
 
 def _responses(
@@ -201,7 +198,7 @@ def _wide(
     if subject is None and options.orientation is not None:
         subject = find(names, ITEM)
     if transposed is None and subject is not None and options.subject is None:
-        transposed = True if subject.strip().lower() in ITEM else None
+        transposed = subject.strip().lower() in ITEM or None
     return Columns(subject=subject, transposed=transposed)
 
 

@@ -31,14 +31,6 @@ _NUMBERED = re.compile(r"^(.*\D.*)[_.]\d+$")
 _NO_BENCHMARK = {"item", "question", "q", "i", "x", "v", "problem", "task", "subject"}
 
 
-def columns_to_read(
-    names: list[str], options: ReadOptions, source: str
-) -> tuple[list[str] | None, list[str]]:
-    """Returns the columns to read (None for all) and those to keep as text."""
-    layout = decide(names, None, options, source)
-    return layout.used() if layout.item else None, layout.labels()
-
-
 def read_frame(frame: Frame, options: ReadOptions) -> ResponseTable | Records:
     """Reads a wide matrix as a `ResponseTable`, a long table as `Records`."""
     if frame.table.num_rows == 0:

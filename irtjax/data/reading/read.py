@@ -198,15 +198,12 @@ def _read_table_file(
     from irtjax.data.reading import frames, tabular
     from irtjax.data.table_files import is_saved_table
 
-    def columns(names: list[str]) -> tuple[list[str] | None, list[str]]:
-        return frames.columns_to_read(names, options, str(path))
-
     if kind == "table":
         return ResponseTable.load(path)
     if kind == "csv":
-        frame = tabular.read_csv(path, options.header, columns)
+        frame = tabular.read_csv(path, options)
     elif kind == "parquet":
-        frame = tabular.read_parquet(path, columns)
+        frame = tabular.read_parquet(path, options)
         if is_saved_table(frame.table.schema):
             return ResponseTable.load(path)
     else:

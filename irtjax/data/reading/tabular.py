@@ -8,14 +8,15 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from irtjax.data.files import read_bytes, read_head, read_text
-from irtjax.data.reading.columns import ITEM, SUBJECT, find
+from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
+from irtjax.data.reading.options import ReadOptions
 
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
@@ -37,19 +38,18 @@ class Frame:
     headerless: bool = False
 
 
-#: Given column names, returns those to read (None for all) and those to keep as text,
-#: such as item numbers with leading zeros.
-Columns = Callable[[list[str]], tuple[list[str] | None, list[str]]]
-
-
-def read_csv(path: Path, header: bool | None, columns: Columns) -> Frame:
-    """Reads CSV or TSV; ``header`` is whether the first line holds names, or None."""
+def read_csv(path: Path, options: ReadOptions) -> Frame:
+    """Reads CSV or TSV."""
     from pyarrow import csv as arrow_csv
 
     delimiter, lines = _first_lines(path)
-    has_header = _looks_like_header(lines) if header is None else header
+    has_header = options.header
+    if has_header is None:
+        has_header = _looks_like_header(lines)
     names = _distinct(lines[0]) if has_header else _numbered(lines[0])
-    wanted, text = columns(names) if has_header else (None, ["subject"])
+    layout = Columns("subject")
+    if has_header:
+        layout = decide(names, None, options, str(path))
     content = read_bytes(path).lstrip(b"\r\n")
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
@@ -67,9 +67,10 @@ def read_csv(path: Path, header: bool | None, columns: Columns) -> Frame:
                 delimiter=delimiter, newlines_in_values=b'"' in content
             ),
             convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(text, label_type),
+                # As text, item numbers keep their leading zeros.
+                column_types=dict.fromkeys(layout.labels(), label_type),
                 null_values=list(NULL_WORDS),
-                include_columns=wanted,
+                include_columns=layout.used(),
             ),
         )
     except pa.ArrowInvalid as error:
@@ -157,7 +158,7 @@ def _distinct(names: list[str]) -> list[str]:
     return out
 
 
-def read_parquet(path: Path, columns: Columns) -> Frame:
+def read_parquet(path: Path, options: ReadOptions) -> Frame:
     """Reads Parquet or an Arrow file; a pandas index is recognised by its metadata."""
     import pyarrow.parquet as pq
 
@@ -166,8 +167,8 @@ def read_parquet(path: Path, columns: Columns) -> Frame:
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         else:
             file = pq.ParquetFile(path)
-            wanted, _ = columns(file.schema_arrow.names)
-            table = file.read(columns=wanted)
+            layout = decide(file.schema_arrow.names, None, options, str(path))
+            table = file.read(columns=layout.used())
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or cut off: {_tidy(error)}") from None
     return from_arrow(table, str(path))
