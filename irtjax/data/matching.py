@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarray:
     """Returns the positions of a table's items among known names, -1 for other items.
 
-    `whole` is what holds the known items, such as "the fit", for the message of the
-    ValueError that refuses a table without a known item.
+    A ValueError refuses a table without a known item; `whole` names the known items in
+    its message, such as "the fit".
 
     >>> from irtjax.data import ResponseTable
     >>> table = ResponseTable.from_arrays([[1, 0, 1]], items=["a", "b", "c"])
@@ -35,10 +35,9 @@ def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarr
 
 
 def match_all_items(table: ResponseTable, names: np.ndarray, verb: str) -> np.ndarray:
-    """Returns the positions of a table's items among those of a fit.
+    """Returns the positions of a table's items among those of a fit, which has all.
 
-    A ValueError refuses an item that is not in the fit; `verb` is what the caller does
-    with the data, such as "audit", for its message.
+    `verb` is what the caller does with the data, such as "audit", for the message.
     """
     places = places_of(names, table.items)
     if (places < 0).any():
@@ -64,8 +63,7 @@ def find_names(
 ) -> np.ndarray:
     """Returns the position of each wanted name among the known ones of a fit.
 
-    A ValueError refuses an unknown name, a "subject" or an "item" as `kind` specifies,
-    and gives the nearest known names.
+    A ValueError refuses an unknown name of a `kind` and gives the nearest known ones.
 
     >>> find_names(np.array(["a", "b", "c"]), ["c", "a"], "subject").tolist()
     [2, 0]

@@ -24,12 +24,9 @@ LARGEST_SQUEEZE = 1e15
 
 
 class Logits(NamedTuple):
-    """Scores as they enter ``jit``.
+    """Scores for ``jit``: `[subjects, items]` logits, codes of ends, or counts.
 
-    Attributes:
-        values: `[subjects, items]` logits, codes of ends, or counts; 0 where missing.
-        num_squeezed: Scores that were moved away from an end.
-        squeeze: The n of `to_logits`, by benchmark where there are several.
+    `num_squeezed` scores were moved from an end; `squeeze` is the n of `to_logits`.
     """
 
     values: np.ndarray
@@ -137,8 +134,8 @@ def _bounds_option(table: ResponseTable, column: int) -> str:
 def default_squeeze(scores: np.ndarray) -> float:
     """The n of `to_logits` at which only scores of exactly 0 or 1 move.
 
-    These go half-way to where the score nearest to any end is, or to 1/2 in as many as
-    there are scores if none is nearer: squeezing never changes the order of scores.
+    These move by half the smallest distance of another score from an end, or by 1/4 if
+    that is above 1/2: squeezing never changes the order of scores.
 
     >>> default_squeeze(np.array([0.0, 0.25, 0.5]))
     4.0
@@ -166,8 +163,8 @@ def to_logits(
         columns: `[items]` mask of the items with scores.
         squeeze: n, or one for each benchmark; None for `default_squeeze` of the scores
             of each, since metrics differ in their steps.
-        ends: Treat scores within this distance of an end, in [0, 1/2), as the end, and
-            give them its code; None squeezes them instead.
+        ends: Scores within this distance of an end, in [0, 1/2), get its code; None
+            squeezes them instead.
     """
     check_range(table, (0.0, 1.0), columns)
     seen = np.broadcast_to(columns, table.values.shape)
@@ -215,11 +212,10 @@ def _squeezes(
         found = ", ".join(map(repr, names)) or "no labels"
         raise ValueError(f"squeeze is given of {unknown[0]!r}; benchmarks are: {found}")
     if len(names) < 2:
-        size = given[names[0]] if given else default_squeeze(scores[seen])
-        return float(size)
-    found, labels = {}, table.benchmarks
+        return float(given[names[0]] if given else default_squeeze(scores[seen]))
+    found = {}
     for name in names:
-        chosen = seen & (labels == name)
+        chosen = seen & (table.benchmarks == name)
         if name in given:
             found[name] = float(given[name])
         elif chosen.any():

@@ -182,17 +182,15 @@ class ResponseTable:
         """Returns the arrays that enter ``jit``.
 
         Args:
-            dtype: floating dtype for continuous values; None keeps JAX's default.
+            dtype: floating dtype for continuous values, by default that of JAX.
                 Integer values stay int8, four times smaller than a float.
-            length_offset: also return log(offset + length) of the responses; None
-                leaves lengths out.
+            length_offset: also return log(offset + length) of the responses.
 
         Returns:
             `Responses` with facets as integer codes in sorted order of their names.
 
         Raises:
-            ValueError: lengths are requested and there are none, or a length has no
-                logarithm with this offset.
+            ValueError: there are no lengths, or one has no logarithm with this offset.
         """
         import jax.numpy as jnp
 

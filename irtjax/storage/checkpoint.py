@@ -17,14 +17,10 @@ FORMAT = "irtjax checkpoint 1"
 
 
 def save_checkpoint(path: str | Path, fit: Fit | Loop) -> Path:
-    """Writes what a run needs to resume: state, step and trace. Returns the path.
+    """Writes what a run needs to resume (state, step and trace) and returns the path.
 
-    Args:
-        path: The file, an uncompressed NumPy archive without pickle.
-        fit: A fit that `run` returned, finished or not, or its loop.
-
-    Raises:
-        ValueError: If it cannot be written.
+    `fit` is what `run` returned, finished or not, or its loop. The file is an
+    uncompressed NumPy archive without pickle.
     """
     path = Path(path)
     loop = loop_of(fit) if isinstance(fit, Fit) else fit
@@ -39,14 +35,8 @@ def save_checkpoint(path: str | Path, fit: Fit | Loop) -> Path:
 def load_checkpoint(path: str | Path, like: Loop) -> Loop:
     """Reads the loop that `save_checkpoint` wrote, for `run(..., resume=)`.
 
-    Args:
-        path: The file.
-        like: A loop of the same problem, method and `max_steps`, made by
-            `irtjax.estimators.driver.begin`: it gives the form.
-
-    Raises:
-        ValueError: If there is no such file, it is no checkpoint, or it is one of
-            another problem, method or number of steps.
+    `like` is a loop of the same problem, method and `max_steps`, made by
+    `irtjax.estimators.driver.begin`; a ValueError refuses the file of another one.
     """
     path = Path(path)
     try:

@@ -74,7 +74,7 @@ def plain(value: Any) -> Any:
 
 
 class UndefinedClassError(ValueError):
-    """A fit has a family or prior from outside the package that is not defined."""
+    """A fit has a family or prior from outside the package that is not defined here."""
 
 
 def _class_name(cls: type) -> str:
@@ -136,10 +136,6 @@ def _encoded(value: Any, place: str) -> Any:
 
 def decode(content: dict[str, Any], what: str = "model") -> Any:
     """Returns the model, family or prior that `encode` wrote; errors call it `what`.
-
-    Raises:
-        UndefinedClassError: If it has a family or prior that is not defined here.
-        ValueError: If it names anything else that is no part of a model.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter()
@@ -218,21 +214,17 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
 
 
 def from_parts(
-    content: dict[str, Any],
-    arrays: dict[str, Any],
-    item_table: pa.Table,
-    ability_table: pa.Table,
+    content: dict[str, Any], arrays: dict[str, Any], tables: dict[str, pa.Table]
 ) -> Calibration:
-    """Returns the calibration of the parts of its folder.
+    """Returns the calibration of the parts of its folder; a KeyError if one is missing.
 
-    Raises:
-        ValueError: If the parts do not fit together.
-        KeyError: If something is missing.
+    A ValueError refuses parts that do not fit together.
     """
-    for file, table, columns, kind in (
-        ("items.parquet", item_table, _ITEM_COLUMNS, "item"),
-        ("abilities.parquet", ability_table, _ABILITY_COLUMNS, "subject"),
+    for file, kind, columns in (
+        ("items.parquet", "item", _ITEM_COLUMNS),
+        ("abilities.parquet", "subject", _ABILITY_COLUMNS),
     ):
+        table = tables[file]
         lacking = [name for name in columns if name not in table.column_names]
         if lacking:
             raise ValueError(f"{file} has no column {lacking[0]!r}")
@@ -242,16 +234,16 @@ def from_parts(
                 f"{file} has {table.num_rows} rows, but parameters.npz has {size}"
             )
     # The file is sorted by ability, the arrays by `subjects`.
-    names = np.asarray(ability_table.column("subject").to_pylist())
-    ability_table = ability_table.take(positions(names, arrays["subject_names"]))
+    abilities, subjects = tables["abilities.parquet"], arrays["subject_names"]
+    names = np.asarray(abilities.column("subject").to_pylist())
     model = decode(content["model"])
     record = model.family.Items
     items = record(**{name: arrays[f"items.{name}"] for name in record._fields})
     for name, values in zip(record._fields, items, strict=True):
-        if values.shape[:1] != (item_table.num_rows,):
+        if values.shape[:1] != arrays["item_names"].shape:
             raise ValueError(
                 f"parameters.npz has {name} of shape {values.shape}, but"
-                f" there are {item_table.num_rows} items"
+                f" there are {len(arrays['item_names'])} items"
             )
     population = Population(
         arrays["population.mean"],
@@ -267,13 +259,13 @@ def from_parts(
     return Calibration(
         model=model,
         parameters=Parameters(items, population, arrays.get("theta"), lengths),
-        subjects=arrays["subject_names"],
+        subjects=subjects,
         items=arrays["item_names"],
         benchmarks=arrays.get("benchmark_names"),
         status=Status[content["status"]["name"].upper()],
         trace=arrays["trace"],
-        item_table=item_table,
-        ability_table=ability_table,
+        item_table=tables["items.parquet"],
+        ability_table=abilities.take(positions(names, subjects)),
         warnings=tuple(content["warnings"]),
         notes=tuple(content["notes"]),
         resolution=None if resolution is None else Resolution(**resolution),

@@ -1,6 +1,6 @@
 """Saving a calibration to a folder and loading it back, without pickle.
 
-The folder holds tables for people (`items.parquet`, `abilities.parquet`, both also as
+The folder has tables for people (`items.parquet`, `abilities.parquet`, both also as
 CSV), `fit.json` for settings and totals, and `parameters.npz` with the estimates to the
 last bit. Everything is written elsewhere first and moved into place when it is whole;
 `fit.json` comes last, so a folder that has one is complete.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIT_FORMAT = "irtjax.fit"
 FIT_VERSION = 1
-#: Names that a fit owns in its folder; the rest of a folder is never touched.
+#: Names that a fit uses in its folder; other files stay as they are.
 FIT_FILES = tuple(
     "fit.json parameters.npz items.parquet items.csv abilities.parquet abilities.csv"
     " leaderboard.md abilities.png wright_map.png item_response_functions.png"
@@ -52,10 +52,9 @@ def save(
     Args:
         calibration: What `irtjax.fit` returned.
         folder: Folder to make, or one that holds an earlier fit, which is replaced.
-        overwrite: Whether to write into a folder that holds other things too, which
+        overwrite: Whether to write into a folder that has other files, too; those
             stay, unless they have the name of a file of a fit.
-        extras: Functions that write further files (a report, figures) into the given
-            folder before it is moved into place.
+        extras: Functions that write more files (a report, figures) into a given folder.
 
     Returns:
         The folder.
@@ -189,15 +188,15 @@ def load(folder: str | Path) -> Calibration:
     try:
         with np.load(folder / "parameters.npz", allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        items = _read_table(folder / "items.parquet")
-        abilities = _read_table(folder / "abilities.parquet")
+        files = ("items.parquet", "abilities.parquet")
+        tables = {name: _read_table(folder / name) for name in files}
     except FileNotFoundError as error:
         missing = Path(error.filename or folder).name
         raise _damaged(folder, f"{missing} is missing") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise _damaged(folder, str(error)) from None
     try:
-        return from_parts(content, arrays, items, abilities)
+        return from_parts(content, arrays, tables)
     except KeyError as error:
         raise _damaged(folder, f"{error} is missing") from None
     except UndefinedClassError as error:

@@ -77,17 +77,10 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
 def draw_labels(fit: Calibration) -> dict[str, Any]:
     """Names of the axes of a fit's draws, and labels along them.
 
-    Args:
-        fit: A multilevel fit by `nuts`, in the session that made it.
-
-    Returns:
-        `dims`, names of axes by variable, and `coords`, labels by axis: arguments of
-        `to_arviz` and `write_draws`. Axes are `subject`, `item`, `group` (benchmarks or
-        metrics; `other_group` where there are two), `coordinate` (of items, as the
-        columns of `effects.csv`), `effect`, `level`, `benchmark` and `covariate`.
-
-    Raises:
-        ValueError: If the fit has no draws.
+    Returns `dims`, names of axes by variable, and `coords`, labels by axis, for
+    `to_arviz` and `write_draws`. Axes are `subject`, `item`, `group` (benchmarks or
+    metrics; `other_group` where there are two), `coordinate` (of items, as the columns
+    of `effects.csv`), `effect`, `level`, `benchmark` and `covariate`.
     """
     structure = fit.structure
     if structure is None or structure.draws is None:

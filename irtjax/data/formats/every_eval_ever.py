@@ -16,6 +16,7 @@ from irtjax.data.reading.tabular import parse_json_records
 
 _REQUIRED = ("model_id", "evaluation_name", "sample_id", "evaluation")
 _LONG = ("input", "output", "messages", "answer_attribution")
+_Rows = Sequence[dict[str, Any]]
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
@@ -31,7 +32,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return builder.finish(paths, options.join)
 
 
-def _check(path: Path, records: Sequence[dict[str, Any]]) -> None:
+def _check(path: Path, records: _Rows) -> None:
     for number, record in enumerate(records, 1):
         for field in _REQUIRED:
             if field not in record:
@@ -51,7 +52,7 @@ def _sample(record: dict[str, Any]) -> tuple[str, str]:
     return str(record["sample_id"]), str(record.get("sample_hash") or "")
 
 
-def _variants(records: Sequence[dict[str, Any]]) -> set[str]:
+def _variants(records: _Rows) -> set[str]:
     """Evaluation names that differ only by an answer filter after the last slash.
 
     ``gsm8k/strict-match`` and ``gsm8k/flexible-extract`` score the same samples: as two
@@ -71,10 +72,7 @@ def _variants(records: Sequence[dict[str, Any]]) -> set[str]:
 
 
 def _read_file(
-    records: Sequence[dict[str, Any]],
-    variants: set[str],
-    options: ReadOptions,
-    builder: RecordBuilder,
+    records: _Rows, variants: set[str], options: ReadOptions, builder: RecordBuilder
 ) -> None:
     names = [str(record["evaluation_name"]) for record in records]
     # Benchmark and answer filter of each.

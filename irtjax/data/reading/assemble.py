@@ -8,7 +8,7 @@ import numpy as np
 
 from irtjax.data.arrays import compact
 from irtjax.data.reading.choose import choose
-from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
@@ -48,7 +48,8 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     values, count, trials, notes = _dense(seen, cell, shape, options)
     lengths = None
     if seen.length is not None:
-        lengths = _one_per_cell(seen.length, None, cell, shape[0] * shape[1], options)
+        size = shape[0] * shape[1]
+        lengths = _one_per_cell(seen.length, None, cell, size, options.trials)
         lengths = lengths.reshape(shape)
     observed = count > 0
     table = ResponseTable.from_arrays(
@@ -99,7 +100,7 @@ def _dense(
         values = np.zeros(size, response.dtype)
         values[cell] = response
     else:
-        values = _one_per_cell(response, records.trial, cell, size, options)
+        values = _one_per_cell(response, records.trial, cell, size, options.trials)
         what = "averaged" if options.trials == "mean" else "cut to the first"
         notes = [f"{repeated} subject-item pairs had repeats, which were {what}"]
     return values.reshape(shape), count.reshape(shape), trials, notes
@@ -110,13 +111,13 @@ def _one_per_cell(
     trial: np.ndarray | None,
     cell: np.ndarray,
     size: int,
-    options: ReadOptions,
+    how: Trials,
 ) -> np.ndarray:
     """The first or the mean of the values in each cell; NaN where there are none."""
     out = np.full(size, np.nan)
     known = ~np.isnan(values)
     values, cell = values[known], cell[known]
-    if options.trials == "first":
+    if how == "first":
         if trial is not None:
             order = np.argsort(trial[known], kind="stable")
             values, cell = values[order], cell[order]

@@ -36,13 +36,10 @@ _PARAMETER = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Roles of columns: a long table if ``item`` is set, else a wide one.
+    """Roles of columns: of a long table if there are item columns, else of a wide one.
 
-    Attributes:
-        item: columns that together name an item.
-        error: column that reports failed calls.
-        transposed: whether a wide table has items as rows; None if not known.
-        inspect: whether it is the sample data frame of Inspect.
+    ``transposed`` is whether a wide table has items as rows, None if not known;
+    ``inspect`` whether it is the sample data frame of Inspect.
     """
 
     subject: str | None = None
@@ -109,16 +106,27 @@ def decide(
         return inspect
     subject = named("subject", SUBJECT)
     responses = _responses(names, options, source)
-    item = _items(names, (index, subject), options, source)
-    if not item and subject is not None and responses and options.orientation is None:
-        # "id" names the subject in psychometric tables, but else the item.
-        item = tuple(n for n in names if n != subject and n.strip().lower() == "id")[:1]
+    given = [options.item] if isinstance(options.item, str) else options.item or ()
+    item = tuple(require(names, name, "item", source) for name in given)
+    if not item and options.orientation is None:
+        found = find([n for n in names if n not in (index, subject)], ITEM)
+        if found is None and subject is not None and responses:
+            # "id" names the subject in psychometric tables, but else the item.
+            found = find([n for n in names if n != subject], ["id"])
+        item = () if found is None else (found,)
     if options.item is None and options.response is None:
         if item and not responses and subject is None:
             # A column of item names and no subjects: a matrix with items as rows.
             return Columns(subject=item[0], transposed=True)
         if not item or (index is not None and not responses):
-            return _wide(names, index, subject, options, source)
+            for option in ("benchmark", "trial"):
+                if getattr(options, option) is not None:
+                    raise ValueError(
+                        f"{source} is a wide matrix, for which {option}= has no"
+                        " meaning; for a long table, name its columns with item= and"
+                        " response="
+                    )
+            return _wide(names, index, subject, options)
     if not item:
         raise ValueError(
             f"{source}: no column of items; name it with item=. Its columns are:"
@@ -145,21 +153,6 @@ def decide(
     )
 
 
-def _items(
-    names: Sequence[str],
-    subjects: Sequence[str | None],
-    options: ReadOptions,
-    source: str,
-) -> tuple[str, ...]:
-    """Columns of item names, other than those of subjects."""
-    if options.item is None:
-        others = [name for name in names if name not in subjects]
-        found = None if options.orientation is not None else find(others, ITEM)
-        return () if found is None else (found,)
-    given = [options.item] if isinstance(options.item, str) else options.item
-    return tuple(require(names, name, "item", source) for name in given)
-
-
 def _responses(
     names: Sequence[str], options: ReadOptions, source: str
 ) -> tuple[str, ...]:
@@ -175,18 +168,8 @@ def _responses(
 
 
 def _wide(
-    names: Sequence[str],
-    index: str | None,
-    subject: str | None,
-    options: ReadOptions,
-    source: str,
+    names: Sequence[str], index: str | None, subject: str | None, options: ReadOptions
 ) -> Columns:
-    for option in ("benchmark", "trial"):
-        if getattr(options, option) is not None:
-            raise ValueError(
-                f"{source} is a wide matrix, for which {option}= has no meaning; for a"
-                " long table, name its columns with item= and response="
-            )
     transposed = None
     if options.orientation is not None:
         transposed = options.orientation == "items_by_subjects"

@@ -9,13 +9,11 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class ItemKey:
-    """Identity of an item in one log.
+    """Identity of an item in one log, whose names may differ from those of other logs.
 
-    Attributes:
-        name: identifier within the benchmark; may be an index that differs by log.
-        content: hash of the item's content, "" where the log has none.
-        copy: 0 for the first item of this content in its log, 1 for the second, ...
-        part: number of a part of the item's score, such as "#1", or "".
+    ``content`` is a hash of the item's content, "" where the log has none; ``copy``
+    counts items of this content in the log from 0; ``part`` is the number of a part of
+    the item's score, such as "#1", or "".
     """
 
     benchmark: str
@@ -32,9 +30,7 @@ class ItemKey:
 
 
 def copies(contents: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Numbers items of equal content within one log, so that none merge by chance.
-
-    The contents are pairs of an item's name and content; pairs may repeat.
+    """Numbers items (name, content) of equal content in one log, so that none merge.
 
     >>> copies([("0", "aa"), ("1", "bb"), ("2", "aa"), ("0", "aa")])
     {'0': 0, '1': 0, '2': 1}

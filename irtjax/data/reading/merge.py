@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -66,12 +66,10 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         metric=" / ".join(sorted({t.metric for t in tables if t.metric})) or None,
         lengths=lengths,
     )
-    of_subjects = [(t.subjects, t.subject_facets) for t in tables]
-    of_items = [(t.items, t.item_facets) for t in tables]
     return dataclasses.replace(
         merged,
-        subject_facets=_facets("subject", subjects, of_subjects, notes),
-        item_facets=_facets("item", items, of_items, notes),
+        subject_facets=_facets("subject", subjects, tables, notes),
+        item_facets=_facets("item", items, tables, notes),
         notes=tuple(notes),
     )
 
@@ -93,23 +91,16 @@ def _clash(table: ResponseTable, again: np.ndarray, repeated: int) -> str:
 
 
 def _facets(
-    what: str,
-    union: np.ndarray,
-    sides: Sequence[tuple[np.ndarray, Mapping[str, np.ndarray]]],
-    notes: list[str],
+    what: str, union: np.ndarray, tables: Sequence[ResponseTable], notes: list[str]
 ) -> dict[str, np.ndarray]:
-    """Joins the facets of several tables; "" where none has one.
-
-    ``sides`` are the names and facets of each table. ``notes`` gets a note for each
-    facet in which tables contradict each other.
-    """
+    """Joins the facets of tables, "" where none has one; notes contradictions."""
     out: dict[str, dict[str, str]] = {}
     clashes: dict[str, dict[str, str]] = {}
-    for names, facets in sides:
-        for facet, labels in facets.items():
+    for table in tables:
+        names = getattr(table, f"{what}s").tolist()
+        for facet, labels in getattr(table, f"{what}_facets").items():
             column = out.setdefault(facet, dict.fromkeys(union.tolist(), ""))
-            pairs = zip(names.tolist(), as_labels(labels).tolist(), strict=True)
-            for name, label in pairs:
+            for name, label in zip(names, as_labels(labels).tolist(), strict=True):
                 if label and column[name] and column[name] != label:
                     text = f"{name!r} is {column[name]!r} and {label!r}"
                     clashes.setdefault(facet, {}).setdefault(name, text)

@@ -58,18 +58,10 @@ class Coded:
 class Records:
     """Scored attempts as columns of equal length, None where the source has no such.
 
-    Attributes:
-        item: item of each row; its labels are final.
-        response: score, NaN where missing.
-        benchmark: benchmark of each row ("" where unknown).
-        trial: number of the repeat.
-        run: label of the run, later ones sorting last.
-        length: response length in tokens, NaN where unknown.
-        unscored: by metric, a message why its values are no numbers.
-        metric_notes: by metric, notes that matter only if it is chosen.
-        source: short name for messages.
-        item_parts: where several columns make an item, by column its value for every
-            item name.
+    Missing responses and unknown lengths (in tokens) are NaN; unknown benchmarks "".
+    Later runs sort last. ``metric_notes`` and ``unscored`` (messages why values are no
+    numbers) matter only if their metric is chosen. Where several columns make an item,
+    ``item_parts`` has by column its value for every item name.
     """
 
     subject: Coded

@@ -26,10 +26,8 @@ NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None
 class Frame:
     """A table of columns as read.
 
-    Attributes:
-        index: name of the column that a pandas index became, or None.
-        source: short name for messages.
-        headerless: whether column names were made up.
+    ``index`` is the column that was a pandas index, and ``source`` a name for messages;
+    ``headerless`` is whether column names were made up.
     """
 
     table: pa.Table

@@ -61,8 +61,20 @@ def read_wide(
         )
     if options.subject_name is not None:
         rows = as_labels([options.subject_name] * len(values))
-    if rows is not None and len(np.unique(rows)) < len(rows):
-        return _repeated(values, observed, rows, columns, notes, source)
+    if rows is not None and len(set(rows.tolist())) < len(rows):
+        # The options determine what becomes of the repeats.
+        labels, codes = np.unique(rows, return_inverse=True)
+        items = names_of("item", columns, values.shape[1])
+        known = True if observed is None else observed
+        return Records(
+            subject=Coded(np.repeat(codes.astype(np.int32), len(items)), labels),
+            item=Coded(
+                np.tile(np.arange(len(items), dtype=np.int32), len(rows)), items
+            ),
+            response=np.where(known, values, np.nan).ravel(),
+            notes=notes,
+            source=source,
+        )
     metric = options.metric if isinstance(options.metric, str) else None
     try:
         read = ResponseTable.from_arrays(
@@ -88,31 +100,6 @@ def _column_of_names(frame: Frame) -> str | None:
     if not is_text(column.type) or not is_wordy(column):
         return None
     return None if any(is_wordy(table.column(name)) for name in rest) else first
-
-
-def _repeated(
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    rows: np.ndarray,
-    columns: np.ndarray | None,
-    notes: list[str],
-    source: str,
-) -> Records:
-    """Returns the cells of a matrix with several rows for one subject."""
-    num_rows, num_items = values.shape
-    labels, codes = np.unique(rows, return_inverse=True)
-    return Records(
-        subject=Coded(np.repeat(codes.astype(np.int32), num_items), labels),
-        item=Coded(
-            np.tile(np.arange(num_items, dtype=np.int32), num_rows),
-            names_of("item", columns, num_items),
-        ),
-        response=np.where(
-            True if observed is None else observed, values, np.nan
-        ).ravel(),
-        notes=notes,
-        source=source,
-    )
 
 
 def _facets(
