@@ -18,15 +18,11 @@ def as_labels(labels: Iterable[Any]) -> np.ndarray:
 def fill_missing(
     matrix: np.ndarray, mask: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Puts 0 in missing cells (NaN or not in the mask) and returns the mask.
-
-    The mask is None when nothing is missing. Infinite values are refused.
-    """
+    """Puts 0 in missing cells (NaN or masked); returns the mask, None if none is."""
     if matrix.dtype.kind not in "biuf":
         matrix = matrix.astype(np.float64)
     if matrix.dtype.kind == "f":
-        known = ~np.isnan(matrix)
-        mask = known if mask is None else known & mask
+        mask = ~np.isnan(matrix) & (True if mask is None else mask)
         if np.isinf(matrix[mask]).any():
             row, column = np.argwhere(np.isinf(matrix) & mask)[0]
             raise ValueError(

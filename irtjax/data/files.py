@@ -52,10 +52,7 @@ def read_text(path: Path) -> str:
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary path that becomes ``path`` only if the block succeeds.
-
-    A ValueError refuses a folder that is missing or not writable.
-    """
+    """Yields a temporary path that becomes ``path`` only if the block succeeds."""
     try:
         handle, name = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix

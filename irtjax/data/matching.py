@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarray:
     """Returns the positions of a table's items among known names, -1 for other items.
 
-    A ValueError refuses a table without a known item; `whole` names the known items in
-    its message, such as "the fit".
+    A ValueError refuses a table without a known item; `whole` is such as "the fit".
 
     >>> from irtjax.data import ResponseTable
     >>> table = ResponseTable.from_arrays([[1, 0, 1]], items=["a", "b", "c"])

@@ -124,7 +124,7 @@ def check_range(
 
 
 def _bounds_option(table: ResponseTable, column: int) -> str:
-    """How to give the bounds of an item's scores, in Python and on the command line."""
+    """The options for the bounds of an item's scores, in Python and as commands."""
     if len(benchmarks_of(table)) < 2:
         return "bounds=(low, high) (--bounds LOW HIGH)"
     name = str(table.benchmarks[column])

@@ -192,12 +192,10 @@ class ResponseTable:
         Raises:
             ValueError: there are no lengths, or one has no logarithm with this offset.
         """
+        import jax
         import jax.numpy as jnp
 
         from irtjax.data.responses import Responses
-
-        def whole(array: np.ndarray | None) -> Any:
-            return None if array is None else jnp.array(array)
 
         codes = {
             name: jnp.array(np.unique(labels, return_inverse=True)[1].astype(np.int32))
@@ -207,15 +205,15 @@ class ResponseTable:
         if length_offset is not None:
             log_length, seen = self._log_lengths(length_offset)
             log_length = jnp.asarray(log_length, dtype)
+        parts = (self.observed, self.trials, seen)
+        observed, trials, seen = jax.tree.map(jnp.array, parts)
         return Responses(
-            values=jnp.asarray(
-                self.values, None if self.values.dtype == np.int8 else dtype
-            ),
-            observed=whole(self.observed),
-            trials=whole(self.trials),
+            jnp.asarray(self.values, None if self.values.dtype == np.int8 else dtype),
+            observed=observed,
+            trials=trials,
             item_facets=codes,
             log_length=log_length,
-            length_observed=whole(seen),
+            length_observed=seen,
         )
 
     def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
@@ -261,16 +259,15 @@ class ResponseTable:
         return digest.hexdigest()
 
     def save(self, path: str | Path) -> Path:
-        """Writes the table, whole or not at all, to a path, and returns the path.
+        """Writes the table, whole or not at all, to ``.json`` or ``.parquet``.
 
-        It ends in ``.json`` or ``.parquet``; `ResponseTable.load` and `irtjax.read`
-        read both without loss.
+        Returns:
+            The path, which `load` and `irtjax.read` read without loss.
 
         Raises:
-            ValueError: the ending is neither, or the path cannot be written.
+            ValueError: the ending is another, or the path cannot be written.
         """
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return write_fields(fields, Path(path))
+        return write_fields(vars(self), Path(path))
 
     @staticmethod
     def load(path: str | Path) -> ResponseTable:
@@ -279,11 +276,7 @@ class ResponseTable:
         Raises:
             ValueError: there is no such file, or it is not a saved table.
         """
-        fields = read_fields(Path(path))
-        try:
-            return ResponseTable(**fields)
-        except ValueError as error:
-            raise ValueError(f"{path} is not a saved response table: {error}") from None
+        return read_fields(Path(path), ResponseTable)
 
     @staticmethod
     def from_arrays(

@@ -6,6 +6,7 @@ A table is here a mapping of its fields, so that the table can import this modul
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,18 +42,18 @@ def write_fields(table: Fields, path: Path) -> Path:
     return path
 
 
-def read_fields(path: Path) -> Fields:
-    """Reads a file that `write_fields` wrote."""
+def read_fields(path: Path, make: Callable[..., Any]) -> Any:
+    """Reads a file that `write_fields` wrote and makes a table of its fields."""
     if not path.is_file():
         raise ValueError(f"no such file: {path}")
     try:
         if read_head(path)[:4] != b"PAR1":
-            return _from_json(json.loads(read_text(path)))
+            return make(**_from_json(json.loads(read_text(path))))
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
-            return _from_arrow(pq.read_table(path))
+            return make(**_from_arrow(pq.read_table(path)))
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"it is damaged ({str(error).splitlines()[0]})") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -77,14 +78,21 @@ def _meta(table: Fields) -> dict[str, Any]:
 
 
 def _from_meta(meta: Any, values: np.ndarray) -> Fields:
-    """The fields that `_meta` wrote, and values in the dtype they were saved in."""
+    """The fields that `_meta` wrote, and values in their dtype, without loss."""
+    dtype = meta["dtype"]
+    if dtype not in ("int8", "float64"):
+        raise ValueError(f"its values are {dtype}")
+    with np.errstate(invalid="ignore"):
+        typed = values.astype(dtype)
+    if not np.isfinite(values).all() or not np.array_equal(typed, values):
+        raise ValueError(f"a value is no {dtype}")
     return {
         "items": as_labels(meta["items"]),
         "item_facets": {k: as_labels(v) for k, v in meta["item_facets"].items()},
         "metric": meta["metric"],
         "notes": tuple(meta["notes"]),
         "sources": tuple(meta["sources"]),
-        "values": _typed(values, meta["dtype"]),
+        "values": typed,
     }
 
 
@@ -95,23 +103,12 @@ def _check_meta(meta: Any) -> None:
         raise ValueError(f"a newer irtjax wrote it (form {meta['version']}); upgrade")
 
 
-def _typed(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Converts values to the dtype they were saved in, without loss."""
-    if dtype not in ("int8", "float64"):
-        raise ValueError(f"its values are {dtype}")
-    with np.errstate(invalid="ignore"):
-        typed = values.astype(dtype)
-    if not np.isfinite(values).all() or not np.array_equal(typed, values):
-        raise ValueError(f"a value is no {dtype}")
-    return typed
-
-
 def _to_json(table: Fields) -> dict[str, Any]:
     values, lengths, trials = table["values"], table["lengths"], table["trials"]
     if table["observed"] is not None:
-        values = np.where(table["observed"], values, None)
+        values = np.where(table["observed"], values, np.array(None))
     if lengths is not None:
-        lengths = np.where(np.isnan(lengths), None, lengths).tolist()
+        lengths = np.where(np.isnan(lengths), np.array(None), lengths).tolist()
     return {
         **_meta(table),
         "subjects": table["subjects"].tolist(),
@@ -181,9 +178,7 @@ def is_saved_table(schema: pa.Schema) -> bool:
 def _from_arrow(frame: pa.Table) -> Fields:
     import pyarrow as pa
 
-    if not is_saved_table(frame.schema):
-        raise ValueError(f"it has no mark {TABLE_FORMAT}")
-    meta = json.loads(frame.schema.metadata[_PARQUET_KEY])
+    meta = json.loads((frame.schema.metadata or {}).get(_PARQUET_KEY, "{}"))
     _check_meta(meta)
     shape = (frame.num_rows, len(meta["items"]))
 

@@ -66,9 +66,8 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, np.generic) or type(value).__module__.startswith(
-        ("jax", "numpy")
-    ):
+    is_array = type(value).__module__.startswith(("jax", "numpy"))
+    if is_array or isinstance(value, np.generic):
         return plain(np.asarray(value).tolist())
     return str(value)
 
@@ -125,7 +124,7 @@ def _encoded(value: Any, place: str) -> Any:
         return encode(value)
     if isinstance(value, tuple):
         return [_encoded(inner, place) for inner in value]
-    single = isinstance(value, bool | int | float | str) or value is None
+    single = value is None or isinstance(value, bool | int | float | str)
     if not single and getattr(value, "ndim", 1):
         raise ValueError(
             f"{place} is a {type(value).__name__}, which cannot be saved: use numbers,"
@@ -216,10 +215,7 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
 def from_parts(
     content: dict[str, Any], arrays: dict[str, Any], tables: dict[str, pa.Table]
 ) -> Calibration:
-    """Returns the calibration of the parts of its folder; a KeyError if one is missing.
-
-    A ValueError refuses parts that do not fit together.
-    """
+    """Returns the calibration that the parts of a folder make."""
     for file, kind, columns in (
         ("items.parquet", "item", _ITEM_COLUMNS),
         ("abilities.parquet", "subject", _ABILITY_COLUMNS),
@@ -255,7 +251,9 @@ def from_parts(
         parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}
         lengths = LengthParameters(LengthItems(**parts), arrays["correlation"])
     resolution = content["resolution"]
-    floats = {name: content[name] for name in _FLOATS}
+    rest: dict[str, Any] = {name: content[name] for name in (*_FLOATS, *_OTHERS)}
+    rest |= {name: math.nan for name in _FLOATS if rest[name] is None}
+    rest |= {name: arrays.get(name) for name in _ERROR_ARRAYS}
     return Calibration(
         model=model,
         parameters=Parameters(items, population, arrays.get("theta"), lengths),
@@ -271,7 +269,5 @@ def from_parts(
         resolution=None if resolution is None else Resolution(**resolution),
         correlation_error=content.get("correlation_se"),
         structure=structure_of(arrays),
-        **{k: math.nan if v is None else v for k, v in floats.items()},
-        **{name: content[name] for name in _OTHERS},
-        **{name: arrays.get(name) for name in _ERROR_ARRAYS},
+        **rest,
     )

@@ -47,7 +47,7 @@ def save(
     overwrite: bool = False,
     extras: Sequence[Callable[[Path], None]] = (),
 ) -> Path:
-    """Writes a calibration to a folder, whole or not at all.
+    """Writes a calibration to a folder, whole or not at all, and returns the folder.
 
     Args:
         calibration: What `irtjax.fit` returned.
@@ -55,9 +55,6 @@ def save(
         overwrite: Whether to write into a folder that has other files, too; those
             stay, unless they have the name of a file of a fit.
         extras: Functions that write more files (a report, figures) into a given folder.
-
-    Returns:
-        The folder.
 
     Raises:
         ValueError: If the folder holds something else, or cannot be written.
@@ -87,10 +84,7 @@ def save(
 
 
 def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Refuses, before a long computation, a folder that a fit cannot be written to.
-
-    That is one that holds something other than a fit, or is not writable.
-    """
+    """Refuses, before a long computation, a folder that a fit cannot be written to."""
     folder = Path(folder).expanduser().absolute()
     if folder.is_dir():
         if not overwrite and any(folder.iterdir()) and not is_fit(folder):
@@ -174,8 +168,7 @@ def _move_into_place(temporary: Path, folder: Path) -> None:
 def load(folder: str | Path) -> Calibration:
     """Reads a calibration that `save` or the command line wrote to a folder.
 
-    Returns:
-        The calibration, equal in parameters, tables, status and options.
+    It is equal in parameters, tables, status and options.
 
     Raises:
         ValueError: If there is no fit, it is damaged, a newer irtjax wrote it, or it
@@ -185,14 +178,14 @@ def load(folder: str | Path) -> Calibration:
 
     folder = Path(folder).expanduser()
     content = _read_json(folder)
+    files = ("items.parquet", "abilities.parquet")
+    for name in ("parameters.npz", *files):
+        if not (folder / name).is_file():
+            raise _damaged(folder, f"{name} is missing")
     try:
         with np.load(folder / "parameters.npz", allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        files = ("items.parquet", "abilities.parquet")
         tables = {name: _read_table(folder / name) for name in files}
-    except FileNotFoundError as error:
-        missing = Path(error.filename or folder).name
-        raise _damaged(folder, f"{missing} is missing") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise _damaged(folder, str(error)) from None
     try:
@@ -233,8 +226,6 @@ def _read_table(path: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise FileNotFoundError(2, "no such file", str(path))
     try:
         return pq.read_table(path)
     except pa.ArrowException as error:

@@ -123,12 +123,8 @@ def _with_interval(
 ) -> dict[str, np.ndarray]:
     """Columns of normal estimates: value, standard error, bounds at a level."""
     half = float(ndtri(0.5 + level / 2)) * errors
-    return {
-        name: values,
-        f"{name}_se": errors,
-        "lower": values - half,
-        "upper": values + half,
-    }
+    bounds = {"lower": values - half, "upper": values + half}
+    return {name: values, f"{name}_se": errors, **bounds}
 
 
 def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
@@ -162,13 +158,9 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
         tables["spreads"] = labelled("of", structure.spreads)
     if structure.subject_effects is not None and len(structure.subject_effects[0]):
         names, values, errors = structure.subject_effects
-        covariates = pa.array(names.tolist(), pa.string())
-        tables["subject_effects"] = pa.table(
-            {
-                "covariate": covariates,
-                **_with_interval("effect", values, errors, fit.level),
-            }
-        )
+        rows: dict[str, Any] = {"covariate": pa.array(names.tolist(), pa.string())}
+        rows |= _with_interval("effect", values, errors, fit.level)
+        tables["subject_effects"] = pa.table(rows)
     if structure.draws is not None:
         from irtjax.estimators.posterior import summary, trajectories
 
@@ -179,13 +171,10 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
         return tables
     order = _best_order(fit.ability_table)
     ability, error = structure.ability[order].ravel(), structure.error[order].ravel()
-    tables["group_abilities"] = pa.table(
-        {
-            "subject": np.repeat(fit.subjects[order], len(groups)).tolist(),
-            "group": groups * len(order),
-            **_with_interval("ability", ability, error, fit.level),
-        }
-    )
+    subjects = np.repeat(fit.subjects[order], len(groups)).tolist()
+    rows = {"subject": subjects, "group": groups * len(order)}
+    rows |= _with_interval("ability", ability, error, fit.level)
+    tables["group_abilities"] = pa.table(rows)
     first, second = np.triu_indices(len(groups), 1)
     pairs = {
         "first": [groups[i] for i in first],

@@ -55,8 +55,7 @@ def _sample(record: dict[str, Any]) -> tuple[str, str]:
 def _variants(records: _Rows) -> set[str]:
     """Evaluation names that differ only by an answer filter after the last slash.
 
-    ``gsm8k/strict-match`` and ``gsm8k/flexible-extract`` score the same samples: as two
-    benchmarks they would count each item twice.
+    ``gsm8k/strict-match`` and ``gsm8k/flexible-extract`` score the same samples.
     """
     of_sample: dict[tuple[str, str, str], set[str]] = {}
     out: set[str] = set()

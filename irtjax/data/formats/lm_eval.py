@@ -10,7 +10,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,19 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     totals = _Totals()
     skipped: Counter[str] = Counter()
     unscored: list[Path] = []
-    for log in _logs(paths, options, totals):
-        if {name for record in log.records for name in _logged(record)} == {_UNSCORED}:
-            unscored.append(log.path)
+    keep = options.item.split(".")[0] if isinstance(options.item, str) else ""
+    for path in paths:
+        records = parse_json_records(path, read_text(path), _LONG - {keep})
+        for number, record in enumerate(records, 1):
+            if "doc_id" not in record:
+                raise ValueError(
+                    f"{path}: record {number} has no doc_id: it is no sample log of"
+                    " lm-evaluation-harness"
+                )
+        subject, task, run = _origin(path, totals)
+        log = _Log(path, options.subject_name or subject, task, run, records)
+        if {name for record in records for name in _logged(record)} == {_UNSCORED}:
+            unscored.append(path)
         else:
             _read_log(log, options, builder, skipped)
     if unscored and len(builder) == 0 and not skipped:
@@ -75,22 +85,6 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         for path in unscored
     ]
     return records
-
-
-def _logs(
-    paths: Sequence[Path], options: ReadOptions, totals: _Totals
-) -> Iterator[_Log]:
-    keep = options.item.split(".")[0] if isinstance(options.item, str) else ""
-    for path in paths:
-        records = parse_json_records(path, read_text(path), _LONG - {keep})
-        for number, record in enumerate(records, 1):
-            if "doc_id" not in record:
-                raise ValueError(
-                    f"{path}: record {number} has no doc_id: it is no sample log of"
-                    " lm-evaluation-harness"
-                )
-        subject, task, run = _origin(path, totals)
-        yield _Log(path, options.subject_name or subject, task, run, records)
 
 
 def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
@@ -248,13 +242,14 @@ def _pair_metrics(records: Sequence[dict[str, Any]]) -> set[str]:
     sizes: dict[str, set[int]] = {}
     for record in records:
         for name in _metrics(record):
-            value = record.get(name)
-            is_list = isinstance(value, list) and bool not in map(type, value)
-            sizes.setdefault(name, set()).add(len(value) if is_list else -1)
+            value, size = record.get(name), -1
+            if isinstance(value, list) and bool not in map(type, value):
+                size = len(value)
+            sizes.setdefault(name, set()).add(size)
     return {
         name
-        for name, size in sizes.items()
-        if size == {2} or (name in _PAIRS and -1 not in size)
+        for name, found in sizes.items()
+        if found == {2} or (name in _PAIRS and -1 not in found)
     }
 
 

@@ -19,10 +19,7 @@ _MAX_CELLS = 20_000_000_000
 
 
 def assemble(records: Records, options: ReadOptions) -> ResponseTable:
-    """Returns the dense table of one measure.
-
-    A ValueError asks for a choice, or refuses records without a finite response.
-    """
+    """Returns the dense table of one measure."""
     source = records.source
     if len(records) == 0:
         raise ValueError(f"{source}: there are no responses in it")
@@ -48,15 +45,13 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     values, count, trials, notes = _dense(seen, cell, shape, options)
     lengths = None
     if seen.length is not None:
-        size = shape[0] * shape[1]
-        lengths = _one_per_cell(seen.length, None, cell, size, options.trials)
+        lengths = _one_per_cell(seen.length, None, cell, count.size, options.trials)
         lengths = lengths.reshape(shape)
-    observed = count > 0
     table = ResponseTable.from_arrays(
         values,
         subjects=subject.labels,
         items=item.labels,
-        observed=None if observed.all() else observed,
+        observed=count > 0,
         trials=trials,
         benchmark=_benchmark_of_item(records, item),
         metric=metric,
@@ -163,27 +158,3 @@ def _benchmark_of_item(records: Records, item: Coded) -> np.ndarray | None:
             f" {records.benchmark.text(row)!r}: give items distinct names"
         )
     return records.benchmark.labels[labels]
-
-
-def finish(
-    table: ResponseTable, options: ReadOptions, sources: tuple[str, ...]
-) -> ResponseTable:
-    """Applies ``missing_as``, counts what is missing, and records the sources."""
-    notes = list(table.notes)
-    observed, trials = table.observed, table.trials
-    if table.num_observed == 0:
-        raise ValueError(f"{sources[0]}: every response is missing")
-    if observed is not None:
-        size = table.values.size
-        missing = size - table.num_observed
-        share = f"{missing:,} of {size:,} cells ({missing / size:.2%})"
-        if options.missing_as == "wrong":
-            notes.append(f"{share} were missing and count as wrong")
-            trials = None if trials is None else np.maximum(trials, 1)
-            observed = None
-        else:
-            notes.append(f"{share} are missing")
-    notes = tuple(dict.fromkeys(notes))
-    return dataclasses.replace(
-        table, observed=observed, trials=trials, notes=notes, sources=sources
-    )

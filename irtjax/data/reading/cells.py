@@ -10,12 +10,11 @@ import pyarrow.compute as pc
 
 from irtjax.data.arrays import as_labels
 from irtjax.data.reading.records import Coded, join_coded
-from irtjax.data.reading.tabular import NULL_WORDS
+from irtjax.data.reading.tabular import NULL_WORDS, PLAIN_WORDS, parse_number
 
-_PLAIN = {"true": 1.0, "false": 0.0}
 # Verdicts that evaluation tools write instead of numbers; no answer is no number.
 _VERDICTS = {
-    **_PLAIN,
+    **PLAIN_WORDS,
     **dict.fromkeys(("yes", "correct", "pass", "c"), 1.0),
     **dict.fromkeys(("no", "incorrect", "fail", "i"), 0.0),
     "p": 0.5,
@@ -45,7 +44,7 @@ def is_wordy(column: pa.ChunkedArray) -> bool:
         return not (is_number(kind) or any(check(kind) for check in others))
     # A thousand rows suffice: this looks at every column of a wide file read as text.
     texts = set(column.slice(0, 1000).to_pylist())
-    return not any(_number(text, _PLAIN)[1] for text in texts)
+    return not any(parse_number(text)[1] for text in texts)
 
 
 def to_numbers(
@@ -53,17 +52,14 @@ def to_numbers(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns numbers with 0 where missing, and the mask of known cells or None.
 
-    The column holds numbers, booleans, or text that spells numbers; with ``verdicts``
-    also words such as "C", "pass" or "yes", and "N" (no answer) is missing. A
-    ValueError names a cell that is infinite or no number.
+    The column has numbers, booleans, or numbers as text; with ``verdicts`` also words
+    such as "C", "pass" or "yes", and "N" (no answer), which is missing.
     """
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     kind = array.type
-    if pa.types.is_null(kind):
-        return np.zeros(len(array), np.int8), np.zeros(len(array), bool)
     if is_text(kind):
         array = _from_text(array, name, source, verdicts)
-    elif pa.types.is_boolean(kind):
+    elif pa.types.is_boolean(kind) or pa.types.is_null(kind):
         array = array.cast(pa.int8())
     elif pa.types.is_decimal(kind):
         array = array.cast(pa.float64())
@@ -77,8 +73,6 @@ def to_numbers(
         mask = array.is_valid().to_numpy(zero_copy_only=False)
         array = array.fill_null(pa.scalar(0, array.type))
     values = array.to_numpy(zero_copy_only=False)
-    if values.dtype == np.float16:
-        values = values.astype(np.float32)
     if values.dtype.kind == "f":
         if np.isinf(values).any():
             row = int(np.argmax(np.isinf(values)))
@@ -96,11 +90,11 @@ def to_numbers(
 def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Array:
     """Reads text as numbers, one distinct text at a time."""
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    words = _VERDICTS if verdicts else _PLAIN
+    words = _VERDICTS if verdicts else PLAIN_WORDS
     numbers: list[float | None] = []
     wrong: dict[int, str] = {}
     for code, text in enumerate(coded.dictionary.to_pylist()):
-        value, valid = _number(text, words)
+        value, valid = parse_number(text, words)
         numbers.append(value)
         if not valid and not (verdicts and text.strip().lower() == _NO_ANSWER):
             wrong[code] = text
@@ -114,18 +108,6 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
             " missing, or leave the column out"
         )
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
-
-
-def _number(text: str | None, words: dict[str, float]) -> tuple[float | None, bool]:
-    """Returns the number in a text, None if missing, and whether the text is valid."""
-    stripped = "" if text is None else text.strip()
-    if stripped in NULL_WORDS:
-        return None, True
-    try:
-        number = words.get(stripped.lower())
-        return float(stripped) if number is None else number, True
-    except ValueError:
-        return None, False
 
 
 def unanswered(column: pa.ChunkedArray) -> np.ndarray:
@@ -150,8 +132,7 @@ def to_labels(
 ) -> Coded:
     """Returns a column of names as codes, without blanks at the ends.
 
-    The column holds text, or numbers that serve as names. A ValueError refuses a
-    missing name, which is read as "" if ``optional``.
+    A ValueError refuses a missing name, which is read as "" if ``optional``.
     """
     kind = column.type
     if not pa.types.is_dictionary(kind):

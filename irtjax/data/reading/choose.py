@@ -17,8 +17,7 @@ _Groups = dict[str, dict[str, np.ndarray]]
 def choose(records: Records, options: ReadOptions) -> tuple[Records, str | None]:
     """Returns the rows of one run, epoch, metric and filter, and the metric's name.
 
-    Where several metrics or filters are there and none, or an unknown one, was
-    requested, the message of a ValueError lists the choices.
+    A ValueError lists the metrics or filters where a choice is needed or unknown.
     """
     records = _choose_epoch(_choose_run(records, options), options)
     records, metric = _choose_metric(records, options)

@@ -38,8 +38,7 @@ _PARAMETER = re.compile(
 class Columns:
     """Roles of columns: of a long table if there are item columns, else of a wide one.
 
-    ``transposed`` is whether a wide table has items as rows, None if not known;
-    ``inspect`` whether it is the sample data frame of Inspect.
+    ``transposed``: a wide table has items as rows. ``inspect``: a frame of Inspect.
     """
 
     subject: str | None = None
@@ -89,8 +88,7 @@ def decide(
 ) -> Columns:
     """Finds the layout of a table from its column names; options take precedence.
 
-    ``index`` is the column that was a pandas index, if any. A ValueError refuses names
-    of columns that are not there, and tables that leave the layout open.
+    ``index`` is the column that was a pandas index, if any.
     """
     if not names:
         raise ValueError(f"{source} has no columns")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -74,7 +75,11 @@ def label_items(
             continue
         label = key.label
         if label in taken:
-            label = _free(f"{label}~{key.content[:8]}", taken)
+            label = f"{label}~{key.content[:8]}"
+            numbered = (f"{label}.{k}" for k in itertools.count(2))
+            label = next(
+                k for k in itertools.chain([label], numbered) if k not in taken
+            )
             split += 1
         taken.add(label)
         label_of[group] = label
@@ -93,11 +98,3 @@ def label_items(
             " (join='id' joins them by id)"
         )
     return labels, notes
-
-
-def _free(label: str, taken: set[str]) -> str:
-    number, candidate = 2, label
-    while candidate in taken:
-        candidate = f"{label}.{number}"
-        number += 1
-    return candidate

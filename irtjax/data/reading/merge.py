@@ -15,9 +15,8 @@ from irtjax.data.table import ResponseTable
 def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTable:
     """Returns one table over all subjects and items.
 
-    Cells that several tables hold are repeats, treated by ``options.trials``; a
-    ValueError refuses them if it is "error". Of facets that contradict each other the
-    first stays, with a note.
+    ``options.trials`` applies to cells that are in several tables. Of facets that
+    contradict each other the first stays, with a note.
     """
     if len(tables) == 1:
         return tables[0]
@@ -41,7 +40,14 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         again = (before > 0) & (new > 0)
         repeated += int(np.count_nonzero(again))
         if options.trials == "error" and repeated:
-            raise ValueError(_clash(table, again, repeated))
+            row, column = np.argwhere(again)[0]
+            source = table.sources[0] if table.sources else "a table"
+            more = f" ({repeated} such pairs)" if repeated > 1 else ""
+            raise ValueError(
+                f"{source}: the response of {str(table.subjects[row])!r} to"
+                f" {str(table.items[column])!r} is also in another file{more}: choose"
+                " trials='mean', 'first' or 'counts', or give items distinct names"
+            )
         if options.trials == "first":
             new = np.where(again, 0, new)
         weight = new if table.trials is None else (new > 0)
@@ -56,12 +62,11 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     notes = list(dict.fromkeys(note for t in tables for note in t.notes))
     if repeated:
         notes.append(f"{repeated} subject-item pairs were in more than one file")
-    observed = count > 0
     merged = ResponseTable.from_arrays(
         values,
         subjects=subjects,
         items=items,
-        observed=None if observed.all() else observed,
+        observed=count > 0,
         trials=count if has_trials else None,
         metric=" / ".join(sorted({t.metric for t in tables if t.metric})) or None,
         lengths=lengths,
@@ -77,17 +82,6 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
 def _union(groups: Sequence[np.ndarray]) -> np.ndarray:
     """The distinct names, in order of appearance."""
     return as_labels(dict.fromkeys(name for names in groups for name in names.tolist()))
-
-
-def _clash(table: ResponseTable, again: np.ndarray, repeated: int) -> str:
-    row, column = np.argwhere(again)[0]
-    source = table.sources[0] if table.sources else "a table"
-    more = f" ({repeated} such pairs)" if repeated > 1 else ""
-    return (
-        f"{source}: the response of {str(table.subjects[row])!r} to"
-        f" {str(table.items[column])!r} is also in another file{more}: choose"
-        " trials='mean', 'first' or 'counts', or give items distinct names"
-    )
 
 
 def _facets(

@@ -61,8 +61,8 @@ def read(
         metric: metric to read; also a list in order of preference, or a mapping from
             benchmark to metric. Needed where items have several.
         filter: answer filter to read, where logs have several.
-        trials: what to do with several responses of a subject to an item: refuse
-            them ("error"), "mean", "first", or binomial "counts".
+        trials: for several responses of a subject to an item: "error" refuses them;
+            "mean", "first", or binomial "counts".
         missing_as: "missing", or "wrong" to count missing cells as 0.
         benchmark: column of benchmark names.
         length: column of response lengths; for a wide matrix, the file or frame of
@@ -71,8 +71,7 @@ def read(
         epoch: read only the repeat of this number.
         run: of several runs of a benchmark by one subject, the "latest", or "all".
         join: identify items of logs by the "hash" of their content, or by "id".
-        parts: of a metric that is a list for each item, take the "mean", or make
-            "items" of the parts.
+        parts: of a metric that is a list, take the "mean", or make its parts "items".
         orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
         header: whether the first line of a CSV file holds names.
         subject_name: name of the one subject of a file without subject names.
@@ -91,11 +90,11 @@ def read(
     >>> table.subjects.tolist(), table.values.tolist(), table.num_observed
     (['m', 'n'], [[1, 0], [1, 0]], 3)
     """
-    given = dict(locals())
+    given = dict(locals())  # Every argument but the source is an option.
     del given["source"]
     options = ReadOptions(**given)
 
-    from irtjax.data.reading.assemble import assemble, finish
+    from irtjax.data.reading.assemble import assemble
     from irtjax.data.reading.merge import merge
     from irtjax.data.reading.records import Records, concatenate
 
@@ -121,9 +120,7 @@ def read(
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
     if records:
         tables.insert(0, assemble(concatenate(records), options))
-    table = merge(tables, options)
-    table = _extras(table, options, notes)
-    return finish(table, options, tuple(dict.fromkeys(names)))
+    return _finish(merge(tables, options), options, notes, tuple(dict.fromkeys(names)))
 
 
 def _find(
@@ -226,13 +223,12 @@ def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
         return ResponseTable.from_arrays(frame)
     source = f"the {type(frame).__module__.split('.')[0]} frame"
     try:
-        try:
-            native = nw.from_native(frame)
-        except TypeError:
+        native = nw.from_native(frame, pass_through=True)
+        if not isinstance(native, nw.DataFrame | nw.LazyFrame):
             raise ValueError(
                 f"cannot read a {type(frame).__name__}: give a path, a data frame, a"
                 " matrix, or a list of them"
-            ) from None
+            )
         arrow = native.lazy().collect().to_arrow()
     except (ValueError, TypeError) as error:
         # Columns of mixed type, or two of one name: each library has its own message.
@@ -240,22 +236,42 @@ def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
     return frames.read_frame(tabular.from_arrow(arrow, source), options)
 
 
-def _extras(
-    table: ResponseTable, options: ReadOptions, notes: list[str]
+def _finish(
+    table: ResponseTable,
+    options: ReadOptions,
+    notes: list[str],
+    sources: tuple[str, ...],
 ) -> ResponseTable:
-    """Adds benchmarks from names, and the lengths of a second matrix."""
+    """Adds benchmarks, lengths, notes and sources; applies ``missing_as``."""
     from irtjax.data.reading.frames import infer_benchmarks
 
+    notes = [*table.notes, *notes]
     facets = dict(table.item_facets)
     inferred = None if "benchmark" in facets else infer_benchmarks(table.items)
     if inferred is not None:
         facets["benchmark"] = inferred
-        notes = [*notes, "benchmarks were read off the names of the items"]
-    lengths = table.lengths
+        notes.append("benchmarks were read off the names of the items")
+    lengths, observed, trials = table.lengths, table.observed, table.trials
     if lengths is None and options.length is not None:
         lengths = _other_lengths(table, options.length)
+    size, missing = table.values.size, table.values.size - table.num_observed
+    if missing == size:
+        raise ValueError(f"{sources[0]}: every response is missing")
+    if observed is not None:
+        what = "are missing"
+        if options.missing_as == "wrong":
+            what = "were missing and count as wrong"
+            trials = None if trials is None else np.maximum(trials, 1)
+            observed = None
+        notes.append(f"{missing:,} of {size:,} cells ({missing / size:.2%}) {what}")
     return dataclasses.replace(
-        table, item_facets=facets, lengths=lengths, notes=(*table.notes, *notes)
+        table,
+        item_facets=facets,
+        lengths=lengths,
+        observed=observed,
+        trials=trials,
+        notes=tuple(dict.fromkeys(notes)),
+        sources=sources,
     )
 
 

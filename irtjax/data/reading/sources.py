@@ -21,10 +21,7 @@ _PARAMETER_KEYS = {"ability", "diff", "disc", "item_ids", "subject_ids"}
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One input file and its format, a key of ``FORMATS``; None with a reason why not.
-
-    ``asked`` is whether the caller named this file, rather than its folder.
-    """
+    """A file, its format or the reason why it has none, and whether it was named."""
 
     path: Path
     format: str | None

@@ -8,7 +8,7 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,17 @@ from irtjax.data.reading.options import ReadOptions
 
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
+PLAIN_WORDS = {"true": 1.0, "false": 0.0}
 
 
 @dataclasses.dataclass
 class Frame:
-    """A table of columns as read.
-
-    ``index`` is the column that was a pandas index, and ``source`` a name for messages;
-    ``headerless`` is whether column names were made up.
-    """
+    """A table of columns as read, with a source for messages."""
 
     table: pa.Table
-    index: str | None
+    index: str | None  # The column that was a pandas index.
     source: str
-    headerless: bool = False
+    headerless: bool = False  # Whether column names were made up.
 
 
 def read_csv(path: Path, options: ReadOptions) -> Frame:
@@ -41,9 +38,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
     from pyarrow import csv as arrow_csv
 
     delimiter, lines = _first_lines(path)
-    has_header = options.header
-    if has_header is None:
-        has_header = _looks_like_header(lines)
+    has_header = _looks_like_header(lines) if options.header is None else options.header
     names = _distinct(lines[0]) if has_header else _numbered(lines[0])
     layout = Columns("subject")
     if has_header:
@@ -81,7 +76,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
 
 def _numbered(first: list[str]) -> list[str]:
     """Names for the columns of a file without a header."""
-    start = [] if _is_number_or_missing(first[0]) else ["subject"]
+    start = [] if parse_number(first[0])[1] else ["subject"]
     return start + [f"item {k}" for k in range(1, len(first) - len(start) + 1)]
 
 
@@ -113,25 +108,29 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     return delimiter, [[cell.strip() for cell in row] for row in lines]
 
 
-def _is_number_or_missing(cell: str) -> bool:
-    if cell in NULL_WORDS:
-        return True
+def parse_number(
+    text: str | None, words: Mapping[str, float] = PLAIN_WORDS
+) -> tuple[float | None, bool]:
+    """Returns the number in a text, None if missing, and whether the text is valid."""
+    stripped = "" if text is None else text.strip()
+    if stripped in NULL_WORDS:
+        return None, True
     try:
-        float(cell)
+        number = words.get(stripped.lower())
+        return float(stripped) if number is None else number, True
     except ValueError:
-        return cell.lower() in ("true", "false")
-    return True
+        return None, False
 
 
 def _looks_like_header(lines: list[list[str]]) -> bool:
     """Whether the first line holds names: text, or distinct numbers counting up."""
     first, rest = lines[0], lines[0][1:]
-    if not all(map(_is_number_or_missing, rest)):
+    if not all(parse_number(cell)[1] for cell in rest):
         return True
     counts_up = len(rest) >= 2 and _counts_up(rest)
-    if _is_number_or_missing(first[0]):
+    if parse_number(first[0])[1]:
         if first[0] == "" and len(lines) > 1:
-            return counts_up or not _is_number_or_missing(lines[1][0])
+            return counts_up or not parse_number(lines[1][0])[1]
         return len(first) >= 3 and _counts_up(first)
     # Text in the first cell only: a name for the column of subjects, or a subject.
     known = first[0].lower() in (*SUBJECT, *ITEM)

@@ -75,13 +75,13 @@ def read_wide(
             notes=notes,
             source=source,
         )
-    metric = options.metric if isinstance(options.metric, str) else None
     try:
         read = ResponseTable.from_arrays(
             values, subjects=rows, items=columns, observed=observed, notes=notes
         )
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
+    metric = options.metric if isinstance(options.metric, str) else None
     facets = {"item_facets" if layout.transposed else "subject_facets": side}
     return dataclasses.replace(read, metric=metric, **facets)
 
@@ -136,10 +136,9 @@ def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
 def _matrix(
     table: pa.Table, names: list[str], source: str
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns `[rows, columns]` values and the mask, one column at a time.
+    """Returns `[rows, columns]` values and the mask.
 
-    The columns are collected as rows of a transposed matrix, int8 until a column
-    needs more, so a wide file never becomes Python objects or 8-byte cells.
+    Columns are rows of a transposed matrix, int8 until one needs more, to save memory.
     """
     out = np.zeros((len(names), table.num_rows), np.int8)
     observed: np.ndarray | None = None
