@@ -7,29 +7,22 @@ from typing import Any
 
 import numpy as np
 
-_INT8 = np.iinfo(np.int8)
-
 
 def as_labels(labels: Iterable[Any]) -> np.ndarray:
     """Returns labels as a numpy string array."""
-    array = np.asarray(
-        labels if isinstance(labels, np.ndarray) else list(labels), dtype=np.str_
-    )
-    return array.reshape(-1)
+    if not isinstance(labels, np.ndarray):
+        labels = list(labels)
+    return np.asarray(labels, dtype=np.str_).reshape(-1)
 
 
 def fill_missing(
     matrix: np.ndarray, mask: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Puts 0 in missing cells (NaN or not in the mask) and returns the mask.
-
-    The mask is None when nothing is missing. Infinite values are refused.
-    """
+    """Puts 0 in missing cells (NaN or masked); returns the mask, None if none is."""
     if matrix.dtype.kind not in "biuf":
         matrix = matrix.astype(np.float64)
     if matrix.dtype.kind == "f":
-        known = ~np.isnan(matrix)
-        mask = known if mask is None else known & mask
+        mask = ~np.isnan(matrix) & (True if mask is None else mask)
         if np.isinf(matrix[mask]).any():
             row, column = np.argwhere(np.isinf(matrix) & mask)[0]
             raise ValueError(
@@ -41,20 +34,12 @@ def fill_missing(
     return np.where(mask, matrix, 0).astype(matrix.dtype), mask
 
 
-def compact(matrix: np.ndarray) -> np.ndarray:
-    """Returns int8 when every value is an integer of that range, else float64.
-
-    Missing cells hold 0 already, so they never decide.
-    """
-    if matrix.dtype == np.int8:
-        return np.ascontiguousarray(matrix)
-    if matrix.dtype == np.bool_ or matrix.size == 0:
-        return np.ascontiguousarray(matrix.astype(np.int8))
-    if matrix.min() >= _INT8.min and matrix.max() <= _INT8.max:
-        small = matrix.astype(np.int8)
-        if matrix.dtype.kind in "iu" or np.array_equal(small, matrix):
-            return np.ascontiguousarray(small)
-    return np.ascontiguousarray(matrix.astype(np.float64))
+def compact(array: np.ndarray) -> np.ndarray:
+    """Returns int8 when every value is an integer of that range, else float64."""
+    with np.errstate(invalid="ignore"):
+        small = array.astype(np.int8, copy=False)
+    fits = small is array or np.array_equal(small, array)
+    return np.ascontiguousarray(small if fits else array.astype(np.float64))
 
 
 def names_of(what: str, labels: Iterable[Any] | None, size: int) -> np.ndarray:
@@ -77,6 +62,12 @@ def check_unique(what: str, labels: np.ndarray) -> None:
         )
 
 
+def places_of(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Returns the position of each wanted name among the known ones; -1 for others."""
+    place = {name: row for row, name in enumerate(known.tolist())}
+    return np.array([place.get(name, -1) for name in wanted.tolist()], np.int64)
+
+
 def positions(what: str, labels: np.ndarray, wanted: Any) -> np.ndarray:
     """Returns positions of names, of a mask, or all of them for None."""
     if wanted is None:
@@ -88,11 +79,8 @@ def positions(what: str, labels: np.ndarray, wanted: Any) -> np.ndarray:
         return np.flatnonzero(array)
     if array.dtype.kind in "iu":
         return array
-    order = np.argsort(labels)
     names = as_labels(array)
-    place = np.searchsorted(labels, names, sorter=order)
-    found = order[np.minimum(place, len(labels) - 1)]
-    unknown = labels[found] != names
-    if unknown.any():
-        raise ValueError(f"no {what} named {str(names[unknown.argmax()])!r}")
+    found = places_of(labels, names)
+    if (found < 0).any():
+        raise ValueError(f"no {what} named {str(names[found.argmin()])!r}")
     return found

@@ -19,13 +19,13 @@ def read_head(path: Path) -> bytes:
             head = file.read(_HEAD)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
-    if head[:2] == b"\x1f\x8b":
-        try:
-            with gzip.open(path, "rb") as file:
-                return file.read(_HEAD)
-        except (OSError, EOFError) as error:
-            raise ValueError(f"{path} is a damaged gzip file ({error})") from None
-    return head
+    if head[:2] != b"\x1f\x8b":
+        return head
+    try:
+        with gzip.open(path, "rb") as file:
+            return file.read(_HEAD)
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path} is a damaged gzip file ({error})") from None
 
 
 def read_bytes(path: Path) -> bytes:
@@ -38,11 +38,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Returns a UTF-8 file as text.
-
-    Raises:
-        ValueError: the bytes are not UTF-8; the message names the line.
-    """
+    """Returns a UTF-8 file as text; a ValueError names the line that is not UTF-8."""
     data = read_bytes(path)
     try:
         return data.decode("utf-8-sig")
@@ -56,11 +52,7 @@ def read_text(path: Path) -> str:
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary path that becomes ``path`` only if the block succeeds.
-
-    Raises:
-        ValueError: the folder is missing or not writable.
-    """
+    """Yields a temporary path that becomes ``path`` only if the block succeeds."""
     try:
         handle, name = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix

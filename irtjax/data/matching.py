@@ -1,4 +1,4 @@
-"""Items of a table among known items, by name."""
+"""Items and subjects of a table among known ones, by name."""
 
 from __future__ import annotations
 
@@ -7,30 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.data.arrays import as_labels, places_of
+
 if TYPE_CHECKING:
     from irtjax.data.table import ResponseTable
 
 
 def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarray:
-    """Places of a table's items among known ones, by name.
+    """Returns the positions of a table's items among known names, -1 for other items.
 
-    Args:
-        table: Responses.
-        names: `[known]` names, each once.
-        whole: The holder of the known items, such as "the fit", for the message.
-
-    Returns:
-        `[items]` places; -1 for an item that is not known.
-
-    Raises:
-        ValueError: If no item is known.
+    A ValueError refuses a table without a known item; `whole` is such as "the fit".
 
     >>> from irtjax.data import ResponseTable
     >>> table = ResponseTable.from_arrays([[1, 0, 1]], items=["a", "b", "c"])
     >>> match_items(table, np.array(["c", "a"]), "the fit").tolist()
     [1, -1, 0]
     """
-    places = _places(table, names)
+    places = places_of(names, table.items)
     if not (places >= 0).any():
         raise ValueError(
             f"none of the {table.num_items} items of the responses is in {whole}"
@@ -41,20 +34,11 @@ def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarr
 
 
 def match_all_items(table: ResponseTable, names: np.ndarray, verb: str) -> np.ndarray:
-    """The same for what was fitted, where every item must be known.
+    """Returns the positions of a table's items among those of a fit, which has all.
 
-    Args:
-        table: Responses.
-        names: `[known]` names of a fit's items.
-        verb: What is to be done with the data that were fitted, for the message.
-
-    Returns:
-        `[items]` places.
-
-    Raises:
-        ValueError: If an item is not known.
+    `verb` is what the caller does with the data, such as "audit", for the message.
     """
-    places = _places(table, names)
+    places = places_of(names, table.items)
     if (places < 0).any():
         name = str(table.items[np.argmin(places)])
         raise ValueError(
@@ -63,14 +47,8 @@ def match_all_items(table: ResponseTable, names: np.ndarray, verb: str) -> np.nd
     return places
 
 
-def _places(table: ResponseTable, names: np.ndarray) -> np.ndarray:
-    """Places of names among known ones; -1 for unknown ones."""
-    place = {name: row for row, name in enumerate(names.tolist())}
-    return np.array([place.get(name, -1) for name in table.items.tolist()])
-
-
 def positions(names: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Returns where each wanted name stands among `names`, the same in another order.
+    """Returns the position of each wanted name among `names`; KeyError without one.
 
     >>> positions(np.array(["b", "a", "c"]), np.array(["a", "b", "c"])).tolist()
     [1, 0, 2]
@@ -82,27 +60,19 @@ def positions(names: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def find_names(
     known: np.ndarray, wanted: Sequence[str] | np.ndarray, kind: str
 ) -> np.ndarray:
-    """Returns the position of each wanted name among the known ones.
+    """Returns the position of each wanted name among the known ones of a fit.
 
-    Args:
-        known: `[known]` names of a fit.
-        wanted: Names to find.
-        kind: What the names are of, "subject" or "item", for the message.
-
-    Raises:
-        ValueError: If a name is not known; the message gives the nearest known names.
+    A ValueError refuses an unknown name of a `kind` and gives the nearest known ones.
 
     >>> find_names(np.array(["a", "b", "c"]), ["c", "a"], "subject").tolist()
     [2, 0]
     """
-    names = known.tolist()
-    place = {name: row for row, name in enumerate(names)}
-    found = [place.get(str(name), -1) for name in wanted]
-    if -1 in found:
+    found = places_of(known, as_labels(wanted))
+    if (found < 0).any():
         from difflib import get_close_matches
 
-        name = str(wanted[found.index(-1)])
+        names, name = known.tolist(), str(wanted[int(found.argmin())])
         near = get_close_matches(name, names, 3) or [n for n in names if name in n][:3]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"no {kind} is called {name!r} in this fit{hint}")
-    return np.array(found, np.int64)
+    return found

@@ -1,4 +1,4 @@
-"""The arrays that enter ``jit``: many subjects on many items, one measure."""
+"""The arrays that enter ``jit``: responses of subjects to items, on one measure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Responses(eqx.Module):
         values: `[subjects, items]`; int8 for binary and ordinal data, float for
             continuous data, the number right for binomial counts.
         observed: `[subjects, items]` mask, or None when nothing is missing.
-        trials: `[subjects, items]` number of trials behind each count (0 where
-            missing), or None when each cell is a single response.
+        trials: `[subjects, items]` number of trials of each count (0 where missing), or
+            None when each cell is a single response.
         subject_weight: `[subjects]`, or None for weight 1 each.
-        item_weight: `[items]` weight of each item in what is learned about a
-            subject, or None for weight 1 each.
+        item_weight: `[items]` weight of each item in the likelihood of an ability, or
+            None for weight 1 each.
         item_facets: integer codes `[items]` by name, such as "benchmark".
         log_length: `[subjects, items]` logarithm of the length of each response, 0
             where it is missing, or None.
         length_observed: `[subjects, items]` mask of the lengths, independent of
             ``observed``; None when no length is missing.
-        evidence: `[subjects, 2]` what is known of each ability from elsewhere (another
-            measure, an earlier test): the log-likelihood e_0 theta - e_1 theta^2 / 2,
-            or None. For a normal N(m, s^2) in place of a population N(0, 1):
-            e_0 = m / s^2, e_1 = 1 / s^2 - 1.
+        evidence: `[subjects, 2]` log-likelihood e_0 theta - e_1 theta^2 / 2 of each
+            ability from other data (another measure, an earlier test), or None. For a
+            normal N(m, s^2) in place of a population N(0, 1): e_0 = m / s^2,
+            e_1 = 1 / s^2 - 1.
 
     >>> import jax.numpy as jnp
     >>> data = Responses(jnp.array([[1, 0], [1, 1]], jnp.int8))

@@ -1,8 +1,8 @@
-"""Scores in [0, 1] as models of scores hold them: logits, and codes for the two ends.
+"""Scores in [0, 1] as the models of scores use them: logits, and codes of the two ends.
 
 A logit of 0 adds nothing to any statistic of a family of scores, as a missing cell
 must. An end has no logit: it is either moved inside ("squeezed"), and counted, or
-kept as a code for families that give the ends a probability of their own.
+stored as a code for families that give the ends a probability of their own.
 """
 
 from __future__ import annotations
@@ -19,19 +19,14 @@ from irtjax.data.table import ResponseTable
 #: between them has a logit half as large in double precision.
 END = 2000.0
 
-
 #: Largest n of a squeeze: at twice that, 1 - 1 / (2 n) would round to 1.
 LARGEST_SQUEEZE = 1e15
 
 
 class Logits(NamedTuple):
-    """Scores as they enter ``jit``.
+    """Scores for ``jit``: `[subjects, items]` logits, codes of ends, or counts.
 
-    Attributes:
-        values: `[subjects, items]` logits, codes of ends, or counts; 0 where missing.
-        num_squeezed: Scores that were moved away from an end.
-        squeeze: The n of the squeeze, by benchmark where there are several; see
-            `to_logits`.
+    `num_squeezed` scores were moved from an end; `squeeze` is the n of `to_logits`.
     """
 
     values: np.ndarray
@@ -48,15 +43,9 @@ def rescale(
 ) -> ResponseTable:
     """Scores between two bounds as scores between 0 and 1, with a note of it.
 
-    Args:
-        table: Scores.
-        bounds: Lowest and highest possible score; or these by benchmark (or metric),
-            and those that are not named are from 0 to 1 already.
-        columns: `[items]` mask of the items with scores; None for all.
-
-    Raises:
-        ValueError: If the bounds are not in order, a score is outside them, or no item
-            with scores is of a benchmark that is named.
+    `columns` is an `[items]` mask of the items with scores. With bounds by benchmark
+    (or metric), the scores of those not named are from 0 to 1 already. A ValueError
+    refuses bounds that do not rise, scores outside them and unknown benchmarks.
 
     >>> table = ResponseTable.from_arrays([[-1.0, 0.5], [0.0, 1.0]])
     >>> rescale(table, (-1, 1)).values.tolist()
@@ -118,16 +107,7 @@ def benchmarks_of(table: ResponseTable) -> list[str]:
 def check_range(
     table: ResponseTable, bounds: tuple[float, float], columns: np.ndarray
 ) -> None:
-    """Refuses scores outside the bounds.
-
-    Args:
-        table: Scores.
-        bounds: Lowest and highest possible score.
-        columns: `[items]` mask of the items to look at.
-
-    Raises:
-        ValueError: Naming the first such cell.
-    """
+    """Refuses scores outside the bounds, in the items of a mask `[items]`."""
     low, high = bounds
     # A missing cell holds 0, which need not be between the bounds.
     seen = True if table.observed is None else table.observed
@@ -144,7 +124,7 @@ def check_range(
 
 
 def _bounds_option(table: ResponseTable, column: int) -> str:
-    """How to give the bounds of an item's scores, in Python and on the command line."""
+    """The options for the bounds of an item's scores, in Python and as commands."""
     if len(benchmarks_of(table)) < 2:
         return "bounds=(low, high) (--bounds LOW HIGH)"
     name = str(table.benchmarks[column])
@@ -154,8 +134,8 @@ def _bounds_option(table: ResponseTable, column: int) -> str:
 def default_squeeze(scores: np.ndarray) -> float:
     """The n of `to_logits` at which only scores of exactly 0 or 1 move.
 
-    These go half-way to where the score nearest to any end is, or to 1/2 in as many as
-    there are scores if none is nearer: squeezing never changes the order of scores.
+    These move by half the smallest distance of another score from an end, or by 1/4 if
+    that is above 1/2: squeezing never changes the order of scores.
 
     >>> default_squeeze(np.array([0.0, 0.25, 0.5]))
     4.0
@@ -179,16 +159,12 @@ def to_logits(
     their order and, if not that near, their value.
 
     Args:
-        table: Scores in [0, 1].
+        table: Scores in [0, 1]; a ValueError refuses others.
         columns: `[items]` mask of the items with scores.
         squeeze: n, or one for each benchmark; None for `default_squeeze` of the scores
             of each, since metrics differ in their steps.
-        ends: Scores at most this far from an end are at it, and get its code; None
+        ends: Scores within this distance of an end, in [0, 1/2), get its code; None
             squeezes them instead.
-
-    Raises:
-        ValueError: If a score is outside [0, 1], n is out of range, or `ends` is not in
-            [0, 1/2).
     """
     check_range(table, (0.0, 1.0), columns)
     seen = np.broadcast_to(columns, table.values.shape)
@@ -206,13 +182,14 @@ def to_logits(
         values = np.where(low, -END, np.where(high, END, logits))
         return Logits(np.where(columns, values, table.values), 0, 0.0)
     sizes = _squeezes(table, scores, seen, squeeze)
-    for size in sizes.values() if isinstance(sizes, dict) else [sizes]:
+    # Items without scores have no n, and their columns are left as they are.
+    by_item = [
+        sizes.get(name, 2.0) if isinstance(sizes, dict) else sizes
+        for name in table.benchmarks.tolist()
+    ]
+    for size in by_item:
         if not 2 <= size <= LARGEST_SQUEEZE:
             raise ValueError(f"squeeze {size:g} is not from 2 to {LARGEST_SQUEEZE:g}")
-    by_item = [sizes] * table.num_items
-    if isinstance(sizes, dict):
-        # Items without scores have no n, and their columns are left as they are.
-        by_item = [sizes.get(name, 2.0) for name in table.benchmarks.tolist()]
     distance = 1 / (2 * np.array(by_item))
     near = ((scores < distance) | (1 - scores < distance)) & seen
     scores = np.clip(scores, distance, 1 - distance)
@@ -235,11 +212,10 @@ def _squeezes(
         found = ", ".join(map(repr, names)) or "no labels"
         raise ValueError(f"squeeze is given of {unknown[0]!r}; benchmarks are: {found}")
     if len(names) < 2:
-        size = given[names[0]] if given else default_squeeze(scores[seen])
-        return float(size)
-    found, labels = {}, table.benchmarks
+        return float(given[names[0]] if given else default_squeeze(scores[seen]))
+    found = {}
     for name in names:
-        chosen = seen & (labels == name)
+        chosen = seen & (table.benchmarks == name)
         if name in given:
             found[name] = float(given[name])
         elif chosen.any():

@@ -36,15 +36,14 @@ class ResponseTable:
     Attributes:
         subjects: `[subjects]` names.
         items: `[items]` names.
-        values: `[subjects, items]`; int8 when every observed value is an integer in
-            [-128, 127], else float64; the number right where there are ``trials``.
+        values: `[subjects, items]`, int8 if every value is an integer in [-128, 127],
+            else float64; the number right where there are ``trials``.
         observed: `[subjects, items]` mask, or None when nothing is missing.
         trials: `[subjects, items]` trials behind each count, or None.
         item_facets: names `[items]` by facet, such as "benchmark".
         subject_facets: names `[subjects]` by facet.
         metric: the metric that the values measure, where known.
-        lengths: `[subjects, items]` response lengths in tokens with NaN where unknown,
-            or None.
+        lengths: `[subjects, items]` response lengths in tokens, NaN where unknown.
         notes: what reading did, in plain language.
         sources: where the data came from.
 
@@ -67,25 +66,21 @@ class ResponseTable:
 
     def __post_init__(self) -> None:
         """Checks shapes and names, since labels and arrays are joined by position."""
-        shape = (len(self.subjects), len(self.items))
+        rows, columns = len(self.subjects), len(self.items)
         for name in ("values", "observed", "trials", "lengths"):
             array = getattr(self, name)
-            if array is not None and array.shape != shape:
+            if array is not None and array.shape != (rows, columns):
                 raise ValueError(
-                    f"{name} has shape {array.shape}, but there are {shape[0]}"
-                    f" subjects and {shape[1]} items"
+                    f"{name} has shape {array.shape}, but there are {rows}"
+                    f" subjects and {columns} items"
                 )
         check_unique("subject", self.subjects)
         check_unique("item", self.items)
-        for facets, size in (
-            (self.item_facets, shape[1]),
-            (self.subject_facets, shape[0]),
-        ):
+        for facets, size in ((self.item_facets, columns), (self.subject_facets, rows)):
             for name, labels in facets.items():
                 if len(labels) != size:
-                    raise ValueError(
-                        f"facet {name!r} has {len(labels)} labels, not {size}"
-                    )
+                    message = f"facet {name!r} has {len(labels)} labels, not {size}"
+                    raise ValueError(message)
 
     @property
     def num_subjects(self) -> int:
@@ -113,10 +108,10 @@ class ResponseTable:
 
     @property
     def kind(self) -> Kind:
-        """What the values are, which decides the models that suit them.
+        """Type of the values, which determines the models that suit them.
 
-        "counts" has trials per cell; "binary" holds only 0 and 1; "ordinal" only
-        integers; anything else is "continuous".
+        "counts" has trials per cell, "binary" only 0 and 1, "ordinal" only integers;
+        anything else is "continuous".
         """
         if self.trials is not None:
             return "counts"
@@ -124,10 +119,8 @@ class ResponseTable:
             seen = self.values if self.observed is None else self.values[self.observed]
             return "ordinal" if np.all(seen == np.rint(seen)) else "continuous"
         # Missing cells hold 0, so they do not disturb this test.
-        in_range = self.values.size == 0 or (
-            self.values.min() >= 0 and self.values.max() <= 1
-        )
-        return "binary" if in_range else "ordinal"
+        low, high = self.values.min(initial=0), self.values.max(initial=0)
+        return "binary" if low >= 0 and high <= 1 else "ordinal"
 
     def item_accuracy(self) -> np.ndarray:
         """Mean response per item over the observed cells, `[items]`; NaN if none."""
@@ -139,12 +132,10 @@ class ResponseTable:
 
     def _mean(self, axis: int) -> np.ndarray:
         total = self.values.sum(axis=axis, dtype=np.float64)
-        if self.trials is not None:
-            count = self.trials.sum(axis=axis, dtype=np.float64)
-        elif self.observed is not None:
-            count = np.count_nonzero(self.observed, axis=axis).astype(np.float64)
-        else:
-            count = np.full(total.shape, float(self.values.shape[axis]))
+        weights = self.observed if self.trials is None else self.trials
+        if weights is None:
+            weights = np.broadcast_to(1.0, self.values.shape)
+        count = weights.sum(axis=axis, dtype=np.float64)
         return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
     def select(
@@ -168,25 +159,19 @@ class ResponseTable:
         rows = positions("subject", self.subjects, subjects)
         columns = positions("item", self.items, items)
 
-        def cut(array: np.ndarray | None) -> np.ndarray | None:
-            if array is None:
-                return None
+        def cut(array: np.ndarray) -> np.ndarray:
             out = array if subjects is None else array[rows]
             return out if items is None else np.ascontiguousarray(out[:, columns])
 
-        observed = cut(self.observed)
-        if observed is not None and observed.all():
-            observed = None
-        values = cut(self.values)
-        assert values is not None
+        observed = None if self.observed is None else cut(self.observed)
         return dataclasses.replace(
             self,
             subjects=self.subjects[rows],
             items=self.items[columns],
-            values=compact(values),
-            observed=observed,
-            trials=cut(self.trials),
-            lengths=cut(self.lengths),
+            values=compact(cut(self.values)),
+            observed=None if observed is None or observed.all() else observed,
+            trials=None if self.trials is None else cut(self.trials),
+            lengths=None if self.lengths is None else cut(self.lengths),
             item_facets={k: v[columns] for k, v in self.item_facets.items()},
             subject_facets={k: v[rows] for k, v in self.subject_facets.items()},
         )
@@ -197,26 +182,21 @@ class ResponseTable:
         """Returns the arrays that enter ``jit``.
 
         Args:
-            dtype: floating dtype for continuous values; None keeps JAX's default.
+            dtype: floating dtype for continuous values, by default that of JAX.
                 Integer values stay int8, four times smaller than a float.
-            length_offset: also return log(offset + length) of the responses; None
-                leaves lengths out.
+            length_offset: also return log(offset + length) of the responses.
 
         Returns:
             `Responses` with facets as integer codes in sorted order of their names.
 
         Raises:
-            ValueError: lengths are requested and there are none, or a length has no
-                logarithm with this offset.
+            ValueError: there are no lengths, or one has no logarithm with this offset.
         """
+        import jax
         import jax.numpy as jnp
 
         from irtjax.data.responses import Responses
 
-        def whole(array: np.ndarray | None) -> Any:
-            return None if array is None else jnp.array(array)
-
-        is_integer = self.values.dtype == np.int8
         codes = {
             name: jnp.array(np.unique(labels, return_inverse=True)[1].astype(np.int32))
             for name, labels in self.item_facets.items()
@@ -225,13 +205,15 @@ class ResponseTable:
         if length_offset is not None:
             log_length, seen = self._log_lengths(length_offset)
             log_length = jnp.asarray(log_length, dtype)
+        parts = (self.observed, self.trials, seen)
+        observed, trials, seen = jax.tree.map(jnp.array, parts)
         return Responses(
-            values=jnp.asarray(self.values, None if is_integer else dtype),
-            observed=whole(self.observed),
-            trials=whole(self.trials),
+            jnp.asarray(self.values, None if self.values.dtype == np.int8 else dtype),
+            observed=observed,
+            trials=trials,
             item_facets=codes,
             log_length=log_length,
-            length_observed=whole(seen),
+            length_observed=seen,
         )
 
     def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
@@ -277,20 +259,15 @@ class ResponseTable:
         return digest.hexdigest()
 
     def save(self, path: str | Path) -> Path:
-        """Writes the table, whole or not at all, as ``.json`` or ``.parquet``.
-
-        Args:
-            path: file to write; its ending picks the form. Both read back without
-                loss by `ResponseTable.load` and by `irtjax.read`.
+        """Writes the table, whole or not at all, to ``.json`` or ``.parquet``.
 
         Returns:
-            The path written.
+            The path, which `load` and `irtjax.read` read without loss.
 
         Raises:
-            ValueError: the ending is neither, or the place cannot be written.
+            ValueError: the ending is another, or the path cannot be written.
         """
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return write_fields(fields, Path(path))
+        return write_fields(vars(self), Path(path))
 
     @staticmethod
     def load(path: str | Path) -> ResponseTable:
@@ -299,12 +276,7 @@ class ResponseTable:
         Raises:
             ValueError: there is no such file, or it is not a saved table.
         """
-        fields = read_fields(Path(path))
-        try:
-            return ResponseTable(**fields)
-        except ValueError as error:
-            message = f"{path} is not a saved response table: {error}"
-            raise ValueError(message) from None
+        return read_fields(Path(path), ResponseTable)
 
     @staticmethod
     def from_arrays(
@@ -331,7 +303,7 @@ class ResponseTable:
             benchmark: benchmark of each item.
             metric: name of the metric.
             lengths: `[subjects, items]` response lengths.
-            notes: plain-language notes to carry along.
+            notes: plain-language notes.
             sources: where the data came from.
 
         Raises:
@@ -348,14 +320,13 @@ class ResponseTable:
         mask = None if observed is None else np.asarray(observed, dtype=bool)
         if trials is not None:
             trials = np.asarray(trials).astype(np.int32)
-            mask = trials > 0 if mask is None else mask & (trials > 0)
+            mask = (trials > 0) & (True if mask is None else mask)
             trials = np.where(mask, trials, 0).astype(np.int32)
         matrix, mask = fill_missing(matrix, mask)
-        num_subjects, num_items = matrix.shape
         facets = {} if benchmark is None else {"benchmark": as_labels(benchmark)}
         return ResponseTable(
-            subjects=names_of("subject", subjects, num_subjects),
-            items=names_of("item", items, num_items),
+            subjects=names_of("subject", subjects, matrix.shape[0]),
+            items=names_of("item", items, matrix.shape[1]),
             values=compact(matrix),
             observed=mask,
             trials=trials,

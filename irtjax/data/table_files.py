@@ -6,6 +6,7 @@ A table is here a mapping of its fields, so that the table can import this modul
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +23,8 @@ Fields: TypeAlias = dict[str, Any]
 
 _VERSION = 1
 _PARQUET_KEY = TABLE_FORMAT.encode()
+#: Before the name of a subject facet, as a column of Parquet.
+_FACET = "facet:"
 
 
 def write_fields(table: Fields, path: Path) -> Path:
@@ -39,18 +42,18 @@ def write_fields(table: Fields, path: Path) -> Path:
     return path
 
 
-def read_fields(path: Path) -> Fields:
-    """Reads a file that `write_fields` wrote."""
+def read_fields(path: Path, make: Callable[..., Any]) -> Any:
+    """Reads a file that `write_fields` wrote and makes a table of its fields."""
     if not path.is_file():
         raise ValueError(f"no such file: {path}")
     try:
         if read_head(path)[:4] != b"PAR1":
-            return fields_from_json(json.loads(read_text(path)))
+            return make(**_from_json(json.loads(read_text(path))))
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
-            return fields_from_arrow(pq.read_table(path))
+            return make(**_from_arrow(pq.read_table(path)))
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"it is damaged ({str(error).splitlines()[0]})") from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -61,6 +64,7 @@ def read_fields(path: Path) -> Fields:
 
 
 def _meta(table: Fields) -> dict[str, Any]:
+    """What both forms write as JSON; `_from_meta` reads it."""
     return {
         "format": TABLE_FORMAT,
         "version": _VERSION,
@@ -73,24 +77,22 @@ def _meta(table: Fields) -> dict[str, Any]:
     }
 
 
-def _to_json(table: Fields) -> dict[str, Any]:
-    values: list[list[float | None]] = table["values"].tolist()
-    if table["observed"] is not None:
-        for row, column in np.argwhere(~table["observed"]).tolist():
-            values[row][column] = None
-    lengths = None
-    if table["lengths"] is not None:
-        lengths = [
-            [None if cell != cell else cell for cell in row]
-            for row in table["lengths"].tolist()
-        ]
+def _from_meta(meta: Any, values: np.ndarray) -> Fields:
+    """The fields that `_meta` wrote, and values in their dtype, without loss."""
+    dtype = meta["dtype"]
+    if dtype not in ("int8", "float64"):
+        raise ValueError(f"its values are {dtype}")
+    with np.errstate(invalid="ignore"):
+        typed = values.astype(dtype)
+    if not np.isfinite(values).all() or not np.array_equal(typed, values):
+        raise ValueError(f"a value is no {dtype}")
     return {
-        **_meta(table),
-        "subjects": table["subjects"].tolist(),
-        "subject_facets": {k: v.tolist() for k, v in table["subject_facets"].items()},
-        "values": values,
-        "trials": None if table["trials"] is None else table["trials"].tolist(),
-        "lengths": lengths,
+        "items": as_labels(meta["items"]),
+        "item_facets": {k: as_labels(v) for k, v in meta["item_facets"].items()},
+        "metric": meta["metric"],
+        "notes": tuple(meta["notes"]),
+        "sources": tuple(meta["sources"]),
+        "values": typed,
     }
 
 
@@ -101,50 +103,40 @@ def _check_meta(meta: Any) -> None:
         raise ValueError(f"a newer irtjax wrote it (form {meta['version']}); upgrade")
 
 
-def _typed(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Returns values in the dtype that they were saved in; none may be lost."""
-    if dtype not in ("int8", "float64"):
-        raise ValueError(f"its values are {dtype}")
-    with np.errstate(invalid="ignore"):
-        typed = values.astype(dtype)
-    if not np.isfinite(values).all() or not np.array_equal(typed, values):
-        raise ValueError(f"a value is no {dtype}")
-    return typed
+def _to_json(table: Fields) -> dict[str, Any]:
+    values, lengths, trials = table["values"], table["lengths"], table["trials"]
+    if table["observed"] is not None:
+        values = np.where(table["observed"], values, np.array(None))
+    if lengths is not None:
+        lengths = np.where(np.isnan(lengths), np.array(None), lengths).tolist()
+    return {
+        **_meta(table),
+        "subjects": table["subjects"].tolist(),
+        "subject_facets": {k: v.tolist() for k, v in table["subject_facets"].items()},
+        "values": values.tolist(),
+        "trials": None if trials is None else trials.tolist(),
+        "lengths": lengths,
+    }
 
 
-def _matrix(rows: Any, shape: tuple[int, int], dtype: Any = np.float64) -> Any:
-    return None if rows is None else np.array(rows, dtype=dtype).reshape(shape)
-
-
-def fields_from_json(content: dict[str, Any]) -> Fields:
-    """Returns the fields in the parsed JSON of a saved table."""
+def _from_json(content: dict[str, Any]) -> Fields:
     _check_meta(content)
     shape = (len(content["subjects"]), len(content["items"]))
-    values = _matrix(content["values"], shape)
+
+    def matrix(name: str, dtype: type) -> Any:
+        rows = content[name]
+        return None if rows is None else np.array(rows, dtype=dtype).reshape(shape)
+
+    values = matrix("values", np.float64)
     observed = ~np.isnan(values)
     return dict(
         subjects=as_labels(content["subjects"]),
-        values=_typed(np.where(observed, values, 0), content["dtype"]),
         observed=None if observed.all() else observed,
-        trials=_matrix(content["trials"], shape, np.int32),
-        subject_facets=_facets(content["subject_facets"]),
-        lengths=_matrix(content["lengths"], shape),
-        **_common(content),
+        trials=matrix("trials", np.int32),
+        subject_facets={k: as_labels(v) for k, v in content["subject_facets"].items()},
+        lengths=matrix("lengths", np.float64),
+        **_from_meta(content, np.where(observed, values, 0)),
     )
-
-
-def _facets(content: dict[str, list[str]]) -> dict[str, np.ndarray]:
-    return {name: as_labels(labels) for name, labels in content.items()}
-
-
-def _common(meta: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "items": as_labels(meta["items"]),
-        "item_facets": _facets(meta["item_facets"]),
-        "metric": meta["metric"],
-        "notes": tuple(meta["notes"]),
-        "sources": tuple(meta["sources"]),
-    }
 
 
 def _to_arrow(table: Fields) -> pa.Table:
@@ -173,7 +165,7 @@ def _to_arrow(table: Fields) -> pa.Table:
     if table["lengths"] is not None:
         columns["lengths"] = rows(table["lengths"], np.isnan(table["lengths"]))
     for name, labels in table["subject_facets"].items():
-        columns[f"facet:{name}"] = pa.array(labels.tolist(), pa.string())
+        columns[_FACET + name] = pa.array(labels.tolist(), pa.string())
     meta = json.dumps(_meta(table)).encode()
     return pa.table(columns).replace_schema_metadata({_PARQUET_KEY: meta})
 
@@ -183,41 +175,34 @@ def is_saved_table(schema: pa.Schema) -> bool:
     return _PARQUET_KEY in (schema.metadata or {})
 
 
-def fields_from_arrow(frame: pa.Table) -> Fields:
-    """Returns the fields in the Arrow table of a saved table."""
+def _from_arrow(frame: pa.Table) -> Fields:
     import pyarrow as pa
 
-    if not is_saved_table(frame.schema):
-        raise ValueError(f"it has no mark {TABLE_FORMAT}")
-    meta = json.loads(frame.schema.metadata[_PARQUET_KEY])
+    meta = json.loads((frame.schema.metadata or {}).get(_PARQUET_KEY, "{}"))
     _check_meta(meta)
     shape = (frame.num_rows, len(meta["items"]))
 
-    def matrix(name: str, fill: float) -> tuple[Any, Any]:
+    def matrix(name: str, fill: float = 0) -> tuple[Any, Any]:
         if name not in frame.column_names:
             return None, None
-        flat = pa.chunked_array(
-            [chunk.flatten() for chunk in frame.column(name).chunks]
-        ).combine_chunks()
+        chunks = [chunk.flatten() for chunk in frame.column(name).chunks]
+        flat = pa.chunked_array(chunks).combine_chunks()
         known = None
         if flat.null_count:
             known = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
             flat = flat.fill_null(fill)
         return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), known
 
-    values, observed = matrix("values", 0)
-    prefix = "facet:"
-    facets = {
-        name.removeprefix(prefix): as_labels(frame.column(name).to_pylist())
-        for name in frame.column_names
-        if name.startswith(prefix)
-    }
+    values, observed = matrix("values")
     return dict(
         subjects=as_labels(frame.column("subject").to_pylist()),
-        values=_typed(values, meta["dtype"]),
         observed=observed,
-        trials=matrix("trials", 0)[0],
-        subject_facets=facets,
+        trials=matrix("trials")[0],
+        subject_facets={
+            name.removeprefix(_FACET): as_labels(frame.column(name).to_pylist())
+            for name in frame.column_names
+            if name.startswith(_FACET)
+        },
         lengths=matrix("lengths", np.nan)[0],
-        **_common(meta),
+        **_from_meta(meta, values),
     )

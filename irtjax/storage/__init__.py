@@ -1,36 +1,16 @@
 """Calibrations on disk: tables, JSON and plain arrays in one folder, no pickle."""
 
-from irtjax.estimators.posterior.checkpoint import (
-    load_chains,
-    save_chains,
-    to_arviz,
-    write_draws,
-)
-from irtjax.storage.checkpoint import load_checkpoint, save_checkpoint
-from irtjax.storage.folder import (
-    FIT_FILES,
-    STRUCTURE_FILES,
-    check_folder,
-    is_fit,
-    load,
-    save,
-    write_table,
-)
-from irtjax.storage.multilevel import draw_labels
-
-__all__ = [
-    "FIT_FILES",
-    "STRUCTURE_FILES",
-    "check_folder",
-    "draw_labels",
-    "is_fit",
-    "load",
-    "load_chains",
-    "load_checkpoint",
-    "save",
-    "save_chains",
-    "save_checkpoint",
-    "to_arviz",
-    "write_draws",
-    "write_table",
-]
+from irtjax.estimators.posterior.checkpoint import load_chains as load_chains
+from irtjax.estimators.posterior.checkpoint import save_chains as save_chains
+from irtjax.estimators.posterior.checkpoint import to_arviz as to_arviz
+from irtjax.estimators.posterior.checkpoint import write_draws as write_draws
+from irtjax.storage.checkpoint import load_checkpoint as load_checkpoint
+from irtjax.storage.checkpoint import save_checkpoint as save_checkpoint
+from irtjax.storage.folder import FIT_FILES as FIT_FILES
+from irtjax.storage.folder import STRUCTURE_FILES as STRUCTURE_FILES
+from irtjax.storage.folder import check_folder as check_folder
+from irtjax.storage.folder import is_fit as is_fit
+from irtjax.storage.folder import load as load
+from irtjax.storage.folder import save as save
+from irtjax.storage.folder import write_table as write_table
+from irtjax.storage.multilevel import draw_labels as draw_labels

@@ -1,4 +1,4 @@
-"""The loop of a long run in a file, to go on from later."""
+"""The loop of a long run in a file, from which it resumes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,10 @@ FORMAT = "irtjax checkpoint 1"
 
 
 def save_checkpoint(path: str | Path, fit: Fit | Loop) -> Path:
-    """Writes what a run needs to go on: state, step and trace.
+    """Writes what a run needs to resume (state, step and trace) and returns the path.
 
-    Args:
-        path: The file, an uncompressed NumPy archive without pickle.
-        fit: A fit that `run` returned, finished or not, or its loop.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: If it cannot be written.
+    `fit` is what `run` returned, finished or not, or its loop. The file is an
+    uncompressed NumPy archive without pickle.
     """
     path = Path(path)
     loop = loop_of(fit) if isinstance(fit, Fit) else fit
@@ -40,19 +33,10 @@ def save_checkpoint(path: str | Path, fit: Fit | Loop) -> Path:
 
 
 def load_checkpoint(path: str | Path, like: Loop) -> Loop:
-    """Reads a loop back.
+    """Reads the loop that `save_checkpoint` wrote, for `run(..., resume=)`.
 
-    Args:
-        path: The file that `save_checkpoint` wrote.
-        like: A loop of the same problem, method and `max_steps`, as
-            `irtjax.estimators.driver.begin` makes it: it gives the form.
-
-    Returns:
-        The loop, for `run(..., resume=)`.
-
-    Raises:
-        ValueError: If there is no such file, it is no checkpoint, or it is one of
-            another problem, method or number of steps.
+    `like` is a loop of the same problem, method and `max_steps`, made by
+    `irtjax.estimators.driver.begin`; a ValueError refuses the file of another one.
     """
     path = Path(path)
     try:

@@ -2,9 +2,9 @@
 
 Models are written by the names of their classes and the values of their fields. A file
 only chooses among classes that exist: the model, and every response family and prior
-that the process has defined. Nothing that a file names is imported or evaluated. A
-family or prior from outside the package has its module in its name, and that module
-must have been imported before.
+that the process has defined. Nothing that a file names is imported or evaluated. The
+name of a family or prior from outside the package includes its module, which must have
+been imported before.
 """
 
 from __future__ import annotations
@@ -32,27 +32,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ITEM_COLUMNS = (
-    *("item", "benchmark", "discrimination", "discrimination_se", "intercept"),
-    *("intercept_se", "difficulty", "difficulty_se", "lower_asymptote"),
-    *("lower_asymptote_se", "upper_asymptote", "upper_asymptote_se", "accuracy"),
-    *("observed", "flags"),
-)
+    "item benchmark discrimination discrimination_se intercept intercept_se difficulty"
+    " difficulty_se lower_asymptote lower_asymptote_se upper_asymptote"
+    " upper_asymptote_se accuracy observed flags"
+).split()
 _ABILITY_COLUMNS = (
-    *("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lower"),
-    *("rank_upper", "probability_best", "expected_score", "expected_score_se"),
-    *(
-        "expected_score_lower",
-        "expected_score_upper",
-        "accuracy",
-        "accuracy_se",
-        "accuracy_lower",
-    ),
-    *("accuracy_upper", "observed", "flags"),
-)
+    "subject ability ability_se lower upper rank rank_lower rank_upper"
+    " probability_best expected_score expected_score_se expected_score_lower"
+    " expected_score_upper accuracy accuracy_se accuracy_lower accuracy_upper observed"
+    " flags"
+).split()
+#: Attributes of a calibration that `fit.json` has, too; None for a float that is NaN.
+_FLOATS = ("residual", "log_likelihood", "log_prior", "aic", "bic")
+_OTHERS = ("num_steps", "num_parameters", "num_observed", "level", "options")
+_OTHERS += ("versions", "data_hash", "timings")
+#: Its arrays of errors, each None without standard errors.
+_ERROR_ARRAYS = ("item_covariance", "ability_shared", "ability_scale")
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as strict JSON can hold it; what is not finite becomes None.
+    """Returns a value for strict JSON, with None for each number that is not finite.
 
     >>> plain({"a": float("nan"), "b": (1, np.float32(0.5)), "c": np.arange(2)})
     {'a': None, 'b': [1, 0.5], 'c': [0, 1]}
@@ -67,19 +66,18 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, np.generic) or type(value).__module__.startswith(
-        ("jax", "numpy")
-    ):
+    is_array = type(value).__module__.startswith(("jax", "numpy"))
+    if is_array or isinstance(value, np.generic):
         return plain(np.asarray(value).tolist())
     return str(value)
 
 
 class UndefinedClassError(ValueError):
-    """A fit has a family or prior from outside the package that is not defined."""
+    """A fit has a family or prior from outside the package that is not defined here."""
 
 
 def _class_name(cls: type) -> str:
-    """The class's own name in the package, with its module outside it."""
+    """The name of a class, with its module if that is outside the package."""
     if cls.__module__.split(".")[0] == "irtjax":
         return cls.__name__
     return f"{cls.__module__}.{cls.__qualname__}"
@@ -88,8 +86,7 @@ def _class_name(cls: type) -> str:
 def _known_classes() -> dict[str, type]:
     """The classes that a model may be made of, by name.
 
-    Of two classes of one name the later one counts, as where a cell of a notebook is
-    run again.
+    Of two classes of one name the later one counts: a notebook's cell may run again.
     """
     known: dict[str, type] = {"Model": Model, "Lengths": Lengths}
     found: list[type] = [AbstractResponseFamily, AbstractPrior]
@@ -100,31 +97,11 @@ def _known_classes() -> dict[str, type]:
     return known
 
 
-def _class_of(name: str, what: str) -> type:
-    """The class of a name.
-
-    Raises:
-        UndefinedClassError: If the name has a module, and no such class is defined.
-        ValueError: If the name has none, and the package has no such class.
-    """
-    known = _known_classes()
-    if name in known:
-        return known[name]
-    if "." in name:
-        raise UndefinedClassError(
-            f"this fit has the {what} {name}, which is not defined here: import its"
-            " module before loading"
-        )
-    raise ValueError(f"no model part is called {name!r}")
-
-
 def encode(module: Any) -> dict[str, Any]:
     """Returns a model, family or prior as its class name and fields.
 
-    Raises:
-        ValueError: If it is of a class that `decode` would not make, or a field is
-            neither a number, a string, a tuple of these, a model part, nor a dict of
-            model parts.
+    A ValueError refuses a class that `decode` would not make, and a field that is
+    neither a number, a string, a tuple of these, a model part, nor a dict of these.
     """
     name = _class_name(type(module))
     if name not in _known_classes():
@@ -132,23 +109,22 @@ def encode(module: Any) -> dict[str, Any]:
             f"a {type(module).__name__} cannot be saved: a model is made of response"
             " families and priors"
         )
-    fields = {}
-    for field in dataclasses.fields(module):
-        value = getattr(module, field.name)
-        if isinstance(value, dict):
-            fields[field.name] = {key: encode(inner) for key, inner in value.items()}
-        elif dataclasses.is_dataclass(value):
-            fields[field.name] = encode(value)
-        else:
-            fields[field.name] = _plain_field(value, f"{name}.{field.name}")
+    fields = {
+        field.name: _encoded(getattr(module, field.name), f"{name}.{field.name}")
+        for field in dataclasses.fields(module)
+    }
     return {"class": name, **fields}
 
 
-def _plain_field(value: Any, place: str) -> Any:
-    """A field as JSON that `decode` reads as an equal value."""
+def _encoded(value: Any, place: str) -> Any:
+    """A field as JSON that `_field` reads as an equal value."""
+    if isinstance(value, dict):
+        return {key: encode(inner) for key, inner in value.items()}
+    if dataclasses.is_dataclass(value):
+        return encode(value)
     if isinstance(value, tuple):
-        return [_plain_field(inner, place) for inner in value]
-    single = isinstance(value, bool | int | float | str) or value is None
+        return [_encoded(inner, place) for inner in value]
+    single = value is None or isinstance(value, bool | int | float | str)
     if not single and getattr(value, "ndim", 1):
         raise ValueError(
             f"{place} is a {type(value).__name__}, which cannot be saved: use numbers,"
@@ -158,15 +134,7 @@ def _plain_field(value: Any, place: str) -> Any:
 
 
 def decode(content: dict[str, Any], what: str = "model") -> Any:
-    """Returns the model, family or prior that `encode` wrote.
-
-    Args:
-        content: What `encode` returned, or JSON made of it.
-        what: What to call it in an error.
-
-    Raises:
-        UndefinedClassError: If it has a family or prior that is not defined here.
-        ValueError: If it names anything else that is no part of a model.
+    """Returns the model, family or prior that `encode` wrote; errors call it `what`.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter()
@@ -174,8 +142,15 @@ def decode(content: dict[str, Any], what: str = "model") -> Any:
     True
     """
     fields = dict(content)
-    cls = _class_of(fields.pop("class"), what)
-    return cls(**{key: _field(value, key) for key, value in fields.items()})
+    name, known = fields.pop("class"), _known_classes()
+    if name in known:
+        return known[name](**{k: _field(value, k) for k, value in fields.items()})
+    if "." in name:
+        raise UndefinedClassError(
+            f"this fit has the {what} {name}, which is not defined here: import its"
+            " module before loading"
+        )
+    raise ValueError(f"no model part is called {name!r}")
 
 
 def _field(value: Any, name: str) -> Any:
@@ -191,105 +166,80 @@ def _field(value: Any, name: str) -> Any:
 
 def to_json(fit: Calibration) -> dict[str, Any]:
     """Returns the content of `fit.json` for a calibration."""
-    population = fit.parameters.population
-    resolution = fit.resolution
-    return {
+    lengths, population = fit.parameters.lengths, fit.parameters.population
+    resolution = None if fit.resolution is None else fit.resolution._asdict()
+    status = Status(int(fit.status))
+
+    def own(*names: str) -> dict[str, Any]:
+        return {name: getattr(fit, name) for name in names}
+
+    content = {
         "model": encode(fit.model),
-        "options": plain(fit.options),
-        "versions": plain(fit.versions),
-        "data_hash": fit.data_hash,
+        **own("options", "versions", "data_hash"),
         "num_subjects": len(fit.subjects),
         "num_items": len(fit.items),
-        "num_observed": int(fit.num_observed),
-        "status": {
-            "name": Status(int(fit.status)).name.lower(),
-            "meaning": Status(int(fit.status)).explain(),
-        },
-        "num_steps": int(fit.num_steps),
-        "residual": plain(float(fit.residual)),
-        "log_likelihood": plain(float(fit.log_likelihood)),
-        "log_prior": plain(float(fit.log_prior)),
-        "num_parameters": int(fit.num_parameters),
-        "aic": plain(float(fit.aic)),
-        "bic": plain(float(fit.bic)),
-        "level": float(fit.level),
-        "population": {
-            "mean": plain(float(population.mean)),
-            "sd": plain(float(population.sd)),
-        },
-        **_lengths_to_json(fit),
-        "resolution": None if resolution is None else plain(resolution._asdict()),
-        "timings": plain(fit.timings),
-        "warnings": list(fit.warnings),
-        "notes": list(fit.notes),
+        **own("num_observed"),
+        "status": {"name": status.name.lower(), "meaning": status.explain()},
+        **own("num_steps", "residual", "log_likelihood", "log_prior"),
+        **own("num_parameters", "aic", "bic", "level"),
+        "population": {"mean": population.mean, "sd": population.sd},
     }
-
-
-def _lengths_to_json(fit: Calibration) -> dict[str, Any]:
-    """The correlation of ability and speed, for models with response lengths."""
-    lengths = fit.parameters.lengths
-    if lengths is None:
-        return {}
-    error = fit.correlation_error
-    return {
-        "correlation": float(lengths.correlation),
-        "correlation_se": None if error is None else plain(error),
-    }
+    if lengths is not None:
+        content["correlation"] = lengths.correlation  # of ability and speed
+        content["correlation_se"] = fit.correlation_error
+    content |= {"resolution": resolution, **own("timings", "warnings", "notes")}
+    return plain(content)
 
 
 def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
     """Returns the estimates and the trace as named arrays, in their own dtype."""
-    parameters = fit.parameters
-    arrays = {f"items.{k}": v for k, v in parameters.items._asdict().items()}
-    arrays |= {f"population.{k}": v for k, v in parameters.population._asdict().items()}
-    arrays |= {"theta": parameters.theta, "trace": fit.trace}
-    if parameters.lengths is not None:
-        lengths, correlation = parameters.lengths
-        arrays |= {f"lengths.{k}": v for k, v in lengths._asdict().items()}
-        arrays |= {"correlation": correlation}
-    # Names too: the tables for people need not be in the order of the arrays.
-    arrays |= {"subject_names": fit.subjects, "item_names": fit.items}
-    arrays |= {"benchmark_names": fit.benchmarks}
-    arrays |= {"item_covariance": fit.item_covariance}
-    arrays |= {"ability_shared": fit.ability_shared}
-    arrays |= {"ability_scale": fit.ability_scale}
-    arrays |= structure_arrays(fit.structure)
+    items, population, theta, lengths = fit.parameters
+    arrays = {
+        **{f"items.{k}": v for k, v in items._asdict().items()},
+        **{f"population.{k}": v for k, v in population._asdict().items()},
+        "theta": theta,
+        "trace": fit.trace,
+        # Names too: the tables for people need not be in the order of the arrays.
+        "subject_names": fit.subjects,
+        "item_names": fit.items,
+        "benchmark_names": fit.benchmarks,
+        **{name: getattr(fit, name) for name in _ERROR_ARRAYS},
+        **structure_arrays(fit.structure),
+    }
+    if lengths is not None:
+        arrays |= {f"lengths.{k}": v for k, v in lengths.items._asdict().items()}
+        arrays["correlation"] = lengths.correlation
     return {k: np.asarray(v) for k, v in arrays.items() if v is not None}
 
 
 def from_parts(
-    content: dict[str, Any],
-    arrays: dict[str, Any],
-    item_table: pa.Table,
-    ability_table: pa.Table,
+    content: dict[str, Any], arrays: dict[str, Any], tables: dict[str, pa.Table]
 ) -> Calibration:
-    """Returns the calibration of the parts of its folder.
-
-    Raises:
-        ValueError: If the parts do not fit together.
-        KeyError: If something is missing.
-    """
-    _check_columns("items.parquet", item_table, _ITEM_COLUMNS)
-    _check_columns("abilities.parquet", ability_table, _ABILITY_COLUMNS)
-    for file, table, names in (
-        ("items.parquet", item_table, arrays["item_names"]),
-        ("abilities.parquet", ability_table, arrays["subject_names"]),
+    """Returns the calibration that the parts of a folder make."""
+    for file, kind, columns in (
+        ("items.parquet", "item", _ITEM_COLUMNS),
+        ("abilities.parquet", "subject", _ABILITY_COLUMNS),
     ):
-        if table.num_rows != len(names):
+        table = tables[file]
+        lacking = [name for name in columns if name not in table.column_names]
+        if lacking:
+            raise ValueError(f"{file} has no column {lacking[0]!r}")
+        size = len(arrays[f"{kind}_names"])
+        if table.num_rows != size:
             raise ValueError(
-                f"{file} has {table.num_rows} rows, but parameters.npz has {len(names)}"
+                f"{file} has {table.num_rows} rows, but parameters.npz has {size}"
             )
     # The file is sorted by ability, the arrays by `subjects`.
-    names = np.asarray(ability_table.column("subject").to_pylist())
-    ability_table = ability_table.take(positions(names, arrays["subject_names"]))
+    abilities, subjects = tables["abilities.parquet"], arrays["subject_names"]
+    names = np.asarray(abilities.column("subject").to_pylist())
     model = decode(content["model"])
     record = model.family.Items
     items = record(**{name: arrays[f"items.{name}"] for name in record._fields})
     for name, values in zip(record._fields, items, strict=True):
-        if values.shape[:1] != (item_table.num_rows,):
+        if values.shape[:1] != arrays["item_names"].shape:
             raise ValueError(
                 f"parameters.npz has {name} of shape {values.shape}, but"
-                f" there are {item_table.num_rows} items"
+                f" there are {len(arrays['item_names'])} items"
             )
     population = Population(
         arrays["population.mean"],
@@ -301,45 +251,23 @@ def from_parts(
         parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}
         lengths = LengthParameters(LengthItems(**parts), arrays["correlation"])
     resolution = content["resolution"]
+    rest: dict[str, Any] = {name: content[name] for name in (*_FLOATS, *_OTHERS)}
+    rest |= {name: math.nan for name in _FLOATS if rest[name] is None}
+    rest |= {name: arrays.get(name) for name in _ERROR_ARRAYS}
     return Calibration(
         model=model,
         parameters=Parameters(items, population, arrays.get("theta"), lengths),
-        subjects=arrays["subject_names"],
+        subjects=subjects,
         items=arrays["item_names"],
         benchmarks=arrays.get("benchmark_names"),
         status=Status[content["status"]["name"].upper()],
-        num_steps=content["num_steps"],
         trace=arrays["trace"],
-        residual=_number(content["residual"]),
-        log_likelihood=_number(content["log_likelihood"]),
-        log_prior=_number(content["log_prior"]),
-        num_parameters=content["num_parameters"],
-        num_observed=content["num_observed"],
-        aic=_number(content["aic"]),
-        bic=_number(content["bic"]),
-        item_table=item_table,
-        ability_table=ability_table,
+        item_table=tables["items.parquet"],
+        ability_table=abilities.take(positions(names, subjects)),
         warnings=tuple(content["warnings"]),
         notes=tuple(content["notes"]),
-        options=content["options"],
-        versions=content["versions"],
-        data_hash=content["data_hash"],
-        timings=content["timings"],
         resolution=None if resolution is None else Resolution(**resolution),
-        level=content["level"],
-        item_covariance=arrays.get("item_covariance"),
-        ability_shared=arrays.get("ability_shared"),
-        ability_scale=arrays.get("ability_scale"),
         correlation_error=content.get("correlation_se"),
         structure=structure_of(arrays),
+        **rest,
     )
-
-
-def _check_columns(file: str, table: pa.Table, columns: tuple[str, ...]) -> None:
-    lacking = [name for name in columns if name not in table.column_names]
-    if lacking:
-        raise ValueError(f"{file} has no column {lacking[0]!r}")
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

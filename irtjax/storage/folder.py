@@ -1,6 +1,6 @@
 """Saving a calibration to a folder and loading it back, without pickle.
 
-The folder holds tables for people (`items.parquet`, `abilities.parquet`, both also as
+The folder has tables for people (`items.parquet`, `abilities.parquet`, both also as
 CSV), `fit.json` for settings and totals, and `parameters.npz` with the estimates to the
 last bit. Everything is written elsewhere first and moved into place when it is whole;
 `fit.json` comes last, so a folder that has one is complete.
@@ -26,38 +26,18 @@ if TYPE_CHECKING:
 
 FIT_FORMAT = "irtjax.fit"
 FIT_VERSION = 1
-#: Names that a fit owns in its folder; the rest of a folder is never touched.
-FIT_FILES = (
-    "fit.json",
-    "parameters.npz",
-    "items.parquet",
-    "items.csv",
-    "abilities.parquet",
-    "abilities.csv",
-    "leaderboard.md",
-    "abilities.png",
-    "wright_map.png",
-    "item_response_functions.png",
-    "test_information.png",
-    "latency.png",
-    "item_parameters.png",
+#: Names that a fit uses in its folder; other files stay as they are.
+FIT_FILES = tuple(
+    "fit.json parameters.npz items.parquet items.csv abilities.parquet abilities.csv"
+    " leaderboard.md abilities.png wright_map.png item_response_functions.png"
+    " test_information.png latency.png item_parameters.png".split()
 )
 #: Those of a multilevel fit, in addition to the others.
-STRUCTURE_FILES = (
-    "effects.csv",
-    "spreads.csv",
-    "subject_effects.csv",
-    "group_abilities.csv",
-    "correlations.csv",
-    "diagnostics.csv",
-    "trajectories.csv",
-    "draws.nc",
-    "group_abilities.png",
-    "correlations.png",
+STRUCTURE_FILES = tuple(
+    "effects.csv spreads.csv subject_effects.csv group_abilities.csv correlations.csv"
+    " diagnostics.csv trajectories.csv draws.nc group_abilities.png"
+    " correlations.png".split()
 )
-
-#: Writes more files into the folder it is given.
-Extra = Callable[[Path], None]
 
 
 def save(
@@ -65,20 +45,16 @@ def save(
     folder: str | Path,
     *,
     overwrite: bool = False,
-    extras: Sequence[Extra] = (),
+    extras: Sequence[Callable[[Path], None]] = (),
 ) -> Path:
-    """Writes a calibration to a folder, whole or not at all.
+    """Writes a calibration to a folder, whole or not at all, and returns the folder.
 
     Args:
         calibration: What `irtjax.fit` returned.
         folder: Folder to make, or one that holds an earlier fit, which is replaced.
-        overwrite: Whether to write into a folder that holds other things too. They
-            stay, unless they bear the name of a file of a fit.
-        extras: Functions that write further files (a report, figures) into the
-            folder before it is moved into place.
-
-    Returns:
-        The folder.
+        overwrite: Whether to write into a folder that has other files, too; those
+            stay, unless they have the name of a file of a fit.
+        extras: Functions that write more files (a report, figures) into a given folder.
 
     Raises:
         ValueError: If the folder holds something else, or cannot be written.
@@ -108,11 +84,7 @@ def save(
 
 
 def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Finds out, before a long computation, whether a fit can be written to a folder.
-
-    Raises:
-        ValueError: If it holds something other than a fit, or cannot be written.
-    """
+    """Refuses, before a long computation, a folder that a fit cannot be written to."""
     folder = Path(folder).expanduser().absolute()
     if folder.is_dir():
         if not overwrite and any(folder.iterdir()) and not is_fit(folder):
@@ -126,7 +98,7 @@ def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
     while not place.exists():
         place = place.parent
     try:
-        # Asking the file system is surer than reading permission bits.
+        # Permission bits do not show whether the file system accepts a folder.
         shutil.rmtree(tempfile.mkdtemp(dir=place, prefix=".irtjax-"))
     except OSError as error:
         raise _cannot_write(folder, error) from None
@@ -153,11 +125,10 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
     from irtjax.storage.encoding import to_arrays, to_json
     from irtjax.storage.multilevel import best_first, structure_tables
 
-    write_table(calibration.item_table, folder / "items.parquet")
-    write_table(calibration.item_table, folder / "items.csv")
     abilities = best_first(calibration.ability_table)
-    write_table(abilities, folder / "abilities.parquet")
-    write_table(abilities, folder / "abilities.csv")
+    for ending in ("parquet", "csv"):
+        write_table(calibration.item_table, folder / f"items.{ending}")
+        write_table(abilities, folder / f"abilities.{ending}")
     for name, table in structure_tables(calibration).items():
         write_table(table, folder / f"{name}.csv")
     arrays: dict[str, Any] = to_arrays(calibration)
@@ -195,13 +166,9 @@ def _move_into_place(temporary: Path, folder: Path) -> None:
 
 
 def load(folder: str | Path) -> Calibration:
-    """Reads a calibration that `save` or the command line wrote.
+    """Reads a calibration that `save` or the command line wrote to a folder.
 
-    Args:
-        folder: The folder of the fit.
-
-    Returns:
-        The calibration, equal in parameters, tables, status and options.
+    It is equal in parameters, tables, status and options.
 
     Raises:
         ValueError: If there is no fit, it is damaged, a newer irtjax wrote it, or it
@@ -211,18 +178,18 @@ def load(folder: str | Path) -> Calibration:
 
     folder = Path(folder).expanduser()
     content = _read_json(folder)
+    files = ("items.parquet", "abilities.parquet")
+    for name in ("parameters.npz", *files):
+        if not (folder / name).is_file():
+            raise _damaged(folder, f"{name} is missing")
     try:
         with np.load(folder / "parameters.npz", allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        items = _read_table(folder / "items.parquet")
-        abilities = _read_table(folder / "abilities.parquet")
-    except FileNotFoundError as error:
-        missing = Path(error.filename or folder).name
-        raise _damaged(folder, f"{missing} is missing") from None
+        tables = {name: _read_table(folder / name) for name in files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise _damaged(folder, str(error)) from None
     try:
-        return from_parts(content, arrays, items, abilities)
+        return from_parts(content, arrays, tables)
     except KeyError as error:
         raise _damaged(folder, f"{error} is missing") from None
     except UndefinedClassError as error:
@@ -259,8 +226,6 @@ def _read_table(path: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise FileNotFoundError(2, "no such file", str(path))
     try:
         return pq.read_table(path)
     except pa.ArrowException as error:

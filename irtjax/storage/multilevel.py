@@ -1,4 +1,4 @@
-"""What a multilevel fit holds beyond items and abilities, as arrays and as tables."""
+"""Results of a multilevel fit other than items and abilities, as arrays and tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
 _PREFIX = "structure."
-_SUBJECT_EFFECTS = tuple(
-    f"subject_effect_{part}" for part in ("names", "values", "errors")
-)
+#: The arrays that a field of several arrays becomes.
+_PARTS = {
+    "effects": ("effect_names", "effect_values"),
+    "spreads": ("spread_names", "spread_values"),
+    "subject_effects": tuple(
+        f"subject_effect_{part}" for part in ("names", "values", "errors")
+    ),
+    "possible": tuple(f"possible_{name}" for name in Possible._fields),
+}
 
 #: Axes of what a sampler keeps, after chains and draws.
 _AXES = {
@@ -41,18 +47,11 @@ def structure_arrays(structure: Structure | None) -> dict[str, Any]:
     if structure is None:
         return {}
     fields = structure._asdict()
-    fields.pop("draws")
-    names, values = fields.pop("effects")
-    fields |= {"effect_names": names, "effect_values": values}
-    spreads = fields.pop("spreads")
-    if spreads is not None:
-        fields |= {"spread_names": spreads[0], "spread_values": spreads[1]}
-    possible = fields.pop("possible")
-    if possible is not None:
-        fields |= {f"possible_{k}": v for k, v in possible._asdict().items()}
-    of_subjects = fields.pop("subject_effects")
-    if of_subjects is not None:
-        fields |= dict(zip(_SUBJECT_EFFECTS, of_subjects, strict=True))
+    del fields["draws"]
+    for name, parts in _PARTS.items():
+        values = fields.pop(name)
+        if values is not None:
+            fields |= zip(parts, values, strict=True)
     return {f"{_PREFIX}{k}": v for k, v in fields.items() if v is not None}
 
 
@@ -65,47 +64,23 @@ def structure_of(arrays: dict[str, Any]) -> Structure | None:
     }
     if not own:
         return None
-    effects = own.pop("effect_names"), own.pop("effect_values")
-    spreads = None
-    if "spread_names" in own:
-        spreads = own.pop("spread_names"), own.pop("spread_values")
-    bounds = {
-        f"correlation_{side}": own.pop(f"correlation_{side}", None)
-        for side in ("lower", "upper")
-    }
-    of_subjects = None
-    if _SUBJECT_EFFECTS[0] in own:
-        names, values, errors = (own.pop(name) for name in _SUBJECT_EFFECTS)
-        of_subjects = names, values, errors
-    possible = None
-    if "possible_own" in own:
-        possible = Possible(*(own.pop(f"possible_{name}") for name in Possible._fields))
-    variance = float(own.pop("general_variance", 1.0))
-    return Structure(
-        **own,
-        **bounds,
-        effects=effects,
-        general_variance=variance,
-        subject_effects=of_subjects,
-        possible=possible,
-        spreads=spreads,
-    )
+    for name, parts in _PARTS.items():
+        if parts[0] in own:
+            values = [own.pop(part) for part in parts]
+            own[name] = Possible(*values) if name == "possible" else tuple(values)
+    if "general_variance" in own:
+        own["general_variance"] = float(own["general_variance"])
+    bounds = dict.fromkeys(("correlation_lower", "correlation_upper"))
+    return Structure(**{**bounds, **own})
 
 
 def draw_labels(fit: Calibration) -> dict[str, Any]:
-    """Names for the axes of a fit's draws, and for the places along them.
+    """Names of the axes of a fit's draws, and labels along them.
 
-    Args:
-        fit: A multilevel fit by `nuts`, in the session that made it.
-
-    Returns:
-        `dims`, names of axes by variable, and `coords`, labels by axis: what `to_arviz`
-        and `write_draws` take. Axes are `subject`, `item`, `group` (benchmarks or
-        metrics; `other_group` where there are two), `coordinate` (of items, as the
-        columns of `effects.csv`), `effect`, `level`, `benchmark` and `covariate`.
-
-    Raises:
-        ValueError: If the fit has no draws.
+    Returns `dims`, names of axes by variable, and `coords`, labels by axis, for
+    `to_arviz` and `write_draws`. Axes are `subject`, `item`, `group` (benchmarks or
+    metrics; `other_group` where there are two), `coordinate` (of items, as the columns
+    of `effects.csv`), `effect`, `level`, `benchmark` and `covariate`.
     """
     structure = fit.structure
     if structure is None or structure.draws is None:
@@ -132,62 +107,60 @@ def draw_labels(fit: Calibration) -> dict[str, Any]:
     return {"dims": dims, "coords": {k: v for k, v in coords.items() if k in used}}
 
 
-def best_order(abilities: pa.Table) -> np.ndarray:
-    """Returns the rows of a table of abilities best first, those without one last."""
+def _best_order(abilities: pa.Table) -> np.ndarray:
+    """The rows of a table of abilities best first, those without one last."""
     ability = np.array(abilities.column("ability").to_pylist(), float)
     return np.argsort(np.where(np.isfinite(ability), -ability, np.inf), kind="stable")
 
 
 def best_first(abilities: pa.Table) -> pa.Table:
     """Returns a table of abilities as it is written to files, best first."""
-    return abilities.take(best_order(abilities))
+    return abilities.take(_best_order(abilities))
+
+
+def _with_interval(
+    name: str, values: np.ndarray, errors: np.ndarray, level: float
+) -> dict[str, np.ndarray]:
+    """Columns of normal estimates: value, standard error, bounds at a level."""
+    half = float(ndtri(0.5 + level / 2)) * errors
+    bounds = {"lower": values - half, "upper": values + half}
+    return {name: values, f"{name}_se": errors, **bounds}
 
 
 def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     """Tables for people, by file name without its ending.
 
     "group_abilities": a row for each subject and group. "correlations": a row for each
-    pair of groups, of mean responses (raw) and of the groups' own parts of ability.
-    "effects": what levels, covariates and metrics add to the items' coordinates;
-    "spreads": standard deviations of the levels' effects and of items within them.
-    "subject_effects": what covariates of subjects add to their abilities. Of `nuts`
-    "diagnostics" and "trajectories": how well what was kept is known, and how the
-    chains went.
+    pair of groups, of mean responses (raw) and of group-specific abilities (own).
+    "effects": of levels, covariates and metrics on the items' coordinates; "spreads":
+    standard deviations of the levels' effects and of items within them.
+    "subject_effects": of the subjects' covariates on their abilities. For `nuts`,
+    "diagnostics" and "trajectories": convergence of the draws and of the chains.
     """
     import pyarrow as pa
 
     structure = fit.structure
     if structure is None:
         return {}
-    tables: dict[str, pa.Table] = {}
     columns = fit.model.family.coordinate_names
-    names, values = structure.effects
-    tables["effects"] = pa.table(
-        {
-            "effect": pa.array(names.tolist(), pa.string()),
-            **{name: values[:, k] for k, name in enumerate(columns)},
-        }
-    )
-    if structure.spreads is not None:
-        names, values = structure.spreads
+
+    def labelled(name: str, rows: tuple[np.ndarray, np.ndarray]) -> pa.Table:
+        """A table of named rows of values, null for NaN, one for each coordinate."""
+        labels, values = rows
         found = {
-            name: pa.array(values[:, k], mask=np.isnan(values[:, k]))
-            for k, name in enumerate(columns)
+            column: pa.array(values[:, k], mask=np.isnan(values[:, k]))
+            for k, column in enumerate(columns)
         }
-        of = pa.array(names.tolist(), pa.string())
-        tables["spreads"] = pa.table({"of": of, **found})
+        return pa.table({name: pa.array(labels.tolist(), pa.string()), **found})
+
+    tables = {"effects": labelled("effect", structure.effects)}
+    if structure.spreads is not None:
+        tables["spreads"] = labelled("of", structure.spreads)
     if structure.subject_effects is not None and len(structure.subject_effects[0]):
         names, values, errors = structure.subject_effects
-        half = float(ndtri(0.5 + fit.level / 2)) * errors
-        tables["subject_effects"] = pa.table(
-            {
-                "covariate": pa.array(names.tolist(), pa.string()),
-                "effect": values,
-                "effect_se": errors,
-                "lower": values - half,
-                "upper": values + half,
-            }
-        )
+        rows: dict[str, Any] = {"covariate": pa.array(names.tolist(), pa.string())}
+        rows |= _with_interval("effect", values, errors, fit.level)
+        tables["subject_effects"] = pa.table(rows)
     if structure.draws is not None:
         from irtjax.estimators.posterior import summary, trajectories
 
@@ -196,20 +169,12 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     groups = structure.groups.tolist()
     if len(groups) < 2:
         return tables
-    order = best_order(fit.ability_table)
-    subjects = fit.subjects[order]
-    ability, error = structure.ability[order], structure.error[order]
-    half = float(ndtri(0.5 + fit.level / 2)) * error
-    tables["group_abilities"] = pa.table(
-        {
-            "subject": np.repeat(subjects, len(groups)).tolist(),
-            "group": groups * len(subjects),
-            "ability": ability.ravel(),
-            "ability_se": error.ravel(),
-            "lower": (ability - half).ravel(),
-            "upper": (ability + half).ravel(),
-        }
-    )
+    order = _best_order(fit.ability_table)
+    ability, error = structure.ability[order].ravel(), structure.error[order].ravel()
+    subjects = np.repeat(fit.subjects[order], len(groups)).tolist()
+    rows = {"subject": subjects, "group": groups * len(order)}
+    rows |= _with_interval("ability", ability, error, fit.level)
+    tables["group_abilities"] = pa.table(rows)
     first, second = np.triu_indices(len(groups), 1)
     pairs = {
         "first": [groups[i] for i in first],

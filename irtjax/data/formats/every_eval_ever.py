@@ -3,126 +3,109 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from irtjax.data.files import read_text
-from irtjax.data.reading.identity import ItemKey, copies, label_items
+from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.reading.tabular import parse_json_records
-from irtjax.data.wording import several
 
 _REQUIRED = ("model_id", "evaluation_name", "sample_id", "evaluation")
 _LONG = ("input", "output", "messages", "answer_attribution")
+_Rows = Sequence[dict[str, Any]]
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
-    """Reads instance files: one record per sample and metric.
-
-    Raises:
-        ValueError: a record lacks a field, or its score is not a number.
-    """
+    """Reads instance files: one record per sample and metric."""
     files = [(path, parse_json_records(path, read_text(path), _LONG)) for path in paths]
     for path, records in files:
         _check(path, records)
     variants = _variants([r for _, records in files for r in records])
     builder = RecordBuilder()
     for path, records in files:
-        _read_file(path, records, variants, options, builder)
-    labels, notes = label_items(builder.item_keys(), options.join)
-    builder.notes += notes
-    source = several(paths)
-    return builder.finish(labels, source)
+        _read_file(records, variants, options, builder)
+        builder.notes += _senses(path)
+    return builder.finish(paths, options.join)
 
 
-def _check(path: Path, records: Sequence[dict[str, Any]]) -> None:
+def _check(path: Path, records: _Rows) -> None:
     for number, record in enumerate(records, 1):
         for field in _REQUIRED:
             if field not in record:
                 raise ValueError(f"{path}: record {number} has no field {field!r}")
-        evaluation = record["evaluation"]
-        score = evaluation.get("score") if isinstance(evaluation, dict) else evaluation
+        score = _score(record)
         if score is not None and not isinstance(score, bool | int | float):
-            raise ValueError(
-                f"{path}: record {number} has the score {score!r}, which is not a"
-                " number"
-            )
+            message = f"{path}: record {number} has the score {score!r}"
+            raise ValueError(f"{message}, which is not a number")
+
+
+def _score(record: dict[str, Any]) -> Any:
+    evaluation = record["evaluation"]
+    return evaluation.get("score") if isinstance(evaluation, dict) else evaluation
 
 
 def _sample(record: dict[str, Any]) -> tuple[str, str]:
     return str(record["sample_id"]), str(record.get("sample_hash") or "")
 
 
-def _variants(records: Sequence[dict[str, Any]]) -> set[str]:
+def _variants(records: _Rows) -> set[str]:
     """Evaluation names that differ only by an answer filter after the last slash.
 
-    ``gsm8k/strict-match`` and ``gsm8k/flexible-extract`` score the same samples, so
-    counting them as two benchmarks would count each item twice.
+    ``gsm8k/strict-match`` and ``gsm8k/flexible-extract`` score the same samples.
     """
     of_sample: dict[tuple[str, str, str], set[str]] = {}
     out: set[str] = set()
     for record in records:
         name = str(record["evaluation_name"])
         stem, slash, ending = name.rpartition("/")
-        if not slash:
-            continue
-        of_sample.setdefault((stem, *_sample(record)), set()).add(name)
-        if str(record.get("evaluation_result_id", "")).endswith(f":{ending}"):
+        if slash and str(record.get("evaluation_result_id", "")).endswith(f":{ending}"):
             out.add(name)
-    for (_, _, content), names in of_sample.items():
-        # Without a hash, equal numbers in two parts of a benchmark mean nothing.
-        if content and len(names) > 1:
-            out |= names
-    return out
+        if slash and _sample(record)[1]:
+            # Without a hash, two parts of a benchmark may number other samples alike.
+            of_sample.setdefault((stem, *_sample(record)), set()).add(name)
+    return out.union(*(names for names in of_sample.values() if len(names) > 1))
 
 
 def _read_file(
-    path: Path,
-    records: Sequence[dict[str, Any]],
-    variants: set[str],
-    options: ReadOptions,
-    builder: RecordBuilder,
+    records: _Rows, variants: set[str], options: ReadOptions, builder: RecordBuilder
 ) -> None:
-    names = [_split(str(r["evaluation_name"]), variants) for r in records]
+    names = [str(record["evaluation_name"]) for record in records]
+    # Benchmark and answer filter of each.
+    parts = [n.rpartition("/")[::2] if n in variants else (n, "") for n in names]
     copy = copies(
-        (f"{name[0]}\0{_sample(record)[0]}", f"{name[0]}\0{_sample(record)[1]}")
-        for name, record in zip(names, records, strict=True)
+        (f"{name}\0{sample}", f"{name}\0{content}")
+        for (name, _), (sample, content) in zip(
+            parts, map(_sample, records), strict=True
+        )
     )
-    repeats: dict[tuple[str, ...], int] = {}
-    for (benchmark, filter_name), record in zip(names, records, strict=True):
+    repeats: Counter[tuple[str, ...]] = Counter()
+    for name, (benchmark, filter_name), record in zip(
+        names, parts, records, strict=True
+    ):
         sample, content = _sample(record)
-        metric = str(record.get("evaluation_result_id") or record["evaluation_name"])
+        metric = str(record.get("evaluation_result_id") or name)
         metric = metric.removesuffix(f":{filter_name}") if filter_name else metric
         subject = options.subject_name or str(record["model_id"])
         place = (subject, benchmark, metric, filter_name, sample)
-        trial = repeats.get(place, 0)
-        repeats[place] = trial + 1
-        evaluation = record["evaluation"]
-        score = evaluation.get("score") if isinstance(evaluation, dict) else evaluation
+        score = _score(record)
         if record.get("error") and not score:
             score = None  # a failed call is missing, not wrong
         builder.add(
             subject=subject,
             item=ItemKey(benchmark, sample, content, copy[f"{benchmark}\0{sample}"]),
-            response=None if score is None else float(score),
+            response=score,
             benchmark=benchmark,
             metric=metric,
             filter=filter_name,
             run=_run(record),
-            trial=trial,
-            length=_output_tokens(record),
+            trial=repeats[place],
+            length=(record.get("token_usage") or {}).get("output_tokens"),
         )
-    builder.notes += _senses(path)
-
-
-def _split(name: str, variants: set[str]) -> tuple[str, str]:
-    """Returns benchmark and answer filter of an evaluation's name."""
-    if name not in variants:
-        return name, ""
-    stem, _, ending = name.rpartition("/")
-    return stem, ending
+        repeats[place] += 1
 
 
 def _run(record: dict[str, Any]) -> str:
@@ -131,24 +114,17 @@ def _run(record: dict[str, Any]) -> str:
     return ending.zfill(20) if ending.replace(".", "", 1).isdigit() else ""
 
 
-def _output_tokens(record: dict[str, Any]) -> float | None:
-    usage = record.get("token_usage") or {}
-    tokens = usage.get("output_tokens")
-    return None if tokens is None else float(tokens)
-
-
 def _senses(path: Path) -> list[str]:
     """Notes on metrics of which less is better, from the totals in its folder."""
     totals = path.with_name(path.name.replace("_samples.jsonl", ".json"))
     if totals == path or not totals.is_file():
         return []
     try:
-        results = json.loads(read_text(totals))["evaluation_results"]
         names = {
             str(result.get("evaluation_name"))
-            for result in results
+            for result in json.loads(read_text(totals))["evaluation_results"]
             if result.get("metric_config", {}).get("lower_is_better")
         }
     except (ValueError, KeyError, TypeError, AttributeError):
-        return []  # only a help: the instance file stands alone
+        return []  # The totals are optional.
     return [f"of {name}, less is better; it was not turned" for name in sorted(names)]

@@ -8,43 +8,34 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from irtjax.data.files import read_text
-from irtjax.data.reading.identity import ItemKey, label_items
+from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
 
 # What Inspect writes for a verdict: correct, incorrect, partial.
 _VERDICTS = {"C": 1.0, "I": 0.0, "P": 0.5}
-# No answer, which Inspect counts as 0; here the caller says if it is wrong or missing.
+# No answer, which Inspect counts as 0; here `missing_as` makes it wrong or missing.
 _NO_ANSWER = "N"
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 # What zipfile raises for archives that are cut off, altered or encrypted.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError)
+_DAMAGE += (RuntimeError,)
+#: A metric, the part of an item, and the score as written.
+_Row = tuple[str, str, Any]
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
-    """Reads Inspect logs; one evaluation found twice is read once.
-
-    Raises:
-        ValueError: a log is damaged, or compressed in a way that needs an extra.
-    """
+    """Reads Inspect logs; one evaluation found twice is read once."""
     builder = RecordBuilder()
     seen: set[str] = set()
-    source = several(paths)
     for path in paths:
         header, samples = _load(path)
         spec = header.get("eval")
@@ -62,10 +53,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
         _read_log(path, spec, samples, options, builder)
     if len(builder) == 0:
-        raise ValueError(f"{source}: there are no scored samples in it")
-    labels, notes = label_items(builder.item_keys(), options.join)
-    builder.notes += notes
-    return builder.finish(labels, source)
+        raise ValueError(f"{several(paths)}: there are no scored samples in it")
+    return builder.finish(paths, options.join)
 
 
 def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -123,12 +112,11 @@ def _load_archive(
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
     info = archive.getinfo(name)
-    if info.compress_type != _ZSTANDARD:
-        return archive.read(info)
     try:
-        return archive.read(info)  # Python 3.14 reads zstandard itself
+        return archive.read(info)  # Python 3.14 reads zstandard itself.
     except NotImplementedError:
-        pass
+        if info.compress_type != _ZSTANDARD:
+            raise
     try:
         import zstandard
     except ImportError:
@@ -165,93 +153,79 @@ def _read_log(
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
-    subject = options.subject_name or str(spec["model"])
-    task = str(spec["task"])
-    run = str(spec.get("created", ""))
-
-    def add(
-        sample: dict[str, Any], metric: str, value: float | None, part: str
-    ) -> None:
-        builder.add(
-            subject=subject,
-            item=ItemKey(task, str(sample.get("id")), part=part),
-            response=value,
-            benchmark=task,
-            metric=metric,
-            run=run,
-            trial=int(sample.get("epoch") or 1),
-            length=_output_tokens(sample, str(spec["model"])),
-        )
-
-    scored = [(sample, _scores(sample, options)) for sample in samples]
-    metrics = dict.fromkeys(metric for _, rows in scored for metric, _, _ in rows)
+    model, task = str(spec["model"]), str(spec["task"])
+    scored = [list(_scores(sample, options)) for sample in samples]
+    # A sample in error has no score of any kind: it is missing, not wrong.
+    metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)
+    no_scores = [(metric, "", None) for metric in metrics]
     unscored = invalid = 0
-    unanswered: dict[str, int] = {}
-    for sample, rows in scored:
+    unanswered: Counter[str] = Counter()
+    for sample, rows in zip(samples, scored, strict=True):
         is_invalid = bool(sample.get("invalidation"))
         invalid += is_invalid
-        for metric, part, raw in rows:
+        unscored += not rows
+        for metric, part, raw in rows or no_scores:
+            number = _convert(raw)
             if _is_unanswered(raw):
                 number = 0.0 if options.missing_as == "wrong" else None
-                unanswered[metric] = unanswered.get(metric, 0) + (not is_invalid)
-            else:
-                number = _number(raw, metric, path, builder)
-            add(sample, metric, None if is_invalid else number, part)
-        if not rows:
-            # A sample in error has no score of any kind: it is missing, not wrong.
-            unscored += 1
-            for metric in metrics:
-                add(sample, metric, None, "")
-    if unscored:
-        builder.notes.append(
-            f"{path.name}: {unscored} samples without a score are missing"
-        )
-    if invalid:
-        builder.notes.append(
-            f"{path.name}: {invalid} samples were marked invalid and are missing"
-        )
+                unanswered[metric] += not is_invalid
+            elif number is None:
+                # Other metrics may be fine: an error only if this one is chosen.
+                message = (
+                    f"{path}: metric {metric!r} has the value {json.dumps(raw)[:40]},"
+                    " which is not a number; choose another with metric="
+                )
+                builder.unscored.setdefault(metric, message)
+            builder.add(
+                subject=options.subject_name or model,
+                item=ItemKey(task, str(sample.get("id")), part=part),
+                response=None if is_invalid else number,
+                benchmark=task,
+                metric=metric,
+                run=str(spec.get("created", "")),
+                trial=int(sample.get("epoch") or 1),
+                length=_output_tokens(sample, model),
+            )
+    missing = {"without a score": unscored, "were marked invalid and": invalid}
+    for what, count in missing.items():
+        if count:
+            builder.notes.append(f"{path.name}: {count} samples {what} are missing")
     for metric, count in unanswered.items():
-        told = unanswered_note(count, options)
-        builder.note(metric, f"{path.name}: {told}")
+        builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 
 
 def _is_unanswered(value: Any) -> bool:
     return isinstance(value, str) and value.strip() == _NO_ANSWER
 
 
-def _scores(sample: dict[str, Any], options: ReadOptions) -> list[tuple[str, str, Any]]:
-    """Returns (metric, part, value) of all scores of a sample."""
-    return [
-        row
-        for scorer, score in (sample.get("scores") or {}).items()
-        for row in _flatten(
-            scorer, score.get("value") if isinstance(score, dict) else score, options
-        )
-    ]
+def _scores(sample: dict[str, Any], options: ReadOptions) -> Iterator[_Row]:
+    """Yields all scores of a sample."""
+    for scorer, score in (sample.get("scores") or {}).items():
+        value = score.get("value") if isinstance(score, dict) else score
+        yield from _flatten(scorer, value, options)
 
 
-def _flatten(
-    scorer: str, value: Any, options: ReadOptions
-) -> list[tuple[str, str, Any]]:
-    """Returns (metric, part, value) of a score that may be a mapping or a list."""
+def _flatten(metric: str, value: Any, options: ReadOptions) -> Iterator[_Row]:
+    """Yields the parts of a score that may be a mapping or a list."""
     if isinstance(value, dict):
-        return [
-            row
-            for key, inner in value.items()
-            for row in _flatten(f"{scorer}/{key}", inner, options)
-        ]
-    if isinstance(value, list) and value:
-        if options.parts == "items":
-            return [(scorer, f"#{k}", inner) for k, inner in enumerate(value, 1)]
-        if any(map(_is_unanswered, value)):
-            if options.missing_as == "missing":
-                return [(scorer, "", _NO_ANSWER)]  # nor is a mean with a gap known
-            value = [0.0 if _is_unanswered(inner) else inner for inner in value]
-        numbers = [_convert(inner) for inner in value]
-        known = [n for n in numbers if n is not None and not math.isnan(n)]
-        if len(known) == len(numbers):
-            return [(scorer, "", sum(known) / len(known))]
-    return [(scorer, "", value)]
+        for key, inner in value.items():
+            yield from _flatten(f"{metric}/{key}", inner, options)
+    elif isinstance(value, list) and value and options.parts == "items":
+        for k, inner in enumerate(value, 1):
+            yield metric, f"#{k}", inner
+    else:
+        yield metric, "", _mean(value, options) if isinstance(value, list) else value
+
+
+def _mean(values: list[Any], options: ReadOptions) -> Any:
+    """The mean of a list of scores; the list itself if not all are numbers."""
+    if any(map(_is_unanswered, values)):
+        if options.missing_as == "missing":
+            return _NO_ANSWER  # The mean is missing, too.
+        values = [0.0 if _is_unanswered(inner) else inner for inner in values]
+    numbers = [_convert(inner) for inner in values]
+    known = [n for n in numbers if n is not None and not math.isnan(n)]
+    return sum(known) / len(known) if values and len(known) == len(values) else values
 
 
 def _convert(value: Any) -> float | None:
@@ -263,33 +237,15 @@ def _convert(value: Any) -> float | None:
     if not isinstance(value, str):
         return None
     text = value.strip()
-    number = _VERDICTS.get(text, _WORDS.get(text.lower()))
-    if number is not None:
-        return number
     try:
-        return float(text)
+        number = _VERDICTS.get(text, _WORDS.get(text.lower()))
+        return float(text) if number is None else number
     except ValueError:
         return None
-
-
-def _number(
-    value: Any, metric: str, path: Path, builder: RecordBuilder
-) -> float | None:
-    number = _convert(value)
-    if number is None:
-        # Other metrics of the log may be fine: an error only if this one is chosen.
-        shown = json.dumps(value)[:40]
-        builder.unscored.setdefault(
-            metric,
-            f"{path}: metric {metric!r} has the value {shown}, which is not a number;"
-            " choose another with metric=",
-        )
-    return number
 
 
 def _output_tokens(sample: dict[str, Any], model: str) -> float | None:
     """Tokens that the model wrote, thinking included."""
     usage = sample.get("model_usage") or {}
     own = usage.get(model) or (next(iter(usage.values())) if len(usage) == 1 else {})
-    tokens = own.get("output_tokens") if isinstance(own, dict) else None
-    return None if tokens is None else float(tokens)
+    return own.get("output_tokens") if isinstance(own, dict) else None

@@ -9,44 +9,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from irtjax.data.files import read_text
-from irtjax.data.reading.identity import ItemKey, copies, label_items
+from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.reading.tabular import parse_json_records
 from irtjax.data.wording import several
 
-_NOT_METRICS = {
-    "doc_id",
-    "doc",
-    "target",
-    "arguments",
-    "resps",
-    "filtered_resps",
-    "filter",
-    "metrics",
-    "doc_hash",
-    "prompt_hash",
-    "target_hash",
-    "scores_per_repeat",
-    "schema_version",
-}
+_NOT_METRICS = set(
+    "doc_id doc target arguments resps filtered_resps filter metrics doc_hash"
+    " prompt_hash target_hash scores_per_repeat schema_version".split()
+)
 _LONG = {"doc", "arguments", "resps", "filtered_resps"}
 # Metrics of the whole set, logged per sample as (gold, predicted) or (sum, count).
-_PAIRS = {
-    "f1",
-    "mcc",
-    "likelihood",
-    "word_perplexity",
-    "byte_perplexity",
-    "bits_per_byte",
-    "perplexity",
-    "acc_mutual_info",
-}
+_PAIRS = set(
+    "f1 mcc likelihood word_perplexity byte_perplexity bits_per_byte perplexity"
+    " acc_mutual_info".split()
+)
 # The harness writes this constant where it was set not to score the responses.
 _UNSCORED = "bypass"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
@@ -62,46 +46,13 @@ class _Log:
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
-    """Reads sample logs; items join across the files by content.
-
-    Raises:
-        ValueError: a file is not a sample log, or is cut off.
-    """
+    """Reads sample logs; items join across the files by content."""
     builder = RecordBuilder()
     totals = _Totals()
-    skipped: dict[str, int] = {}
+    skipped: Counter[str] = Counter()
     unscored: list[Path] = []
-    for log in _logs(paths, options, totals):
-        if _is_unscored(log):
-            unscored.append(log.path)
-        else:
-            _read_log(log, options, builder, skipped)
-    if unscored and len(builder) == 0 and not skipped:
-        raise ValueError(
-            f"{several(unscored)} holds answers without scores: the run was made with"
-            " --predict_only; evaluate it again without that, or give other logs"
-        )
-    labels, notes = label_items(builder.item_keys(), options.join)
-    source = several(paths)
-    for name, count in skipped.items():
-        notes.append(f"metric {name!r} has no score per item in {count} records")
-    notes += [
-        f"{path} holds answers without scores (--predict_only) and was left out"
-        for path in unscored
-    ]
-    builder.notes += notes
-    for metric, note in totals.lower_is_better():
-        builder.note(metric, note)
-    if len(builder) == 0:
-        raise ValueError(f"{source}: no record has a score that is a number")
-    return builder.finish(labels, source)
-
-
-def _logs(
-    paths: Sequence[Path], options: ReadOptions, totals: _Totals
-) -> Iterator[_Log]:
+    keep = options.item.split(".")[0] if isinstance(options.item, str) else ""
     for path in paths:
-        keep = options.item.split(".")[0] if isinstance(options.item, str) else ""
         records = parse_json_records(path, read_text(path), _LONG - {keep})
         for number, record in enumerate(records, 1):
             if "doc_id" not in record:
@@ -110,7 +61,30 @@ def _logs(
                     " lm-evaluation-harness"
                 )
         subject, task, run = _origin(path, totals)
-        yield _Log(path, options.subject_name or subject, task, run, records)
+        log = _Log(path, options.subject_name or subject, task, run, records)
+        if {name for record in records for name in _logged(record)} == {_UNSCORED}:
+            unscored.append(path)
+        else:
+            _read_log(log, options, builder, skipped)
+    if unscored and len(builder) == 0 and not skipped:
+        raise ValueError(
+            f"{several(unscored)} holds answers without scores: the run was made with"
+            " --predict_only; evaluate it again without that, or give other logs"
+        )
+    if len(builder) == 0:
+        raise ValueError(f"{several(paths)}: no record has a score that is a number")
+    for metric, note in totals.lower_is_better():
+        builder.note(metric, note)
+    records = builder.finish(paths, options.join)
+    records.notes += [
+        f"metric {name!r} has no score per item in {count} records"
+        for name, count in skipped.items()
+    ]
+    records.notes += [
+        f"{path} holds answers without scores (--predict_only) and was left out"
+        for path in unscored
+    ]
+    return records
 
 
 def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
@@ -121,24 +95,15 @@ def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
         task, run = stem.removeprefix("samples_"), ""
         if "_" in task and _DATE.match(task.rsplit("_", 1)[1]):
             task, run = task.rsplit("_", 1)
-        found = totals.model(path.parent, run)
-        return found or _from_folder(path.parent.name), task, run
-    # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __.
+        folder = path.parent.name.replace("__", "/", 1)
+        return totals.model(path.parent, run) or folder, task, run
+    # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __, as
+    # in pretrained__org__name,dtype__float16_task.
     tasks = sorted(totals.tasks(path.parent), key=len, reverse=True)
     task = next((t for t in tasks if stem.endswith(f"_{t}")), stem.rsplit("_", 1)[-1])
-    arguments = stem.removesuffix(task).removesuffix("_")
-    found = totals.model(path.parent, "")
-    return found or _from_arguments(arguments) or path.parent.name, task, ""
-
-
-def _from_folder(name: str) -> str:
-    return name.replace("__", "/", 1)
-
-
-def _from_arguments(text: str) -> str:
-    """Model of sanitised arguments: pretrained__org__name,dtype__float16."""
-    first = text.split(",", 1)[0]
-    return _from_folder(re.sub(r"^(pretrained|model|path)__", "", first))
+    arguments = stem.removesuffix(task).removesuffix("_").split(",", 1)[0]
+    model = re.sub(r"^(pretrained|model|path)__", "", arguments).replace("__", "/", 1)
+    return totals.model(path.parent, "") or model or path.parent.name, task, ""
 
 
 class _Totals:
@@ -148,23 +113,24 @@ class _Totals:
         self._seen: dict[Path, list[tuple[str, dict[str, Any]]]] = {}
 
     def _in(self, folder: Path) -> list[tuple[str, dict[str, Any]]]:
-        if folder not in self._seen:
-            found = []
-            for path in sorted(folder.glob("*results*.json")):
-                try:
-                    content = json.loads(read_text(path))
-                except (ValueError, OSError):
-                    continue  # only a help: the logs themselves stand alone
-                if isinstance(content, dict) and "results" in content:
-                    found.append((path.stem, content))
-            self._seen[folder] = found
-        return self._seen[folder]
+        """Names and contents of the results files in a folder."""
+        if folder in self._seen:
+            return self._seen[folder]
+        found = self._seen[folder] = []
+        for path in sorted(folder.glob("*results*.json")):
+            try:
+                content = json.loads(read_text(path))
+            except (ValueError, OSError):
+                continue  # The totals are optional.
+            if isinstance(content, dict) and "results" in content:
+                found.append((path.stem, content))
+        return found
 
     def model(self, folder: Path, run: str) -> str | None:
         """Name of the model, from the results of the same run if they are there."""
         found = self._in(folder)
-        exact = [c for stem, c in found if run and stem.endswith(run)]
-        names = {_model_name(c) for c in (exact or [c for _, c in found])} - {None}
+        exact = [pair for pair in found if run and pair[0].endswith(run)]
+        names = {_model_name(content) for _, content in exact or found} - {None}
         return names.pop() if len(names) == 1 else None
 
     def tasks(self, folder: Path) -> set[str]:
@@ -195,36 +161,33 @@ def _model_name(content: dict[str, Any]) -> str | None:
 
 
 def _read_log(
-    log: _Log, options: ReadOptions, builder: RecordBuilder, skipped: dict[str, int]
+    log: _Log, options: ReadOptions, builder: RecordBuilder, skipped: Counter[str]
 ) -> None:
     names = [_item_name(record, log, options) for record in log.records]
-    # A name that the caller chose is what joins items, whatever their content.
-    by_name = options.item is not None
-    hashes = [
-        "" if by_name else str(record.get("doc_hash") or "") for record in log.records
-    ]
-    order = sorted(range(len(names)), key=lambda k: (_number(names[k]), names[k]))
-    copy = copies((names[k], hashes[k]) for k in order)
-    repeats: dict[str, int] = {}
+    hashes = [str(record.get("doc_hash") or "") for record in log.records]
+    if options.item is not None:
+        # A name that the caller chose is what joins items, whatever their content.
+        hashes = [""] * len(names)
+    copy = copies(sorted(zip(names, hashes, strict=True), key=_order))
+    repeats: Counter[str] = Counter()
     has_filters = len(set(names)) < len(names)
-    pairs = _pair_metrics(log.records)
+    totals = _pair_metrics(log.records)
     lists: set[str] = set()
     for record, name, content in zip(log.records, names, hashes, strict=True):
         filter_name = record.get("filter")
         if filter_name is None:
             # Up to 0.4.6 filters had no name: the k-th record of a document is of
             # the k-th filter.
-            place = repeats.get(name, 0)
-            repeats[name] = place + 1
-            filter_name = f"filter{place}" if has_filters else "none"
+            filter_name = f"filter{repeats[name]}" if has_filters else "none"
+            repeats[name] += 1
         key = ItemKey(log.task, name, content, copy[name])
         for metric in _metrics(record):
             scores = record.get("scores_per_repeat") or {}
             attempts = scores.get(metric) or [record.get(metric)]
             for trial, attempt in enumerate(attempts):
-                parts = None if metric in pairs else _score(attempt, options.parts)
+                parts = None if metric in totals else _score(attempt, options.parts)
                 if parts is None:
-                    skipped[metric] = skipped.get(metric, 0) + 1
+                    skipped[metric] += 1
                     continue
                 if isinstance(attempt, list):
                     lists.add(metric)
@@ -244,6 +207,11 @@ def _read_log(
         builder.note(metric, f"{log.task}: the parts of {metric!r} were {how}")
 
 
+def _order(pair: tuple[str, str]) -> tuple[int, str]:
+    """Sorts items by number, then by name."""
+    return int(pair[0]) if pair[0].isdigit() else 0, pair[0]
+
+
 def _item_name(record: dict[str, Any], log: _Log, options: ReadOptions) -> str:
     if not isinstance(options.item, str):
         return str(record["doc_id"])
@@ -259,53 +227,40 @@ def _item_name(record: dict[str, Any], log: _Log, options: ReadOptions) -> str:
     return str(value)
 
 
-def _number(name: str) -> int:
-    return int(name) if name.isdigit() else 0
-
-
 def _logged(record: dict[str, Any]) -> list[str]:
     """All metrics of a record; before 0.4.7 it did not list them."""
     return record.get("metrics") or [n for n in record if n not in _NOT_METRICS]
 
 
 def _metrics(record: dict[str, Any]) -> list[str]:
-    """Metrics of a record that score its answer."""
+    """Metrics of a record that score its response."""
     return [name for name in _logged(record) if name != _UNSCORED]
 
 
-def _is_unscored(log: _Log) -> bool:
-    """Whether no answer of a log was scored."""
-    return {name for record in log.records for name in _logged(record)} == {_UNSCORED}
-
-
 def _pair_metrics(records: Sequence[dict[str, Any]]) -> set[str]:
-    """Metrics whose value is always two numbers: totals in the making, not scores."""
-    sizes: dict[str, set[Any]] = {}
+    """Metrics whose value is always two numbers: parts of a total, not scores."""
+    sizes: dict[str, set[int]] = {}
     for record in records:
         for name in _metrics(record):
-            value = record.get(name)
-            if isinstance(value, list) and not any(isinstance(v, bool) for v in value):
-                sizes.setdefault(name, set()).add(len(value))
-            else:
-                sizes.setdefault(name, set()).add("single")
+            value, size = record.get(name), -1
+            if isinstance(value, list) and bool not in map(type, value):
+                size = len(value)
+            sizes.setdefault(name, set()).add(size)
     return {
         name
-        for name, size in sizes.items()
-        if size == {2} or (name in _PAIRS and "single" not in size)
+        for name, found in sizes.items()
+        if found == {2} or (name in _PAIRS and -1 not in found)
     }
 
 
 def _score(value: Any, parts: str) -> list[tuple[str, float | None]] | None:
     """Returns (part, score) pairs, or None if the value is no score."""
-    if value is None:
-        return [("", None)]
-    if isinstance(value, bool | int | float):
-        return [("", float(value))]
+    if value is None or isinstance(value, bool | int | float):
+        return [("", value)]
     if not isinstance(value, list) or not value:
         return None
     if not all(isinstance(v, bool | int | float) for v in value):
         return None
-    numbers = [float(v) for v in value]
     if parts == "mean":
-        return [("", sum(numbers) / len(numbers))]
-    return [(f"#{k}", number) for k, number in enumerate(numbers, 1)]
+        return [("", sum(map(float, value)) / len(value))]
+    return [(f"#{k}", number) for k, number in enumerate(value, 1)]

@@ -6,23 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from irtjax.data.files import read_text
+from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.reading.tabular import parse_json_records
-from irtjax.data.wording import several
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
-    """Reads py-irt files; an item that a subject does not list is missing.
-
-    Raises:
-        ValueError: a line lacks ``subject_id`` or ``responses``, or a response is not
-            a number.
-    """
+    """Reads py-irt files; an item that a subject does not list is missing."""
     builder = RecordBuilder()
     for path in paths:
-        records = parse_json_records(path, read_text(path))
-        for number, record in enumerate(records, 1):
+        for number, record in enumerate(parse_json_records(path, read_text(path)), 1):
             responses = record.get("responses")
             if "subject_id" not in record or not isinstance(responses, dict):
                 raise ValueError(
@@ -35,10 +29,5 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
                         f"{path}: record {number}, item {item!r} is {value!r}, which is"
                         " not a number"
                     )
-                builder.add(
-                    subject=subject,
-                    item=item,
-                    response=None if value is None else float(value),
-                )
-    source = several(paths)
-    return builder.finish(builder.item_keys(), source)
+                builder.add(subject=subject, item=ItemKey("", item), response=value)
+    return builder.finish(paths, options.join)

@@ -6,8 +6,9 @@ import dataclasses
 
 import numpy as np
 
+from irtjax.data.arrays import compact
 from irtjax.data.reading.choose import choose
-from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
@@ -18,153 +19,129 @@ _MAX_CELLS = 20_000_000_000
 
 
 def assemble(records: Records, options: ReadOptions) -> ResponseTable:
-    """Returns the dense table of one measure.
-
-    Args:
-        records: scored attempts.
-        options: how to treat several metrics, repeats and missing values.
-
-    Raises:
-        ValueError: a choice is needed, everything is missing, or pairs repeat.
-    """
+    """Returns the dense table of one measure."""
+    source = records.source
     if len(records) == 0:
-        raise ValueError(f"{records.source}: there are no responses in it")
+        raise ValueError(f"{source}: there are no responses in it")
     records, metric = choose(records, options)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
     if shape[0] * shape[1] > _MAX_CELLS:
         raise ValueError(
-            f"{records.source}: {shape[0]:,} subjects by {shape[1]:,} items is too"
+            f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too"
             " large; name the right columns with subject= and item="
         )
     known = ~np.isnan(records.response)
     if not known.any():
-        raise ValueError(f"{records.source}: every response is missing")
-    cell = subject.codes.astype(np.int64) * shape[1] + item.codes
+        raise ValueError(f"{source}: every response is missing")
     if np.isinf(records.response).any():
         row = int(np.argmax(np.isinf(records.response)))
         raise ValueError(
-            f"{records.source}: the response of {subject.text(row)!r} to"
+            f"{source}: the response of {subject.text(row)!r} to"
             f" {item.text(row)!r} is infinite; scores must be finite"
         )
-    if not known.all():
-        seen = records.take(known)
-        cell = cell[known]
-    else:
-        seen = records
-    notes = list(records.notes)
-    values, count, trials = _dense(seen, cell, shape, options, notes)
+    cell = (subject.codes.astype(np.int64) * shape[1] + item.codes)[known]
+    seen = records if known.all() else records.take(known)
+    values, count, trials, notes = _dense(seen, cell, shape, options)
     lengths = None
     if seen.length is not None:
-        lengths = _lengths(seen.length, cell, shape, options)
-    observed = count > 0
+        lengths = _one_per_cell(seen.length, None, cell, count.size, options.trials)
+        lengths = lengths.reshape(shape)
     table = ResponseTable.from_arrays(
         values,
         subjects=subject.labels,
         items=item.labels,
-        observed=None if observed.all() else observed,
+        observed=count > 0,
         trials=trials,
         benchmark=_benchmark_of_item(records, item),
         metric=metric,
         lengths=lengths,
-        notes=notes,
+        notes=[*seen.notes, *notes],
     )
     # What an item is made of can be a level of it, such as the rater of a rating.
+    names = item.labels.tolist()
     parts = {
-        name: np.asarray([values[label] for label in item.labels.tolist()])
-        for name, values in records.item_parts.items()
-        if name != "benchmark" and values.keys() >= set(item.labels.tolist())
+        column: np.asarray([values[name] for name in names])
+        for column, values in records.item_parts.items()
+        if column != "benchmark" and values.keys() >= set(names)
     }
-    facets = {**parts, **table.item_facets}
-    return dataclasses.replace(table, item_facets=facets)
+    return dataclasses.replace(table, item_facets={**parts, **table.item_facets})
 
 
 def _dense(
-    records: Records,
-    cell: np.ndarray,
-    shape: tuple[int, int],
-    options: ReadOptions,
-    notes: list[str],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Puts the responses into a matrix; returns values, counts and trials."""
+    records: Records, cell: np.ndarray, shape: tuple[int, int], options: ReadOptions
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]:
+    """Puts the responses into a matrix; returns values, counts, trials and notes."""
     size = shape[0] * shape[1]
     count = np.bincount(cell, minlength=size)
     repeated = int(np.count_nonzero(count > 1))
     response = records.response
     if repeated and options.trials == "error":
         raise ValueError(_repeat_message(records, cell, count, repeated))
+    trials, notes = None, []
     if options.trials == "counts":
-        if not np.isin(response, (0.0, 1.0)).all():
-            odd = response[~np.isin(response, (0.0, 1.0))][0]
+        odd = response[~np.isin(response, (0.0, 1.0))]
+        if len(odd):
             raise ValueError(
                 f"{records.source}: trials='counts' needs responses of 0 and 1, but"
-                f" there is {odd:g}; use trials='mean'"
+                f" there is {odd[0]:g}; use trials='mean'"
             )
-        notes.append(f"repeats were summed: up to {int(count.max())} trials per cell")
-        total = np.bincount(cell, response, minlength=size)
-        trials = count.astype(np.int32).reshape(shape)
-        return total.reshape(shape), trials, trials
-    if not repeated:
-        values = np.zeros(size, _small_dtype(response))
+        notes = [f"repeats were summed: up to {int(count.max())} trials per cell"]
+        values = np.bincount(cell, response, minlength=size)
+        count = count.astype(np.int32)
+        trials = count.reshape(shape)
+    elif not repeated:
+        response = compact(response)
+        values = np.zeros(size, response.dtype)
         values[cell] = response
-        return values.reshape(shape), count.reshape(shape), None
-    if options.trials == "first":
-        values = np.zeros(size, np.float64)
-        order = np.arange(len(cell))
-        if records.trial is not None:
-            order = np.argsort(records.trial, kind="stable")
-        # Written last to first, so that the first trial of a cell stays.
-        values[cell[order][::-1]] = response[order][::-1]
     else:
-        total = np.bincount(cell, response, minlength=size)
-        values = np.divide(total, count, out=np.zeros(size), where=count > 0)
-    what = "averaged" if options.trials == "mean" else "cut to the first"
-    notes.append(f"{repeated} subject-item pairs had repeats, which were {what}")
-    return values.reshape(shape), count.reshape(shape), None
+        values = _one_per_cell(response, records.trial, cell, size, options.trials)
+        what = "averaged" if options.trials == "mean" else "cut to the first"
+        notes = [f"{repeated} subject-item pairs had repeats, which were {what}"]
+    return values.reshape(shape), count.reshape(shape), trials, notes
 
 
-def _small_dtype(response: np.ndarray) -> type:
-    low, high = response.min(), response.max()
-    if -128 <= low and high <= 127 and np.array_equal(response, np.rint(response)):
-        return np.int8
-    return np.float64
+def _one_per_cell(
+    values: np.ndarray,
+    trial: np.ndarray | None,
+    cell: np.ndarray,
+    size: int,
+    how: Trials,
+) -> np.ndarray:
+    """The first or the mean of the values in each cell; NaN where there are none."""
+    out = np.full(size, np.nan)
+    known = ~np.isnan(values)
+    values, cell = values[known], cell[known]
+    if how == "first":
+        if trial is not None:
+            order = np.argsort(trial[known], kind="stable")
+            values, cell = values[order], cell[order]
+        # Written last to first, so that the first trial of a cell stays.
+        out[cell[::-1]] = values[::-1]
+        return out
+    count = np.bincount(cell, minlength=size)
+    total = np.bincount(cell, values, minlength=size)
+    return np.divide(total, count, out=out, where=count > 0)
 
 
 def _repeat_message(
     records: Records, cell: np.ndarray, count: np.ndarray, repeated: int
 ) -> str:
     row = int(np.argmax(count[cell] > 1))
-    times = int(count[cell[row]])
     pair = f"({records.subject.text(row)!r}, {records.item.text(row)!r})"
-    rows = cell == cell[row]
     more = f"; {repeated} pairs repeat" if repeated > 1 else ""
-    found: list[int] = []
-    if records.trial is not None and len(np.unique(records.trial[rows])) > 1:
-        found = np.unique(records.trial[count[cell] > 1]).tolist()
-    epochs = len(found) > 0
-    what = "epochs or trials" if epochs else "responses"
-    cure = "choose trials='mean', 'first' or 'counts'"
-    if epochs:
+    what = "responses"
+    cure = "name with item= all columns that together make an item"
+    trial = records.trial
+    if trial is not None and len(np.unique(trial[cell == cell[row]])) > 1:
+        what = "epochs or trials"
+        found = np.unique(trial[count[cell] > 1]).tolist()
         shown = listing([str(k) for k in found], 10)
-        cure += f", or one of them with epoch= (epochs found: {shown})"
-    else:
-        cure += ", or name with item= all columns that together make an item"
-    return f"{records.source}: {pair} has {times} {what}{more}: {cure}"
-
-
-def _lengths(
-    length: np.ndarray, cell: np.ndarray, shape: tuple[int, int], options: ReadOptions
-) -> np.ndarray:
-    size = shape[0] * shape[1]
-    known = ~np.isnan(length)
-    out = np.full(size, np.nan)
-    if options.trials == "first":
-        out[cell[known][::-1]] = length[known][::-1]
-    else:
-        count = np.bincount(cell[known], minlength=size)
-        total = np.bincount(cell[known], length[known], minlength=size)
-        np.divide(total, count, out=out, where=count > 0)
-    return out.reshape(shape)
+        cure = f"one of them with epoch= (epochs found: {shown})"
+    return (
+        f"{records.source}: {pair} has {count[cell[row]]} {what}{more}: choose"
+        f" trials='mean', 'first' or 'counts', or {cure}"
+    )
 
 
 def _benchmark_of_item(records: Records, item: Coded) -> np.ndarray | None:
@@ -181,29 +158,3 @@ def _benchmark_of_item(records: Records, item: Coded) -> np.ndarray | None:
             f" {records.benchmark.text(row)!r}: give items distinct names"
         )
     return records.benchmark.labels[labels]
-
-
-def finish(
-    table: ResponseTable, options: ReadOptions, sources: tuple[str, ...]
-) -> ResponseTable:
-    """Applies ``missing_as``, counts what is missing, and records the sources."""
-    notes = list(table.notes)
-    values, observed, trials = table.values, table.observed, table.trials
-    if table.num_observed == 0:
-        raise ValueError(f"{sources[0]}: every response is missing")
-    if observed is not None:
-        missing = values.size - table.num_observed
-        share = f"{missing:,} of {values.size:,} cells ({missing / values.size:.2%})"
-        if options.missing_as == "wrong":
-            notes.append(f"{share} were missing and count as wrong")
-            trials = None if trials is None else np.maximum(trials, 1)
-            observed = None
-        else:
-            notes.append(f"{share} are missing")
-    return dataclasses.replace(
-        table,
-        observed=observed,
-        trials=trials,
-        notes=tuple(dict.fromkeys(notes)),
-        sources=sources,
-    )

@@ -10,24 +10,16 @@ import pyarrow.compute as pc
 
 from irtjax.data.arrays import as_labels
 from irtjax.data.reading.records import Coded, join_coded
-from irtjax.data.reading.tabular import NULL_WORDS
+from irtjax.data.reading.tabular import NULL_WORDS, PLAIN_WORDS, parse_number
 
 # Verdicts that evaluation tools write instead of numbers; no answer is no number.
-VERDICTS = {
-    "true": 1.0,
-    "false": 0.0,
-    "yes": 1.0,
-    "no": 0.0,
-    "correct": 1.0,
-    "incorrect": 0.0,
-    "pass": 1.0,
-    "fail": 0.0,
-    "c": 1.0,
-    "i": 0.0,
+_VERDICTS = {
+    **PLAIN_WORDS,
+    **dict.fromkeys(("yes", "correct", "pass", "c"), 1.0),
+    **dict.fromkeys(("no", "incorrect", "fail", "i"), 0.0),
     "p": 0.5,
 }
 _NO_ANSWER = "n"
-_PLAIN = {"true", "false"}
 # Words for "no error" in a column of errors.
 _NO_ERROR = {"0", "false", "no", "none", "[]", "{}"}
 
@@ -39,22 +31,20 @@ def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column holds integers or floating-point numbers."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
 def is_wordy(column: pa.ChunkedArray) -> bool:
     """Whether a column holds no number at all: words, lists or records."""
     kind = column.type
     if not is_text(kind):
-        plain = (
-            pa.types.is_boolean(kind)
-            or pa.types.is_integer(kind)
-            or pa.types.is_floating(kind)
-            or pa.types.is_decimal(kind)
-            or pa.types.is_null(kind)
-        )
-        return not plain
-    words = {k: VERDICTS[k] for k in _PLAIN}
+        others = (pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+        return not (is_number(kind) or any(check(kind) for check in others))
     # A thousand rows suffice: this looks at every column of a wide file read as text.
     texts = set(column.slice(0, 1000).to_pylist())
-    return not any(_number(text, words)[1] for text in texts)
+    return not any(parse_number(text)[1] for text in texts)
 
 
 def to_numbers(
@@ -62,40 +52,27 @@ def to_numbers(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns numbers with 0 where missing, and the mask of known cells or None.
 
-    Args:
-        column: numbers, booleans, or text that spells numbers.
-        name: the column, for messages.
-        source: the file, for messages.
-        verdicts: also accept words such as "C", "pass" or "yes"; "N", which says that
-            there was no answer, is missing.
-
-    Raises:
-        ValueError: a cell is no number, or is infinite.
+    The column has numbers, booleans, or numbers as text; with ``verdicts`` also words
+    such as "C", "pass" or "yes", and "N" (no answer), which is missing.
     """
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     kind = array.type
-    if pa.types.is_null(kind):
-        return np.zeros(len(array), np.int8), np.zeros(len(array), bool)
     if is_text(kind):
-        numbers = _from_text(array, name, source, verdicts)
-    elif pa.types.is_boolean(kind):
-        numbers = array.cast(pa.int8())
+        array = _from_text(array, name, source, verdicts)
+    elif pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        array = array.cast(pa.int8())
     elif pa.types.is_decimal(kind):
-        numbers = array.cast(pa.float64())
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        numbers = array
-    else:
+        array = array.cast(pa.float64())
+    elif not is_number(kind):
         raise ValueError(
             f"{source}: column {name!r} holds {kind}, not numbers; leave it out or"
             " name the right column"
         )
     mask = None
-    if numbers.null_count:
-        mask = numbers.is_valid().to_numpy(zero_copy_only=False)
-        numbers = numbers.fill_null(pa.scalar(0, numbers.type))
-    values = numbers.to_numpy(zero_copy_only=False)
-    if values.dtype == np.float16:
-        values = values.astype(np.float32)
+    if array.null_count:
+        mask = array.is_valid().to_numpy(zero_copy_only=False)
+        array = array.fill_null(pa.scalar(0, array.type))
+    values = array.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f":
         if np.isinf(values).any():
             row = int(np.argmax(np.isinf(values)))
@@ -113,39 +90,24 @@ def to_numbers(
 def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Array:
     """Reads text as numbers, one distinct text at a time."""
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    words = VERDICTS if verdicts else {k: VERDICTS[k] for k in _PLAIN}
+    words = _VERDICTS if verdicts else PLAIN_WORDS
     numbers: list[float | None] = []
     wrong: dict[int, str] = {}
     for code, text in enumerate(coded.dictionary.to_pylist()):
-        value, valid = _number(text, words)
-        if verdicts and not valid and text.strip().lower() == _NO_ANSWER:
-            valid = True
+        value, valid = parse_number(text, words)
         numbers.append(value)
-        if not valid:
+        if not valid and not (verdicts and text.strip().lower() == _NO_ANSWER):
             wrong[code] = text
-    if wrong:
-        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        bad = np.isin(codes, list(wrong))
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise ValueError(
-                f"{source}: row {row + 1}, column {name!r} is {wrong[codes[row]]!r},"
-                " which is not a number; correct the cell, leave it empty if it is"
-                " missing, or leave the column out"
-            )
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    bad = np.isin(codes, list(wrong))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"{source}: row {row + 1}, column {name!r} is {wrong[codes[row]]!r},"
+            " which is not a number; correct the cell, leave it empty if it is"
+            " missing, or leave the column out"
+        )
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
-
-
-def _number(text: str | None, words: dict[str, float]) -> tuple[float | None, bool]:
-    stripped = "" if text is None else text.strip()
-    if stripped in NULL_WORDS:
-        return None, True
-    if stripped.lower() in words:
-        return words[stripped.lower()], True
-    try:
-        return float(stripped), True
-    except ValueError:
-        return None, False
 
 
 def unanswered(column: pa.ChunkedArray) -> np.ndarray:
@@ -158,13 +120,11 @@ def unanswered(column: pa.ChunkedArray) -> np.ndarray:
 
 def failed(column: pa.ChunkedArray) -> np.ndarray:
     """Returns the mask of cells that report an error: text, a record, or true."""
-    if is_text(column.type):
-        coded = to_labels(column, "", "", optional=True)
-        empty = [
-            text in NULL_WORDS or text.lower() in _NO_ERROR for text in coded.labels
-        ]
-        return ~np.asarray(empty, bool)[coded.codes]
-    return np.array([bool(cell) for cell in column.to_pylist()], bool)
+    if not is_text(column.type):
+        return np.array([bool(cell) for cell in column.to_pylist()], bool)
+    coded = to_labels(column, "", "", optional=True)
+    empty = [text in NULL_WORDS or text.lower() in _NO_ERROR for text in coded.labels]
+    return ~np.asarray(empty, bool)[coded.codes]
 
 
 def to_labels(
@@ -172,19 +132,12 @@ def to_labels(
 ) -> Coded:
     """Returns a column of names as codes, without blanks at the ends.
 
-    Args:
-        column: text, or numbers that serve as names.
-        name: the column, for messages.
-        source: the file, for messages.
-        optional: read a missing name as "" instead of refusing it.
-
-    Raises:
-        ValueError: a name is missing.
+    A ValueError refuses a missing name, which is read as "" if ``optional``.
     """
     kind = column.type
     if not pa.types.is_dictionary(kind):
-        if pa.types.is_floating(kind) and not is_text(kind):
-            # Whole numbers that a missing one beside them turned into floats.
+        if pa.types.is_floating(kind):
+            # A missing value turns a column of integers into floats.
             with contextlib.suppress(pa.ArrowInvalid):
                 column = column.cast(pa.int64())
         if not is_text(kind):
@@ -194,21 +147,18 @@ def to_labels(
     start = 0
     for chunk in column.chunks:
         texts = [
-            None if text is None else text.strip()
+            "" if text is None else text.strip()
             for text in chunk.dictionary.cast(pa.string()).to_pylist()
         ]
-        codes = chunk.indices
-        blank = [k for k, text in enumerate(texts) if not text]
-        if codes.null_count or blank:
-            plain = codes.fill_null(-1).to_numpy(zero_copy_only=False)
-            bad = np.isin(plain, [-1, *blank])
-            if bad.any() and not optional:
-                row = start + int(np.argmax(bad)) + 1
-                raise ValueError(f"{source}: row {row} has no name in column {name!r}")
+        # A missing name gets the code of an empty text at the end.
+        codes = chunk.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+        coded = Coded(codes.astype(np.int32), as_labels([*texts, ""]))
+        blank = (coded.labels == "")[coded.codes]
+        if not optional and blank.any():
+            row = start + int(np.argmax(blank)) + 1
+            raise ValueError(f"{source}: row {row} has no name in column {name!r}")
         start += len(chunk)
-        labels = as_labels([*(text or "" for text in texts), ""])
-        codes = codes.fill_null(len(texts)).to_numpy(zero_copy_only=False)
-        parts.append(Coded(codes.astype(np.int32), labels))
+        parts.append(coded)
     if not parts:
         return Coded(np.zeros(0, np.int32), as_labels([]))
     return join_coded(parts).compact()

@@ -1,15 +1,24 @@
-"""From a table of columns to responses: long tables, and the door to wide ones."""
+"""From a table of columns to responses: long tables here, wide ones in `wide`."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.reading.cells import failed, is_text, to_labels, to_numbers, unanswered
+from irtjax.data.reading.cells import (
+    failed,
+    is_number,
+    is_text,
+    to_labels,
+    to_numbers,
+    unanswered,
+)
 from irtjax.data.reading.columns import Columns, decide
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate
@@ -22,30 +31,8 @@ _NUMBERED = re.compile(r"^(.*\D.*)[_.]\d+$")
 _NO_BENCHMARK = {"item", "question", "q", "i", "x", "v", "problem", "task", "subject"}
 
 
-def columns_to_read(
-    names: list[str], options: ReadOptions, source: str
-) -> tuple[list[str] | None, list[str]]:
-    """Returns the columns to read (None for all) and those to keep as text."""
-    layout = decide(names, None, options, source)
-    if not layout.item:
-        text = [] if layout.subject is None else [layout.subject]
-        return None, text
-    return layout.used(), layout.labels()
-
-
 def read_frame(frame: Frame, options: ReadOptions) -> ResponseTable | Records:
-    """Reads a table of columns.
-
-    Args:
-        frame: the columns.
-        options: the caller's choices.
-
-    Returns:
-        A `ResponseTable` for a wide matrix, `Records` for a long table.
-
-    Raises:
-        ValueError: as `irtjax.read`.
-    """
+    """Reads a wide matrix as a `ResponseTable`, a long table as `Records`."""
     if frame.table.num_rows == 0:
         raise ValueError(f"{frame.source} has a header but no rows")
     names = frame.table.column_names
@@ -57,17 +44,15 @@ def read_frame(frame: Frame, options: ReadOptions) -> ResponseTable | Records:
 
 def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     table, source = frame.table, frame.source
-    notes: list[str] = []
     size = table.num_rows
 
-    def labels(name: str | None, optional: bool = True) -> Coded | None:
+    def labels(name: str | None, optional: bool = True) -> Any:
         if name is None:
             return None
         return to_labels(table.column(name), name, source, optional=optional)
 
     subject = labels(layout.subject, optional=False)
     columns = [labels(name, optional=False) for name in layout.item]
-    item = functools.reduce(_pair, [c for c in columns if c is not None])
     if options.subject_name is not None:
         subject = Coded.constant(options.subject_name, size)
     if subject is None:
@@ -75,52 +60,42 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             f"{source}: no column of subjects; name it with subject=, or give the one"
             " subject's name with subject_name="
         )
-    benchmark = labels(layout.benchmark)
-    item = _qualify(item, benchmark, layout.inspect)
+    benchmark, metric = labels(layout.benchmark), labels(layout.metric)
+    item = _qualify(functools.reduce(_pair, columns), benchmark, layout.inspect)
     item_parts = {}
-    if len(layout.item) > 1:
-        present, first = np.unique(item.codes, return_index=True)
-        names = item.labels[present].tolist()
-        for column, made in zip(layout.item, columns, strict=True):
-            assert made is not None
-            values = made.labels[made.codes[first]].tolist()
-            item_parts[column] = dict(zip(names, values, strict=True))
-    trial = None
-    if layout.trial is not None:
-        trial = _trial_numbers(table.column(layout.trial), layout.trial, source)
-    length = None
-    if layout.length is not None:
-        length = _numbers(table.column(layout.length), layout.length, source)
-    errors = _errors(table, layout, options, notes, source)
+    if len(columns) > 1:
+        first = np.unique(item.codes, return_index=True)[1]
+        names = item[first].texts().tolist()
+        for name, column in zip(layout.item, columns, strict=True):
+            values = column[first].texts().tolist()
+            item_parts[name] = dict(zip(names, values, strict=True))
+    errors, notes = _errors(table, layout, options, source)
+    whole = Records(
+        subject=subject,
+        item=item,
+        response=np.full(size, np.nan),
+        benchmark=benchmark,
+        metric=metric,
+        filter=labels(layout.filter),
+        trial=_trials(table, layout.trial, source),
+        length=None
+        if layout.length is None
+        else _numbers(table, layout.length, source),
+        source=source,
+        item_parts=item_parts,
+    )
     parts = []
-    metric = labels(layout.metric)
     for name in layout.responses:
-        response, told = _scores(table.column(name), name, options, source)
-        if errors is not None:
-            response[errors] = _missing(options)
-        column, metric_notes = metric, {}
+        response, more = _scores(table, name, options, source)
+        response[errors] = _missing(options)
+        part = dataclasses.replace(whole, response=response)
         if len(layout.responses) > 1 or layout.inspect or name == options.metric:
             label = name.removeprefix("score_")
-            column = Coded.constant(label, size)
-            metric_notes[label] = told
-        else:
-            notes += told
-        parts.append(
-            Records(
-                subject=subject,
-                item=item,
-                response=response,
-                benchmark=benchmark,
-                metric=column,
-                filter=labels(layout.filter),
-                trial=trial,
-                length=length,
-                notes=notes,
-                metric_notes=metric_notes,
-                source=source,
-                item_parts=item_parts,
-            )
-        )
+            part.metric = Coded.constant(label, size)
+            part.metric_notes = {label: more}
+            more = []
+        part.notes = [*notes, *more]
+        parts.append(part)
     return concatenate(parts)
 
 
@@ -130,66 +105,60 @@ def _missing(options: ReadOptions) -> float:
 
 
 def _numbers(
-    column: pa.ChunkedArray, name: str, source: str, *, verdicts: bool = False
+    table: pa.Table, name: str, source: str, *, verdicts: bool = False
 ) -> np.ndarray:
     """Returns a column as numbers, NaN where missing."""
-    values, mask = to_numbers(column, name, source, verdicts=verdicts)
-    numbers = values.astype(np.float64)
-    if mask is not None:
-        numbers[~mask] = np.nan
-    return numbers
+    values, mask = to_numbers(table.column(name), name, source, verdicts=verdicts)
+    return np.where(True if mask is None else mask, values.astype(np.float64), np.nan)
 
 
 def _scores(
-    column: pa.ChunkedArray, name: str, options: ReadOptions, source: str
+    table: pa.Table, name: str, options: ReadOptions, source: str
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the scores of a column, NaN where missing, and notes on them."""
-    response = _numbers(column, name, source, verdicts=True)
-    no_answer = unanswered(column)
+    response = _numbers(table, name, source, verdicts=True)
+    no_answer = unanswered(table.column(name))
     if not no_answer.any():
         return response, []
     response[no_answer] = _missing(options)
-    told = unanswered_note(int(no_answer.sum()), options)
-    return response, [f"{source}: column {name!r}: {told}"]
+    note = unanswered_note(int(no_answer.sum()), options)
+    return response, [f"{source}: column {name!r}: {note}"]
 
 
 def _errors(
-    table: pa.Table,
-    layout: Columns,
-    options: ReadOptions,
-    notes: list[str],
-    source: str,
-) -> np.ndarray | None:
-    """Rows whose call failed: what stands as their score, often 0, is none."""
+    table: pa.Table, layout: Columns, options: ReadOptions, source: str
+) -> tuple[np.ndarray, list[str]]:
+    """Rows whose call failed, and notes: their score, often 0, is no response."""
+    none = np.zeros(table.num_rows, bool)
     if layout.error is None:
-        return None
+        return none, []
     column = table.column(layout.error)
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+    if is_number(column.type):
         # It may be a measure, such as an absolute error, or the opposite of a score.
-        if np.nan_to_num(column.to_numpy().astype(np.float64)).any():
-            notes.append(
-                f"{source}: column {layout.error!r} holds numbers and was not read as a"
-                " sign of failed calls"
-            )
-        return None
+        if not np.nan_to_num(column.to_numpy().astype(np.float64)).any():
+            return none, []
+        return none, [
+            f"{source}: column {layout.error!r} holds numbers and was not read as a"
+            " sign of failed calls"
+        ]
     rows = failed(column)
     if not rows.any():
-        return None
+        return none, []
     what = "count as wrong" if options.missing_as == "wrong" else "are missing"
-    notes.append(
+    return rows, [
         f"{source}: {int(rows.sum())} responses of rows with an error"
         f" (column {layout.error!r}) {what}"
-    )
-    return rows
+    ]
 
 
-def _trial_numbers(column: pa.ChunkedArray, name: str, source: str) -> np.ndarray:
+def _trials(table: pa.Table, name: str | None, source: str) -> np.ndarray | None:
+    if name is None:
+        return None
+    column = table.column(name)
     if is_text(column.type):
         coded = to_labels(column, name, source, optional=True)
-        order = np.argsort(np.argsort(coded.labels))
-        return order[coded.codes].astype(np.int64)
-    numbers, _ = to_numbers(column, name, source)
-    return numbers.astype(np.int64)
+        return np.argsort(np.argsort(coded.labels))[coded.codes]
+    return to_numbers(column, name, source)[0].astype(np.int64)
 
 
 def _qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
@@ -203,33 +172,24 @@ def _qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
 
 
 def _pair(first: Coded, second: Coded, repeat: bool = True) -> Coded:
-    """Joins two columns of names into one, as first/second.
+    """Joins two columns of names into one, as first/second; an empty first adds none.
 
-    Args:
-        first: the part before the slash; "" adds none.
-        second: the part after the slash.
-        repeat: whether to put the first part before a name that starts with it.
+    Without ``repeat``, a name that starts with the first part stays as it is.
     """
-    size = len(first.labels)
-    pair = second.codes.astype(np.int64) * size + first.codes
-    codes, inverse = np.unique(pair, return_inverse=True)
+    pair = second.codes.astype(np.int64) * len(first.labels) + first.codes
+    _, start, inverse = np.unique(pair, return_index=True, return_inverse=True)
     # Pairs in order of first appearance, as names are everywhere else.
-    place = np.full(len(codes), len(pair))
-    np.minimum.at(place, inverse, np.arange(len(pair)))
-    order = np.argsort(place)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
+    order = np.argsort(start)
     names = []
-    for code in codes[order].tolist():
-        prefix = str(first.labels[code % size])
-        name = str(second.labels[code // size])
+    for row in start[order]:
+        prefix, name = first.text(row), second.text(row)
         done = not prefix or (not repeat and name.startswith(f"{prefix}/"))
         names.append(name if done else f"{prefix}/{name}")
-    return Coded(rank[inverse].astype(np.int32), as_labels(names))
+    return Coded(np.argsort(order)[inverse].astype(np.int32), as_labels(names))
 
 
 def infer_benchmarks(items: np.ndarray) -> np.ndarray | None:
-    """Returns the benchmark of each item by its name, if all names contain one.
+    """Returns the benchmark of each item from its name, if all names contain one.
 
     >>> infer_benchmarks(np.array(["gsm8k/1", "gsm8k/2", "arc/7"])).tolist()
     ['gsm8k', 'gsm8k', 'arc']
@@ -240,11 +200,10 @@ def infer_benchmarks(items: np.ndarray) -> np.ndarray | None:
     """
     out = []
     for name in items.tolist():
+        match = _NUMBERED.match(name)
+        prefix = match.group(1) if match else ""
         if "/" in name:
             prefix = name.split("/", 1)[0]
-        else:
-            match = _NUMBERED.match(name)
-            prefix = match.group(1) if match else ""
         if not prefix or prefix.lower() in _NO_BENCHMARK:
             return None
         out.append(prefix)

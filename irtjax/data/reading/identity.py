@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
 class ItemKey:
-    """Identity of an item in one log.
+    """Identity of an item in one log, whose names may differ from those of other logs.
 
-    Attributes:
-        benchmark: task or benchmark.
-        name: identifier within it; may be an index that differs between logs.
-        content: hash of the item's content, "" where the log has none.
-        copy: 0 for the first item of this content in its log, 1 for the second, ...
-        part: number of a part of the item's score, such as "#1", or "".
+    ``content`` is a hash of the item's content, "" where the log has none; ``copy``
+    counts items of this content in the log from 0; ``part`` is the number of a part of
+    the item's score, such as "#1", or "".
     """
 
     benchmark: str
@@ -33,10 +31,7 @@ class ItemKey:
 
 
 def copies(contents: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Numbers items of equal content within one log, so that none merge by chance.
-
-    Args:
-        contents: (name, content) of each item, repeats allowed.
+    """Numbers items (name, content) of equal content in one log, so that none merge.
 
     >>> copies([("0", "aa"), ("1", "bb"), ("2", "aa"), ("0", "aa")])
     {'0': 0, '1': 0, '2': 1}
@@ -53,18 +48,12 @@ def copies(contents: Iterable[tuple[str, str]]) -> dict[str, int]:
 def label_items(
     keys: Sequence[ItemKey], join: Literal["hash", "id"]
 ) -> tuple[list[str], list[str]]:
-    """Names items so that equal names mean the same item.
+    """Names items so that equal names mean the same item; returns labels and notes.
 
     Equal content under different identifiers is one item; one identifier with two
     contents is two. An identifier without a hash is that of the only item of that
-    identifier, if there is just one.
-
-    Args:
-        keys: distinct keys in order of appearance.
-        join: "hash" as said; "id" looks at identifiers alone.
-
-    Returns:
-        A label per key, and notes.
+    identifier, if there is just one. With join="id" only identifiers count. Keys are
+    distinct, in order of appearance.
 
     >>> ids_and_hashes = [("0", "aa"), ("5", "aa"), ("0", "b")]
     >>> label_items([ItemKey("t", *pair) for pair in ids_and_hashes], "hash")[0]
@@ -72,32 +61,34 @@ def label_items(
     """
     if join == "id":
         return [key.label for key in keys], []
-    groups: dict[tuple[str, str, int, str], str] = {}
-    contents_of: dict[str, list[tuple[str, str, int, str]]] = {}
+    label_of: dict[ItemKey, str] = {}
+    contents_of: dict[str, list[ItemKey]] = {}
     taken: set[str] = set()
     merged = split = 0
     for key in keys:
         if not key.content:
             continue
-        group = (key.benchmark, key.content, key.copy, key.part)
+        group = dataclasses.replace(key, name="")
         contents_of.setdefault(key.label, []).append(group)
-        if group in groups:
-            merged += groups[group] != key.label
+        if group in label_of:
+            merged += label_of[group] != key.label
             continue
         label = key.label
         if label in taken:
-            label = _free(f"{label}~{key.content[:8]}", taken)
+            label = f"{label}~{key.content[:8]}"
+            numbered = (f"{label}.{k}" for k in itertools.count(2))
+            label = next(
+                k for k in itertools.chain([label], numbered) if k not in taken
+            )
             split += 1
         taken.add(label)
-        groups[group] = label
+        label_of[group] = label
     labels = []
     for key in keys:
-        if key.content:
-            group = (key.benchmark, key.content, key.copy, key.part)
-        else:
-            known = contents_of.get(key.label, [])
-            group = known[0] if len(known) == 1 else None
-        labels.append(key.label if group is None else groups[group])
+        groups = [dataclasses.replace(key, name="")]
+        if not key.content:
+            groups = contents_of.get(key.label, [])
+        labels.append(label_of[groups[0]] if len(groups) == 1 else key.label)
     notes = []
     if merged:
         notes.append(f"{merged} items were joined by content under differing ids")
@@ -107,11 +98,3 @@ def label_items(
             " (join='id' joins them by id)"
         )
     return labels, notes
-
-
-def _free(label: str, taken: set[str]) -> str:
-    number, candidate = 2, label
-    while candidate in taken:
-        candidate = f"{label}.{number}"
-        number += 1
-    return candidate

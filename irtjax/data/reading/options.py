@@ -1,4 +1,4 @@
-"""What a caller may choose when reading, checked once and passed to every reader."""
+"""The options of reading, checked once and passed to every reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeAlias
 
 Metric: TypeAlias = str | Sequence[str] | Mapping[str, str] | None
 Trials: TypeAlias = Literal["error", "mean", "first", "counts"]
-
 
 FORMATS = {
     "csv": "CSV or TSV, wide (a row per subject) or long (a row per response)",
@@ -65,10 +64,8 @@ class ReadOptions:
 
 
 def unanswered_note(count: int, options: ReadOptions) -> str:
-    """Says what became of the verdict that there was no answer."""
+    """Returns the note on scores of the verdict that there was no answer."""
+    what = "are missing (missing_as='wrong' counts them as 0)"
     if options.missing_as == "wrong":
-        return f"{count} scores of no answer ('N') count as wrong, as asked"
-    return (
-        f"{count} scores of no answer ('N') are missing (missing_as='wrong' counts them"
-        " as 0)"
-    )
+        what = "count as wrong, as asked"
+    return f"{count} scores of no answer ('N') {what}"

@@ -1,13 +1,18 @@
-"""`irtjax.read`: one door for every kind of input."""
+"""`irtjax.read`: results of every kind as one response table."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from irtjax.data.reading.options import FORMATS, Metric, ReadOptions, Trials
+import numpy as np
+
+from irtjax.data.arrays import places_of
+from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
 
 if TYPE_CHECKING:
@@ -42,7 +47,7 @@ def read(
     r"""Reads evaluation results into one response table.
 
     The content of a file determines how it is read. A cell that is absent, empty, NaN
-    or in error is missing, never wrong, except with ``missing_as="wrong"``.
+    or in error is missing, never wrong, unless ``missing_as`` is "wrong".
 
     Args:
         source: a file, folder, glob, data frame (any that narwhals supports), or a list
@@ -50,14 +55,14 @@ def read(
         format: one of "csv", "parquet", "json", "lm_eval", "inspect",
             "every_eval_ever", "py_irt", "table"; None looks at the content.
         subject: column of subject names.
-        item: column of item names, or several columns that together name an item; in
-            logs of lm-evaluation-harness, a dotted path such as "doc.id".
+        item: column of item names, or several that together name an item; in logs of
+            lm-evaluation-harness, a dotted path such as "doc.id".
         response: column of scores.
         metric: metric to read; also a list in order of preference, or a mapping from
             benchmark to metric. Needed where items have several.
         filter: answer filter to read, where logs have several.
-        trials: what to do with several responses of a subject to an item: refuse
-            them ("error"), "mean", "first", or binomial "counts".
+        trials: for several responses of a subject to an item: "error" refuses them;
+            "mean", "first", or binomial "counts".
         missing_as: "missing", or "wrong" to count missing cells as 0.
         benchmark: column of benchmark names.
         length: column of response lengths; for a wide matrix, the file or frame of
@@ -66,8 +71,7 @@ def read(
         epoch: read only the repeat of this number.
         run: of several runs of a benchmark by one subject, the "latest", or "all".
         join: identify items of logs by the "hash" of their content, or by "id".
-        parts: of a metric that is a list for each item, take the "mean", or make
-            "items" of the parts.
+        parts: of a metric that is a list, take the "mean", or make its parts "items".
         orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
         header: whether the first line of a CSV file holds names.
         subject_name: name of the one subject of a file without subject names.
@@ -76,8 +80,8 @@ def read(
         The table; its ``notes`` list the choices made.
 
     Raises:
-        ValueError: the input cannot be read or leaves a choice open; the one-line
-            message names the place and the cure.
+        ValueError: the input cannot be read or leaves a choice open; the message names
+            the place and the cure.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "scores.csv")
@@ -86,31 +90,11 @@ def read(
     >>> table.subjects.tolist(), table.values.tolist(), table.num_observed
     (['m', 'n'], [[1, 0], [1, 0]], 3)
     """
-    options = ReadOptions(
-        format=format,
-        subject=subject,
-        item=item,
-        response=response,
-        metric=metric,
-        filter=filter,
-        trials=trials,
-        missing_as=missing_as,
-        benchmark=benchmark,
-        length=length,
-        trial=trial,
-        epoch=epoch,
-        run=run,
-        join=join,
-        parts=parts,
-        orientation=orientation,
-        header=header,
-        subject_name=subject_name,
-    )
-    return _read(source, options)
+    given = dict(locals())  # Every argument but the source is an option.
+    del given["source"]
+    options = ReadOptions(**given)
 
-
-def _read(source: Any, options: ReadOptions) -> ResponseTable:
-    from irtjax.data.reading.assemble import assemble, finish
+    from irtjax.data.reading.assemble import assemble
     from irtjax.data.reading.merge import merge
     from irtjax.data.reading.records import Records, concatenate
 
@@ -131,15 +115,12 @@ def _read(source: Any, options: ReadOptions) -> ResponseTable:
             names.append(type(entry).__name__)
     if files and not pieces and all(file.format in _LOGS for file in files):
         _refuse_columns(options)
-    for group in _by_format(files):
-        pieces += _read_group(group, options)
+    pieces += _read_files(files, options)
     records = [piece for piece in pieces if isinstance(piece, Records)]
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
     if records:
         tables.insert(0, assemble(concatenate(records), options))
-    table = merge(tables, options)
-    table = _extras(table, options, notes)
-    return finish(table, options, tuple(dict.fromkeys(names)))
+    return _finish(merge(tables, options), options, notes, tuple(dict.fromkeys(names)))
 
 
 def _find(
@@ -151,18 +132,14 @@ def _find(
     found = []
     for file, asked in expand(path):
         source = identify(file, asked)
-        forced = options.format
-        if forced is not None and asked and "pickle" not in source.reason:
-            source = Source(file, forced, asked=asked)
-        found.append(source)
-    good = [s for s in found if s.format is not None]
-    if options.format is not None:
-        good = [s for s in good if s.format == options.format]
-    for source in found:
-        if source.asked and source.format is None:
+        if options.format is not None and asked and "pickle" not in source.reason:
+            source = Source(file, options.format)
+        if asked and source.format is None:
             unknown = source.reason.startswith(("is JSON", "is a binary", "is not a"))
             more = f" ({understood()})" if unknown else ""
             raise ValueError(f"{source.path} {source.reason}{more}")
+        found.append(source)
+    good = [s for s in found if s.format and options.format in (None, s.format)]
     if not good:
         shown = f" as {options.format}" if options.format else ""
         reasons = {f"{s.path.name} {s.reason}" for s in found if s.reason}
@@ -181,7 +158,7 @@ def _find(
 
 
 def _refuse_columns(options: ReadOptions) -> None:
-    """Refuses names of columns for logs, rather than ignore them in silence."""
+    """Refuses names of columns for logs."""
     for option in ("subject", "response", "benchmark", "trial", "orientation"):
         if getattr(options, option) is not None:
             raise ValueError(
@@ -190,57 +167,44 @@ def _refuse_columns(options: ReadOptions) -> None:
             )
 
 
-def _by_format(files: Iterable[Source]) -> list[list[Source]]:
-    groups: dict[str, dict[Path, Source]] = {}
+def _read_files(
+    files: Iterable[Source], options: ReadOptions
+) -> Iterator[ResponseTable | Records]:
+    """Reads files, each once; those of one format after each other."""
+    groups: dict[str, dict[Path, Path]] = {}
     for file in files:
-        groups.setdefault(str(file.format), {})[file.path.resolve()] = file
-    return [list(group.values()) for group in groups.values()]
-
-
-def _read_group(
-    files: Sequence[Source], options: ReadOptions
-) -> list[ResponseTable | Records]:
-    """Reads the files of one format."""
-    import importlib
-
-    kind = str(files[0].format)
-    paths = [file.path for file in files]
-    if kind in _LOGS:
-        # A log reader sees all its files at once, since items join across them.
-        reader = importlib.import_module(f"irtjax.data.formats.{kind}")
-        return [reader.read_files(paths, options)]
-    pieces = []
-    for path in paths:
-        try:
-            pieces.append(_read_table_file(kind, path, options))
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} is damaged: text in it is not UTF-8") from None
-    return pieces
+        groups.setdefault(str(file.format), {})[file.path.resolve()] = file.path
+    for kind, paths in groups.items():
+        if kind in _LOGS:
+            # A log reader sees all its files at once, since items join across them.
+            reader = importlib.import_module(f"irtjax.data.formats.{kind}")
+            yield reader.read_files(list(paths.values()), options)
+            continue
+        for path in paths.values():
+            try:
+                yield _read_table_file(kind, path, options)
+            except UnicodeDecodeError:
+                raise ValueError(
+                    f"{path} is damaged: text in it is not UTF-8"
+                ) from None
 
 
 def _read_table_file(
     kind: str, path: Path, options: ReadOptions
 ) -> ResponseTable | Records:
-    import dataclasses
-
     from irtjax.data.reading import frames, tabular
     from irtjax.data.table_files import is_saved_table
-
-    def columns(names: list[str]) -> tuple[list[str] | None, list[str]]:
-        return frames.columns_to_read(names, options, str(path))
 
     if kind == "table":
         return ResponseTable.load(path)
     if kind == "csv":
-        frame = tabular.read_csv(path, options.header, columns)
+        frame = tabular.read_csv(path, options)
     elif kind == "parquet":
-        frame = tabular.read_parquet(path, columns)
+        frame = tabular.read_parquet(path, options)
         if is_saved_table(frame.table.schema):
             return ResponseTable.load(path)
-    elif kind == "json":
-        frame = tabular.read_json(path)
     else:
-        raise ValueError(f"format={kind!r} is not one of {', '.join(FORMATS)}")
+        frame = tabular.read_json(path)
     piece = frames.read_frame(frame, options)
     if isinstance(piece, ResponseTable):
         piece = dataclasses.replace(piece, sources=(str(path),))
@@ -250,7 +214,6 @@ def _read_table_file(
 def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
     """Reads a data frame of any library that narwhals supports."""
     import narwhals as nw
-    import numpy as np
 
     from irtjax.data.reading import frames, tabular
 
@@ -260,61 +223,71 @@ def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
         return ResponseTable.from_arrays(frame)
     source = f"the {type(frame).__module__.split('.')[0]} frame"
     try:
-        try:
-            native = nw.from_native(frame)
-        except TypeError:
+        native = nw.from_native(frame, pass_through=True)
+        if not isinstance(native, nw.DataFrame | nw.LazyFrame):
             raise ValueError(
                 f"cannot read a {type(frame).__name__}: give a path, a data frame, a"
                 " matrix, or a list of them"
-            ) from None
-        if isinstance(native, nw.LazyFrame):
-            native = native.collect()
-        arrow = native.to_arrow()
+            )
+        arrow = native.lazy().collect().to_arrow()
     except (ValueError, TypeError) as error:
         # Columns of mixed type, or two of one name: each library has its own message.
         raise ValueError(f"{source}: {' '.join(str(error).split())}") from None
     return frames.read_frame(tabular.from_arrow(arrow, source), options)
 
 
-def _extras(
-    table: ResponseTable, options: ReadOptions, notes: list[str]
+def _finish(
+    table: ResponseTable,
+    options: ReadOptions,
+    notes: list[str],
+    sources: tuple[str, ...],
 ) -> ResponseTable:
-    """Adds benchmarks from names, and the lengths of a second matrix."""
-    import dataclasses
-
+    """Adds benchmarks, lengths, notes and sources; applies ``missing_as``."""
     from irtjax.data.reading.frames import infer_benchmarks
 
+    notes = [*table.notes, *notes]
     facets = dict(table.item_facets)
-    if "benchmark" not in facets:
-        inferred = infer_benchmarks(table.items)
-        if inferred is not None:
-            facets["benchmark"] = inferred
-            notes = [*notes, "benchmarks were read off the names of the items"]
-    lengths = table.lengths
-    if lengths is None and options.length is not None and table.lengths is None:
-        lengths = _twin_lengths(table, options.length)
+    inferred = None if "benchmark" in facets else infer_benchmarks(table.items)
+    if inferred is not None:
+        facets["benchmark"] = inferred
+        notes.append("benchmarks were read off the names of the items")
+    lengths, observed, trials = table.lengths, table.observed, table.trials
+    if lengths is None and options.length is not None:
+        lengths = _other_lengths(table, options.length)
+    size, missing = table.values.size, table.values.size - table.num_observed
+    if missing == size:
+        raise ValueError(f"{sources[0]}: every response is missing")
+    if observed is not None:
+        what = "are missing"
+        if options.missing_as == "wrong":
+            what = "were missing and count as wrong"
+            trials = None if trials is None else np.maximum(trials, 1)
+            observed = None
+        notes.append(f"{missing:,} of {size:,} cells ({missing / size:.2%}) {what}")
     return dataclasses.replace(
-        table, item_facets=facets, lengths=lengths, notes=(*table.notes, *notes)
+        table,
+        item_facets=facets,
+        lengths=lengths,
+        observed=observed,
+        trials=trials,
+        notes=tuple(dict.fromkeys(notes)),
+        sources=sources,
     )
 
 
-def _twin_lengths(table: ResponseTable, source: Any) -> Any:
+def _other_lengths(table: ResponseTable, source: Any) -> np.ndarray:
     """Reads a matrix of lengths and puts it in the order of the table."""
-    import numpy as np
-
-    twin = read(source)
-    out = np.full(table.values.shape, np.nan)
-    rows = {name: k for k, name in enumerate(twin.subjects.tolist())}
-    columns = {name: k for k, name in enumerate(twin.items.tolist())}
-    row = np.array([rows.get(name, -1) for name in table.subjects.tolist()])
-    column = np.array([columns.get(name, -1) for name in table.items.tolist()])
+    other = read(source)
+    row = places_of(other.subjects, table.subjects)
+    column = places_of(other.items, table.items)
     if (row < 0).all() or (column < 0).all():
         raise ValueError(
             f"length: {source} shares no subject or no item with the responses"
         )
-    values = twin.values.astype(np.float64)
-    if twin.observed is not None:
-        values[~twin.observed] = np.nan
-    here = np.ix_(row >= 0, column >= 0)
-    out[here] = values[np.ix_(row[row >= 0], column[column >= 0])]
-    return out
+    values = other.values.astype(np.float64)
+    if other.observed is not None:
+        values[~other.observed] = np.nan
+    lengths = values[np.ix_(row, column)]
+    lengths[row < 0] = np.nan
+    lengths[:, column < 0] = np.nan
+    return lengths

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.reading.identity import ItemKey, label_items
 from irtjax.data.wording import several
+
+_NAMES = ("subject", "item", "benchmark", "metric", "filter", "run")
+_NUMBERS = ("response", "trial", "length")
+#: All columns, with what fills one that other files have and this one lacks.
+_FILL: dict[str, Any] = {
+    **dict.fromkeys(_NAMES, ""),
+    **dict(zip(_NUMBERS, (np.nan, 0, np.nan), strict=True)),
+}
 
 
 @dataclasses.dataclass
@@ -20,16 +30,15 @@ class Coded:
     labels: np.ndarray
 
     def __getitem__(self, rows: Any) -> Coded:
-        """Returns the chosen rows; the labels stay."""
         return Coded(self.codes[rows], self.labels)
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return len(self.codes)
 
     def text(self, row: int) -> str:
         """Label of one row."""
         return str(self.labels[self.codes[row]])
+
+    def texts(self) -> np.ndarray:
+        """Labels of all rows."""
+        return self.labels[self.codes]
 
     def compact(self) -> Coded:
         """Drops labels without a row and keeps the order of the others."""
@@ -47,24 +56,12 @@ class Coded:
 
 @dataclasses.dataclass
 class Records:
-    """Scored attempts as columns of equal length; numpy only.
+    """Scored attempts as columns of equal length, None where the source has no such.
 
-    Attributes:
-        subject: test taker of each row.
-        item: item of each row; its labels are final.
-        response: score, NaN where missing.
-        benchmark: benchmark of each row ("" where unknown).
-        metric: metric of each row, or None when the source names none.
-        filter: answer filter of each row, or None.
-        trial: number of the repeat, or None.
-        run: label of the run, later ones sorting last, or None.
-        length: answer length in tokens with NaN, or None.
-        unscored: for a metric, a message saying why its values are no numbers.
-        notes: plain-language notes.
-        metric_notes: notes that matter only if a metric is chosen.
-        source: short name for messages.
-        item_parts: where several columns make an item, by column its value for every
-            item name.
+    Missing responses and unknown lengths (in tokens) are NaN; unknown benchmarks "".
+    Later runs sort last. ``metric_notes`` and ``unscored`` (messages why values are no
+    numbers) matter only if their metric is chosen. Where several columns make an item,
+    ``item_parts`` has by column its value for every item name.
     """
 
     subject: Coded
@@ -83,92 +80,49 @@ class Records:
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.response)
 
-    def take(self, rows: np.ndarray) -> Records:
-        """Returns the chosen rows (a mask or positions)."""
-
-        def cut(column: Any) -> Any:
-            return None if column is None else column[rows]
-
-        return dataclasses.replace(
-            self,
-            subject=self.subject[rows],
-            item=self.item[rows],
-            response=self.response[rows],
-            benchmark=cut(self.benchmark),
-            metric=cut(self.metric),
-            filter=cut(self.filter),
-            trial=cut(self.trial),
-            run=cut(self.run),
-            length=cut(self.length),
-        )
+    def take(self, rows: np.ndarray, *notes: str) -> Records:
+        """Returns the chosen rows (a mask or positions), with more notes."""
+        columns = {name: getattr(self, name) for name in _FILL}
+        cut = {name: c[rows] for name, c in columns.items() if c is not None}
+        return dataclasses.replace(self, notes=[*self.notes, *notes], **cut)
 
 
 def concatenate(parts: Sequence[Records]) -> Records:
     """Joins records of several files; equal labels become one."""
     if len(parts) == 1:
         return parts[0]
-    sizes = [len(part) for part in parts]
-
-    def numbers(name: str, fill: float, dtype: Any) -> np.ndarray | None:
-        columns = [getattr(part, name) for part in parts]
-        if all(column is None for column in columns):
-            return None
-        return np.concatenate(
-            [
-                np.full(size, fill, dtype) if column is None else column
-                for size, column in zip(sizes, columns, strict=True)
-            ]
-        )
-
-    def coded(name: str) -> Coded | None:
-        columns = [getattr(part, name) for part in parts]
-        if all(column is None for column in columns):
-            return None
-        return join_coded(
-            [
-                Coded.constant("", size) if column is None else column
-                for size, column in zip(sizes, columns, strict=True)
-            ]
-        )
-
-    subject, item = coded("subject"), coded("item")
-    response = numbers("response", np.nan, np.float64)
-    assert subject is not None and item is not None and response is not None
+    columns: dict[str, Any] = {}
+    for name, fill in _FILL.items():
+        found = [getattr(part, name) for part in parts]
+        if all(column is None for column in found):
+            continue
+        full = [
+            _constant(fill, len(part)) if column is None else column
+            for column, part in zip(found, parts, strict=True)
+        ]
+        is_text = isinstance(fill, str)
+        columns[name] = join_coded(full) if is_text else np.concatenate(full)
+    metric_notes: dict[str, list[str]] = {}
+    item_parts: dict[str, dict[str, str]] = {}
+    for part in parts:
+        for metric, notes in part.metric_notes.items():
+            metric_notes.setdefault(metric, []).extend(notes)
+        for name, values in part.item_parts.items():
+            item_parts.setdefault(name, {}).update(values)
     return Records(
-        subject=subject,
-        item=item,
-        response=response,
-        benchmark=coded("benchmark"),
-        metric=coded("metric"),
-        filter=coded("filter"),
-        trial=numbers("trial", 0, np.int64),
-        run=coded("run"),
-        length=numbers("length", np.nan, np.float64),
+        **columns,
         unscored={k: v for part in parts for k, v in part.unscored.items()},
-        metric_notes=_join_notes([part.metric_notes for part in parts]),
+        metric_notes=metric_notes,
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
-        item_parts=_join_parts(parts),
+        item_parts=item_parts,
     )
 
 
-def _join_parts(records: Sequence[Records]) -> dict[str, dict[str, str]]:
-    out: dict[str, dict[str, str]] = {}
-    for each in records:
-        for name, values in each.item_parts.items():
-            out.setdefault(name, {}).update(values)
-    return out
-
-
-def _join_notes(parts: Sequence[dict[str, list[str]]]) -> dict[str, list[str]]:
-    out: dict[str, list[str]] = {}
-    for part in parts:
-        for metric, notes in part.items():
-            out.setdefault(metric, []).extend(notes)
-    return out
+def _constant(fill: Any, size: int) -> Any:
+    return Coded.constant(fill, size) if isinstance(fill, str) else np.full(size, fill)
 
 
 def join_coded(columns: Sequence[Coded]) -> Coded:
@@ -185,24 +139,21 @@ class RecordBuilder:
     """Collects attempts one by one from logs whose records are Python objects."""
 
     def __init__(self) -> None:
-        """Starts empty."""
-        self._names: dict[str, dict[Any, int]] = {}
-        self._columns: dict[str, list[Any]] = {
-            name: [] for name in ("response", "trial", "length")
-        }
+        #: The distinct names of each text column, with their codes.
+        self._names: dict[str, dict[Any, int]] = {name: {} for name in _NAMES}
+        self._columns: dict[str, list[Any]] = {name: [] for name in _FILL}
         self.unscored: dict[str, str] = {}
         self.notes: list[str] = []
         self.metric_notes: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
-        """Number of attempts so far."""
         return len(self._columns["response"])
 
     def add(
         self,
         *,
         subject: str,
-        item: Any,
+        item: ItemKey,
         response: float | None,
         benchmark: str = "",
         metric: str = "",
@@ -211,62 +162,37 @@ class RecordBuilder:
         trial: int = 0,
         length: float | None = None,
     ) -> None:
-        """Adds one attempt; ``item`` is any hashable key, named in `finish`."""
-        for name, value in (
-            ("subject", subject),
-            ("item", item),
-            ("benchmark", benchmark),
-            ("metric", metric),
-            ("filter", filter),
-            ("run", run),
-        ):
-            known = self._names.setdefault(name, {})
-            code = known.setdefault(value, len(known))
-            self._columns.setdefault(name, []).append(code)
-        nan = float("nan")
-        self._columns["response"].append(nan if response is None else response)
-        self._columns["trial"].append(trial)
-        self._columns["length"].append(nan if length is None else length)
+        """Adds one attempt; None is a missing response or an unknown length."""
+        names = (subject, item, benchmark, metric, filter, run)
+        for column, name in zip(_NAMES, names, strict=True):
+            known = self._names[column]
+            self._columns[column].append(known.setdefault(name, len(known)))
+        for column, number in zip(_NUMBERS, (response, trial, length), strict=True):
+            self._columns[column].append(number)
 
     def note(self, metric: str, text: str) -> None:
         """Adds a note that matters only if ``metric`` is chosen."""
         self.metric_notes.setdefault(metric, []).append(text)
 
-    def item_keys(self) -> list[Any]:
-        """The distinct item keys in order of appearance."""
-        return list(self._names.get("item", {}))
-
-    def finish(self, item_labels: Iterable[str], source: str) -> Records:
-        """Returns the records.
-
-        Args:
-            item_labels: a label per item key; keys with equal labels are one item.
-            source: short name for messages.
-        """
-
-        def coded(name: str, labels: Iterable[str] | None = None) -> Coded:
-            names = self._names.get(name, {}) if labels is None else labels
-            codes = np.asarray(self._columns.get(name, []), np.int32)
+    def finish(self, paths: Sequence[Path], join: Literal["hash", "id"]) -> Records:
+        """Returns the records of files; `label_items` names the items."""
+        item_labels, notes = label_items(list(self._names["item"]), join)
+        columns: dict[str, Any] = {}
+        for name in _NAMES:
+            labels = item_labels if name == "item" else self._names[name]
+            codes = np.asarray(self._columns[name], np.int32)
             # join_coded merges keys that were given the same label.
-            return join_coded([Coded(codes, as_labels(names))])
-
-        def optional(name: str) -> Coded | None:
-            column = coded(name)
-            return None if column.labels.tolist() == [""] else column
-
+            column = join_coded([Coded(codes, as_labels(labels))])
+            if name in ("subject", "item") or column.labels.tolist() != [""]:
+                columns[name] = column
         length = np.asarray(self._columns["length"], np.float64)
         return Records(
-            subject=coded("subject"),
-            item=coded("item", item_labels),
+            **columns,
             response=np.asarray(self._columns["response"], np.float64),
-            benchmark=optional("benchmark"),
-            metric=optional("metric"),
-            filter=optional("filter"),
             trial=np.asarray(self._columns["trial"], np.int64),
-            run=optional("run"),
             length=None if np.isnan(length).all() else length,
             unscored=self.unscored,
-            notes=self.notes,
+            notes=[*self.notes, *notes],
             metric_notes=self.metric_notes,
-            source=source,
+            source=several(paths),
         )

@@ -5,58 +5,44 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from irtjax.data.files import read_bytes, read_head, read_text
-from irtjax.data.reading.columns import ITEM, SUBJECT, find
+from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
+from irtjax.data.reading.options import ReadOptions
 
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
+PLAIN_WORDS = {"true": 1.0, "false": 0.0}
 
 
 @dataclasses.dataclass
 class Frame:
-    """A table of columns and what is known about it.
-
-    Attributes:
-        table: columns as read.
-        index: name of the column that a pandas index became, or None.
-        source: short name for messages.
-        headerless: whether column names were made up.
-    """
+    """A table of columns as read, with a source for messages."""
 
     table: pa.Table
-    index: str | None
+    index: str | None  # The column that was a pandas index.
     source: str
-    headerless: bool = False
+    headerless: bool = False  # Whether column names were made up.
 
 
-Columns = Callable[[list[str]], tuple[list[str] | None, list[str]]]
-
-
-def read_csv(path: Path, header: bool | None, columns: Columns) -> Frame:
-    """Reads CSV or TSV.
-
-    Args:
-        path: the file.
-        header: whether the first line holds names; None looks at it.
-        columns: given the names, returns the columns to read (None for all) and
-            those to keep as text, such as item numbers with leading zeros.
-
-    Raises:
-        ValueError: ragged lines, or text that is not UTF-8.
-    """
+def read_csv(path: Path, options: ReadOptions) -> Frame:
+    """Reads CSV or TSV."""
     from pyarrow import csv as arrow_csv
 
     delimiter, lines = _first_lines(path)
-    has_header = _looks_like_header(lines) if header is None else header
+    has_header = _looks_like_header(lines) if options.header is None else options.header
     names = _distinct(lines[0]) if has_header else _numbered(lines[0])
-    wanted, text = columns(names) if has_header else (None, ["subject"])
+    layout = Columns("subject")
+    if has_header:
+        layout = decide(names, None, options, str(path))
     content = read_bytes(path).lstrip(b"\r\n")
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
@@ -74,9 +60,10 @@ def read_csv(path: Path, header: bool | None, columns: Columns) -> Frame:
                 delimiter=delimiter, newlines_in_values=b'"' in content
             ),
             convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(text, label_type),
+                # As text, item numbers keep their leading zeros.
+                column_types=dict.fromkeys(layout.labels(), label_type),
                 null_values=list(NULL_WORDS),
-                include_columns=wanted,
+                include_columns=layout.used(),
             ),
         )
     except pa.ArrowInvalid as error:
@@ -89,7 +76,7 @@ def read_csv(path: Path, header: bool | None, columns: Columns) -> Frame:
 
 def _numbered(first: list[str]) -> list[str]:
     """Names for the columns of a file without a header."""
-    start = [] if _is_number_or_missing(first[0]) else ["subject"]
+    start = [] if parse_number(first[0])[1] else ["subject"]
     return start + [f"item {k}" for k in range(1, len(first) - len(start) + 1)]
 
 
@@ -111,41 +98,39 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
         text = head.decode("utf-8-sig", errors="ignore")
     text = io.StringIO(text.lstrip("\r\n"), newline=None).read()
     delimiter = max(",\t;", key=text.split("\n", 1)[0].count)
-    rows = csv.reader(io.StringIO(text), delimiter=delimiter)
-    lines = []
+    rows = filter(None, csv.reader(io.StringIO(text), delimiter=delimiter))
     try:
-        for row in rows:
-            if row:
-                lines.append([cell.strip() for cell in row])
-            if len(lines) == 3:
-                break
+        lines = list(itertools.islice(rows, 3))
     except csv.Error as error:
         raise ValueError(f"{path} is no readable table: {error}") from None
     if not lines:
         raise ValueError(f"{path} is empty")
-    return delimiter, lines
+    return delimiter, [[cell.strip() for cell in row] for row in lines]
 
 
-def _is_number_or_missing(cell: str) -> bool:
-    if cell in NULL_WORDS:
-        return True
+def parse_number(
+    text: str | None, words: Mapping[str, float] = PLAIN_WORDS
+) -> tuple[float | None, bool]:
+    """Returns the number in a text, None if missing, and whether the text is valid."""
+    stripped = "" if text is None else text.strip()
+    if stripped in NULL_WORDS:
+        return None, True
     try:
-        float(cell)
+        number = words.get(stripped.lower())
+        return float(stripped) if number is None else number, True
     except ValueError:
-        return cell.lower() in ("true", "false")
-    return True
+        return None, False
 
 
 def _looks_like_header(lines: list[list[str]]) -> bool:
     """Whether the first line holds names: text, or distinct numbers counting up."""
-    first = lines[0]
-    if not all(_is_number_or_missing(cell) for cell in first[1:]):
+    first, rest = lines[0], lines[0][1:]
+    if not all(parse_number(cell)[1] for cell in rest):
         return True
-    rest = first[1:]
     counts_up = len(rest) >= 2 and _counts_up(rest)
-    if _is_number_or_missing(first[0]):
+    if parse_number(first[0])[1]:
         if first[0] == "" and len(lines) > 1:
-            return counts_up or not _is_number_or_missing(lines[1][0])
+            return counts_up or not parse_number(lines[1][0])[1]
         return len(first) >= 3 and _counts_up(first)
     # Text in the first cell only: a name for the column of subjects, or a subject.
     known = first[0].lower() in (*SUBJECT, *ITEM)
@@ -162,21 +147,16 @@ def _counts_up(cells: list[str]) -> bool:
 
 def _distinct(names: list[str]) -> list[str]:
     """Makes equal column names unique, as pandas does: q, q.1, q.2."""
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     out = []
     for name in names:
-        count = seen.get(name, 0)
-        seen[name] = count + 1
-        out.append(f"{name}.{count}" if count else name)
+        out.append(f"{name}.{seen[name]}" if seen[name] else name)
+        seen[name] += 1
     return out
 
 
-def read_parquet(path: Path, columns: Columns) -> Frame:
-    """Reads Parquet or an Arrow file; a pandas index is recognised by its metadata.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
+def read_parquet(path: Path, options: ReadOptions) -> Frame:
+    """Reads Parquet or an Arrow file; a pandas index is recognised by its metadata."""
     import pyarrow.parquet as pq
 
     try:
@@ -184,8 +164,8 @@ def read_parquet(path: Path, columns: Columns) -> Frame:
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         else:
             file = pq.ParquetFile(path)
-            wanted, _ = columns(file.schema_arrow.names)
-            table = file.read(columns=wanted)
+            layout = decide(file.schema_arrow.names, None, options, str(path))
+            table = file.read(columns=layout.used())
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or cut off: {_tidy(error)}") from None
     return from_arrow(table, str(path))
@@ -199,8 +179,7 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
     raw = (table.schema.metadata or {}).get(b"pandas")
     if raw:
         columns = json.loads(raw).get("index_columns", [])
-        names = [c for c in columns if isinstance(c, str) and c in table.column_names]
-        index = names[0] if names else None
+        index = next((c for c in columns if c in table.column_names), None)
     if index is not None and index.startswith("__index_level_"):
         # The nameless index of a filtered frame counts rows: a column of names wins.
         others = [name for name in table.column_names if name != index]
@@ -210,11 +189,7 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
 
 
 def read_json(path: Path) -> Frame:
-    """Reads JSON lines or a JSON array of flat records.
-
-    Raises:
-        ValueError: a line is not a JSON object; the message names it.
-    """
+    """Reads JSON lines or a JSON array of flat records."""
     from pyarrow import json as arrow_json
 
     text = read_text(path)
@@ -230,36 +205,36 @@ def read_json(path: Path) -> Frame:
     return Frame(pa.table(columns), None, str(path))
 
 
+def _column(values: list[Any]) -> pa.Array:
+    """A column, as text if its values are of several types."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        as_is = (str, type(None))
+        texts = [v if isinstance(v, as_is) else json.dumps(v) for v in values]
+        return pa.array(texts, pa.string())
+
+
 def parse_json_records(
     path: Path, text: str, drop: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Parses JSON lines, or one array, of objects.
-
-    Args:
-        path: for messages.
-        text: content of the file.
-        drop: long fields to forget at once, such as prompts.
-    """
-    try:
-        if text.lstrip().startswith("["):
-            records = json.loads(text)
-        else:
-            lines = enumerate(text.split("\n"), 1)
-            parsed = (_parse_line(path, k, line) for k, line in lines if line.strip())
-            return [_slim(path, k, record, drop) for k, record in enumerate(parsed, 1)]
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path} is not valid JSON: line {error.lineno}: {error.msg}"
-        ) from None
-    return [_slim(path, k, record, drop) for k, record in enumerate(records, 1)]
-
-
-def _slim(path: Path, number: int, record: Any, drop: Collection[str]) -> Any:
-    if not isinstance(record, dict):
-        raise ValueError(f"{path}: record {number} is not an object with fields")
-    for field in drop:
-        record.pop(field, None)
-    return record
+    """Parses JSON lines, or one array, of objects, without the fields in ``drop``."""
+    if text.lstrip().startswith("["):
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path} is not valid JSON: line {error.lineno}: {error.msg}"
+            ) from None
+    else:
+        lines = enumerate(text.split("\n"), 1)
+        found = (_parse_line(path, k, line) for k, line in lines if line.strip())
+    records = []
+    for number, record in enumerate(found, 1):
+        if not isinstance(record, dict):
+            raise ValueError(f"{path}: record {number} is not an object with fields")
+        records.append({k: v for k, v in record.items() if k not in drop})
+    return records
 
 
 def _parse_line(path: Path, number: int, line: str) -> Any:
@@ -270,13 +245,3 @@ def _parse_line(path: Path, number: int, line: str) -> Any:
             f"{path}: line {number} is not valid JSON ({error.msg}); was the file cut"
             " off?"
         ) from None
-
-
-def _column(values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        texts = [
-            v if v is None or isinstance(v, str) else json.dumps(v) for v in values
-        ]
-        return pa.array(texts, pa.string())

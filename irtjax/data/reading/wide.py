@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from irtjax.data.arrays import as_labels
+from irtjax.data.arrays import as_labels, compact, names_of
 from irtjax.data.reading.cells import is_text, is_wordy, to_labels, to_numbers
 from irtjax.data.reading.columns import (
     SUBJECT_FACETS,
@@ -27,25 +27,10 @@ from irtjax.data.wording import listing
 def read_wide(
     frame: Frame, layout: Columns, options: ReadOptions
 ) -> ResponseTable | Records:
-    """Reads a matrix of responses.
-
-    Args:
-        frame: the columns.
-        layout: which column names the rows, and whether rows are items.
-        options: the caller's choices.
-
-    Returns:
-        A table; `Records` if rows repeat a subject, whose repeats are yet to be
-        treated as the caller wishes.
-
-    Raises:
-        ValueError: as `irtjax.read`.
-    """
+    """Reads a matrix of responses as a table, or as `Records` if subjects repeat."""
     table, source = frame.table, frame.source
     # The name may be "": the header of a column that a pandas index became.
-    subject = layout.subject
-    if subject is None:
-        subject = _column_of_names(frame)
+    subject = _column_of_names(frame) if layout.subject is None else layout.subject
     names = [name for name in table.column_names if name != subject]
     side = _facets(table, names, layout, source)
     names = [name for name in names if name not in side]
@@ -53,13 +38,13 @@ def read_wide(
         raise ValueError(f"{source}: there are no columns of responses in it")
     _refuse_unknown(table, names, source)
     values, observed = _matrix(table, names, source)
-    if parameter_columns(names) and values.dtype != np.int8:
-        if 2 * len(parameter_columns(names)) >= len(names) or len(names) < 12:
+    parameters = parameter_columns(names)
+    if parameters and values.dtype != np.int8:
+        if 2 * len(parameters) >= len(names) or len(names) < 12:
             raise ValueError(parameter_message(table.column_names, source))
     rows, notes = None, []
     if subject is not None:
-        coded = to_labels(table.column(subject), subject, source)
-        rows = coded.labels[coded.codes]
+        rows = to_labels(table.column(subject), subject, source).texts()
     if "freq" in names:
         return _expand(names, values, source)
     columns = None if layout.transposed and frame.headerless else as_labels(names)
@@ -67,19 +52,36 @@ def read_wide(
         values, rows, columns = values.T, columns, rows
         observed = None if observed is None else observed.T
         notes.append("rows were read as items and columns as subjects")
-    elif rows is None:
-        notes += _orientation_note(values)
+    elif rows is None and values.shape[0] > 3 * values.shape[1]:
+        # A matrix without names may hold items as rows.
+        notes.append(
+            f"the {values.shape[0]} rows were read as subjects and the"
+            f" {values.shape[1]} columns as items; if it is the other way round, pass"
+            " orientation='items_by_subjects'"
+        )
     if options.subject_name is not None:
         rows = as_labels([options.subject_name] * len(values))
-    if rows is not None and len(np.unique(rows)) < len(rows):
-        return _repeated(values, observed, rows, columns, notes, source)
-    metric = options.metric if isinstance(options.metric, str) else None
+    if rows is not None and len(set(rows.tolist())) < len(rows):
+        # The options determine what becomes of the repeats.
+        labels, codes = np.unique(rows, return_inverse=True)
+        items = names_of("item", columns, values.shape[1])
+        known = True if observed is None else observed
+        return Records(
+            subject=Coded(np.repeat(codes.astype(np.int32), len(items)), labels),
+            item=Coded(
+                np.tile(np.arange(len(items), dtype=np.int32), len(rows)), items
+            ),
+            response=np.where(known, values, np.nan).ravel(),
+            notes=notes,
+            source=source,
+        )
     try:
         read = ResponseTable.from_arrays(
             values, subjects=rows, items=columns, observed=observed, notes=notes
         )
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
+    metric = options.metric if isinstance(options.metric, str) else None
     facets = {"item_facets" if layout.transposed else "subject_facets": side}
     return dataclasses.replace(read, metric=metric, **facets)
 
@@ -90,43 +92,14 @@ def _column_of_names(frame: Frame) -> str | None:
     first, *rest = table.column_names
     column = table.column(first)
     if pa.types.is_integer(column.type) and not frame.headerless:
-        return first if _is_row_number(column.to_numpy()) else None
+        # Numbers from 0 or 1, beyond any usual score.
+        numbers, size = column.to_numpy(), table.num_rows
+        ranges = (np.arange(size), np.arange(1, size + 1))
+        counts = size > 10 and any(np.array_equal(numbers, r) for r in ranges)
+        return first if counts else None
     if not is_text(column.type) or not is_wordy(column):
         return None
     return None if any(is_wordy(table.column(name)) for name in rest) else first
-
-
-def _is_row_number(numbers: np.ndarray) -> bool:
-    """Whether a column counts 0, 1, 2, ... or 1, 2, 3, ... beyond any usual score."""
-    size = len(numbers)
-    if size <= 10 or numbers[0] not in (0, 1):
-        return False
-    return np.array_equal(numbers - numbers[0], np.arange(size))
-
-
-def _repeated(
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    rows: np.ndarray,
-    columns: np.ndarray | None,
-    notes: list[str],
-    source: str,
-) -> Records:
-    """Returns the cells of a matrix with several rows for one subject."""
-    num_rows, num_items = values.shape
-    labels, codes = np.unique(rows, return_inverse=True)
-    if columns is None:
-        columns = as_labels(f"item {k}" for k in range(1, num_items + 1))
-    response = values.astype(np.float64)
-    if observed is not None:
-        response[~observed] = np.nan
-    return Records(
-        subject=Coded(np.repeat(codes.astype(np.int32), num_items), labels),
-        item=Coded(np.tile(np.arange(num_items, dtype=np.int32), num_rows), columns),
-        response=response.ravel(),
-        notes=notes,
-        source=source,
-    )
 
 
 def _facets(
@@ -137,8 +110,8 @@ def _facets(
     for facet in ["benchmark"] if layout.transposed else SUBJECT_FACETS:
         name = find(names, [facet])
         if name is not None and is_text(table.column(name).type):
-            coded = to_labels(table.column(name), name, source, optional=True)
-            out[name] = coded.labels[coded.codes]
+            column = table.column(name)
+            out[name] = to_labels(column, name, source, optional=True).texts()
     return out
 
 
@@ -160,57 +133,35 @@ def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
     )
 
 
-def _orientation_note(values: np.ndarray) -> list[str]:
-    """Warns when a matrix without names may well hold items as rows."""
-    if values.shape[0] <= 3 * values.shape[1]:
-        return []
-    return [
-        f"the {values.shape[0]} rows were read as subjects and the {values.shape[1]}"
-        " columns as items; if it is the other way round, pass"
-        " orientation='items_by_subjects'"
-    ]
-
-
 def _matrix(
     table: pa.Table, names: list[str], source: str
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns `[rows, columns]` values and the mask, one column at a time.
+    """Returns `[rows, columns]` values and the mask.
 
-    The columns are collected as rows of a transposed matrix, int8 until a column
-    needs more, so a wide file never becomes Python objects or 8-byte cells.
+    Columns are rows of a transposed matrix, int8 until one needs more, to save memory.
     """
-    size = table.num_rows
-    out = np.zeros((len(names), size), np.int8)
+    out = np.zeros((len(names), table.num_rows), np.int8)
     observed: np.ndarray | None = None
     for k, name in enumerate(names):
         values, mask = to_numbers(table.column(name), name, source)
-        if out.dtype == np.int8 and not _fits(values):
-            out = out.astype(np.float64)
+        values = compact(values)
+        out = out.astype(np.result_type(out, values), copy=False)
         out[k] = values
         if mask is not None:
-            if observed is None:
-                observed = np.ones((len(names), size), bool)
+            observed = np.ones(out.shape, bool) if observed is None else observed
             observed[k] = mask
-    mask = None if observed is None else np.ascontiguousarray(observed.T)
-    return np.ascontiguousarray(out.T), mask
-
-
-def _fits(values: np.ndarray) -> bool:
-    if values.dtype == np.int8 or values.size == 0:
-        return True
-    if values.min() < -128 or values.max() > 127:
-        return False
-    return values.dtype.kind in "iu" or bool(np.array_equal(values, np.rint(values)))
+    known = None if observed is None else np.ascontiguousarray(observed.T)
+    return np.ascontiguousarray(out.T), known
 
 
 def _expand(names: list[str], values: np.ndarray, source: str) -> ResponseTable:
     """Repeats each response pattern as often as its column ``freq`` gives."""
-    k = names.index("freq")
-    counts = values[:, k]
+    is_item = np.array(names) != "freq"
+    counts = values[:, ~is_item].ravel()
     if not np.array_equal(counts, np.rint(counts)) or counts.min() < 0:
         raise ValueError(f"{source}: column 'freq' must hold whole numbers of subjects")
-    rest = np.delete(values, k, axis=1)
-    expanded = np.repeat(rest, counts.astype(np.int64), axis=0)
-    note = f"{len(values)} response patterns were repeated by their column 'freq'"
-    items = [name for name in names if name != "freq"]
-    return ResponseTable.from_arrays(expanded, items=items, notes=[note])
+    return ResponseTable.from_arrays(
+        np.repeat(values[:, is_item], counts.astype(np.int64), axis=0),
+        items=np.array(names)[is_item],
+        notes=[f"{len(values)} response patterns were repeated by their column 'freq'"],
+    )
