@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from irtjax.cli import options as opt
+from irtjax.cli.errors import lead_with_option
+from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
+from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -17,105 +19,62 @@ if TYPE_CHECKING:
 #: Lengths at which the table shows the errors.
 SHOWN = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 
-_Stop = "Ending"
-_Folder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR", help="Folder that `irtjax fit` wrote.", show_default=False
-    ),
-]
-_Items = Annotated[
-    int,
-    typer.Option(
-        "--items", help="Items of a test, at the most.", rich_help_panel=_Stop
-    ),
-]
-_Error = Annotated[
-    float | None,
-    typer.Option("--se", help="End below this error.", rich_help_panel=_Stop),
-]
-_Reliability = Annotated[
-    float | None,
-    typer.Option(
-        "--reliability", help="End above this reliability.", rich_help_panel=_Stop
-    ),
-]
-_Gain = Annotated[
-    float | None,
-    typer.Option(
-        "--gain",
-        help="End when no item left has this share of the test information.",
-        rich_help_panel=_Stop,
-    ),
-]
-_Select = Annotated[str, typer.Option("--select", help="information, random or fixed.")]
-_Score = Annotated[str, typer.Option("--score", help="eap or map.")]
-_Randomesque = Annotated[
-    int,
-    typer.Option(
-        "--randomesque", metavar="K", help="Draw from the K most informative items."
-    ),
-]
-_Quota = Annotated[
-    bool, typer.Option("--quota", help="Give every benchmark an equal share.")
-]
-_Exposure = Annotated[
-    float | None,
-    typer.Option(
-        "--max-exposure", help="Largest share of the tests that may use an item."
-    ),
-]
-_Subjects = Annotated[
-    int, typer.Option("--subjects", help="Number of simulated subjects.")
-]
-_Responses = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--responses",
-        metavar="FILE",
-        help="Replay the recorded responses of real subjects instead.",
-    ),
-]
-_Length = Annotated[
-    str | None,
-    typer.Option(
-        "--length",
-        help="Of --responses: column of response lengths; for a wide matrix, the file.",
-    ),
-]
-_Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="DIR",
-        help="Folder for adapt.parquet, adapt.csv and adapt.png.",
-    ),
-]
+#: Options for arguments of `irtjax.simulate_tests`, in messages.
+_OPTIONS = {
+    "num_items": "--items",
+    "num_subjects": "--subjects",
+    "standard_error": "--se",
+    "max_exposure": "--max-exposure",
+    **{x: f"--{x}" for x in ("reliability", "randomesque", "select", "score", "gain")},
+}
+
+
+_stop = functools.partial(opt.option, panel="Ending")
 
 
 def adapt_command(
-    folder: _Folder,
-    items: _Items = 50,
-    se: _Error = None,
-    reliability: _Reliability = None,
-    gain: _Gain = None,
-    select: _Select = "information",
-    score: _Score = "eap",
-    randomesque: _Randomesque = 1,
-    quota: _Quota = False,
-    max_exposure: _Exposure = None,
-    subjects: _Subjects = 200,
-    responses: _Responses = None,
-    length: _Length = None,
+    folder: opt.Folder,
+    items: Annotated[int, _stop("Items of a test, at the most.")] = 50,
+    se: Annotated[float | None, _stop("End below this error.")] = None,
+    reliability: Annotated[float | None, _stop("End above this reliability.")] = None,
+    gain: Annotated[
+        float | None,
+        _stop("End when no item left has this share of the test information."),
+    ] = None,
+    select: Annotated[str, opt.option("information, random or fixed.")] = "information",
+    score: Annotated[str, opt.option("eap or map.")] = "eap",
+    randomesque: Annotated[
+        int, opt.option("Draw from the K most informative items.", metavar="K")
+    ] = 1,
+    quota: Annotated[
+        bool, opt.option("Give every benchmark an equal share.", "--quota")
+    ] = False,
+    max_exposure: Annotated[
+        float | None, opt.option("Largest share of the tests that may use an item.")
+    ] = None,
+    subjects: Annotated[int, opt.option("Number of simulated subjects.")] = 200,
+    responses: Annotated[
+        list[str] | None,
+        opt.option(
+            "Replay the recorded responses of real subjects instead.", metavar="FILE"
+        ),
+    ] = None,
+    length: Annotated[
+        str | None,
+        opt.option(
+            "Of --responses: column of response lengths; for a wide matrix, the file."
+        ),
+    ] = None,
     seed: opt.Seed = 0,
-    out: _Out = None,
+    out: Annotated[
+        Path | None,
+        opt.out("DIR", "Folder for adapt.parquet, adapt.csv and adapt.png."),
+    ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Simulates adaptive tests over the items of a fit, compared with random items."""
-    if out is not None and out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: name a folder")
+    check_out_folder(out)
     if length is not None and not responses:
         raise ValueError("--length requires --responses FILE: it reads their lengths")
     rules = {
@@ -131,29 +90,17 @@ def adapt_command(
     }
     with Progress(quiet) as progress:
         progress("read")
-        from irtjax.cli.machine import prepare
-
-        prepare()
-        from irtjax.storage import load
-
-        fit = load(folder)
-        table = None
-        if responses:
-            from irtjax.data import read
-
-            files = responses[0] if len(responses) == 1 else responses
-            table = read(files, length=length)
+        fit = load_fit(folder)
+        table = opt.Reading(length=length).read(responses) if responses else None
         progress("adapt")
         try:
             tests, baseline = _simulate(fit, rules, subjects, table, seed)
         except ValueError as error:
-            raise ValueError(_as_options(str(error))) from None
+            raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
         if out is not None:
             progress("write")
             _write(out, tests, baseline)
     if json:
-        from irtjax.cli.pipeline import print_json
-
         print_json(_document(tests, baseline, rules, seed, out))
     elif not quiet:
         _show(tests, baseline, out)
@@ -176,42 +123,18 @@ def _simulate(
     return tests, simulate_tests(fit, subjects, **chosen, **kept, select="random")
 
 
-def _as_options(message: str) -> str:
-    """A message of `simulate_tests` in which its arguments are options."""
-    for name, option in (
-        ("num_items ", "--items "),
-        ("num_subjects ", "--subjects "),
-        ("standard_error ", "--se "),
-        ("max_exposure ", "--max-exposure "),
-        ("reliability ", "--reliability "),
-        ("randomesque ", "--randomesque "),
-        ("select ", "--select "),
-        ("score ", "--score "),
-        ("gain ", "--gain "),
-    ):
-        if message.startswith(name):
-            return option + message.removeprefix(name)
-    return message
-
-
 def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) -> None:
-    from contextlib import ExitStack
-
-    from irtjax.data.files import atomic_path
     from irtjax.plots import plot_adaptive, save_figure
-    from irtjax.storage import write_table
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"cannot make --out {out}: {error.strerror}") from None
-    table = tests.table()
-    # They appear together: renamed only after the last was written.
-    with ExitStack() as stack:
-        for name in ("adapt.parquet", "adapt.csv"):
-            write_table(table, stack.enter_context(atomic_path(out / name)))
-        place = stack.enter_context(atomic_path(out / "adapt.png"))
-        save_figure(plot_adaptive(tests, baseline), place)
+    make_folder(out)
+    figure = plot_adaptive(tests, baseline)
+    write_files(
+        {
+            out / "adapt.parquet": tests.table(),
+            out / "adapt.csv": tests.table(),
+            out / "adapt.png": functools.partial(save_figure, figure),
+        }
+    )
 
 
 def _curve(tests: SimulatedTests) -> dict[str, Any]:
@@ -260,16 +183,13 @@ def _show(
     kind = "replayed" if tests.replayed else "simulated"
     title = f"{len(tests.subjects):,} {kind} subjects, {len(tests.items):,} items"
     screen.show_table(console, title, header, rows)
-    screen.show_sentences(console, [*sentences(tests), *_written(out)])
+    written = [] if out is None else [f"Written to {out}: adapt.parquet, .csv, .png"]
+    screen.show_sentences(console, [*_sentences(tests), *written])
     screen.show_warnings(console, [], tests.notes)
 
 
-def _written(out: Path | None) -> list[str]:
-    return [] if out is None else [f"Written to {out}: adapt.parquet, .csv, .png"]
-
-
-def sentences(tests: SimulatedTests) -> list[str]:
-    """Returns the lengths of the tests, why they ended, and the use of items."""
+def _sentences(tests: SimulatedTests) -> list[str]:
+    """The lengths of the tests, why they ended, and the use of items."""
     from collections import Counter
 
     from irtjax.adaptive import StopFlag

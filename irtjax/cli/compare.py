@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from irtjax.cli import options as opt
+from irtjax.cli.output import print_json, say
+from irtjax.cli.pipeline import load_fit
 
 if TYPE_CHECKING:
     from irtjax.ranking import Comparison
@@ -20,11 +22,10 @@ def compare_command(
     fit: opt.FitFolder,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            "--data",
+        opt.option(
+            "The responses: adds what the two did on the items both answered, and the"
+            " paired test of accuracies.",
             metavar="FILE",
-            help="The responses: adds what the two did on the items both answered,"
-            " and the paired test of accuracies.",
         ),
     ] = None,
     level: opt.SomeLevel = None,
@@ -33,31 +34,20 @@ def compare_command(
 ) -> None:
     """Compares two subjects of a fit: difference, interval, p-value."""
     opt.check_level(level)
-    from irtjax.cli.machine import prepare
-    from irtjax.storage import load
-
-    prepare()
-    calibration = load(fit)
+    calibration = load_fit(fit)
     from irtjax.calibration.rank import compare
 
     chosen = calibration.level if level is None else level
     result = compare(calibration, first, second, data=data or None, level=chosen)
     if json:
-        from irtjax.cli.pipeline import print_json
-
-        print_json(
-            {"first": first, "second": second, "level": chosen} | result._asdict()
-        )
+        head = {"first": first, "second": second, "level": chosen}
+        print_json(head | result._asdict())
     elif not quiet:
-        from irtjax.cli import screen
-
-        screen.show_sentences(
-            screen.console(), sentences(first, second, result, chosen)
-        )
+        say(*_sentences(first, second, result, chosen))
 
 
-def sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:
-    """Returns the comparison in words."""
+def _sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:
+    """The comparison in words."""
     from irtjax.data.wording import percent
     from irtjax.report.words import interval, number
 

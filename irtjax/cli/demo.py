@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
 from irtjax.cli.pipeline import Job, calibrate, report, write
@@ -17,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def demo_command(
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder to write the fit to."),
-    ] = None,
+    out: Annotated[Path | None, opt.out("DIR", "Folder to write the fit to.")] = None,
     seed: opt.Seed = 0,
     float32: opt.Float32 = False,
     device: opt.Device = None,
@@ -48,14 +43,8 @@ def demo_command(
         else:
             ranked = write(fit, folder, progress, overwrite)
         found = judge(fit, demo)
-    report(
-        fit,
-        ranked,
-        folder,
-        quiet=quiet,
-        as_json=json,
-        more={"closeness": found._asdict()},
-    )
+    more = {"closeness": found._asdict()}
+    report(fit, ranked, folder, quiet=quiet, as_json=json, more=more)
     if not quiet and not json:
         _show(found)
 
@@ -66,25 +55,15 @@ def _show(found: Closeness) -> None:
     from irtjax.report.words import listing, number
 
     out = screen.console()
+    title = "How close to the truth: mean discrimination (slope), difficulty,"
+    title += " information"
     header = ["benchmark", "items", "true slope", "estimated"]
     header += ["difficulty RMSE", "information"]
-    rows: list[list[Any]] = [
-        [
-            part.benchmark,
-            part.num_items,
-            number(part.true_discrimination),
-            number(part.estimated_discrimination),
-            number(part.difficulty_rmse),
-            percent(round(part.information_share, 3)),
-        ]
-        for part in found.benchmarks
+    rows = [
+        [name, count, *map(number, values), percent(round(share, 3))]
+        for name, count, *values, share in found.benchmarks
     ]
-    screen.show_table(
-        out,
-        "How close to the truth: mean discrimination (slope), difficulty, information",
-        header,
-        rows,
-    )
+    screen.show_table(out, title, header, rows)
     lines = [
         f"Abilities: Spearman correlation with the truth"
         f" {number(found.ability_spearman, 3)} (plain accuracy:"

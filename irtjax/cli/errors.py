@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -36,25 +36,10 @@ def one_line(message: str) -> str:
 class Group(TyperGroup):
     """The command group that turns every refusal into one line."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, *args: Any, **given: Any) -> Any:
         """Runs the command; see `TyperGroup.main`."""
         try:
-            code = super().main(
-                args,
-                prog_name,
-                complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                **extra,
-            )
+            code = super().main(*args, **{**given, "standalone_mode": False})
         except _UsageError as error:
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "irtjax"
@@ -90,6 +75,16 @@ def as_options(message: str) -> str:
         return f"--{match[1].replace('_', '-')}{value}"
 
     return _KEYWORD.sub(option, message)
+
+
+def lead_with_option(message: str, options: Mapping[str, str]) -> str:
+    """Returns a message that begins with an option for the argument it begins with.
+
+    >>> lead_with_option("size 9 is too large", {"size": "--size"})
+    '--size 9 is too large'
+    """
+    name, space, rest = message.partition(" ")
+    return f"{options.get(name, name)}{space}{rest}"
 
 
 def _end(message: str, code: int) -> None:

@@ -3,115 +3,76 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
-
-import typer
+from typing import Annotated, Any
 
 from irtjax.cli import fit_options
 from irtjax.cli import options as opt
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import Progress
 
-Out = Annotated[
-    Path,
-    typer.Option("--out", "-o", metavar="DIR", help="Folder to write."),
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        help="auto (by the kind of the data); rasch, 1pl, 2pl, 3pl, 4pl, probit1pl,"
-        " probit2pl, cloglog2pl; graded, partial_credit, pcm or rsm for ordered"
-        " categories, nominal for others; continuous, beta,"
-        " inflated_beta or mixed for scores in [0, 1]; lart with --length;"
-        " multibenchmark, multimetric or hierarchical.",
-    ),
-]
-Method = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        help="auto (laplace where items have few responses, else em), em or saem"
-        " (marginal), mm or gradient (joint), neural (twin networks),"
-        " vibo (amortised variational), laplace (items integrated out), nuts (full"
-        " posterior) or vi (a Gaussian near it).",
-    ),
-]
-Bounds = Annotated[
-    tuple[float, float] | None,
-    typer.Option(
-        "--bounds",
-        metavar="LOW HIGH",
-        help="Lowest and highest possible score, if not 0 and 1.",
-    ),
-]
-BoundsOf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--bounds-of",
-        metavar="NAME=LOW:HIGH",
-        help="The same for one benchmark or metric; may be repeated.",
-    ),
-]
-MaxSteps = Annotated[
-    int | None, typer.Option("--max-steps", help="Limit of the iterations.", min=1)
-]
-SaveDraws = Annotated[
-    bool,
-    typer.Option(
-        "--save-draws", help="nuts: write draws.nc for ArviZ (needs irtjax\\[arviz])."
-    ),
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Any other setting of irtjax.fit or field of the method, such as order=8;"
-        " may be repeated.",
-    ),
-]
+#: Typer's parameters are made from the rows of `fit_options`.
+_MORE = [option.parameter() for option in fit_options.OPTIONS]
 
 
-def with_fit_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose keyword arguments are given by the rows of `fit_options`."""
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(
-            annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY
-        )
-        for parameter in inspect.signature(command).parameters.values()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    parameters = [*own, *fit_options.parameters()]
-
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        command(**given)
-
-    wrapped.__dict__["__signature__"] = inspect.Signature(parameters)
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
-
-
-@opt.with_reading
-@with_fit_options
+@functools.partial(opt.with_reading, more=_MORE)
 def fit_command(
     files: opt.Files,
     reading: opt.Reading,
-    out: Out,
-    model: Model = "auto",
-    method: Method = "auto",
-    bounds: Bounds = None,
-    bounds_of: BoundsOf = None,
-    max_steps: MaxSteps = None,
-    set_: Sets = None,
-    save_draws: SaveDraws = False,
+    out: Annotated[Path, opt.out("DIR", "Folder to write.")],
+    model: Annotated[
+        str,
+        opt.option(
+            "auto (by the kind of the data); rasch, 1pl, 2pl, 3pl, 4pl, probit1pl,"
+            " probit2pl, cloglog2pl; graded, partial_credit, pcm or rsm for ordered"
+            " categories, nominal for others; continuous, beta, inflated_beta or mixed"
+            " for scores in [0, 1]; lart with --length; multibenchmark, multimetric or"
+            " hierarchical.",
+            "--model",
+            "-m",
+        ),
+    ] = "auto",
+    method: Annotated[
+        str,
+        opt.option(
+            "auto (laplace where items have few responses, else em), em or saem"
+            " (marginal), mm or gradient (joint), neural (twin networks), vibo"
+            " (amortised variational), laplace (items integrated out), nuts (full"
+            " posterior) or vi (a Gaussian near it)."
+        ),
+    ] = "auto",
+    bounds: Annotated[
+        tuple[float, float] | None,
+        opt.option(
+            "Lowest and highest possible score, if not 0 and 1.", metavar="LOW HIGH"
+        ),
+    ] = None,
+    bounds_of: Annotated[
+        list[str] | None,
+        opt.option(
+            "The same for one benchmark or metric; may be repeated.",
+            metavar="NAME=LOW:HIGH",
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None, opt.option("Limit of the iterations.", min=1)
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        opt.option(
+            "Any other setting of irtjax.fit or field of the method, such as order=8;"
+            " may be repeated.",
+            "--set",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    save_draws: Annotated[
+        bool,
+        opt.option(
+            "nuts: write draws.nc for ArviZ (needs irtjax\\[arviz]).", "--save-draws"
+        ),
+    ] = False,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
@@ -151,15 +112,8 @@ def fit_command(
 
 
 def _check(job: Job) -> None:
-    """Refuses settings that the named method does not have, before data are read.
-
-    Raises:
-        ValueError: With the name of the option.
-    """
-    names = [
-        *job.settings,
-        *(["item_features"] if "item_features" in job.sides else []),
-    ]
+    """Refuses settings that the named method does not have, before data are read."""
+    names = [*job.settings, *({"item_features"} & job.sides.keys())]
     if "epochs" in names and job.max_steps is not None:
         raise ValueError("--epochs and --max-steps set the same limit: leave one out")
     if job.method == "auto" or not names:

@@ -7,56 +7,39 @@ setting without a row, such as another field of a method's class, is given as
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-_DATA = "Scores, counts and lengths"
-_MULTILEVEL = "Multilevel models, laplace and nuts"
-_TRAINING = "Neural estimators (--method neural and vibo)"
-
-#: What gives a table of items or subjects in addition to the responses, by parameter.
-SIDES = (
-    "levels",
-    "share_items",
-    "item_table",
-    "item_covariates",
-    "item_features",
-    "subject_table",
-    "subject_covariates",
-)
-
 
 class FitOption(NamedTuple):
-    """One option.
+    """One option, named after its parameter.
 
     Attributes:
-        name: Of the parameter; the flag is made from it.
-        kind: Its type.
-        help: What it does, in one line.
         default: What stands for "not given".
         setting: The setting of `irtjax.fit`; None: of the same name.
         panel: Heading in the help.
-        metavar: What stands for the value in the help.
-        least: Lowest value.
         off: The flag that turns a switch off.
         read: From the text given to the setting's value.
+        side: Whether `side_tables` makes settings of it.
     """
 
     name: str
-    kind: Any
     help: str
     default: Any = None
+    kind: Any = str
     setting: str | None = None
     panel: str | None = None
     metavar: str | None = None
     least: int | None = None
     off: str | None = None
     read: Callable[[Any], Any] | None = None
+    side: bool = False
 
     @property
     def flag(self) -> str:
@@ -65,16 +48,14 @@ class FitOption(NamedTuple):
 
     def parameter(self) -> inspect.Parameter:
         """The parameter that Typer makes the option from."""
-        switch = self.kind is bool
-        flags = f"{self.flag}/{self.off}" if self.off else self.flag
         option = typer.Option(
-            flags,
+            f"{self.flag}/{self.off}" if self.off else self.flag,
             help=self.help,
             metavar=self.metavar,
             min=self.least,
             rich_help_panel=self.panel,
         )
-        kind = self.kind if switch or self.default is not None else self.kind | None
+        kind = self.kind if self.default is not None else self.kind | None
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -100,250 +81,155 @@ def _widths(layers: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-OPTIONS: tuple[FitOption, ...] = (
-    FitOption("priors", str, "weak, or none for maximum likelihood.", "weak"),
-    FitOption("positive", bool, "Keep every discrimination above 0.", False),
-    FitOption(
-        "anchor",
-        Path,
-        "Item parameters to keep fixed: a fit folder or a table of items.",
-        metavar="FILE",
+_count = functools.partial(FitOption, kind=int, least=1)
+_number = functools.partial(FitOption, kind=float)
+_switch = functools.partial(FitOption, kind=bool, default=False)
+_table = functools.partial(FitOption, kind=Path, metavar="FILE", side=True)
+_columns = functools.partial(FitOption, metavar="A,B", read=listed, side=True)
+
+#: Options by their heading in the help.
+_PANELS: dict[str | None, tuple[FitOption, ...]] = {
+    None: (
+        FitOption("priors", "weak, or none for maximum likelihood.", "weak"),
+        _switch("positive", "Keep every discrimination above 0."),
+        _table(
+            "anchor",
+            "Item parameters to keep fixed: a fit folder or a table of items.",
+            side=False,
+        ),
+        FitOption("start", "Start: proportions, spectral or low_rank.", "proportions"),
+        FitOption(
+            "standard_errors", "observed, cross_product, sandwich, none.", "observed"
+        ),
+        _switch(
+            "item_uncertainty",
+            "Whether errors of abilities include the items' uncertainty.",
+            default=True,
+            off="--items-known",
+        ),
+        FitOption(
+            "population", "Form of abilities (em): normal or histogram.", "normal"
+        ),
     ),
-    FitOption("start", str, "Start: proportions, spectral or low_rank.", "proportions"),
-    FitOption(
-        "standard_errors",
-        str,
-        "observed, cross_product, sandwich, none.",
-        "observed",
+    "Scores, counts and lengths": (
+        _number("length_offset", "lart models log(offset + length).", 1.0),
+        _number(
+            "squeeze",
+            "Move scores nearer to 0 or 1 than 1/(2N) to that distance; they are"
+            " counted.",
+            metavar="N",
+        ),
+        _number(
+            "ends",
+            "inflated_beta: treat scores within X of 0 or 1 as exactly 0 or 1.",
+            metavar="X",
+        ),
     ),
-    FitOption(
-        "item_uncertainty",
-        bool,
-        "Whether errors of abilities include the items' uncertainty.",
-        True,
-        off="--items-known",
+    "Multilevel models, laplace and nuts": (
+        FitOption(
+            "family", "Of a multilevel model: the model of one response, such as 2pl."
+        ),
+        _switch(
+            "metric_effects",
+            "With --share-items: whether each metric shifts all parameters.",
+            default=True,
+            off="--no-metric-effects",
+        ),
+        _switch(
+            "spread_by_benchmark",
+            "Items of each benchmark have standard deviations of their own.",
+        ),
+        _count("chains", "nuts: chains; 4.", setting="num_chains"),
+        _count("draws", "nuts: draws of each chain; 1000.", setting="num_draws"),
+        _count("warmup", "nuts: warm-up; 1000.", setting="num_warmup", least=0),
+        _number(
+            "target_acceptance",
+            "nuts: between 0 and 1, closer to 1 where transitions diverge; 0.8.",
+        ),
+        _switch(
+            "resume", "nuts: resume from DIR.nuts.npz, which a stopped run has left."
+        ),
+        _columns(
+            "levels",
+            "Facets of items, other than the benchmark, whose values shift items; A/B"
+            " is B within each A.",
+        ),
+        FitOption(
+            "share_items",
+            "multimetric: the facet that names what is measured, such as stem; its"
+            " metrics then share parameters.",
+            metavar="FACET",
+            side=True,
+        ),
+        _table(
+            "item_table",
+            "Table with a column item and columns for --levels, --share-items and"
+            " --item-covariates.",
+        ),
+        _columns(
+            "item_covariates",
+            "Columns of --item-table with numbers that shift items (LLTM).",
+        ),
+        _table(
+            "subject_table",
+            "Table with a column subject and columns for --subject-covariates.",
+        ),
+        _columns(
+            "subject_covariates",
+            "Columns of --subject-table with numbers that shift abilities (latent"
+            " regression).",
+        ),
     ),
-    FitOption(
-        "population", str, "Form of abilities (em): normal or histogram.", "normal"
+    "Neural estimators (--method neural and vibo)": (
+        _count("epochs", "The most passes over the responses."),
+        _count("embedding_size", "Numbers that represent a subject or an item; 64."),
+        FitOption(
+            "layers",
+            "Widths of hidden layers after these numbers; none.",
+            setting="hidden",
+            metavar="A,B",
+            read=_widths,
+        ),
+        _count("batch_size", "Responses per step; 512."),
+        _number("learning_rate", "Of AdamW; 0.003."),
+        _number("weight_decay", "Of AdamW; 1."),
+        _count(
+            "patience",
+            "Epochs without gain on held-out responses after which training ends; 5.",
+        ),
+        FitOption(
+            "criterion", "How held-out responses are judged: log_loss or f1; log_loss."
+        ),
+        _number(
+            "validation",
+            "Share of the responses held out; 0.1. With 0 every epoch is run.",
+        ),
+        FitOption("head", "irt, or deep (Deep-IRT, with --model 1pl); irt."),
+        FitOption(
+            "encoder", "lookup, or graph: who met whom; use large batches. lookup."
+        ),
+        _switch(
+            "mean_field",
+            "vibo: abilities as parameters of their own, without a network.",
+            setting="amortised",
+            read=lambda given: False if given else None,
+        ),
+        _columns(
+            "item_features",
+            "neural: columns of --item-table that represent the items, such as"
+            " 'emb_*'.",
+        ),
     ),
-    FitOption(
-        "length_offset",
-        float,
-        "lart models log(offset + length).",
-        1.0,
-        panel=_DATA,
-    ),
-    FitOption(
-        "squeeze",
-        float,
-        "Move scores nearer to 0 or 1 than 1/(2N) to that distance; they are counted.",
-        panel=_DATA,
-        metavar="N",
-    ),
-    FitOption(
-        "ends",
-        float,
-        "inflated_beta: treat scores within X of 0 or 1 as exactly 0 or 1.",
-        panel=_DATA,
-        metavar="X",
-    ),
-    FitOption(
-        "family",
-        str,
-        "Of a multilevel model: the model of one response, such as 2pl.",
-        panel=_MULTILEVEL,
-    ),
-    FitOption(
-        "metric_effects",
-        bool,
-        "With --share-items: whether each metric shifts all parameters.",
-        True,
-        panel=_MULTILEVEL,
-        off="--no-metric-effects",
-    ),
-    FitOption(
-        "spread_by_benchmark",
-        bool,
-        "Items of each benchmark have standard deviations of their own.",
-        False,
-        panel=_MULTILEVEL,
-    ),
-    FitOption(
-        "chains",
-        int,
-        "nuts: chains; 4.",
-        setting="num_chains",
-        panel=_MULTILEVEL,
-        least=1,
-    ),
-    FitOption(
-        "draws",
-        int,
-        "nuts: draws of each chain; 1000.",
-        setting="num_draws",
-        panel=_MULTILEVEL,
-        least=1,
-    ),
-    FitOption(
-        "warmup",
-        int,
-        "nuts: warm-up; 1000.",
-        setting="num_warmup",
-        panel=_MULTILEVEL,
-        least=0,
-    ),
-    FitOption(
-        "target_acceptance",
-        float,
-        "nuts: between 0 and 1, closer to 1 where transitions diverge; 0.8.",
-        panel=_MULTILEVEL,
-    ),
-    FitOption(
-        "resume",
-        bool,
-        "nuts: resume from DIR.nuts.npz, which a stopped run has left.",
-        False,
-        panel=_MULTILEVEL,
-    ),
-    FitOption(
-        "epochs",
-        int,
-        "The most passes over the responses.",
-        panel=_TRAINING,
-        least=1,
-    ),
-    FitOption(
-        "embedding_size",
-        int,
-        "Numbers that represent a subject or an item; 64.",
-        panel=_TRAINING,
-        least=1,
-    ),
-    FitOption(
-        "layers",
-        str,
-        "Widths of hidden layers after these numbers; none.",
-        setting="hidden",
-        panel=_TRAINING,
-        metavar="A,B",
-        read=_widths,
-    ),
-    FitOption("batch_size", int, "Responses per step; 512.", panel=_TRAINING, least=1),
-    FitOption("learning_rate", float, "Of AdamW; 0.003.", panel=_TRAINING),
-    FitOption("weight_decay", float, "Of AdamW; 1.", panel=_TRAINING),
-    FitOption(
-        "patience",
-        int,
-        "Epochs without gain on held-out responses after which training ends; 5.",
-        panel=_TRAINING,
-        least=1,
-    ),
-    FitOption(
-        "criterion",
-        str,
-        "How held-out responses are judged: log_loss or f1; log_loss.",
-        panel=_TRAINING,
-    ),
-    FitOption(
-        "validation",
-        float,
-        "Share of the responses held out; 0.1. With 0 every epoch is run.",
-        panel=_TRAINING,
-    ),
-    FitOption(
-        "head",
-        str,
-        "irt, or deep (Deep-IRT, with --model 1pl); irt.",
-        panel=_TRAINING,
-    ),
-    FitOption(
-        "encoder",
-        str,
-        "lookup, or graph: who met whom; use large batches. lookup.",
-        panel=_TRAINING,
-    ),
-    FitOption(
-        "mean_field",
-        bool,
-        "vibo: abilities as parameters of their own, without a network.",
-        False,
-        setting="amortised",
-        panel=_TRAINING,
-        read=lambda given: False if given else None,
-    ),
-    # Facets and columns of tables: `side_tables` makes settings of them.
-    FitOption(
-        "levels",
-        str,
-        "Facets of items, other than the benchmark, whose values shift items; A/B is B"
-        " within each A.",
-        panel=_MULTILEVEL,
-        metavar="A,B",
-        read=listed,
-    ),
-    FitOption(
-        "share_items",
-        str,
-        "multimetric: the facet that names what is measured, such as stem; its metrics"
-        " then share parameters.",
-        panel=_MULTILEVEL,
-        metavar="FACET",
-    ),
-    FitOption(
-        "item_table",
-        Path,
-        "Table with a column item and columns for --levels, --share-items and"
-        " --item-covariates.",
-        panel=_MULTILEVEL,
-        metavar="FILE",
-    ),
-    FitOption(
-        "item_covariates",
-        str,
-        "Columns of --item-table with numbers that shift items (LLTM).",
-        panel=_MULTILEVEL,
-        metavar="A,B",
-        read=listed,
-    ),
-    FitOption(
-        "item_features",
-        str,
-        "neural: columns of --item-table that represent the items, such as 'emb_*'.",
-        panel=_TRAINING,
-        metavar="A,B",
-        read=listed,
-    ),
-    FitOption(
-        "subject_table",
-        Path,
-        "Table with a column subject and columns for --subject-covariates.",
-        panel=_MULTILEVEL,
-        metavar="FILE",
-    ),
-    FitOption(
-        "subject_covariates",
-        str,
-        "Columns of --subject-table with numbers that shift abilities (latent"
-        " regression).",
-        panel=_MULTILEVEL,
-        metavar="A,B",
-        read=listed,
-    ),
+}
+OPTIONS = tuple(
+    option._replace(panel=panel)
+    for panel, options in _PANELS.items()
+    for option in options
 )
 
 
-def parameters() -> Iterator[inspect.Parameter]:
-    """The parameters of the command."""
-    return (option.parameter() for option in OPTIONS)
-
-
 def take(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Takes the options out of what a command was given.
-
-    Returns:
-        Settings of `irtjax.fit` by name, and the facets and columns of side tables.
-        Options that were not given are absent.
-    """
+    """Takes the given options out: settings of `irtjax.fit`, and of side tables."""
     settings: dict[str, Any] = {}
     sides: dict[str, Any] = {}
     for option in OPTIONS:
@@ -351,8 +237,8 @@ def take(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if value is None or value == option.default:
             continue
         value = value if option.read is None else option.read(value)
-        side = option.name in SIDES
-        (sides if side else settings)[option.setting or option.name] = value
+        found = sides if option.side else settings
+        found[option.setting or option.name] = value
     return settings, sides
 
 
@@ -370,9 +256,6 @@ def option_of(setting: str) -> str:
 
 def parse_sets(texts: list[str] | None) -> dict[str, Any]:
     """Settings of ``--set NAME=VALUE``: a number, true, false, null, a list, or text.
-
-    Raises:
-        ValueError: If there is no "=".
 
     >>> parse_sets(["order=8", "hidden=[32, 16]", "stop=kkt"])
     {'order': 8, 'hidden': (32, 16), 'stop': 'kkt'}

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from irtjax.cli import options as opt
+from irtjax.cli.output import print_json
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from irtjax.calibration.calibration import Calibration
     from irtjax.data import ResponseTable
 
@@ -21,46 +24,48 @@ def info_command(
     json: opt.Json = False,
 ) -> None:
     """Describes files (subjects, items, gaps, a model), or a fit."""
-    from irtjax.storage import is_fit
+    from irtjax.storage import is_fit, load
 
-    if len(files) == 1 and is_fit(Path(files[0]).expanduser()):
-        _about_fit(Path(files[0]).expanduser(), quiet, json)
-        return
-    with Progress(quiet) as progress:
-        progress("read")
-        table = reading.read(files)
-    facts = describe(table)
+    place = Path(files[0]).expanduser()
+    if len(files) == 1 and is_fit(place):
+        from irtjax.report import flag_counts
+        from irtjax.storage.encoding import to_json
+
+        fit = load(place)
+        flagged = flag_counts(fit.item_table, "item")
+        document = {**to_json(fit), "flagged_items": flagged}
+    else:
+        with Progress(quiet) as progress:
+            progress("read")
+            table = reading.read(files)
+        fit, document = None, _describe(table)
     if json:
-        from irtjax.cli.pipeline import print_json
-
-        print_json(facts)
+        print_json(document)
     elif not quiet:
-        _show(facts)
+        _show(document) if fit is None else _show_fit(fit)
 
 
-def describe(table: ResponseTable) -> dict[str, Any]:
-    """Returns what is worth knowing about responses before a fit."""
+def _describe(table: ResponseTable) -> dict[str, Any]:
+    """What is worth knowing about responses before a fit."""
     import numpy as np
 
     by_item, by_subject = table.item_accuracy(), table.subject_accuracy()
     seen = table.values if table.observed is None else table.values[table.observed]
-    top = _top(table)
-    names, sizes = np.unique(table.benchmarks, return_counts=True)
+    shares = table.trials is not None or table.kind in ("binary", "continuous")
+    top = 1.0 if shares else float(table.values.max())
+    sizes = _counts(table.benchmarks)
     categories = None
     if table.kind in ("binary", "ordinal"):
-        levels, counts = np.unique(seen, return_counts=True)
-        pairs = zip(levels.tolist(), counts.tolist(), strict=True)
-        categories = {f"{level:g}": count for level, count in list(pairs)[:20]}
-    model, reason = suggest(table)
+        counts = list(_counts(seen).items())[:20]
+        categories = {f"{level:g}": count for level, count in counts}
+    model, reason = _suggest(table)
     return {
         "kind": table.kind,
         "num_subjects": table.num_subjects,
         "num_items": table.num_items,
         "num_observed": table.num_observed,
         "share_missing": 1 - table.num_observed / max(table.values.size, 1),
-        "benchmarks": {
-            n: c for n, c in zip(names.tolist(), sizes.tolist(), strict=True) if n
-        },
+        "benchmarks": {name: size for name, size in sizes.items() if name},
         "metric": table.metric,
         "categories": categories,
         "mean": float(np.nanmean(by_subject))
@@ -83,14 +88,16 @@ def describe(table: ResponseTable) -> dict[str, Any]:
     }
 
 
-def _top(table: ResponseTable) -> float:
-    if table.trials is not None or table.kind in ("binary", "continuous"):
-        return 1.0
-    return float(table.values.max())
+def _counts(values: np.ndarray) -> dict[Any, int]:
+    """How often each value occurs, in ascending order."""
+    import numpy as np
+
+    names, counts = np.unique(values, return_counts=True)
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
-def suggest(table: ResponseTable) -> tuple[str | None, str]:
-    """Returns the model to begin with and why, or None and what is in the way."""
+def _suggest(table: ResponseTable) -> tuple[str | None, str]:
+    """The model to begin with and why, or None and what prevents a fit."""
     count = table.num_subjects
     if count < 2 or table.num_items < 2:
         return None, "a fit compares at least two subjects on at least two items"
@@ -103,13 +110,10 @@ def suggest(table: ResponseTable) -> tuple[str | None, str]:
 
 
 def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
-    """As `suggest`, for responses that are not whole numbers."""
+    """As `_suggest`, for responses that are not whole numbers."""
     import numpy as np
 
-    seen = np.ones(table.values.shape, bool)
-    if table.observed is not None:
-        seen = table.observed
-    values = table.values[seen]
+    values = table.values if table.observed is None else table.values[table.observed]
     if values.min() < 0 or values.max() > 1:
         return "continuous", (
             f"scores from {values.min():g} to {values.max():g}; say what the lowest and"
@@ -161,34 +165,14 @@ def _show(facts: dict[str, Any]) -> None:
     screen.show_warnings(out, [], facts["notes"])
 
 
-def _about_fit(folder: Path, quiet: bool, as_json: bool) -> None:
-    from irtjax.storage import load
-
-    fit = load(folder)
-    if as_json:
-        from irtjax.cli.pipeline import print_json
-        from irtjax.report import flag_counts
-        from irtjax.storage.encoding import to_json
-
-        flagged = flag_counts(fit.item_table, "item")
-        print_json({**to_json(fit), "flagged_items": flagged})
-    elif not quiet:
-        _show_fit(fit)
-
-
 def _show_fit(fit: Calibration) -> None:
     from irtjax.cli import screen
     from irtjax.report.leaderboard import benchmark_rows, option_pairs
     from irtjax.report.summary import fit_sentences, item_sentences
-    from irtjax.report.words import number
 
     out = screen.console()
     screen.show_sentences(out, [*fit_sentences(fit), *item_sentences(fit)])
-    rows = [
-        [name or "(all)", f"{size:,}", number(slope), number(middle), f"{flagged:,}"]
-        for name, size, slope, middle, flagged in benchmark_rows(fit)
-    ]
-    header = ["benchmark", "items", "mean discrimination", "median difficulty"]
-    screen.show_table(out, "Benchmarks", [*header, "flagged"], rows)
+    header, rows = benchmark_rows(fit, lambda name: name or "(all)")
+    screen.show_table(out, "Benchmarks", header, rows)
     screen.show_sentences(out, [f"Options: {', '.join(option_pairs(fit.options))}"])
     screen.show_warnings(out, fit.warnings, fit.notes)

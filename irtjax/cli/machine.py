@@ -16,15 +16,7 @@ DEVICES = ("cpu", "gpu", "tpu")
 def prepare(float32: bool = False, device: str | None = None) -> Any:
     """Sets precision, platform and compilation cache, before any backend starts.
 
-    Args:
-        float32: Whether to compute in single precision.
-        device: "cpu", "gpu" or "tpu"; None takes JAX's own choice.
-
-    Returns:
-        The floating-point dtype to compute in.
-
-    Raises:
-        ValueError: If there is no such device.
+    Returns the floating-point dtype to compute in. Without a device JAX chooses one.
     """
     if device is not None and device not in DEVICES:
         raise ValueError(f"--device {device} is not one of {', '.join(DEVICES)}")
@@ -72,9 +64,8 @@ def _choose(jax: Any, device: str) -> None:
 
 def _keep_compiled_code(jax: Any) -> None:
     """Lets the next run of the same shapes skip compilation."""
-    if jax.config.jax_compilation_cache_dir is not None:
-        return
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    given = jax.config.jax_compilation_cache_dir is not None
+    if given or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     from platformdirs import user_cache_dir
 

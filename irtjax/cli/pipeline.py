@@ -6,7 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.cli.machine import prepare
 from irtjax.cli.options import Reading
+from irtjax.cli.output import print_json, written
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -19,16 +21,8 @@ if TYPE_CHECKING:
 class Job:
     """What `irtjax fit` and `irtjax demo` are requested.
 
-    Attributes:
-        model: Name of the model.
-        method: Name of the method.
-        settings: Settings of `irtjax.fit` that were given, by its names.
-        sides: Facets and columns of side tables; see `side_tables.structure_options`.
-        level: Level of the intervals.
-        seed: Of the random key.
-        max_steps: Step limit.
-        float32: Whether to compute in single precision.
-        device: Device to compute on.
+    `settings` are those of `irtjax.fit` that were given, by its names; `sides` are the
+    arguments of `side_tables.structure_options`.
     """
 
     model: str = "auto"
@@ -42,15 +36,18 @@ class Job:
     device: str | None = None
 
 
+def load_fit(folder: Path) -> Calibration:
+    """Returns a saved fit, after the machine is prepared for double precision."""
+    prepare()
+    from irtjax.storage import load
+
+    return load(folder)
+
+
 def calibrate(
-    table: ResponseTable,
-    job: Job,
-    reading: Reading,
-    progress: Progress,
-    read_seconds: float,
+    table: ResponseTable, job: Job, reading: Reading, progress: Progress, seconds: float
 ) -> Calibration:
-    """Returns the fit of a table, with the options of the command in it."""
-    from irtjax.cli.machine import prepare
+    """Returns the fit of a table that took `seconds` to read, with all options."""
     from irtjax.cli.side_tables import structure_options
 
     settings = dict(job.settings)
@@ -81,18 +78,18 @@ def calibrate(
         progress=None if progress.quiet else progress,
         **settings,
     )
-    named = job.sides.get("item_features")
     options = {
         **result.options,
-        **({"item_features": list(named)} if named else {}),
         "seed": job.seed,
         "device": str(jax.devices()[0].platform),
         "sources": list(table.sources),
         "reading": reading.chosen(),
     }
+    if features is not None:
+        options["item_features"] = list(job.sides["item_features"])
     if anchor is not None:
         options["anchor"] = str(anchor)
-    timings = {**result.timings, "read": read_seconds}
+    timings = {**result.timings, "read": seconds}
     return dataclasses.replace(result, options=options, timings=timings)
 
 
@@ -101,7 +98,6 @@ def write(
     folder: Path,
     progress: Progress,
     overwrite: bool,
-    *,
     save_draws: bool = False,
 ) -> RankedSubjects:
     """Writes tables, leaderboard and draws; returns the ranking."""
@@ -111,14 +107,8 @@ def write(
     progress("rank")
     ranked = rank(fit)
     progress("write")
-    write_report(
-        fit,
-        folder,
-        overwrite=overwrite,
-        figures=False,
-        ranked=ranked,
-        draws=save_draws,
-    )
+    more = {"overwrite": overwrite, "ranked": ranked, "draws": save_draws}
+    write_report(fit, folder, figures=False, **more)
     return ranked
 
 
@@ -136,6 +126,7 @@ def report(
     from irtjax.cli import screen
     from irtjax.report import flag_counts, summarise
     from irtjax.report.write import add_figures
+    from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
     out = None if quiet or as_json else screen.console()
     if out is not None:
@@ -146,7 +137,8 @@ def report(
         with Progress(quiet) as progress:
             add_figures(fit, folder, ranked, progress)
     if out is not None and folder is not None:
-        screen.show_sentences(out, ["", f"Written to {folder}: {_listed(folder)}"])
+        names = (*FIT_FILES, *STRUCTURE_FILES)
+        screen.show_sentences(out, ["", written(folder, names)])
     if as_json:
         from irtjax.storage.encoding import to_json
 
@@ -160,23 +152,3 @@ def report(
                 **(more or {}),
             }
         )
-
-
-def _listed(folder: Path) -> str:
-    from irtjax.storage import FIT_FILES, STRUCTURE_FILES
-
-    names = (*FIT_FILES, *STRUCTURE_FILES)
-    return ", ".join(name for name in names if (folder / name).is_file())
-
-
-def print_json(content: Any) -> None:
-    """Prints strict JSON on standard output."""
-    import json
-    import sys
-
-    from irtjax.storage.encoding import plain
-
-    text = json.dumps(plain(content), allow_nan=False, ensure_ascii=False)
-    sys.stdout.write(text + "\n")
-    # A reader that went away (`| head`) shows here, where it is handled.
-    sys.stdout.flush()

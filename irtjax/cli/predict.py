@@ -5,79 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from irtjax.cli import options as opt
-from irtjax.cli.score import check_file, write_file
+from irtjax.cli.output import check_out_file, print_json, say, write_files
+from irtjax.cli.pipeline import load_fit
 
 
 def predict_command(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", help="Folder that `irtjax fit` wrote.", show_default=False
-        ),
-    ],
+    folder: opt.Folder,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="CSV or Parquet file to write: subject, item, expected, expected_se.",
-            show_default=False,
+        opt.out(
+            "FILE",
+            "CSV or Parquet file to write: subject, item, expected, expected_se.",
         ),
     ],
     subjects: Annotated[
         list[str] | None,
-        typer.Option(
-            "--subjects",
-            metavar="NAME",
-            help="A subject to predict, repeatable; else all.",
-            show_default=False,
-        ),
+        opt.option("A subject to predict, repeatable; else all.", metavar="NAME"),
     ] = None,
     items: Annotated[
         list[str] | None,
-        typer.Option(
-            "--items",
-            metavar="NAME",
-            help="An item to predict, repeatable; else all.",
-            show_default=False,
-        ),
+        opt.option("An item to predict, repeatable; else all.", metavar="NAME"),
     ] = None,
     categories: Annotated[
-        bool,
-        typer.Option("--categories", help="Add the probability of each category."),
+        bool, opt.option("Add the probability of each category.", "--categories")
     ] = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Predicts the response of every subject of a fit to every item, seen or not."""
-    check_file(out)
-    from irtjax.cli.machine import prepare
-    from irtjax.storage import load
-
-    prepare()
-    fit = load(folder)
+    check_out_file(out)
+    fit = load_fit(folder)
     from irtjax.prediction.responses import predict
 
     found = predict(
         fit, subjects=subjects or None, items=items or None, categories=categories
     )
-    write_file(found.table(), out)
+    write_files({out: found.table()})
     count, width = found.expected.shape
     if json:
-        from irtjax.cli.pipeline import print_json
-
         print_json({"out": str(out), "subjects": count, "items": width})
     elif not quiet:
-        from irtjax.cli import screen
-
-        screen.show_sentences(
-            screen.console(),
-            [
-                f"Written to {out}: expected responses of {count:,} subjects to"
-                f" {width:,} items."
-            ],
+        say(
+            f"Written to {out}: expected responses of {count:,} subjects to {width:,}"
+            " items."
         )

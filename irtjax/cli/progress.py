@@ -6,7 +6,6 @@ import math
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import TextIO
 
 #: Seconds of silence first, and between two lines where there is no terminal: the
@@ -20,10 +19,7 @@ class Progress:
     """Shows the phase, iteration, objective and time of what is running.
 
     On a terminal it is one line that is rewritten; elsewhere (a log file) a line
-    now and then. Pass it as the `progress` of `irtjax.fit`.
-
-    Attributes:
-        quiet: Whether to show nothing.
+    now and then, and nothing if `quiet`. Pass it as the `progress` of `irtjax.fit`.
     """
 
     def __init__(
@@ -39,7 +35,6 @@ class Progress:
         self._interval = interval
         self._begun = time.perf_counter()
         self._phase = ""
-        self._phase_begun = self._begun
         self._details = ""
         self._width = 0
         self._stop = threading.Event()
@@ -51,12 +46,7 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stops, and clears the line."""
         self._stop.set()
         if self._thread.is_alive():
@@ -73,17 +63,11 @@ class Progress:
         residual: float | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Shows the current phase.
+        """Shows the current phase, such as "read" or "em"; see `irtjax.fit`.
 
-        Args:
-            phase: Such as "read", "compile", "em".
-            step: Iterations done.
-            objective: The log-likelihood with priors, if there is one yet.
-            residual: Distance from a solution; 0 is solved.
-            seconds: Not used: the clock here runs between calls too.
+        `seconds` is not used: the clock here runs between calls too.
         """
-        if phase != self._phase:
-            self._phase, self._phase_begun = phase, time.perf_counter()
+        self._phase = phase
         parts = [f"iteration {step}"] if step else []
         if objective is not None and math.isfinite(objective):
             parts.append(f"objective {objective:,.3f}")
@@ -93,8 +77,7 @@ class Progress:
 
     def line(self) -> str:
         """Returns the line as it would be shown now."""
-        now = time.perf_counter()
-        spent = f"{now - self._begun:.0f} s"
+        spent = f"{time.perf_counter() - self._begun:.0f} s"
         return "  ".join(x for x in (self._phase, self._details, spent) if x)
 
     def _tick(self) -> None:

@@ -2,61 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from irtjax.cli import options as opt
+from irtjax.cli.output import print_json, write_files
+from irtjax.cli.pipeline import load_fit
 
 
 def rank_command(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", help="Folder that `irtjax fit` wrote.", show_default=False
-        ),
-    ],
+    folder: opt.Folder,
     level: opt.SomeLevel = None,
     draws: Annotated[
         int | None,
-        typer.Option(
-            "--draws",
+        opt.option(
+            "Draws behind P(best) and ranks [default: 4000; ranks of more than 2,000"
+            " subjects are computed without draws]",
             min=100,
-            help="Draws behind P(best) and ranks [default: 4000; ranks of more than"
-            " 2,000 subjects are computed without draws]",
-            show_default=False,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help="Seed of new draws [default: the draws of the fit]",
-            show_default=False,
-        ),
+        opt.option("Seed of new draws [default: the draws of the fit]", metavar="N"),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every row, however long the table.")
+        bool, opt.option("Every row, however long the table.", "--all")
     ] = False,
     against: Annotated[
         Path | None,
-        typer.Option(
-            "--against",
+        opt.option(
+            "Another fit with the same subjects: draws who moves, into --figure.",
             metavar="DIR",
-            help="Another fit with the same subjects: draws who moves, into --figure.",
-            show_default=False,
         ),
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(
-            "--figure",
-            metavar="FILE.png",
-            help="Where to draw the ranks of the two fits.",
-            show_default=False,
-        ),
+        opt.option("Where to draw the ranks of the two fits.", metavar="FILE.png"),
     ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
@@ -65,19 +47,13 @@ def rank_command(
     opt.check_level(level)
     if (against is None) != (figure is None):
         raise ValueError("--against and --figure go together: two fits, one picture")
-    from irtjax.cli.machine import prepare
-    from irtjax.storage import load
-
-    prepare()
-    fit = load(folder)
+    fit = load_fit(folder)
     from irtjax.calibration.rank import rank
 
     if against is not None and figure is not None:
-        _draw_changes(fit, load(against), (folder.name, against.name), figure)
+        _draw_changes(fit, load_fit(against), (folder.name, against.name), figure)
     ranked = rank(fit, level=level, num_draws=draws, seed=seed)
     if json:
-        from irtjax.cli.pipeline import print_json
-
         print_json(
             {
                 "level": ranked.level,
@@ -99,11 +75,9 @@ def rank_command(
 
 def _draw_changes(fit, other, labels: tuple[str, str], path: Path) -> None:
     """Draws the ranks of two fits into a file, whole or not at all."""
-    from irtjax.data.files import atomic_path
     from irtjax.plots import plot_rank_changes, save_figure
 
     if path.suffix.lower() != ".png":
         raise ValueError(f"--figure {path}: the name of a picture ends in .png")
     picture = plot_rank_changes(fit, other, labels=labels)
-    with atomic_path(path) as temporary:
-        save_figure(picture, temporary)
+    write_files({path: functools.partial(save_figure, picture)})

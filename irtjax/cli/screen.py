@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from irtjax.data.wording import percent
-from irtjax.report.leaderboard import group_span
-from irtjax.report.words import interval, number, score_text, visible
+from irtjax.report.leaderboard import subject_cells, subject_header
+from irtjax.report.words import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,13 +44,8 @@ def show_table(
 ) -> None:
     """Prints a table; names in it are never read as markup.
 
-    Args:
-        out: Where to print.
-        title: Above the table.
-        header: Column names.
-        rows: Cells as text; an empty row leaves a gap.
-        left: Columns aligned to the left.
-        spare: Columns to leave out, in this order, where the screen is too narrow.
+    The first `left` columns are aligned to the left; `spare` ones are left out, in
+    this order, where the screen is too narrow.
     """
     from rich import box
     from rich.table import Table
@@ -95,18 +89,24 @@ def narrow(
     """
     kept = list(range(len(header)))
 
-    def needed() -> int:
-        total = 0
-        for k in kept:
-            folds = k < left or header[k] in WORDS
-            widest = max(len(header[k]), *(len(row[k]) for row in rows), 0)
-            total += 3 + (NAME_WIDTH if folds else widest)
-        return total
-
+    widths = [
+        NAME_WIDTH
+        if k < left or name in WORDS
+        else max(len(cell) for cell in (name, *(row[k] for row in rows)))
+        for k, name in enumerate(header)
+    ]
     for name in spare:
-        if needed() > width and name in header:
+        if sum(3 + widths[k] for k in kept) > width and name in header:
             kept.remove(list(header).index(name))
     return [header[k] for k in kept], [[row[k] for k in kept] for row in rows]
+
+
+def shortened(rows: list[list[str]]) -> list[list[str]]:
+    """Returns the rows of a table, the middle left out when it is long."""
+    if len(rows) <= 2 * ENDS + 5:
+        return rows
+    gap = [f"... {len(rows) - 2 * ENDS:,} more ..."] + [""] * (len(rows[0]) - 1)
+    return [*rows[:ENDS], gap, *rows[-ENDS:]]
 
 
 def show_sentences(out: Console, sentences: Iterable[str]) -> None:
@@ -121,52 +121,24 @@ def show_sentences(out: Console, sentences: Iterable[str]) -> None:
 
 def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None:
     """Prints the ranked table, the middle left out when it is long."""
-    level = percent(ranked.level)
-    header = ["subject", "rank", f"{level} ranks", "ability", "error"]
-    header += [f"{level} interval", "P(best)", "groups", "score"]
-    header += ["accuracy", "answers", "flags"]
-    size = ranked.table.num_rows
-    title = f"{size:,} subjects"
-    if not everything and size > 2 * ENDS + 5:
-        gap = [f"... {size - 2 * ENDS:,} more ..."] + [""] * (len(header) - 1)
-        first, last = ranked.rows(stop=ENDS), ranked.rows(size - ENDS)
-        rows = [*map(_row, first), gap, *map(_row, last)]
-    else:
-        rows = [_row(row) for row in ranked.rows()]
+    header = [*subject_header(ranked.level), "answers", "flags"]
+    rows = [
+        [*subject_cells(row), f"{row['observed']:,}", row["flags"] or ""]
+        for row in ranked.rows()
+    ]
+    title = f"{len(rows):,} subjects"
+    rows = rows if everything else shortened(rows)
     if not any(row[-1] for row in rows):
         header = header[:-1]
-        rows = [row[: len(header)] for row in rows]
+        rows = [row[:-1] for row in rows]
     show_table(out, title, header, rows, spare=SPARE)
-
-
-def _row(row: dict[str, Any]) -> list[str]:
-    return [
-        row["subject"],
-        str(row["rank"]),
-        interval(row["rank_lower"], row["rank_upper"], 0),
-        number(row["ability"]),
-        number(row["ability_se"]),
-        interval(row["lower"], row["upper"]),
-        number(row["probability_best"]),
-        group_span(row["first_group"], row["last_group"]),
-        score_text(
-            row["expected_score"],
-            row["expected_score_lower"],
-            row["expected_score_upper"],
-        ),
-        number(row["accuracy"], 3),
-        f"{row['observed']:,}",
-        row["flags"] or "",
-    ]
 
 
 def show_warnings(out: Console, warnings: Iterable[str], notes: Iterable[str]) -> None:
     """Prints warnings, then notes, one line each."""
     from rich.text import Text
 
-    for style, head, lines in (
-        ("yellow", "warning: ", warnings),
-        ("dim", "note: ", notes),
-    ):
-        for line in lines:
-            out.print(Text(head + visible(line), style=style))
+    for line in warnings:
+        out.print(Text(f"warning: {visible(line)}", style="yellow"))
+    for line in notes:
+        out.print(Text(f"note: {visible(line)}", style="dim"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from irtjax.cli import options as opt
+from irtjax.cli.errors import lead_with_option
+from irtjax.cli.machine import prepare
+from irtjax.cli.output import check_out_folder, print_json, write_files
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -17,92 +19,68 @@ if TYPE_CHECKING:
 #: Written where errors are requested: a table and its figure.
 ERROR_FILES = ("errors.csv", "shrink.png")
 
-_Out = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="DIR",
-        help="Folder for the subset and its predictor; tables of errors.",
-        show_default=False,
-    ),
-]
-_Size = Annotated[int | None, typer.Option("--size", help="Number of items to keep.")]
-_Error = Annotated[
-    float | None,
-    typer.Option("--se", help="Keep as many as give abilities this error."),
-]
-_ScoreError = Annotated[
-    float | None,
-    typer.Option(
-        "--score-error", help="Keep as many as give scores this error, by the model."
-    ),
-]
-_By = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        metavar="RULE",
-        help="auto, regression, information, clustering, discrimination, difficulty or"
-        " random. auto: the one with the smallest cross-validated error.",
-    ),
-]
-_Aim = Annotated[
-    str, typer.Option("--aim", help="Of --by information: score or ability.")
-]
-_At = Annotated[
-    str | None,
-    typer.Option("--at", metavar="A,B", help="Abilities where information matters."),
-]
-_Stratify = Annotated[
-    str | None,
-    typer.Option("--stratify", metavar="FACET", help="Facet to share items between."),
-]
-_Average = Annotated[
-    str,
-    typer.Option("--average", help="What a full score averages: items, benchmarks."),
-]
-_Folds = Annotated[
-    int | None,
-    typer.Option(
-        "--folds",
-        help="Folds of subjects behind intervals and comparison; 5, fewer for few.",
-        show_default=False,
-    ),
-]
-_Sizes = Annotated[
-    str | None,
-    typer.Option("--sizes", metavar="N,N", help="Also a table of errors by size."),
-]
-_Reference = Annotated[
-    Path | None,
-    typer.Option(
-        "--reference",
-        metavar="FILE",
-        help="CSV or Parquet with columns subject and score: a ranking to agree with.",
-    ),
-]
+#: Options for arguments of `irtjax.shrink`, in messages.
+_OPTIONS = {
+    "standard_error": "--se",
+    "score_error": "--score-error",
+    "method": "--by",
+    **{name: f"--{name}" for name in ("size", "aim", "average", "folds", "level")},
+}
 
 
 @opt.with_reading
 def shrink_command(
     files: opt.Files,
     reading: opt.Reading,
-    out: _Out,
-    size: _Size = None,
-    se: _Error = None,
-    score_error: _ScoreError = None,
-    by: _By = "auto",
-    aim: _Aim = "score",
-    at: _At = None,
-    stratify: _Stratify = None,
-    average: _Average = "items",
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="Model to fit: auto, or a name.")
+    out: Annotated[
+        Path,
+        opt.out("DIR", "Folder for the subset and its predictor; tables of errors."),
+    ],
+    size: Annotated[int | None, opt.option("Number of items to keep.")] = None,
+    se: Annotated[
+        float | None, opt.option("Keep as many as give abilities this error.")
+    ] = None,
+    score_error: Annotated[
+        float | None,
+        opt.option("Keep as many as give scores this error, by the model."),
+    ] = None,
+    by: Annotated[
+        str,
+        opt.option(
+            "auto, regression, information, clustering, discrimination, difficulty or"
+            " random. auto: the one with the smallest cross-validated error.",
+            metavar="RULE",
+        ),
     ] = "auto",
-    folds: _Folds = None,
-    sizes: _Sizes = None,
-    reference: _Reference = None,
+    aim: Annotated[str, opt.option("Of --by information: score or ability.")] = "score",
+    at: Annotated[
+        str | None, opt.option("Abilities where information matters.", metavar="A,B")
+    ] = None,
+    stratify: Annotated[
+        str | None, opt.option("Facet to share items between.", metavar="FACET")
+    ] = None,
+    average: Annotated[
+        str, opt.option("What a full score averages: items, benchmarks.")
+    ] = "items",
+    model: Annotated[
+        str, opt.option("Model to fit: auto, or a name.", "--model", "-m")
+    ] = "auto",
+    folds: Annotated[
+        int | None,
+        opt.option(
+            "Folds of subjects behind intervals and comparison; 5, fewer for few."
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None, opt.option("Also a table of errors by size.", metavar="N,N")
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        opt.option(
+            "CSV or Parquet with columns subject and score: a ranking to agree with.",
+            metavar="FILE",
+        ),
+    ] = None,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     quiet: opt.Quiet = False,
@@ -114,8 +92,7 @@ def shrink_command(
         raise ValueError("give one of --size, --se and --score-error")
     if reference is not None and sizes is None:
         raise ValueError("--reference requires --sizes: the table has the agreement")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file: name a folder")
+    check_out_folder(out)
     options: dict[str, Any] = {
         "aim": aim,
         "abilities": _numbers(at, "--at", float),
@@ -130,8 +107,6 @@ def shrink_command(
     errors = None
     with Progress(quiet) as progress:
         progress("read")
-        from irtjax.cli.machine import prepare
-
         prepare()
         import jax
 
@@ -151,15 +126,11 @@ def shrink_command(
             small = shrink(table, size, method=by, key=key, **target, **options)
             if wanted is not None:
                 progress("errors")
-                errors = subset_errors(
-                    table,
-                    wanted,
-                    reference=ranking,
-                    key=key,
-                    **{**options, "folds": 5 if folds is None else folds},
-                )
+                options["folds"] = 5 if folds is None else folds
+                options |= {"reference": ranking, "key": key}
+                errors = subset_errors(table, wanted, **options)
         except ValueError as error:
-            raise ValueError(_as_options(str(error))) from None
+            raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
         progress("write")
         _write(out, small, errors)
     _report(small, errors, list(table.notes), out, quiet, json)
@@ -180,38 +151,16 @@ def _values(path: Path) -> dict[str, float]:
     """Values by subject of a reference ranking."""
     import math
 
-    from irtjax.cli.side_tables import read_content
+    from irtjax.cli.side_tables import column, read_content
 
     content = read_content("--reference", path)
-    for name in ("subject", "score"):
-        if name not in content.column_names:
-            raise ValueError(f"--reference {path} has no column {name!r}")
+    cells = [column("--reference", path, content, x) for x in ("subject", "score")]
     found = {}
-    rows = zip(
-        content["subject"].to_pylist(), content["score"].to_pylist(), strict=True
-    )
-    for name, value in rows:
+    for name, value in zip(*cells, strict=True):
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"--reference {path}: the score of {name!r} is {value!r}")
         found[str(name)] = float(value)
     return found
-
-
-def _as_options(message: str) -> str:
-    """A message of `shrink` in which its arguments are options."""
-    for name, option in (
-        ("size ", "--size "),
-        ("standard_error ", "--se "),
-        ("score_error ", "--score-error "),
-        ("method ", "--by "),
-        ("aim ", "--aim "),
-        ("average ", "--average "),
-        ("folds ", "--folds "),
-        ("level ", "--level "),
-    ):
-        if message.startswith(name):
-            return option + message.removeprefix(name)
-    return message
 
 
 def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
@@ -222,26 +171,18 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
         for name in ERROR_FILES:
             (out / name).unlink(missing_ok=True)
         return
-    from irtjax.data.files import atomic_path
     from irtjax.plots import plot_subset_errors, save_figure
-    from irtjax.storage import write_table
 
-    with (
-        atomic_path(out / ERROR_FILES[0]) as csv,
-        atomic_path(out / ERROR_FILES[1]) as picture,
-    ):
-        write_table(errors.table(), csv)
-        save_figure(plot_subset_errors(errors), picture)
+    picture = functools.partial(save_figure, plot_subset_errors(errors))
+    contents = zip(ERROR_FILES, (errors.table(), picture), strict=True)
+    write_files({out / name: content for name, content in contents})
 
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     """Prints the outcome, for people or as JSON."""
-    warnings = list(
-        dict.fromkeys([*small.warnings, *(() if errors is None else errors.warnings)])
-    )
+    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
+    warnings = list(dict.fromkeys(warnings))
     if json:
-        from irtjax.cli.pipeline import print_json
-
         print_json(
             {
                 "items": small.table().to_pylist(),
@@ -267,8 +208,11 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
             _show_rules(console, small)
         if errors is not None:
             _show(console, errors)
-        written = _written(out, small, errors)
-        screen.show_sentences(console, [*sentences(small), written])
+        names = ["subset.csv", "subset.json"]
+        names += ["rules.csv"] if small.rules else []
+        names += ERROR_FILES if errors is not None else []
+        written = f"Written to {out}: {', '.join(names)}"
+        screen.show_sentences(console, [*_sentences(small), written])
         screen.show_warnings(console, warnings, notes)
 
 
@@ -294,35 +238,26 @@ def _show(console, errors: SubsetErrors) -> None:
     from irtjax.data.wording import percent
     from irtjax.report.words import number
 
-    header = [
-        "method",
-        "items",
-        "mean error",
-        f"{percent(errors.level)} intervals hold",
-    ]
-    header += ["width", "tau", "Spearman"]
-    rows = [
-        [
-            row["method"],
-            f"{row['size']:,}",
-            number(row["mean_absolute_error"], 4),
-            number(row["coverage"], 3),
-            number(row["width"], 3),
-            number(row["kendall"], 3),
-            number(row["spearman"], 3),
-        ]
-        for row in errors.rows
-    ]
-    title = f"{errors.num_subjects:,} held-out subjects, {errors.num_items:,} items"
+    columns = {
+        "coverage": f"{percent(errors.level)} intervals hold",
+        "width": "width",
+        "kendall": "tau",
+        "spearman": "Spearman",
+    }
     if any(row["reference_kendall"] is not None for row in errors.rows):
-        header.append("tau with reference")
-        for cells, row in zip(rows, errors.rows, strict=True):
-            cells.append(number(row["reference_kendall"], 3))
+        columns["reference_kendall"] = "tau with reference"
+    header = ["method", "items", "mean error", *columns.values()]
+    rows = []
+    for row in errors.rows:
+        error = number(row["mean_absolute_error"], 4)
+        others = (number(row[name], 3) for name in columns)
+        rows.append([row["method"], f"{row['size']:,}", error, *others])
+    title = f"{errors.num_subjects:,} held-out subjects, {errors.num_items:,} items"
     screen.show_table(console, title, header, rows)
 
 
-def sentences(small: Shrunken) -> list[str]:
-    """Returns what a subset is and how far it can be trusted."""
+def _sentences(small: Shrunken) -> list[str]:
+    """What a subset is and the error that is expected of it."""
     from irtjax.report.words import number
 
     found = [small.reason[0].upper() + small.reason[1:] + "."] if small.reason else []
@@ -341,10 +276,3 @@ def sentences(small: Shrunken) -> list[str]:
             f" {number(held['kendall'], 3)}."
         )
     return found
-
-
-def _written(out: Path, small: Shrunken, errors: SubsetErrors | None) -> str:
-    """Prints what was written."""
-    more = ", rules.csv" if small.rules else ""
-    more += "" if errors is None else ", errors.csv, shrink.png"
-    return f"Written to {out}: subset.csv, subset.json{more}"

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class SideTable:
-    """Rows of a file in the order of the names they belong to.
-
-    Attributes:
-        option: The option that named the file, for messages.
-        path: The file.
-        names: What the rows are of.
-        content: The rows.
-    """
+    """Rows of a file in the order of `names`; `option` named it, for messages."""
 
     option: str
     path: Path
@@ -33,22 +26,11 @@ class SideTable:
 
     @classmethod
     def read(cls, option: str, path: Path, key: str, names: np.ndarray) -> SideTable:
-        """Reads a CSV or Parquet file and finds the row of each name in it.
-
-        Args:
-            option: The option that named the file.
-            path: The file.
-            key: Its column of names.
-            names: The names wanted.
-
-        Raises:
-            ValueError: If it cannot be read, or a name has no row or several.
-        """
+        """Reads a CSV or Parquet file: the one row of each name in the column `key`."""
         import pyarrow
 
         content = read_content(option, path)
-        _check_column(option, path, content, key)
-        keys = [str(name) for name in content[key].to_pylist()]
+        keys = [str(name) for name in column(option, path, content, key)]
         row = {name: k for k, name in enumerate(keys)}
         wanted = names.tolist()
         lacking = [name for name in wanted if name not in row]
@@ -68,23 +50,16 @@ class SideTable:
         return name in self.content.column_names
 
     def labels(self, name: str) -> np.ndarray:
-        """Returns a column as text, `[names]`; what is missing there is a label too.
+        """Returns a column as text, `[names]`; what is missing there is a label too."""
+        return np.asarray([str(x) for x in self._column(name)])
 
-        Raises:
-            ValueError: If there is no such column.
-        """
-        _check_column(self.option, self.path, self.content, name)
-        return np.asarray([str(x) for x in self.content[name].to_pylist()])
+    def _column(self, name: str) -> list[Any]:
+        return column(self.option, self.path, self.content, name)
 
     def numbers(self, name: str) -> np.ndarray:
-        """Returns a column as numbers, `[names]`.
-
-        Raises:
-            ValueError: If there is no such column, or a row has no finite number.
-        """
-        _check_column(self.option, self.path, self.content, name)
+        """Returns a column as finite numbers, `[names]`."""
         found = []
-        for value, of in zip(self.content[name].to_pylist(), self.names, strict=True):
+        for value, of in zip(self._column(name), self.names, strict=True):
             where = f"{self.option} {self.path}: column {name!r}, {of!r}"
             if value is None or value == "":
                 raise ValueError(
@@ -102,29 +77,18 @@ class SideTable:
         return np.asarray(found)
 
     def matrix(self, patterns: tuple[str, ...]) -> np.ndarray:
-        """Returns columns of numbers, `[names, columns]`; "emb_*" is all of that form.
-
-        Raises:
-            ValueError: If there is no such column, or a row has no finite number.
-        """
-        chosen = []
+        """Columns of numbers, `[names, columns]`; "emb_*" is all of that form."""
+        chosen: dict[str, np.ndarray] = {}
         for pattern in patterns:
-            names = self.content.column_names
-            found = [pattern]
-            if pattern not in names:
-                found = [x for x in names if fnmatchcase(x, pattern)]
-            if not found:
-                _check_column(self.option, self.path, self.content, pattern)
-            chosen += [name for name in found if name not in chosen]
-        return np.stack([self.numbers(name) for name in chosen], axis=1)
+            found = [x for x in self.content.column_names if fnmatchcase(x, pattern)]
+            # A name as it is comes first; one that matches no column is refused below.
+            for name in [pattern] if self.has(pattern) or not found else found:
+                chosen[name] = self.numbers(name)
+        return np.stack(list(chosen.values()), axis=1)
 
 
 def read_content(option: str, path: Path) -> pa.Table:
-    """Returns the rows of a CSV or Parquet file.
-
-    Raises:
-        ValueError: If it cannot be read.
-    """
+    """Returns the rows of a CSV or Parquet file."""
     import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
@@ -137,12 +101,14 @@ def read_content(option: str, path: Path) -> pa.Table:
         raise ValueError(f"{option} {path}: cannot read it: {error}") from None
 
 
-def _check_column(option: str, path: Path, content: Any, name: str) -> None:
+def column(option: str, path: Path, content: pa.Table, name: str) -> list[Any]:
+    """Returns the cells of a column."""
     if name not in content.column_names:
         raise ValueError(
             f"{option} {path} has no column {name!r}; it has"
             f" {', '.join(content.column_names)}"
         )
+    return content[name].to_pylist()
 
 
 def structure_options(
@@ -158,18 +124,7 @@ def structure_options(
 ) -> tuple[ResponseTable, dict[str, Any]]:
     """The responses with the labels of their items, and the options of `irtjax.fit`.
 
-    Args:
-        table: The responses.
-        levels: Levels of items; "a/b" is b within a.
-        share_items: The label that names what items measure.
-        item_table: Table of the items, for labels and covariates.
-        item_covariates: Columns of it.
-        item_features: Columns of it that stand for items in twin networks.
-        subject_table: Table of the subjects.
-        subject_covariates: Columns of it.
-
-    Raises:
-        ValueError: If a table is not there, or lacks a column.
+    Arguments are those of the options of `irtjax fit` of the same names.
     """
     for columns, path, kind, what in (
         (item_covariates, item_table, "item", "covariates"),
@@ -194,15 +149,12 @@ def structure_options(
         facets = {**table.item_facets, **found}
         table = dataclasses.replace(table, item_facets=facets)
         if item_covariates:
-            columns = {name: side.numbers(name) for name in item_covariates}
-            options["item_covariates"] = columns
+            options["item_covariates"] = {x: side.numbers(x) for x in item_covariates}
         if item_features:
             options["item_features"] = side.matrix(item_features)
     if subject_table is not None:
         side = SideTable.read(
             "--subject-table", subject_table, "subject", table.subjects
         )
-        if subject_covariates:
-            columns = {name: side.numbers(name) for name in subject_covariates}
-            options["subject_covariates"] = columns
+        options["subject_covariates"] = {x: side.numbers(x) for x in subject_covariates}
     return table, options

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from irtjax.data.wording import percent
-from irtjax.plots.style import (
-    GREY,
-    INK,
-    PALE,
-    PALETTE,
-    ability_unit,
-    column,
-    label,
-    new_figure,
-    title,
-)
+from irtjax.plots import style
+from irtjax.plots.style import GREY, INK, PALE, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,61 +31,42 @@ def plot_abilities(fit: Calibration) -> Figure:
         The figure; nothing is shown or saved.
     """
     table = fit.ability_table
-    ability, lower, upper = (column(table, c) for c in ("ability", "lower", "upper"))
-    rank, rank_lower = column(table, "rank"), column(table, "rank_lower")
+    wanted = ("ability", "lower", "upper", "rank", "rank_lower")
+    ability, lower, upper, rank, rank_lower = (style.column(table, c) for c in wanted)
     names = table.column("subject").to_pylist()
     order = np.argsort(-np.nan_to_num(ability, nan=-np.inf), kind="stable")
     order = order[np.isfinite(ability[order])]
     count = len(order)
     # Thin lines let thousands of intervals read as one band.
     crowd = max(1.0, count / NAMED)
-    figure, (axes,) = new_figure(7.5, 1.5 + 0.155 * min(count, NAMED))
+    figure, (axes,) = style.new_figure(7.5, 1.5 + 0.155 * min(count, NAMED), grid="x")
     place = np.arange(count)
     first = rank_lower[order] <= 1
+    size, width = max(1.5, 16 / crowd), max(0.35, 1.6 / crowd)
+    alpha = 0.75 if crowd < 4 else 0.45
     for chosen, colour, text in (
         (first, PALETTE[1], "rank interval includes 1"),
         (~first, PALETTE[0], "others"),
     ):
         rows = order[chosen]
-        axes.hlines(
-            place[chosen],
-            lower[rows],
-            upper[rows],
-            color=colour,
-            linewidth=max(0.35, 1.6 / crowd),
-            alpha=0.75 if crowd < 4 else 0.45,
-        )
-        axes.scatter(
-            ability[rows],
-            place[chosen],
-            s=max(1.5, 16 / crowd),
-            color=colour,
-            linewidths=0,
-            zorder=3,
-            label=f"{text} ({chosen.sum():,})",
-        )
+        line = {"color": colour, "linewidth": width, "alpha": alpha}
+        axes.hlines(place[chosen], lower[rows], upper[rows], **line)
+        point = {"color": colour, "linewidths": 0, "zorder": 3}
+        point["label"] = f"{text} ({chosen.sum():,})"
+        axes.scatter(ability[rows], place[chosen], s=size, **point)
     shown = named_rows(count)
-    axes.set_yticks(shown, [f"{label(names[k])}  {rank[k]:.0f}" for k in order[shown]])
+    texts = [f"{style.label(names[k])}  {rank[k]:.0f}" for k in order[shown]]
+    axes.set_yticks(shown, texts)
     axes.tick_params(axis="y", labelsize=7, length=0)
     axes.set_ylim(count - 0.4, -0.6)
-    axes.grid(axis="x", color=PALE, linewidth=0.7)
     mean = float(fit.parameters.population.mean)
     axes.axvline(mean, color=GREY, lw=0.8, ls="--", label="mean of the population")
-    axes.set_xlabel(f"Ability ({ability_unit(fit)})")
+    axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
     spaced = "" if len(shown) == count else f"; {len(shown)} of the names are shown"
-    title(
-        axes,
-        "Abilities",
-        f"{count:,} subjects with {percent(fit.level)} intervals{spaced}",
-    )
-    axes.legend(
-        loc="lower right",
-        fontsize=8,
-        frameon=True,
-        edgecolor=PALE,
-        labelcolor=INK,
-        markerscale=4 / np.sqrt(max(1.5, 16 / crowd)),
-    )
+    below = f"{count:,} subjects with {percent(fit.level)} intervals{spaced}"
+    style.title(axes, "Abilities", below)
+    box = {"loc": "lower right", "frameon": True, "edgecolor": PALE}
+    axes.legend(fontsize=8, labelcolor=INK, markerscale=4 / np.sqrt(size), **box)
     return figure
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.plots.style import INK, PALE, PALETTE, new_figure, title
+from irtjax.plots.style import INK, PALETTE, new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ def plot_adaptive(
     """Draws the error of simulated tests by length, and the use of their items.
 
     Lines are root mean squared errors, dashes the root mean squared standard errors:
-    where they part, standard errors do not hold. Tests that have ended count with
+    where they differ, standard errors are wrong. Tests that have ended count with
     their last score.
 
     Args:
@@ -30,7 +30,7 @@ def plot_adaptive(
     Returns:
         The figure; nothing is shown or saved.
     """
-    figure, (left, right) = new_figure(10.5, 4.2, 2)
+    figure, (left, right) = new_figure(10.5, 4.2, 2, grid="y")
     series = [(tests, PALETTE[0], "adaptive" if baseline else "")]
     if baseline is not None:
         series.append((baseline, PALETTE[1], "random"))
@@ -38,14 +38,8 @@ def plot_adaptive(
         count = np.arange(1, one.ability.shape[1] + 1)
         prefix = f"{name}: " if name else ""
         left.plot(count, one.rmse(), color=colour, lw=1.8, label=f"{prefix}RMSE")
-        left.plot(
-            count,
-            one.mean_standard_error(),
-            color=colour,
-            lw=1.2,
-            ls="--",
-            label=f"{prefix}standard error",
-        )
+        error, text = one.mean_standard_error(), f"{prefix}standard error"
+        left.plot(count, error, color=colour, lw=1.2, ls="--", label=text)
         used = np.sort(one.exposure())[::-1]
         right.plot(np.arange(1, len(used) + 1), used, color=colour, lw=1.8, label=name)
     left.set_xlabel("Number of items")
@@ -55,10 +49,8 @@ def plot_adaptive(
     for axes in (left, right):
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=1 if axes.get_xlim()[1] > 1 else 0)
-        axes.grid(axis="y", color=PALE, linewidth=0.7)
-    left.legend(fontsize=8, frameon=False, labelcolor=INK)
-    if baseline is not None:
-        right.legend(fontsize=8, frameon=False, labelcolor=INK)
+    for axes in (left,) if baseline is None else (left, right):
+        axes.legend(fontsize=8, frameon=False, labelcolor=INK)
     against = "scores from all responses" if tests.replayed else "true abilities"
     title(left, "Error", f"{len(tests.subjects):,} subjects, against {against}")
     title(right, "Use of the items", f"bank of {len(tests.items):,} items")

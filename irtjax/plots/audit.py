@@ -6,20 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.plots.style import (
-    GREY,
-    PALE,
-    PALETTE,
-    WIDEST,
-    boxplots,
-    column,
-    group_codes,
-    label,
-    label_width,
-    new_figure,
-    style_axes,
-    title,
-)
+from irtjax.plots import style
+from irtjax.plots.style import GREY, PALE, PALETTE, WIDEST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +25,7 @@ GROUPS = 8
 def _benchmarks(audit: Audit, most: int) -> tuple[np.ndarray, list[str]]:
     """Code of each item's benchmark, and names by code."""
     names = np.array(audit.items.column("benchmark").to_pylist(), np.str_)
-    return group_codes(names, most)
+    return style.group_codes(names, most)
 
 
 def plot_item_properties(audit: Audit) -> Figure:
@@ -53,15 +41,13 @@ def plot_item_properties(audit: Audit) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
-    from matplotlib.figure import Figure as NewFigure
-
     from irtjax.auditing import PROPERTIES
 
     codes, names = _benchmarks(audit, MOST)
     titles = {"leh": "LEH", "information": "Information at the strongest"}
     drawn = []
     for name in PROPERTIES:
-        values = column(audit.items, name)
+        values = style.column(audit.items, name)
         if name == "difficulty":
             values = np.clip(values, -WIDEST, WIDEST)
         known = values[np.isfinite(values)]
@@ -69,21 +55,12 @@ def plot_item_properties(audit: Audit) -> Figure:
             drawn.append((titles.get(name, name.capitalize()), values))
     columns = 2 if len(drawn) <= 4 else 3
     rows = max(1, -(-len(drawn) // columns))
-    figure = NewFigure(
-        figsize=(
-            3.5 * columns + label_width(names),
-            rows * (1.2 + 0.25 * len(names)) + 0.4,
-        ),
-        layout="constrained",
-        facecolor="white",
-    )
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for axes in panels.ravel()[len(drawn) :]:
-        axes.set_axis_off()
-    for axes, (text, values) in zip(panels.ravel(), drawn, strict=False):
-        style_axes(axes)
-        boxplots(axes, values, codes, names, named=axes in panels[:, 0])
-        title(axes, text)
+    width = 3.5 * columns + style.label_width(names)
+    figure = style.empty_figure(width, rows * (1.2 + 0.25 * len(names)) + 0.4)
+    axes_of = style.panels(figure, rows, columns, len(drawn))
+    for axes, (text, values) in zip(axes_of.flat, drawn, strict=False):
+        style.boxplots(axes, values, codes, names, named=axes in axes_of[:, 0])
+        style.title(axes, text)
     return figure
 
 
@@ -99,11 +76,11 @@ def plot_difficulty_discrimination(audit: Audit) -> Figure:
     from irtjax.auditing import TESTED
 
     codes, names = _benchmarks(audit, len(PALETTE))
-    x, y = (column(audit.items, name) for name in ("difficulty", "discrimination"))
-    x = np.clip(x, -WIDEST, WIDEST)
+    x = np.clip(style.column(audit.items, "difficulty"), -WIDEST, WIDEST)
+    y = style.column(audit.items, "discrimination")
     flags = audit.items.column("flags").to_pylist()
     bad = np.array([not set(TESTED).isdisjoint(f.split("; ")) for f in flags], bool)
-    figure, (axes,) = new_figure(7.5, 5.0)
+    figure, (axes,) = style.new_figure(7.5, 5.0, grid="both")
     known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     if known.size > POINTS:
         known = np.sort(np.random.default_rng(0).choice(known, POINTS, replace=False))
@@ -111,44 +88,22 @@ def plot_difficulty_discrimination(audit: Audit) -> Figure:
     together = len(set(audit.items.column("benchmark").to_pylist())) > len(names)
     for code, name in enumerate(names):
         here = known[codes[known] == code]
-        others = together and code == len(names) - 1
-        axes.scatter(
-            x[here],
-            y[here],
-            s=9,
-            alpha=0.6,
-            lw=0,
-            color=GREY if others else PALETTE[code % len(PALETTE)],
-            zorder=1.5 if others else 2,
-            label=label(name or "items", 24),
-        )
+        look = {"color": PALETTE[code % len(PALETTE)], "zorder": 2}
+        if together and code == len(names) - 1:
+            look = {"color": GREY, "zorder": 1.5}
+        text = style.label(name or "items", 24)
+        axes.scatter(x[here], y[here], s=9, alpha=0.6, lw=0, label=text, **look)
     rings = known[bad[known]]
     if rings.size:
-        axes.scatter(
-            x[rings],
-            y[rings],
-            s=32,
-            facecolors="none",
-            edgecolors="black",
-            lw=0.7,
-            label="with a tested defect",
-        )
+        look = {"facecolors": "none", "edgecolors": "black", "lw": 0.7}
+        text = "with a tested defect"
+        axes.scatter(x[rings], y[rings], s=32, label=text, **look)
     axes.axhline(0, color=GREY, lw=0.8)
-    axes.grid(color=PALE, linewidth=0.7)
     axes.set_xlabel("Difficulty")
     axes.set_ylabel("Discrimination")
-    figure.legend(
-        *axes.get_legend_handles_labels(),
-        fontsize=8,
-        frameon=False,
-        loc="outside lower center",
-        ncols=3,
-    )
-    title(
-        axes,
-        "Difficulty and discrimination",
-        f"{bad.sum():,} items with a tested defect",
-    )
+    style.legend_below(figure, [axes], 3)
+    below = f"{bad.sum():,} items with a tested defect"
+    style.title(axes, "Difficulty and discrimination", below)
     return figure
 
 
@@ -168,8 +123,6 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
     Returns:
         The figure; nothing is shown or saved.
     """
-    from matplotlib.figure import Figure as NewFigure
-
     from irtjax.auditing.examine import Known
     from irtjax.plots.curves import ability_grid
 
@@ -181,33 +134,28 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
         heading += ". Nearest to a flag:" if chosen else ", and none could be tested"
     known = Known.of(audit.fit, data)
     rows = -(-len(chosen) // 3)
-    figure = NewFigure(
-        figsize=(10.5, 0.6 + 2.5 * rows), layout="constrained", facecolor="white"
-    )
+    figure = style.empty_figure(10.5, 0.6 + 2.5 * rows)
     if heading:
         figure.suptitle(heading, fontsize=11, x=0.01, ha="left")
     if not chosen:
         return figure
-    panels = figure.subplots(rows, 3, squeeze=False)
-    for axes in panels.ravel()[len(chosen) :]:
-        axes.set_axis_off()
+    axes_of = style.panels(figure, rows, 3, len(chosen))
     grid = ability_grid(audit.fit)
     place = {name: k for k, name in enumerate(data.items.tolist())}
     curves = known.curves(grid)
     order = np.argsort(known.ability, kind="stable")
     parts = np.array_split(order, min(GROUPS, max(2, order.size // 4)))
-    for axes, (name, below) in zip(panels.ravel(), chosen, strict=False):
-        style_axes(axes)
+    for axes, (name, below) in zip(axes_of.flat, chosen, strict=False):
         item = place[name]
         axes.plot(grid, curves[item], color=PALETTE[0], lw=1.6)
         _observed_shares(axes, data, known.ability, item, parts)
         axes.set_ylim(-0.05, 1.05)
         axes.set_xlim(grid[0], grid[-1])
         axes.grid(color=PALE, linewidth=0.7)
-        title(axes, label(name, 30), below)
-    for axes in panels[:, 0]:
+        style.title(axes, style.label(name, 30), below)
+    for axes in axes_of[:, 0]:
         axes.set_ylabel("Share right")
-    for axes in panels.ravel()[: len(chosen)][-3:]:
+    for axes in axes_of.ravel()[: len(chosen)][-3:]:
         axes.set_xlabel("Ability")
     return figure
 
@@ -244,7 +192,7 @@ def _nearest(audit: Audit, num_items: int) -> list[tuple[str, str]]:
     from irtjax.auditing.examine import column_of
 
     names = audit.items.column("item").to_pylist()
-    p = np.stack([column(audit.items, column_of(defect)) for defect in TESTED])
+    p = np.stack([style.column(audit.items, column_of(defect)) for defect in TESTED])
     p = np.where(np.isfinite(p), p, np.inf)
     least, defect = p.min(0), np.array(list(TESTED))[p.argmin(0)]
     order = np.argsort(least, kind="stable")[:num_items]

@@ -18,11 +18,7 @@ DRAWN, NAMED = 60, 40
 
 
 def rank_changes(first: Calibration, second: Calibration):
-    """Returns the names that both fits have, and their ranks among these, each way.
-
-    Raises:
-        ValueError: If fewer than two subjects are in both.
-    """
+    """Returns the names that both fits have, and their ranks among these in each."""
     names = [one.ability_table.column("subject").to_pylist() for one in (first, second)]
     both = set(names[0]) & set(names[1])
     if len(both) < 2:
@@ -33,9 +29,7 @@ def rank_changes(first: Calibration, second: Calibration):
     common = [name for name in names[0] if name in both]
     ranks = []
     for fit, known in zip((first, second), names, strict=True):
-        ability = dict(
-            zip(known, column(fit.ability_table, "ability").tolist(), strict=True)
-        )
+        ability = dict(zip(known, column(fit.ability_table, "ability"), strict=True))
         values = np.array([ability[name] for name in common])
         order = np.sort(values)
         ranks.append(len(values) - np.searchsorted(order, values, side="right") + 1)
@@ -65,6 +59,8 @@ def plot_rank_changes(
     Raises:
         ValueError: If fewer than two subjects are in both.
     """
+    from scipy.stats import kendalltau
+
     names, before, after = rank_changes(first, second)
     count = len(names)
     rows = np.arange(count)
@@ -80,9 +76,7 @@ def plot_rank_changes(
     places = []
     for ranks, others in ((before, after), (after, before)):
         order = np.lexsort((others[rows], ranks[rows]))
-        place = np.empty(len(rows))
-        place[order] = np.arange(1, len(rows) + 1)
-        places.append(place)
+        places.append(np.argsort(order) + 1)
     for row, left, right in zip(rows, *places, strict=True):
         change = int(after[row]) - int(before[row])
         colour, width = GREY, 0.8
@@ -95,26 +89,14 @@ def plot_rank_changes(
             (-0.03, left, "right", f"{name}  {before[row]}"),
             (1.03, right, "left", f"{after[row]}  {name}"),
         ):
-            axes.annotate(
-                text,
-                (x, y),
-                horizontalalignment=side,
-                verticalalignment="center",
-                fontsize=6.5,
-            )
+            axes.annotate(text, (x, y), ha=side, va="center", fontsize=6.5)
     axes.set_xlim(-0.9, 1.9)
     axes.set_ylim(len(rows) + 0.7, 0.3)
     axes.set_xticks([0, 1], [label(name, 30) for name in labels])
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
-    tau = _kendall(before, after)
+    tau = float(np.asarray(kendalltau(before, after))[0])
     text = f"{count:,} subjects in both, Kendall's tau {tau:.2f}"
     text += f"; {len(rows)} drawn" if len(rows) < count else ""
     title(axes, "Ranks in two fits", text)
     return figure
-
-
-def _kendall(before: np.ndarray, after: np.ndarray) -> float:
-    from scipy.stats import kendalltau
-
-    return float(np.asarray(kendalltau(before, after))[0])

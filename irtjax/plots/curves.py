@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.plots.style import (
-    GREY,
-    INK,
-    PALE,
-    PALETTE,
-    WIDEST,
-    ability_unit,
-    column,
-    item_benchmarks,
-    label,
-    new_figure,
-    title,
-)
+from irtjax.plots import style
+from irtjax.plots.style import GREY, INK, PALETTE, WIDEST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,19 +23,14 @@ def ability_grid(fit: Calibration, num_points: int = 201) -> np.ndarray:
     """Returns abilities that span the population and all subjects."""
     population = fit.parameters.population
     mean, sd = float(population.mean), float(population.sd)
-    ability = column(fit.ability_table, "ability")
-    ability = ability[np.isfinite(ability)]
+    ability = style.finite_abilities(fit)
     low = min(mean - 3 * sd, ability.min(initial=mean))
     high = max(mean + 3 * sd, ability.max(initial=mean))
     return np.linspace(max(low, -WIDEST), min(high, WIDEST), num_points)
 
 
 def expected_information(fit: Calibration) -> np.ndarray:
-    """Returns each item's information averaged over the subjects, `[items]`.
-
-    The average is over a normal distribution with the mean and standard deviation of
-    the population, by equally spaced nodes.
-    """
+    """Returns each item's mean information over the normal population, `[items]`."""
     from irtjax.scoring.information import mean_information
 
     population = fit.parameters.population
@@ -54,8 +38,8 @@ def expected_information(fit: Calibration) -> np.ndarray:
     weight = np.exp(-0.5 * standard**2)
     nodes = float(population.mean) + float(population.sd) * standard
     items = fit.parameters.items
-    parts = (x.astype(items[0].dtype) for x in (nodes, weight / weight.sum()))
-    return np.asarray(mean_information(fit.model, items, *parts))
+    rule = (x.astype(items[0].dtype) for x in (nodes, weight / weight.sum()))
+    return np.asarray(mean_information(fit.model, items, *rule))
 
 
 def information_by_group(
@@ -70,7 +54,7 @@ def information_by_group(
 
 
 def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure:
-    """Draws the expected response against ability for telling and untelling items.
+    """Draws expected responses of the most and the least informative items.
 
     Items are ordered by their information averaged over the population. Of items with
     the same parameters one is drawn.
@@ -90,7 +74,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     grid = ability_grid(fit)
     family = fit.model.family
     records = fit.parameters.items
-    figure, panels = new_figure(10.5, 4.3, 2, sharey=True)
+    figure, panels = style.new_figure(10.5, 4.3, 2, grid="both", sharey=True)
     names, top = fit.items.tolist(), max(family.num_categories - 1, 1)
     for axes, ordered, text in (
         (panels[0], order, "Most informative items"),
@@ -100,36 +84,31 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
         chosen = type(records)(*(np.asarray(x)[rows] for x in records))
         curves = response_table_jit(family, chosen, grid)
         for k, row in enumerate(rows):
+            same = f" and {alike[k]:,} alike" if alike[k] else ""
             axes.plot(
                 grid,
                 np.asarray(curves)[:, k],
                 color=PALETTE[k % len(PALETTE)],
                 ls=("-", "--", "-.", ":")[k // len(PALETTE) % 4],
                 lw=1.8,
-                label=f"{label(names[row], 34)}"
-                + (f" and {alike[k]:,} alike" if alike[k] else "")
-                + f"  ({information[row]:.2g})",
+                label=f"{style.label(names[row], 34)}{same}  ({information[row]:.2g})",
             )
-        axes.set_xlabel(f"Ability ({ability_unit(fit)})")
-        axes.grid(color=PALE, linewidth=0.7)
-        title(axes, text, "in brackets: mean information over the population")
+        axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
+        axes.set_xlim(grid[0], grid[-1])
+        style.title(axes, text, "in brackets: mean information over the population")
         axes.legend(
             fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="white", loc="best"
         )
     panels[0].set_ylim(-0.02 * top, 1.02 * top)
-    panels[0].set_xlim(grid[0], grid[-1])
-    panels[1].set_xlim(grid[0], grid[-1])
-    binary = "Probability of a right response"
-    labels = {2: binary, 0: "Mean score"}
+    labels = {2: "Probability of a right response", 0: "Mean score"}
     panels[0].set_ylabel(labels.get(family.num_categories, "Expected response"))
     return figure
 
 
 def distinct(fit: Calibration, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the items in an order less those whose curve an earlier one has.
+    """Returns one item of each curve, in the order given, and how many others have it.
 
-    Items with the same pattern of responses have the same parameters; one stands for
-    all, and the second array gives the number of others.
+    Items with the same pattern of responses have the same parameters.
     """
     parts = [np.asarray(x, float) for x in fit.parameters.items]
     rows = [x.reshape(len(x), -1)[order] for x in parts]
@@ -157,21 +136,22 @@ def plot_test_information(fit: Calibration) -> Figure:
     if fit.structure is not None and len(fit.structure.groups) > 1:
         return _plot_information_by_ability(fit, fit.structure)
     grid = ability_grid(fit)
-    codes, names = item_benchmarks(fit, CURVES)
+    codes, names = style.item_benchmarks(fit, CURVES)
     parts = information_by_group(fit, grid, codes, len(names))
     total = parts.sum(0)
-    figure, (axes,) = new_figure(7.5, 4.5 + 0.1 * len(names))
+    figure, axes, error_axes = _information_axes(fit, grid, total, len(names))
     if len(names) > 1:
         for k, name in enumerate(names):
-            text = f"{label(name, 30)} ({(codes == k).sum():,} items)"
+            text = f"{style.label(name, 30)} ({(codes == k).sum():,} items)"
             axes.plot(grid, parts[k], color=PALETTE[k], lw=1.4, label=text)
     text = f"all {len(fit.items):,} items"
     axes.plot(grid, total, color=INK, lw=2.2, label=f"Information, {text}")
-    error_axes = _information_axes(axes, fit, grid, float(total.max()))
-    _draw_error(error_axes, grid, total, text)
+    look = {"color": GREY, "lw": 1.5, "label": f"Standard error, {text}"}
+    _draw_errors(error_axes, grid, total[None], [look])
+    error_axes.set_ylabel("Standard error of ability", color="#555555", fontsize=9)
     _draw_subjects(axes, fit)
-    _legend_below(figure, axes, error_axes)
-    title(axes, "Test information", "ticks at the foot: subjects")
+    style.legend_below(figure, [axes, error_axes], 2)
+    style.title(axes, "Test information", "ticks at the foot: subjects")
     return figure
 
 
@@ -181,72 +161,48 @@ def _plot_information_by_ability(fit: Calibration, structure: Structure) -> Figu
     count = np.bincount(group, minlength=len(structure.groups))
     shown = np.sort(np.argsort(-count, kind="stable")[:CURVES])
     parts = information_by_group(fit, grid, group, len(count))[shown]
-    figure, (axes,) = new_figure(7.5, 4.5 + 0.1 * len(shown))
-    error_axes = _information_axes(axes, fit, grid, float(parts.max()))
-    largest = 0.0
+    figure, axes, error_axes = _information_axes(fit, grid, parts, len(shown))
     for k, place in enumerate(shown):
-        color, name = PALETTE[k], label(str(structure.groups[place]), 30)
+        name = style.label(str(structure.groups[place]), 30)
         text = f"{name} ({count[place]:,} items)"
-        axes.plot(grid, parts[k], color=color, lw=1.6, label=text)
-        error = 1 / np.sqrt(np.maximum(parts[k], 1e-12))
-        error_axes.plot(grid, error, color=color, ls="--", lw=1.2)
-        largest = max(largest, min(float(error.max()), 6 * float(error.min())))
-    error_axes.set_ylim(0, largest * 1.12)
-    error_axes.set_ylabel(
-        "Standard error from a group's items alone", color="#555555", fontsize=9
-    )
-    _legend_below(figure, axes, error_axes)
+        axes.plot(grid, parts[k], color=PALETTE[k], lw=1.6, label=text)
+    looks = [{"color": PALETTE[k], "lw": 1.2} for k in range(len(shown))]
+    _draw_errors(error_axes, grid, parts, looks)
+    text = "Standard error from a group's items alone"
+    error_axes.set_ylabel(text, color="#555555", fontsize=9)
+    style.legend_below(figure, [axes, error_axes], 2)
     less = "" if len(shown) == len(count) else f", {len(shown)} groups of most items"
     note = f"on each group's own ability{less}; dashed: standard errors, items known"
-    title(axes, "Test information", note)
+    style.title(axes, "Test information", note)
     return figure
 
 
 def _information_axes(
-    axes: Axes, fit: Calibration, grid: np.ndarray, highest: float
-) -> Axes:
-    """Labels the axes of information and returns those of errors, at the right."""
-    axes.set_ylim(0, 1.12 * max(highest, 1e-6))
+    fit: Calibration, grid: np.ndarray, information: np.ndarray, num_curves: int
+) -> tuple[Figure, Axes, Axes]:
+    """A figure with axes of information, and of errors at the right."""
+    figure, (axes,) = style.new_figure(7.5, 4.5 + 0.1 * num_curves, grid="both")
+    axes.set_ylim(0, 1.12 * max(float(information.max()), 1e-6))
     axes.set_xlim(grid[0], grid[-1])
-    axes.set_xlabel(f"Ability ({ability_unit(fit)})")
+    axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
     axes.set_ylabel("Test information")
-    axes.grid(color=PALE, linewidth=0.7)
     error_axes = axes.twinx()
     error_axes.spines["top"].set_visible(False)
     error_axes.tick_params(colors=GREY, labelsize=8)
-    return error_axes
+    return figure, axes, error_axes
 
 
-def _legend_below(figure: Figure, axes: Axes, error_axes: Axes) -> None:
-    handles, texts = axes.get_legend_handles_labels()
-    more, more_texts = error_axes.get_legend_handles_labels()
-    figure.legend(
-        handles + more,
-        texts + more_texts,
-        fontsize=8,
-        frameon=False,
-        loc="outside lower center",
-        ncols=2,
-    )
-
-
-def _draw_error(axes: Axes, grid: np.ndarray, total: np.ndarray, text: str) -> None:
-    error = 1 / np.sqrt(np.maximum(total, 1e-12))
-    axes.plot(grid, error, color=GREY, ls="--", lw=1.5, label=f"Standard error, {text}")
+def _draw_errors(axes: Axes, grid: np.ndarray, parts: np.ndarray, looks: list) -> None:
+    """Standard errors, 1 / sqrt(information), of rows of information."""
+    errors = 1 / np.sqrt(np.maximum(parts, 1e-12))
+    for error, look in zip(errors, looks, strict=True):
+        axes.plot(grid, error, ls="--", **look)
     # Where items have almost no information the error is unbounded; the axis is not.
-    axes.set_ylim(0, min(float(error.max()), 6 * float(error.min())) * 1.12)
-    axes.set_ylabel("Standard error of ability", color="#555555", fontsize=9)
+    axes.set_ylim(0, 1.12 * np.minimum(errors.max(1), 6 * errors.min(1)).max())
 
 
 def _draw_subjects(axes: Axes, fit: Calibration) -> None:
-    ability = column(fit.ability_table, "ability")
-    ability = ability[np.isfinite(ability)]
-    axes.vlines(
-        ability,
-        0,
-        0.03,
-        transform=axes.get_xaxis_transform(),
-        color=PALETTE[1],
-        lw=0.8 if len(ability) < 200 else 0.3,
-        alpha=0.8 if len(ability) < 200 else 0.4,
-    )
+    ability = style.finite_abilities(fit)
+    width, alpha = (0.8, 0.8) if len(ability) < 200 else (0.3, 0.4)
+    look = {"color": PALETTE[1], "lw": width, "alpha": alpha}
+    axes.vlines(ability, 0, 0.03, transform=axes.get_xaxis_transform(), **look)

@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.plots.style import (
-    GREY,
-    PALE,
-    PALETTE,
-    column,
-    item_benchmarks,
-    label,
-    new_figure,
-    title,
-)
+from irtjax.plots import style
+from irtjax.plots.style import GREY, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,65 +38,48 @@ def plot_latency(fit: Calibration) -> Figure:
     lengths = fit.parameters.lengths
     if lengths is None:
         raise ValueError(f"a {fit.model.name} fit has no response lengths to draw")
-    figure, (left, right) = new_figure(10.5, 4.6, 2)
+    figure, (left, right) = style.new_figure(10.5, 4.6, 2, grid="both")
     table = fit.ability_table
-    ability, speed, ability_se, speed_se = (
-        column(table, name) for name in ("ability", "speed", "ability_se", "speed_se")
-    )
+    wanted = ("ability", "speed", "ability_se", "speed_se")
+    ability, speed, ability_se, speed_se = (style.column(table, x) for x in wanted)
     if len(ability) <= BARRED:
-        left.errorbar(
-            ability,
-            speed,
-            speed_se,
-            np.nan_to_num(ability_se),
-            fmt="none",
-            ecolor=GREY,
-            elinewidth=0.6,
-            alpha=0.6,
-        )
+        bars = {"fmt": "none", "ecolor": GREY, "elinewidth": 0.6, "alpha": 0.6}
+        left.errorbar(ability, speed, speed_se, np.nan_to_num(ability_se), **bars)
     left.scatter(ability, speed, s=14, color=PALETTE[0], zorder=3)
     names = table.column("subject").to_pylist()
     middle = (ability.min() + ability.max()) / 2
     for row in _outer(ability, speed):
-        inward = ability[row] > middle
+        x, side = (-4, "right") if ability[row] > middle else (4, "left")
         left.annotate(
-            label(names[row], 28),
+            style.label(names[row], 28),
             (ability[row], speed[row]),
-            (-4 if inward else 4, 4),
+            (x, 4),
             textcoords="offset points",
-            horizontalalignment="right" if inward else "left",
+            ha=side,
             fontsize=7,
         )
     bounds = fit.correlation_interval
     small = f"correlation in the population {float(lengths.correlation):.2f}"
     if bounds is not None:
         small += f" ({bounds[0]:.2f} to {bounds[1]:.2f}, {100 * fit.level:g} %)"
-    title(left, "Ability and speed", small)
+    style.title(left, "Ability and speed", small)
     left.set_xlabel("Ability (standard deviations of the population)")
     left.set_ylabel("Speed (standard deviations)")
 
     slope = np.asarray(fit.parameters.items.discrimination, float)
     phi = np.asarray(lengths.items.speed_discrimination, float)
-    codes, groups = item_benchmarks(fit, COLOURS)
+    codes, groups = style.item_benchmarks(fit, COLOURS)
     for code, group in enumerate(groups):
         rows = codes == code
-        right.scatter(
-            slope[rows],
-            phi[rows],
-            s=14,
-            alpha=0.7,
-            color=PALETTE[code % len(PALETTE)],
-            label=label(group, 24),
-        )
+        look = {"color": PALETTE[code % len(PALETTE)], "label": style.label(group, 24)}
+        right.scatter(slope[rows], phi[rows], s=14, alpha=0.7, **look)
     if len(groups) > 1:
         right.legend(fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="white")
     right.axhline(0, color=GREY, lw=0.8, ls="--")
     right.axvline(0, color=GREY, lw=0.8, ls="--")
-    title(right, "Items", "how sharply responses and lengths follow the subject")
+    style.title(right, "Items", "how sharply responses and lengths follow the subject")
     right.set_xlabel("Discrimination (of ability)")
     right.set_ylabel("Speed discrimination (of log length)")
-    for axes in (left, right):
-        axes.grid(color=PALE, linewidth=0.7)
     return figure
 
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from irtjax.data.wording import percent
+from irtjax.plots import style
 from irtjax.plots.abilities import named_rows
-from irtjax.plots.style import (
-    GREY,
-    INK,
-    PALE,
-    PALETTE,
-    column,
-    label,
-    new_figure,
-    title,
-)
+from irtjax.plots.style import GREY, INK, PALE, PALETTE
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration, Structure
@@ -46,28 +39,24 @@ def plot_abilities_by_group(fit: Calibration) -> Figure:
         ValueError: If the fit has no groups.
     """
     structure = _structure(fit)
-    general = column(fit.ability_table, "ability")
+    general = style.column(fit.ability_table, "ability")
     order = np.argsort(-general, kind="stable")
     values = np.column_stack([general, structure.ability])[order]
     names = fit.subjects[order].tolist()
     groups = ["general", *map(str, structure.groups)]
     count, width = values.shape
-    figure, (axes,) = new_figure(2.8 + 0.34 * width, 1.9 + 0.16 * min(count, NAMED))
+    height = 1.9 + 0.16 * min(count, NAMED)
+    figure, (axes,) = style.new_figure(2.8 + 0.34 * width, height)
     limit = float(np.nanmax(np.abs(values)))
-    picture = axes.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, aspect="auto")
+    picture = _matrix(axes, values, groups, limit, aspect="auto")
     axes.axvline(0.5, color="white", lw=2.5)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    axes.set_xticks(
-        range(width), [label(g, 24) for g in groups], rotation=55, ha="right"
-    )
     shown = named_rows(count, NAMED)
-    axes.set_yticks(shown, [label(names[k], 30) for k in shown])
-    axes.tick_params(length=0, labelsize=7)
+    axes.set_yticks(shown, [style.label(names[k], 30) for k in shown])
     bar = figure.colorbar(picture, ax=axes, shrink=0.6, pad=0.02)
     bar.set_label("Ability (sd of the general ability)", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     below = f"{count:,} subjects by {width - 1} groups, best on top"
-    title(axes, "Abilities by group", below)
+    style.title(axes, "Abilities by group", below)
     return figure
 
 
@@ -87,7 +76,6 @@ def plot_profiles(fit: Calibration, subjects: Sequence[str]) -> Figure:
     Raises:
         ValueError: If the fit has fewer groups, or a name is not among its subjects.
     """
-    from matplotlib.figure import Figure
     from scipy.special import ndtri
 
     structure = _structure(fit)
@@ -107,28 +95,26 @@ def plot_profiles(fit: Calibration, subjects: Sequence[str]) -> Figure:
     half = float(ndtri(0.5 + fit.level / 2)) * structure.error
     rows = [names.index(name) for name in subjects]
     lowest = float((structure.ability - half)[rows].min())
-    angles = np.linspace(0, 2 * np.pi, len(groups), endpoint=False)
-    figure = Figure(figsize=(6.4, 5.4), layout="constrained", facecolor="white")
+    angles = np.linspace(0, 2 * np.pi, len(groups) + 1)
+    figure = style.empty_figure(6.4, 5.4)
     axes = figure.add_subplot(projection="polar")
-    closed = lambda values: np.append(values, values[0])  # noqa: E731
     for colour, row, name in zip(PALETTE, rows, subjects, strict=False):
-        line, width = structure.ability[row], half[row]
-        axes.plot(closed(angles), closed(line), color=colour, lw=1.6, label=label(name))
-        band = closed(line - width), closed(line + width)
-        axes.fill_between(closed(angles), *band, color=colour, alpha=0.14, lw=0)
+        # The first group again closes the line.
+        line, width = (np.append(x[row], x[row, 0]) for x in (structure.ability, half))
+        axes.plot(angles, line, color=colour, lw=1.6, label=style.label(name))
+        band = line - width, line + width
+        axes.fill_between(angles, *band, color=colour, alpha=0.14, lw=0)
     turn = np.linspace(0, 2 * np.pi, 200)
     axes.plot(turn, np.zeros(200), color=GREY, lw=0.8, ls="--")
     axes.set_ylim(bottom=min(lowest, 0) - 0.3)
-    axes.set_xticks(angles, [label(g, 22) for g in groups])
+    axes.set_xticks(angles[:-1], [style.label(g, 22) for g in groups])
     axes.tick_params(labelsize=7, colors=INK)
     axes.grid(color=PALE, linewidth=0.7)
     axes.spines["polar"].set_color(PALE)
-    axes.legend(
-        loc="upper left", bbox_to_anchor=(-0.28, 1.0), fontsize=8, frameon=False
-    )
-    figure.suptitle(
-        f"Abilities by group, with {percent(fit.level)} intervals", fontsize=11
-    )
+    place = {"loc": "upper left", "bbox_to_anchor": (-0.28, 1.0)}
+    axes.legend(fontsize=8, frameon=False, **place)
+    text = f"Abilities by group, with {percent(fit.level)} intervals"
+    figure.suptitle(text, fontsize=11)
     return figure
 
 
@@ -148,21 +134,18 @@ def plot_correlations(fit: Calibration) -> Figure:
         ValueError: If the fit has no groups.
     """
     structure = _structure(fit)
-    groups = [label(str(g), 24) for g in structure.groups]
+    groups = [str(g) for g in structure.groups]
     count = len(groups)
     size = 1.9 + 0.3 * count
-    figure, panels = new_figure(2 * size + 0.6, size + 0.9, 2)
+    figure, panels = style.new_figure(2 * size + 0.6, size + 0.9, 2)
     pictures = (
         ("Mean responses", "correlations over subjects", structure.raw_correlation),
         ("Own parts of ability", "general ability apart", structure.own_correlation),
     )
     for axes, (name, below, matrix) in zip(panels, pictures, strict=True):
-        axes.imshow(matrix, cmap=COLOURS, vmin=-1, vmax=1)
-        axes.spines[["left", "bottom"]].set_visible(False)
-        axes.set_xticks(range(count), groups, rotation=55, ha="right")
-        axes.set_yticks(range(count), groups)
-        axes.tick_params(length=0, labelsize=7)
-        title(axes, name, below)
+        _matrix(axes, matrix, groups, 1)
+        axes.set_yticks(range(count), [style.label(g, 24) for g in groups])
+        style.title(axes, name, below)
         if count <= NUMBERED:
             for i, j in np.ndindex(count, count):
                 ink = "white" if abs(matrix[i, j]) > 0.6 else INK
@@ -171,6 +154,16 @@ def plot_correlations(fit: Calibration) -> Figure:
     bar = figure.colorbar(panels[0].images[0], ax=list(panels), shrink=0.7, pad=0.01)
     bar.ax.tick_params(labelsize=7)
     return figure
+
+
+def _matrix(axes: Axes, values: np.ndarray, columns: list, limit: float, **more: Any):
+    """Draws a matrix as colours, with names of its columns."""
+    picture = axes.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, **more)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    names = [style.label(name, 24) for name in columns]
+    axes.set_xticks(range(len(names)), names, rotation=55, ha="right")
+    axes.tick_params(length=0, labelsize=7)
+    return picture
 
 
 def _structure(fit: Calibration) -> Structure:

@@ -63,10 +63,8 @@ def plot_item_parameters(fit: Calibration) -> Figure:
     """
     codes, groups = item_benchmarks(fit, MOST)
     columns = parameter_columns(fit)
-    height = 2.0 + 0.35 * len(groups)
-    figure, panels = new_figure(
-        2.6 * len(columns) + label_width(groups), height, len(columns)
-    )
+    width = 2.6 * len(columns) + label_width(groups)
+    figure, panels = new_figure(width, 2.0 + 0.35 * len(groups), len(columns))
     for axes, (name, formula, values) in zip(panels, columns, strict=True):
         boxplots(axes, values, codes, groups, named=axes is panels[0])
         lost = int(np.count_nonzero(~np.isfinite(values)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from irtjax.plots.style import INK, PALE, PALETTE, new_figure, title
+from irtjax.plots.style import INK, PALETTE, new_figure, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,13 +28,13 @@ def plot_subset_errors(errors: SubsetErrors) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
-    figure, (left, right) = new_figure(10.5, 4.2, 2)
+    figure, (left, right) = new_figure(10.5, 4.2, 2, grid="y")
     methods = list(dict.fromkeys(row["method"] for row in errors.rows))
     for place, method in enumerate(methods):
         mine = [row for row in errors.rows if row["method"] == method]
-        colour = PALETTE[place % len(PALETTE)]
-        _line(left, mine, "mean_absolute_error", 100.0, colour, method)
-        _line(right, mine, "kendall", 1.0, colour, method)
+        style = {"color": PALETTE[place % len(PALETTE)], "label": method}
+        _line(left, mine, "mean_absolute_error", 100.0, **style)
+        _line(right, mine, "kendall", 1.0, **style)
     left.set_ylabel("Mean absolute error, points of the full score")
     right.set_ylabel("Kendall's tau with the full ranking")
     left.set_ylim(bottom=0)
@@ -46,7 +46,6 @@ def plot_subset_errors(errors: SubsetErrors) -> Figure:
             axes.set_xscale("log")
             axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
             axes.minorticks_off()
-        axes.grid(axis="y", color=PALE, linewidth=0.7)
     left.legend(fontsize=8, frameon=False, labelcolor=INK)
     small = f"{errors.num_subjects:,} held-out subjects, {errors.num_items:,} items"
     title(left, "Error", small)
@@ -54,27 +53,13 @@ def plot_subset_errors(errors: SubsetErrors) -> Figure:
     return figure
 
 
-def _line(
-    axes: Axes,
-    rows: list[dict[str, Any]],
-    name: str,
-    unit: float,
-    colour: str,
-    label: str,
-) -> None:
+def _line(axes: Axes, rows: list, name: str, unit: float, **style: Any) -> None:
     """Draws a quantity against the size with its band."""
-    size = np.array([row["size"] for row in rows])
-    value, error = (
-        np.array([np.nan if row[key] is None else row[key] for row in rows], float)
-        for key in (name, f"{name}_se")
-    )
+    size = [row["size"] for row in rows]
+    # None is NaN.
+    value = unit * np.array([row[name] for row in rows], float)
+    error = unit * np.array([row[f"{name}_se"] for row in rows], float)
     half = ndtri(0.975) * np.nan_to_num(error)
-    axes.plot(size, unit * value, color=colour, lw=1.8, marker="o", ms=3, label=label)
-    axes.fill_between(
-        size,
-        unit * (value - half),
-        unit * (value + half),
-        color=colour,
-        alpha=0.15,
-        lw=0,
-    )
+    axes.plot(size, value, lw=1.8, marker="o", ms=3, **style)
+    band = {"color": style["color"], "alpha": 0.15, "lw": 0}
+    axes.fill_between(size, value - half, value + half, **band)

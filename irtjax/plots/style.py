@@ -6,7 +6,7 @@ import unicodedata
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -34,15 +34,36 @@ WIDEST = 8.0
 LABEL = 30
 
 
-def new_figure(width: float, height: float, columns: int = 1, **options: Any):
+def new_figure(
+    width: float,
+    height: float,
+    columns: int = 1,
+    grid: Literal["x", "y", "both"] | None = None,
+    **options: Any,
+) -> tuple[Figure, Any]:
     """Returns a figure and its row of axes, `[columns]`, in the common style."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure = empty_figure(width, height)
     axes = figure.subplots(1, columns, squeeze=False, **options)[0]
     for one in axes:
         style_axes(one)
+        if grid is not None:
+            one.grid(axis=grid, color=PALE, linewidth=0.7)
     return figure, axes
+
+
+def empty_figure(width: float, height: float) -> Figure:
+    """Returns a white figure without axes."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def panels(figure: Figure, rows: int, columns: int, used: int) -> np.ndarray:
+    """Returns axes in the common style, `[rows, columns]`; the last ones are hidden."""
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for k, one in enumerate(axes.ravel()):
+        style_axes(one) if k < used else one.set_axis_off()
+    return axes
 
 
 def style_axes(axes: Axes) -> None:
@@ -72,6 +93,14 @@ def title(axes: Axes, text: str, below: str = "") -> None:
         )
 
 
+def legend_below(figure: Figure, drawn: Sequence[Axes], columns: int) -> None:
+    """Adds a legend of what is drawn on some axes under the figure."""
+    parts = [axes.get_legend_handles_labels() for axes in drawn]
+    handles, texts = (sum(part, []) for part in zip(*parts, strict=True))
+    place = {"loc": "outside lower center", "ncols": columns}
+    figure.legend(handles, texts, fontsize=8, frameon=False, **place)
+
+
 def boxplots(
     axes: Axes,
     values: np.ndarray,
@@ -82,14 +111,8 @@ def boxplots(
     """Draws a box of each group of values, the first on top.
 
     Boxes span the quartiles, whiskers 1.5 times as much; the axis spans 98 % of the
-    values, since runaway ones are few and would squeeze the boxes.
-
-    Args:
-        axes: Where.
-        values: `[items]`; what is not finite is left out.
-        codes: `[items]` number of each value's group.
-        names: Names of the groups.
-        named: Whether the names are written.
+    values, since extreme ones are few and would squeeze the boxes. `codes` has the
+    group of each value; values that are not finite are left out.
     """
     known = np.isfinite(values)
     parts = [values[known & (codes == code)] for code in range(len(names))]
@@ -154,16 +177,18 @@ def label(name: str, limit: int = 44) -> str:
     return text.replace("$", r"\$")
 
 
-def number(values: Any) -> np.ndarray:
-    """Returns an Arrow column as floats, NaN where there is no number."""
+def column(table: Any, name: str) -> np.ndarray:
+    """Returns a column of an Arrow table as floats, NaN where there is no number."""
     import pyarrow as pa
 
-    return values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    values = table.column(name).cast(pa.float64()).combine_chunks()
+    return values.to_numpy(zero_copy_only=False)
 
 
-def column(table: Any, name: str) -> np.ndarray:
-    """Returns a column of numbers of an Arrow table; see `number`."""
-    return number(table.column(name).combine_chunks())
+def finite_abilities(fit: Calibration) -> np.ndarray:
+    """Returns the abilities of the subjects that have one."""
+    ability = column(fit.ability_table, "ability")
+    return ability[np.isfinite(ability)]
 
 
 def ability_unit(fit: Calibration) -> str:
@@ -184,8 +209,7 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 160) -> Path:
     """Draws a figure into a PNG file."""
     path = Path(path)
     with warnings.catch_warnings():
-        # A name in a script the font lacks is drawn as boxes; the warning is not
-        # useful.
+        # A name in a script that the font lacks is drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         # Drawn by the Agg canvas whatever the user's default backend.
         from matplotlib.backends.backend_agg import FigureCanvasAgg

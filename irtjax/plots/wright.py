@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.plots.style import (
-    GREY,
-    INK,
-    PALE,
-    PALETTE,
-    WIDEST,
-    ability_unit,
-    column,
-    item_benchmarks,
-    label,
-    new_figure,
-    title,
-)
+from irtjax.plots import style
+from irtjax.plots.style import GREY, INK, PALETTE, WIDEST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,38 +33,34 @@ def plot_wright_map(fit: Calibration) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
-    ability = column(fit.ability_table, "ability")
-    ability = ability[np.isfinite(ability)]
-    difficulty = column(fit.item_table, "difficulty")
+    ability = style.finite_abilities(fit)
+    difficulty = style.column(fit.item_table, "difficulty")
     known = np.isfinite(difficulty)
     low, high = _range(ability, difficulty[known])
-    codes, names = item_benchmarks(fit, COLUMNS)
+    codes, names = style.item_benchmarks(fit, COLUMNS)
     width = 4.2 + max(3.4, 0.95 * len(names))
-    figure, (left, right) = new_figure(
-        width, 6.2, 2, sharey=True, width_ratios=[1, (width - 2.2) / 2.6]
-    )
+    shape = {"sharey": True, "width_ratios": [1, (width - 2.2) / 2.6]}
+    figure, (left, right) = style.new_figure(width, 6.2, 2, grid="y", **shape)
     bins = np.linspace(low, high, 41 if len(difficulty) > 40 * len(names) else 27)
     left.hist(ability, bins=list(bins), orientation="horizontal", color=GREY)
     left.invert_xaxis()
     left.xaxis.get_major_locator().set_params(integer=True)
     left.set_xlabel("Number of subjects")
-    left.set_ylabel(f"Ability and difficulty ({ability_unit(fit)})")
-    left.grid(axis="y", color=PALE, linewidth=0.7)
-    right.grid(axis="y", color=PALE, linewidth=0.7)
+    left.set_ylabel(f"Ability and difficulty ({style.ability_unit(fit)})")
     right.tick_params(axis="y", length=0)
     if len(difficulty) <= NAMED and len(names) <= 4:
         _draw_named(right, fit, difficulty, codes, (low, high))
     else:
         _draw_columns(right, difficulty, codes, names, bins)
     left.set_ylim(low, high)
-    title(left, "Subjects", f"{len(ability):,}")
+    style.title(left, "Subjects", f"{len(ability):,}")
     outside = int(np.sum((difficulty[known] < low) | (difficulty[known] > high)))
     parts = [f"{len(difficulty):,}"]
     if outside:
         parts.append(f"{outside:,} beyond the scale, drawn at its ends")
     if not known.all():
         parts.append(f"{int((~known).sum()):,} without a difficulty, not drawn")
-    title(right, "Items", "; ".join(parts))
+    style.title(right, "Items", "; ".join(parts))
     return figure
 
 
@@ -92,11 +77,7 @@ def _range(ability: np.ndarray, difficulty: np.ndarray) -> tuple[float, float]:
 
 
 def _draw_named(
-    axes: Axes,
-    fit: Calibration,
-    difficulty: np.ndarray,
-    codes: np.ndarray,
-    ends: tuple[float, float],
+    axes: Axes, fit: Calibration, difficulty: np.ndarray, codes: np.ndarray, ends: tuple
 ) -> None:
     """Items as points with names, moved apart where they would overlap."""
     names = fit.item_table.column("item").to_pylist()
@@ -109,17 +90,17 @@ def _draw_named(
         colour = PALETTE[codes[row] % len(PALETTE)]
         axes.plot([0, 0.12, 0.2], [at, at, height], color=colour, lw=0.6)
         axes.plot(0, at, "o", color=colour, ms=4, clip_on=False)
-        axes.text(0.22, height, label(names[row], 30), fontsize=7, va="center")
+        axes.text(0.22, height, style.label(names[row], 30), fontsize=7, va="center")
     axes.set_xlim(-0.03, 1)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     if fit.benchmarks is not None and len(set(codes.tolist())) > 1:
         from matplotlib.lines import Line2D
 
-        _, benchmarks = item_benchmarks(fit, COLUMNS)
+        _, benchmarks = style.item_benchmarks(fit, COLUMNS)
         handles = [
-            Line2D([], [], ls="", marker="o", color=PALETTE[k], label=label(name, 24))
-            for k, name in enumerate(benchmarks)
+            Line2D([], [], ls="", marker="o", color=colour, label=style.label(name, 24))
+            for colour, name in zip(PALETTE, benchmarks, strict=False)
         ]
         axes.legend(handles=handles, fontsize=8, frameon=False, loc="upper right")
 
@@ -150,11 +131,7 @@ def spread(values: np.ndarray, gap: float, low: float, high: float) -> np.ndarra
 
 
 def _draw_columns(
-    axes: Axes,
-    difficulty: np.ndarray,
-    codes: np.ndarray,
-    names: list[str],
-    bins: np.ndarray,
+    axes: Axes, difficulty: np.ndarray, codes: np.ndarray, names: list, bins: np.ndarray
 ) -> None:
     """One column of mirrored histograms per benchmark, with its median."""
     centre = (bins[:-1] + bins[1:]) / 2
@@ -172,16 +149,10 @@ def _draw_columns(
     axes.set_xlim(-0.6, len(names) - 0.4)
     sizes = np.bincount(codes, minlength=len(names))
     ticks = [
-        f"{label(name, 22)}\n{size:,}" if name else ""
+        f"{style.label(name, 22)}\n{size:,}" if name else ""
         for name, size in zip(names, sizes, strict=True)
     ]
-    crowded = len(names) > 4
-    axes.set_xticks(
-        range(len(names)),
-        ticks,
-        rotation=35 if crowded else 0,
-        ha="right" if crowded else "center",
-        rotation_mode="anchor" if crowded else None,
-    )
+    slanted = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(names)), ticks, **(slanted if len(names) > 4 else {}))
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel("Width: share of the benchmark's items; line: median")

@@ -65,25 +65,22 @@ class Closeness(NamedTuple):
     """How close a fit of the example is to its truth.
 
     Attributes:
-        level: Level of the intervals.
         ability_spearman: Rank correlation of estimated with true abilities.
         accuracy_spearman: Rank correlation of plain accuracies with true abilities.
         ability_rmse: Root mean squared error of ability.
         difference_coverage: Share of the intervals of differences between two
             abilities that hold the truth, over all pairs. (The true abilities are
-            standardised here: the error of a scale's origin and unit, which ability
-            intervals count too, does not arise.)
+            standardised here: the errors of location and scale, which ability
+            intervals count too, do not arise.)
         difficulty_rmse: Root mean squared error of difficulty over the sound items
             whose standard error of difficulty is below 1. The fit itself flags the
             others (saturated or flat).
         difficulty_coverage: Share of the intervals of sound items' intercepts that
             hold the truth.
-        num_located: Items in `difficulty_rmse`.
-        num_sound: Items in `difficulty_coverage`.
+        num_located, num_sound: Items in `difficulty_rmse`, in `difficulty_coverage`.
         caught: Planted bad items that were flagged for negative discrimination.
         missed: Planted bad items that were not.
         false_alarms: Sound items that were.
-        benchmarks: The same by benchmark.
     """
 
     level: float
@@ -149,15 +146,7 @@ def make_demo(seed: int = 0) -> Demo:
 
 
 def judge(fit: Calibration, demo: Demo) -> Closeness:
-    """Compares a fit of the example with its truth.
-
-    Args:
-        fit: A fit of `demo.table`.
-        demo: The example.
-
-    Returns:
-        The figures.
-    """
+    """Compares a fit of the example with its truth."""
     from scipy.special import ndtri
 
     from irtjax.ranking import pairwise
@@ -214,7 +203,7 @@ def _by_benchmark(
     from irtjax.scoring.information import item_information
 
     records = jax.tree.map(jnp.asarray, fit.parameters.items)
-    # At the abilities of the models themselves: where the information is of use.
+    # At the abilities of the subjects, where information counts.
     theta = jnp.asarray(demo.ability, records[0].dtype)
     information = np.asarray(item_information(fit.model, records, theta)).mean(0)
     slope = np.array(items["discrimination"], float)
@@ -222,14 +211,11 @@ def _by_benchmark(
     for name, *_ in _BENCHMARKS:
         mine = demo.table.benchmarks == name
         sound = mine & ~demo.bad
-        rows.append(
-            BenchmarkCloseness(
-                name,
-                int(mine.sum()),
-                float(demo.discrimination[sound].mean()),
-                float(slope[sound].mean()),
-                _difficulty_rmse(demo, items, mine & located),
-                float(information[mine].sum() / information.sum()),
-            )
+        values = (
+            demo.discrimination[sound].mean(),
+            slope[sound].mean(),
+            _difficulty_rmse(demo, items, mine & located),
+            information[mine].sum() / information.sum(),
         )
+        rows.append(BenchmarkCloseness(name, int(mine.sum()), *map(float, values)))
     return tuple(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from irtjax.data.wording import percent
@@ -18,18 +18,11 @@ MOST_ROWS = 500
 
 
 def leaderboard(
-    fit: Calibration,
-    ranked: RankedSubjects,
-    figures: Sequence[tuple[str, str]] = (),
+    fit: Calibration, ranked: RankedSubjects, figures: Sequence[tuple[str, str]] = ()
 ) -> str:
     """Returns the page: summary, ranked table, flagged items, figures, how it was made.
 
-    Names are escaped for Markdown and HTML.
-
-    Args:
-        fit: The calibration.
-        ranked: Its ranking.
-        figures: Titles and file names of figures in the folder.
+    Names are escaped for Markdown and HTML. `figures` are titles and file names.
     """
     lines = ["# Leaderboard", ""]
     for sentence in summarise(fit, ranked, markdown):
@@ -39,7 +32,8 @@ def leaderboard(
         lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in fit.warnings)]
     lines += ["", "## Subjects", "", *_subjects(ranked)]
     if fit.benchmarks is not None and len(set(fit.benchmarks.tolist())) > 1:
-        lines += ["", "## Benchmarks", "", *_benchmarks(fit)]
+        benchmarks = table_lines(*benchmark_rows(fit, markdown))
+        lines += ["", "## Benchmarks", "", *benchmarks]
     flagged = flag_counts(fit.item_table, "item")
     if flagged:
         lines += ["", "## Flagged items", "", *_flagged(flagged)]
@@ -70,33 +64,37 @@ def group_span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
+def subject_header(level: float) -> list[str]:
+    """Returns the names of the columns of `subject_cells`."""
+    text = percent(level)
+    names = ["subject", "rank", f"{text} ranks", "ability", "error"]
+    return [*names, f"{text} interval", "P(best)", "groups", "score", "accuracy"]
+
+
+def subject_cells(row: Mapping[str, Any], digits: int = 2) -> list[str]:
+    """Returns a row of a ranking as text, the ability and its error to some digits."""
+    score = ("", "_lower", "_upper")
+    return [
+        row["subject"],
+        str(row["rank"]),
+        interval(row["rank_lower"], row["rank_upper"], 0),
+        number(row["ability"], digits),
+        number(row["ability_se"], digits),
+        interval(row["lower"], row["upper"]),
+        number(row["probability_best"]),
+        group_span(row["first_group"], row["last_group"]),
+        score_text(*(row[f"expected_score{end}"] for end in score)),
+        number(row["accuracy"], 3),
+    ]
+
+
 def _subjects(ranked: RankedSubjects) -> list[str]:
-    level = percent(ranked.level)
-    header = ["subject", "rank", f"{level} ranks", "ability", "error"]
-    header += [f"{level} interval", "P(best)", "groups", "score", "accuracy"]
-    header += ["error (items)", "observed"]
+    header = [*subject_header(ranked.level), "error (items)", "observed"]
     rows = []
     for row in ranked.rows(stop=MOST_ROWS):
-        rows.append(
-            [
-                markdown(row["subject"]),
-                str(row["rank"]),
-                interval(row["rank_lower"], row["rank_upper"], 0),
-                number(row["ability"], 3),
-                number(row["ability_se"], 3),
-                interval(row["lower"], row["upper"]),
-                number(row["probability_best"]),
-                group_span(row["first_group"], row["last_group"]),
-                score_text(
-                    row["expected_score"],
-                    row["expected_score_lower"],
-                    row["expected_score_upper"],
-                ),
-                number(row["accuracy"], 3),
-                number(row["accuracy_se"], 3),
-                f"{row['observed']:,}",
-            ]
-        )
+        name, *cells = subject_cells(row, 3)
+        cells += [number(row["accuracy_se"], 3), f"{row['observed']:,}"]
+        rows.append([markdown(name), *cells])
     lines = table_lines(header, rows)
     left = ranked.table.num_rows - len(rows)
     if left > 0:
@@ -113,35 +111,28 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
     return lines
 
 
-def benchmark_rows(fit: Calibration) -> list[tuple[str, int, float, float, int]]:
-    """Returns name, items, mean discrimination, median difficulty, flagged items."""
+def benchmark_rows(
+    fit: Calibration, escape: Callable[[str], str]
+) -> tuple[list[str], list[list[str]]]:
+    """Returns header and rows of the benchmarks: items and their parameters."""
     import numpy as np
-    import pyarrow as pa
 
-    def floats(name: str) -> np.ndarray:
-        values = fit.item_table.column(name).cast(pa.float64()).combine_chunks()
-        return values.to_numpy(zero_copy_only=False)
+    from irtjax.plots.style import column
 
-    names = np.array([b or "" for b in fit.item_table.column("benchmark").to_pylist()])
-    slope, difficulty = floats("discrimination"), floats("difficulty")
-    flagged = np.array([bool(f) for f in fit.item_table.column("flags").to_pylist()])
+    table = fit.item_table
+    names = np.array([b or "" for b in table.column("benchmark").to_pylist()])
+    slope, difficulty = column(table, "discrimination"), column(table, "difficulty")
+    flagged = np.array([bool(f) for f in table.column("flags").to_pylist()])
+    header = ["benchmark", "items", "mean discrimination", "median difficulty"]
     rows = []
     for name in np.unique(names).tolist():
         mine = names == name
         known = difficulty[mine & np.isfinite(difficulty)]
-        middle = float(np.median(known)) if known.size else float("nan")
+        middle = float(np.median(known)) if known.size else None
         mean = float(np.nanmean(slope[mine])) if np.isfinite(slope[mine]).any() else 0.0
-        rows.append((name, int(mine.sum()), mean, middle, int(flagged[mine].sum())))
-    return rows
-
-
-def _benchmarks(fit: Calibration) -> list[str]:
-    header = ["benchmark", "items", "mean discrimination", "median difficulty"]
-    rows = [
-        [markdown(name), f"{size:,}", number(slope), number(middle), f"{flagged:,}"]
-        for name, size, slope, middle, flagged in benchmark_rows(fit)
-    ]
-    return table_lines([*header, "flagged"], rows)
+        cells = [escape(name), f"{mine.sum():,}", number(mean), number(middle)]
+        rows.append([*cells, f"{flagged[mine].sum():,}"])
+    return [*header, "flagged"], rows
 
 
 def _flagged(found: dict[str, list[str]]) -> list[str]:
@@ -165,22 +156,21 @@ def option_pairs(options: Mapping[str, Any], prefix: str = "") -> list[str]:
             out += option_pairs(value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple):
             # Options that take several values are left out where there are none.
-            if not value:
-                continue
-            out.append(f"{prefix}{name} {listing([str(v) for v in value])}")
+            if value:
+                out.append(f"{prefix}{name} {listing([str(v) for v in value])}")
         elif value is not None:
             out.append(f"{prefix}{name} {value}")
     return out
 
 
 def _method(fit: Calibration) -> list[str]:
-    options = ", ".join(option_pairs(fit.options))
-    versions = ", ".join(f"{k} {v}" for k, v in fit.versions.items())
-    times = ", ".join(f"{k} {v:.2f} s" for k, v in fit.timings.items())
     lines = [
-        f"- Options: {markdown(options)}",
-        f"- Versions: {markdown(versions)}",
-        f"- Time: {markdown(times)}",
-        f"- Data: SHA-256 `{fit.data_hash}`",
+        f"Options: {', '.join(option_pairs(fit.options))}",
+        f"Versions: {', '.join(f'{k} {v}' for k, v in fit.versions.items())}",
+        f"Time: {', '.join(f'{k} {v:.2f} s' for k, v in fit.timings.items())}",
     ]
-    return lines + [f"- {markdown(note)}" for note in fit.notes]
+    return [
+        *(f"- {markdown(line)}" for line in lines),
+        f"- Data: SHA-256 `{fit.data_hash}`",
+        *(f"- {markdown(note)}" for note in fit.notes),
+    ]

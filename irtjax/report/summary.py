@@ -28,11 +28,7 @@ MOST_RIVALS = 5
 
 
 def flag_counts(table: pa.Table, name: str) -> dict[str, list[str]]:
-    """Returns the names behind each flag of a table, the commonest flag first.
-
-    Args:
-        table: Table of items or subjects with a column "flags".
-        name: Column of names, "item" or "subject".
+    """Returns the names in a column of a table by flag, the commonest flag first.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"item": ["x", "y"], "flags": ["all right", ""]})
@@ -48,17 +44,9 @@ def flag_counts(table: pa.Table, name: str) -> dict[str, list[str]]:
 
 
 def summarise(
-    fit: Calibration,
-    ranked: RankedSubjects,
-    escape: Callable[[str], str] = visible,
+    fit: Calibration, ranked: RankedSubjects, escape: Callable[[str], str] = visible
 ) -> list[str]:
-    """Returns sentences on the fit, the subjects and the items.
-
-    Args:
-        fit: The calibration.
-        ranked: Its ranking.
-        escape: Applied to every name, to suit where the text will be shown.
-    """
+    """Returns sentences on the fit, the subjects and the items, names escaped."""
     return [
         *fit_sentences(fit),
         *subject_sentences(ranked, escape, has_converged(fit)),
@@ -116,11 +104,7 @@ def subject_sentences(
 ) -> list[str]:
     """Returns sentences on who is ahead and how many differ significantly.
 
-    Args:
-        ranked: The ranking.
-        escape: Applied to every name, to suit where the text will be shown.
-        converged: Whether the fit has; else the first sentence explains the
-            consequence.
+    Where the fit has not converged, the first one is on the consequence.
     """
     table = ranked.table
     if not table.num_rows:
@@ -143,11 +127,9 @@ def subject_sentences(
     if table.num_rows > 1:
         # The best subject is in the first group alone or with those that it ties with.
         group = ranked.groups[0]
-        rivals = [n for n in group[: MOST_RIVALS + 1] if n != best["subject"]]
-        rivals = rivals[:MOST_RIVALS]
-        more = len(group) - 1 - len(rivals)
+        rivals = [escape(name) for name in group if name != best["subject"]]
         out.append(
-            f"It is statistically tied with {_tied(rivals, more, escape)}: no"
+            f"It is statistically tied with {listing(rivals, MOST_RIVALS)}: no"
             " difference within this group is significant."
             if rivals
             else "It is significantly different from every other subject, pair by pair."
@@ -164,50 +146,33 @@ def subject_sentences(
     return out
 
 
-def _tied(rivals: list[str], more: int, escape: Callable[[str], str]) -> str:
-    """Names in a sentence, and how many more there are."""
-    shown = [escape(name) for name in rivals]
-    if more > 0:
-        return f"{', '.join(shown)} and {more:,} more"
-    return listing(shown, len(shown))
-
-
-def escape_all(
-    names: list[str], escape: Callable[[str], str] = visible, most: int = 5
-) -> str:
-    """Returns escaped names as a list in a sentence."""
-    return listing([escape(name) for name in names], most)
-
-
 def item_sentences(
     fit: Calibration, escape: Callable[[str], str] = visible
 ) -> list[str]:
-    """Returns sentences, with a line per flag, on items that need a look.
+    """Returns sentences, with a line per flag, on items to examine.
 
     Items without variation are counted apart: that is a fact, not a defect.
     """
     found = flag_counts(fit.item_table, "item")
     still = {name: found.pop(name) for name in NO_VARIATION if name in found}
-    rate = percent(FALSE_DISCOVERY_RATE)
+    rate, total = percent(FALSE_DISCOVERY_RATE), len(fit.items)
     out = [
-        _counted(fit, found, f"are flagged (false discovery rate {rate})", escape)
+        _counted(total, found, f"are flagged (false discovery rate {rate})", escape)
         if found
         else f"No item is flagged (false discovery rate {rate})."
     ]
     if still:
-        out.append(_counted(fit, still, "have no variation", escape))
+        out.append(_counted(total, still, "have no variation", escape))
     return out
 
 
 def _counted(
-    fit: Calibration,
-    found: dict[str, list[str]],
-    what: str,
-    escape: Callable[[str], str],
+    total: int, found: dict[str, list[str]], what: str, escape: Callable[[str], str]
 ) -> str:
     """A sentence on items, with a line per flag."""
-    names = {name for names in found.values() for name in names}
-    lines = [f"{len(names):,} of {len(fit.items):,} items {what}:"]
+    count = len(set().union(*found.values()))
+    lines = [f"{count:,} of {total:,} items {what}:"]
     for flag, which in list(found.items())[:8]:
-        lines.append(f"  {flag}: {len(which):,} ({escape_all(which, escape, 3)})")
+        some = listing([escape(name) for name in which], 3)
+        lines.append(f"  {flag}: {len(which):,} ({some})")
     return "\n".join(lines)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.report.leaderboard import leaderboard
+
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
@@ -16,28 +18,22 @@ def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]
     """Returns title, file name and function of each figure."""
     from irtjax import plots
 
+    curves = plots.plot_item_response_functions
     makers: list[tuple[str, str, Callable[[Any], Any]]] = [
         ("Abilities", "abilities.png", plots.plot_abilities),
         ("Subjects and items", "wright_map.png", plots.plot_wright_map),
-        (
-            "Item response functions",
-            "item_response_functions.png",
-            plots.plot_item_response_functions,
-        ),
+        ("Item response functions", "item_response_functions.png", curves),
         ("Test information", "test_information.png", plots.plot_test_information),
     ]
     if fit.parameters.lengths is not None:
-        makers.append(("Ability and speed", "latency.png", plots.plot_latency))
-        makers.append(
-            ("Item parameters", "item_parameters.png", plots.plot_item_parameters)
-        )
-    if fit.structure is not None and len(fit.structure.groups) > 1:
         makers += [
-            (
-                "Abilities by group",
-                "group_abilities.png",
-                plots.plot_abilities_by_group,
-            ),
+            ("Ability and speed", "latency.png", plots.plot_latency),
+            ("Item parameters", "item_parameters.png", plots.plot_item_parameters),
+        ]
+    if fit.structure is not None and len(fit.structure.groups) > 1:
+        by_group = plots.plot_abilities_by_group
+        makers += [
+            ("Abilities by group", "group_abilities.png", by_group),
             ("Correlations of groups", "correlations.png", plots.plot_correlations),
         ]
     return makers
@@ -71,15 +67,12 @@ def write_report(
         ValueError: As for `irtjax.save`.
     """
     from irtjax.calibration.rank import rank
-    from irtjax.report.leaderboard import leaderboard
     from irtjax.storage import save
 
     standing = rank(fit) if ranked is None else ranked
 
     def extra(place: Path) -> None:
-        drawn = _draw(fit, place, progress) if figures else []
-        page = leaderboard(fit, standing, drawn)
-        (place / "leaderboard.md").write_text(page, encoding="utf-8")
+        _write_page(fit, standing, place, progress, figures)
         if draws and fit.structure is not None and fit.structure.draws is not None:
             from irtjax.storage import draw_labels, write_draws
 
@@ -99,23 +92,23 @@ def add_figures(
 
     The command line draws last: an interrupted drawing loses no numbers.
     """
-    from irtjax.report.leaderboard import leaderboard
-
     with tempfile.TemporaryDirectory(dir=folder, prefix=".irtjax-") as temporary:
         place = Path(temporary)
-        page = leaderboard(fit, ranked, _draw(fit, place, progress))
-        (place / "leaderboard.md").write_text(page, encoding="utf-8")
+        _write_page(fit, ranked, place, progress, True)
         for path in place.iterdir():
             path.replace(folder / path.name)
 
 
-def _draw(fit: Calibration, place: Path, progress: Any) -> list[tuple[str, str]]:
-    """Draws all figures into a folder; their titles and file names."""
+def _write_page(
+    fit: Calibration, ranked: RankedSubjects, place: Path, progress: Any, figures: bool
+) -> None:
+    """Draws the figures and writes the leaderboard into a folder."""
     from irtjax.plots import save_figure
 
-    makers = figure_makers(fit)
+    makers = figure_makers(fit) if figures else []
     for title, name, make in makers:
         if progress is not None:
             progress(f"draw {title.lower()}")
         save_figure(make(fit), place / name)
-    return [(title, name) for title, name, _ in makers]
+    page = leaderboard(fit, ranked, [(title, name) for title, name, _ in makers])
+    (place / "leaderboard.md").write_text(page, encoding="utf-8")
