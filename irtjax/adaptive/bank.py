@@ -37,18 +37,12 @@ class AbstractBank(eqx.Module):
     only `log_prob` and `node_log_probs` what is learned, so a model of several
     measures (a response and its length, for example) adds their informations in the one
     and their log-likelihoods in the others.
-
-    Attributes:
-        theta: `[nodes]` abilities at which posteriors are stored, equally spaced.
-        log_prior: `[nodes]` log weights of the population there; they sum to one.
-        mean: Mean of the population.
-        sd: Standard deviation of the population.
     """
 
-    theta: Float[Array, " nodes"]
-    log_prior: Float[Array, " nodes"]
-    mean: Float[Array, ""]
-    sd: Float[Array, ""]
+    theta: Float[Array, " nodes"]  # abilities of posteriors, equally spaced
+    log_prior: Float[Array, " nodes"]  # log weights of the population, summing to one
+    mean: Float[Array, ""]  # of the population
+    sd: Float[Array, ""]  # of the population
 
     @property
     @abstractmethod
@@ -121,12 +115,6 @@ class ItemBank(AbstractBank):
     An observation is a response, one of the model's categories. What it adds to a
     posterior is a row of the table.
 
-    Attributes:
-        model: The model.
-        items: Item records, `[items]`.
-        table: `[items, categories, nodes]` log-probabilities.
-        histogram: Whether the population is a histogram, which has no modes.
-
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.simulate import simulate_items
     >>> model = two_parameter()
@@ -139,7 +127,8 @@ class ItemBank(AbstractBank):
 
     model: Model
     items: Items
-    table: Float[Array, "items categories nodes"]
+    table: Float[Array, "items categories nodes"]  # log-probabilities
+    # Whether the population is a histogram, which has no modes.
     histogram: bool = eqx.field(static=True, default=False)
 
     @classmethod
@@ -202,16 +191,8 @@ class ItemBank(AbstractBank):
                 f" model {model.name}: its parameters are not finite or out of order;"
                 " leave it out"
             )
-        return cls(
-            theta=theta,
-            log_prior=log_prior,
-            mean=mean,
-            sd=sd,
-            model=model,
-            items=items,
-            table=table,
-            histogram=log_weights is not None,
-        )
+        histogram = log_weights is not None
+        return cls(theta, log_prior, mean, sd, model, items, table, histogram)
 
     @property
     def num_items(self) -> int:

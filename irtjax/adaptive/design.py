@@ -43,12 +43,7 @@ class StopFlag(IntFlag):
 
 
 class Design(eqx.Module):
-    """The rules of a test; build it with `Design.create`, which describes them.
-
-    Attributes:
-        groups: `[items]` content group of each item, -1 for none; or None.
-        targets: `[groups]` share of a test that each group should have; or None.
-    """
+    """The rules of a test; build it with `Design.create`, which describes them."""
 
     num_items: int = eqx.field(static=True)
     select: str = eqx.field(static=True, default="information")
@@ -57,8 +52,8 @@ class Design(eqx.Module):
     standard_error: Float[Array, ""] | None = None
     reliability: Float[Array, ""] | None = None
     gain: Float[Array, ""] | None = None
-    groups: Int[Array, " items"] | None = None
-    targets: Float[Array, " groups"] | None = None
+    groups: Int[Array, " items"] | None = None  # codes, -1 for no group
+    targets: Float[Array, " groups"] | None = None  # share of a test
 
     @classmethod
     def create(

@@ -80,8 +80,7 @@ class AdaptiveTest:
             randomesque: Draw the item from this many most informative ones.
             quota: Weight of each content group in the test, or "equal".
             seed: Seed of "random" and "randomesque"; give each subject its own.
-            items: Names of the items that may be given, in their order under
-                "fixed"; None for all.
+            items: Items that may be given, in their order under "fixed"; None for all.
             times_used: Number of earlier tests that used each item, by name.
             num_tests: Number of earlier tests.
             max_exposure: Largest share of tests with an item (`adaptive.open_items`).

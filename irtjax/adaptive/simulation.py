@@ -19,9 +19,6 @@ from irtjax.adaptive.steps import State, open_items, select, start, stop, update
 #: Tests run side by side; more than that follow in turns, to bound the memory.
 SIDE_BY_SIDE = 256
 
-#: What a subject does with an item, given its position and the number before it.
-Respond = Callable[[Int[Array, ""], Int[Array, ""]], Observation]
-
 
 class Tests(NamedTuple):
     """One test, or many with a leading axis; a test that is over keeps its score."""
@@ -39,7 +36,10 @@ Tests.__test__ = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def run_test(
-    bank: AbstractBank, design: Design, respond: Respond, first: State
+    bank: AbstractBank,
+    design: Design,
+    respond: Callable[[Int[Array, ""], Int[Array, ""]], Observation],
+    first: State,
 ) -> Tests:
     """One test from its first state (`start`) to its end: a scan over steps. Pure.
 

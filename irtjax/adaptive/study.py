@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 
 from irtjax import scoring
 from irtjax._types import KeyArray
@@ -24,9 +25,6 @@ from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SimulatedTests:
@@ -35,16 +33,13 @@ class SimulatedTests:
     Attributes:
         subjects: `[subjects]` names.
         items: `[items]` names of the bank.
-        given: `[subjects, num_items]` positions in the bank of the items in the order
-            given; -1 where a test was over.
+        given: `[subjects, num_items]` positions in the bank, -1 where a test was over.
         responses: `[subjects, num_items]` responses, 0 where a test was over.
-        ability: `[subjects, num_items]` score after each item; the last one where it
-            was over.
+        ability: `[subjects, num_items]` score after each item, the last where over.
         standard_error: `[subjects, num_items]` its standard error.
         num_given: `[subjects]` number of items given.
         stopped: `[subjects]` why each test ended, `StopFlag` codes.
-        truth: `[subjects]` true abilities; of replayed subjects, the score from all
-            their responses.
+        truth: `[subjects]` true abilities; if replayed, scores from all responses.
         replayed: Whether responses were replayed.
         notes: What was matched and what was left out.
     """
@@ -79,8 +74,6 @@ class SimulatedTests:
 
     def table(self) -> pa.Table:
         """One row per subject: number of items, ability, error, truth, why it ended."""
-        import pyarrow as pa
-
         reasons = [StopFlag(int(flag)).explain() for flag in self.stopped]
         last = "ability_all_items" if self.replayed else "true_ability"
         return pa.table(

@@ -72,7 +72,10 @@ def duplicates(
     if group is None:
         # Of few subjects agreement is no evidence: nearly all items agree with one.
         twin = np.where(p_value < 1, twin, -1)
-        group = _groups(twin, p_value)
+        sure = np.flatnonzero((twin >= 0) & (p_value <= CERTAIN))
+        links = coo_array((np.ones(sure.size), (sure, twin[sure])), shape=(size, size))
+        _, component = connected_components(links, directed=False)
+        group = np.where(twin >= 0, component, -1)
     return Duplicates(group, twin, p_value)
 
 
@@ -140,15 +143,6 @@ def _met_and_agreed(first: jax.Array, second: jax.Array, same: bool):
         agreed = jnp.where(jnp.eye(len(agreed), dtype=bool), 0.0, agreed)
     sides = agreed, agreed.T
     return [f(x, axis=1) for x in sides for f in (jnp.max, jnp.argmax)]
-
-
-def _groups(twin: np.ndarray, p_value: np.ndarray) -> np.ndarray:
-    """Numbers of the groups that certain links make, and of the others' own."""
-    size = twin.size
-    sure = np.flatnonzero((twin >= 0) & (np.nan_to_num(p_value, nan=1.0) <= CERTAIN))
-    links = coo_array((np.ones(sure.size), (sure, twin[sure])), shape=(size, size))
-    _, component = connected_components(links, directed=False)
-    return np.where(twin >= 0, component, -1)
 
 
 @eqx.filter_jit

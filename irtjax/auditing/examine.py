@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import norm
 
 from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
-from irtjax.auditing.properties import (
-    LOGISTIC,
-    SATURATED,
-    at_strongest,
-    item_properties,
-)
+from irtjax.auditing.properties import LOGISTIC, SATURATED, item_properties
+from irtjax.calibration.score import score
 from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items, positions
 from irtjax.likelihood.quadrature import REACH
@@ -99,13 +94,10 @@ class Known:
             raise ValueError(several_abilities(fit.model.name))
         rows = match_all_items(table, fit.items, "audit")
         abilities = fit.ability_table
-        who = abilities.column("subject").to_pylist()
-        if not set(table.subjects.tolist()) <= set(who):
-            from irtjax.calibration.score import score
-
+        if not set(table.subjects.tolist()) <= set(fit.subjects.tolist()):
             abilities = score(fit, table).table
-            who = abilities.column("subject").to_pylist()
-        order = positions(np.array(who), table.subjects)
+        who = np.array(abilities.column("subject").to_pylist())
+        order = positions(who, table.subjects)
         ability, error = (
             np.array(abilities.column(name).to_pylist(), np.float64)[order]
             for name in ("ability", "ability_se")
@@ -184,7 +176,8 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     family = known.fit.model.family
     records = jax.tree.map(jnp.asarray, known.items)
     cells = (family, records, known.ability, values, observed)
-    slope, intercept, lower, upper = (np.asarray(x, float) for x in known.items)
+    parts = tuple(np.asarray(x, float) for x in known.items)
+    slope, intercept, lower, upper = parts
     complete = values if observed is None else values[observed.all(1)]
     twins = duplicates(*cells)
     groups = None
@@ -217,7 +210,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     return Found(
         known,
         classical.classical(values, observed),
-        _properties(known, slope, intercept, lower, upper),
+        item_properties(*parts, float(known.ability.max()), known.probit),
         item_fit(*cells),
         dependence(*cells),
         twins,
@@ -237,20 +230,7 @@ def _without_copies(twins: Duplicates) -> tuple[np.ndarray, np.ndarray]:
     code = np.where(sure, size + twins.group, np.arange(size))
     _, first, place = np.unique(code, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return first[order], rank[place.reshape(-1)]
-
-
-def _properties(known: Known, slope, intercept, lower, upper):
-    """The six properties; of a probit model by its own curve."""
-    strongest = float(known.ability.max())
-    found = item_properties(slope, intercept, lower, upper, strongest)
-    if known.probit:
-        place = slope * strongest + intercept
-        curve = slope * norm.pdf(place), norm.cdf(place), norm.sf(place)
-        found |= at_strongest(*curve, lower, upper)
-    return found
+    return first[order], np.argsort(order)[place.reshape(-1)]
 
 
 def decide(found: Found, level: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:

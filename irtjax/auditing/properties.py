@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from scipy.special import expit, ndtri
+from scipy.stats import norm, rankdata
 
 #: The properties in the order of the paper's Table 5, and whether more is better.
 PROPERTIES = {
@@ -30,6 +31,7 @@ def item_properties(
     lower: np.ndarray,
     upper: np.ndarray,
     strongest: float,
+    probit: bool = False,
 ) -> dict[str, np.ndarray]:
     """The six properties of each item (PSN-IRT, section 5.1), and its chance there.
 
@@ -44,36 +46,26 @@ def item_properties(
     """
     a, d = np.asarray(discrimination, float), np.asarray(intercept, float)
     c, u = np.asarray(lower, float), np.asarray(upper, float)
-    right, wrong = expit(a * strongest + d), expit(-a * strongest - d)
-    defined = np.abs(a) >= 1e-3
+    place, defined, room = a * strongest + d, np.abs(a) >= 1e-3, u - c
+    # 1 less the curve, to full relative precision: of an item that is almost certain
+    # the difference would be 0, and its information arbitrary.
+    if probit:
+        steep, right, wrong = a * norm.pdf(place), norm.cdf(place), norm.sf(place)
+    else:
+        right, wrong = expit(place), expit(-place)
+        steep = a * right * wrong
+    chance, leh = c + room * right, room * steep
+    variance = chance * (1 - u + room * wrong)
+    known = variance > 0
     return {
         "difficulty": np.where(defined, -d / np.where(defined, a, 1), np.nan),
         "discrimination": a,
         "guessing": c,
         "feasibility": u,
-        **at_strongest(a * right * wrong, right, wrong, c, u),
+        "chance": chance,
+        "leh": leh,
+        "information": np.where(known, leh * (leh / np.where(known, variance, 1)), 0.0),
     }
-
-
-def at_strongest(
-    steep: np.ndarray,
-    right: np.ndarray,
-    wrong: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """Chance, headroom and information from a curve between 0 and 1, each `[items]`.
-
-    `right` is the curve, `steep` its derivative by ability. `wrong` is 1 less the curve
-    to full relative precision: of an item that is almost certain the difference would
-    be 0, and its information arbitrary.
-    """
-    room = upper - lower
-    chance, leh = lower + room * right, room * steep
-    variance = chance * (1 - upper + room * wrong)
-    known = variance > 0
-    information = np.where(known, leh * (leh / np.where(known, variance, 1)), 0.0)
-    return {"chance": chance, "leh": leh, "information": information}
 
 
 def benchmark_difficulty(
@@ -136,8 +128,6 @@ def benchmark_ranks(
     >>> benchmark_ranks(two, np.array([0, 1]), 2)["rank_total"].tolist()
     [11.0, 7.0]
     """
-    from scipy.stats import rankdata
-
     found: dict[str, np.ndarray] = {}
     total = np.zeros(num_groups)
     for name, more in PROPERTIES.items():

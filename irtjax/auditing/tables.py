@@ -91,10 +91,7 @@ def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
 
 
 def _difficulties(found: Found, codes: np.ndarray, size: int) -> np.ndarray:
-    """Difficulties `[benchmarks]` by the share right of all subjects.
-
-    Where nothing is missing the order of benchmarks is that by accuracy.
-    """
+    """Difficulties `[benchmarks]`; in the order of accuracy if nothing is missing."""
     c, known = found.classical, found.known
     share = (c.right + found.residuals.missing_expected) / known.ability.size
     share = group_means(np.where(c.observed > 0, share, np.nan), codes, size)
@@ -115,13 +112,12 @@ def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
     difficulty = _difficulties(found, codes, size)
     ranks = benchmark_ranks(found.properties, codes, size, difficulty)
     accuracy = _accuracy(found.classical)
-    item_rest = found.classical.item_rest
     columns: dict[str, Any] = {
         "benchmark": pa.array([str(name) for name in names], pa.string()),
         "items": pa.array(count),
         "accuracy": numbers(group_means(accuracy, codes, size)),
         **{name: numbers(values) for name, values in ranks.items()},
-        "item_rest": numbers(group_means(item_rest, codes, size)),
+        "item_rest": numbers(group_means(found.classical.item_rest, codes, size)),
     }
     for name in (*TESTED, *SEEN):
         share = np.bincount(codes, flags[name], size) / count

@@ -159,10 +159,7 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
 def choose_from(
     pool: Pool, known: Knowledge, method: str, sizes: tuple[int, ...], key: KeyArray
 ) -> dict[int, Choice]:
-    """Subsets of several sizes; nested ones come from one order.
-
-    Each method has a random key of its own, made from the given one.
-    """
+    """Subsets of several sizes, by a random key of the method's own."""
     vectors = None
     if method in NEED_VECTORS:
         vectors = pool.success_vectors(known.held, centred=method == "regression")
@@ -214,7 +211,4 @@ def predict_held(
 
 def folds_of(subjects: int, count: int, key: KeyArray) -> np.ndarray:
     """`[subjects]` the fold of each, of sizes that differ by one at most."""
-    order = np.asarray(jax.random.permutation(key, subjects))
-    fold = np.empty(subjects, int)
-    fold[order] = np.arange(subjects) % count
-    return fold
+    return np.argsort(jax.random.permutation(key, subjects)) % count

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy import stats
 
 from irtjax.subsets.predictor import Prediction, join
 from irtjax.subsets.rules import Compared, counts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Fewest subjects of a fold for which its own rank correlation is taken.
 FOLD_SUBJECTS = 10
@@ -53,19 +51,16 @@ class SubsetErrors:
 
     def table(self) -> pa.Table:
         """The rows as a table."""
-        import pyarrow as pa
-
         return pa.Table.from_pylist(list(self.rows))
 
     def size_for(self, method: str, error: float) -> int | None:
         """The smallest size from which on the mean absolute error is at most `error`.
 
+        None if the largest is not enough.
+
         Args:
             method: One of the methods.
             error: In shares: 0.01 is one point.
-
-        Returns:
-            The size, or None if the largest is not enough.
         """
         rows = [row for row in self.rows if row["method"] == method]
         rows.sort(key=lambda row: -row["size"])
@@ -144,6 +139,8 @@ def agreement(
     large = [x for x in by_fold if len(x[0]) >= FOLD_SUBJECTS]
     taus = [rank_correlation(own, score[places]) for places, own, *_ in large]
     taus = [tau for tau in taus if tau is not None]
+    few = len(taus) < 2
+    tau_se = None if few else float(np.std(taus, ddof=1) / len(taus) ** 0.5)
     kept = np.isfinite(found.mean)
     mean, names = found.mean[kept], subjects[rows]
     errors = summarise(predicted, found, truth)
@@ -153,9 +150,7 @@ def agreement(
         "mean_absolute_error_se": float(miss.std() / len(miss) ** 0.5),
         "coverage": float(inside.mean()),
         "width": float((high - low).mean()),
-        "kendall_se": float(np.std(taus, ddof=1) / len(taus) ** 0.5)
-        if len(taus) > 1
-        else None,
+        "kendall_se": tau_se,
         "kendall_of_mean": rank_correlation(mean, truth[kept]),
         "variance": float(np.var(mean)) if kept.any() else None,
         "variance_full": float(np.var(truth)),

@@ -166,20 +166,21 @@ def predict(
     point). Its variance is that of the expectation over the posterior and the mean of
     sum_unanswered t_j^2 P_j (1 - P_j). `weight` is that of the plain weighted mean.
     """
+    if observed is None:
+        observed = np.ones(values.shape, bool)
     parts = []
     for start in range(0, max(len(values), 1), BLOCK):
         part = slice(start, start + BLOCK)
-        mask = None if observed is None else observed[part]
         alike = np.ndim(whole.mass) == 0
         rows = whole if alike else Whole(*(np.asarray(x)[part] for x in whole))
-        parts.append(_predict(model, curves, values[part], mask, target, weight, rows))
+        parts.append(
+            _predict(model, curves, values[part], observed[part], target, weight, rows)
+        )
     return join(parts)
 
 
 def _predict(model, curves, values, observed, target, weight, whole) -> Prediction:
     """`predict` for a block of subjects."""
-    if observed is None:
-        observed = np.ones(values.shape, bool)
     seen = observed.astype(float)
     top = model.family.num_categories - 1
     right = values.astype(float) / top * seen

@@ -50,11 +50,10 @@ def compare(
     corrected = np.stack([one.score for one in judged])
     miss = np.abs(corrected - score)
     taken = take(miss, fold)
-    own = np.zeros(len(score), int)
-    if len(rules) > 1:
-        for code in np.unique(fold):
-            others = fold != code
-            own[~others] = take(miss[:, others], fold[others])
+    own = np.empty(len(score), int)
+    for code in np.unique(fold):
+        others = fold != code
+        own[~others] = take(miss[:, others], fold[others])
     pick = own, np.arange(len(score))
     fields = zip(*(found[rule] for rule in rules), strict=True)
     prediction = Prediction(*(np.stack(field)[pick] for field in fields))
@@ -95,14 +94,9 @@ def standard_error(value: np.ndarray, fold: np.ndarray) -> float:
     The larger of two: from the variance over subjects, and from that over the means of
     folds, which differ also because each has its own choice and fit.
     """
-    if len(value) < 2:
-        return 0.0
-    over_subjects = value.std(ddof=1) / len(value) ** 0.5
-    codes = np.unique(fold)
-    if len(codes) < 2:
-        return float(over_subjects)
-    means = np.array([value[fold == code].mean() for code in codes])
-    return float(max(over_subjects, means.std(ddof=1) / len(codes) ** 0.5))
+    means = np.array([value[fold == code].mean() for code in np.unique(fold)])
+    several = (x for x in (value, means) if len(x) > 1)
+    return float(max((x.std(ddof=1) / len(x) ** 0.5 for x in several), default=0.0))
 
 
 def _rows(rules, miss: np.ndarray, fold: np.ndarray, taken: int):

@@ -248,32 +248,28 @@ def _weighted(items: np.ndarray, mass: np.ndarray, stratum: np.ndarray) -> Choic
 
 def _clustered(turns, vectors, mass, stratum, tier, key: KeyArray) -> Choice:
     """The anchors of each stratum, as many as it has turns."""
-    parts, weights = [], []
-    for code, count in enumerate(np.bincount(turns)):
+    parts = []
+    for code, count in enumerate(np.bincount(turns).tolist()):
         if count:
             mine = np.flatnonzero(stratum == code)
-            own = jax.random.fold_in(key, code)
-            found, weight = _anchors_by_tier(
-                vectors[mine], mass[mine], tier[mine], int(count), own
-            )
-            parts.append(mine[found])
-            weights.append(weight)
-    items, weight = np.concatenate(parts), np.concatenate(weights)
+            data = vectors[mine], mass[mine], tier[mine], count
+            found, weight = _anchors_by_tier(*data, jax.random.fold_in(key, code))
+            parts.append((mine[found], weight))
+    items, weight = map(np.concatenate, zip(*parts, strict=True))
     by_weight = np.argsort(-weight, kind="stable")
     return Choice(items[by_weight], weight[by_weight] / weight.sum())
 
 
 def _anchors_by_tier(vectors, mass, tier, size: int, key: KeyArray):
     """Anchors among the items of the first tier, then of the next if need be."""
-    parts, weights, left = [], [], size
+    parts = []
     for code in np.unique(tier):
         mine = np.flatnonzero(tier == code)
-        count = min(left, len(mine))
+        count = min(size, len(mine))
+        size -= count
         if count:
             found, weight = anchors(vectors[mine], mass[mine], count, key)
-            parts.append(mine[found])
-            weights.append(weight)
-        left -= count
-    weight = np.concatenate(weights)
+            parts.append((mine[found], weight))
+    items, weight = map(np.concatenate, zip(*parts, strict=True))
     # The items of tiers without an anchor are in the full score all the same.
-    return np.concatenate(parts), weight * mass.sum() / weight.sum()
+    return items, weight * mass.sum() / weight.sum()

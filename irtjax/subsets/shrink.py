@@ -98,9 +98,6 @@ def shrink(
         level: Level of the intervals.
         key: Random key of folds, clusters and random items; a fixed one if None.
 
-    Returns:
-        The subset: items, weights, predictor, held-out errors.
-
     Raises:
         ValueError: In one line, for a size or an error that cannot be had, an unknown
             method, or data and models without one ability and categories.
@@ -353,8 +350,7 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
         if reached.size:
             return int(reached[0]) + 1
     elif (least := error(count)) <= wanted:
-        # Clusters are not nested, but more of them have more information, nearly
-        # always.
+        # Clusters are not nested, but more of them nearly always have more information.
         low, high = 0, count
         while high - low > 1:
             middle = (low + high) // 2

@@ -6,9 +6,10 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import as_labels
@@ -17,9 +18,6 @@ from irtjax.data.matching import arrange
 from irtjax.models.model import Model
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FORMAT = "irtjax.subset"
 VERSION = 1
@@ -118,8 +116,6 @@ class Shrunken:
 
     def table(self) -> pa.Table:
         """One row per chosen item: item, benchmark, weight, rank in order of choice."""
-        import pyarrow as pa
-
         named = self.benchmarks is not None
         benchmarks = self.benchmarks.tolist() if named else [None] * self.size
         return pa.table(
@@ -141,15 +137,10 @@ class Shrunken:
             data: A `ResponseTable`, or anything that `irtjax.read` takes. Items match
                 by name; those outside the subset are left out with a note.
 
-        Returns:
-            The predictions.
-
         Raises:
             ValueError: If no item is of the subset, or a response is not one of the
                 model's.
         """
-        import pyarrow as pa
-
         table = data if isinstance(data, ResponseTable) else read(data)
         values, observed, notes = self._arrange(table)
         mass = float(self.target.sum()) if self.size == self.num_items else 1.0
@@ -198,8 +189,6 @@ class Shrunken:
         Raises:
             ValueError: If it cannot be made or written.
         """
-        import pyarrow as pa
-
         from irtjax.storage import write_table
 
         folder = Path(folder).expanduser()
@@ -247,9 +236,6 @@ def load_subset(path: str | Path) -> Shrunken:
 
     Args:
         path: The folder, or the file `subset.json` in it.
-
-    Returns:
-        The subset.
 
     Raises:
         ValueError: If there is none, or the file is not one.
