@@ -167,10 +167,10 @@ class ItemBank(AbstractBank):
         dtype = items[0].dtype
         mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))
         log_weights = population.log_weights
-        if nodes is None and log_weights is None:
-            nodes = _choose_nodes(model, items, mean, sd, num_items, extra_precision)
-        elif nodes is None:
+        if nodes is None and log_weights is not None:
             nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
+        elif nodes is None:
+            nodes = _choose_nodes(model, items, mean, sd, num_items, extra_precision)
         nodes = jnp.asarray(nodes, dtype)
         if log_weights is None:
             log_prior = normal_log_weights(nodes)

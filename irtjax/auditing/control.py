@@ -64,8 +64,9 @@ def simulated(
     if table.observed is not None:
         values = values * table.observed
     drawn = dataclasses.replace(table, values=values)
-    parts = jax.tree.map(jnp.asarray, (known.items, known.fit.parameters.population))
-    scores = scoring.score(known.fit.model, *parts, drawn.responses(), method="eap")
+    model, population = known.fit.model, known.fit.parameters.population
+    items, population = jax.tree.map(jnp.asarray, (known.items, population))
+    scores = scoring.score(model, items, population, drawn.responses(), method="eap")
     ability, error = (
         np.asarray(x, np.float64) for x in (scores.ability, scores.standard_error)
     )

@@ -176,8 +176,8 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     family = known.fit.model.family
     records = jax.tree.map(jnp.asarray, known.items)
     cells = (family, records, known.ability, values, observed)
-    parts = tuple(np.asarray(x, float) for x in known.items)
-    slope, intercept, lower, upper = parts
+    slope, intercept, lower, upper = (np.asarray(x, float) for x in known.items)
+    parts = slope, intercept, lower, upper
     complete = values if observed is None else values[observed.all(1)]
     twins = duplicates(*cells)
     groups = None

@@ -332,7 +332,7 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
     """The fewest items with an expected error of at most the given one."""
     place = 0 if standard_error is not None else 1
     name = ("standard_error", "score_error")[place]
-    wanted = (standard_error, score_error)[place]
+    wanted = standard_error if standard_error is not None else score_error
     count = pool.table.num_items
     if not wanted > 0:
         raise ValueError(f"{name} {wanted:g} is not above 0")
@@ -424,7 +424,7 @@ def _pool(data, model, stratify, average, aim, abilities):
     form = "normal" if weights is None else "histogram"
     warnings = ()
     if table.observed is not None and not table.observed.any(1).all():
-        some = table.observed.any(1)
+        some = table.observed.sum(1) > 0
         table = table.select(subjects=some)
         warnings = (f"{(~some).sum():,} subjects without responses are left out",)
     method = "laplace" if method == "laplace" else "em"

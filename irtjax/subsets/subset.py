@@ -116,8 +116,8 @@ class Shrunken:
 
     def table(self) -> pa.Table:
         """One row per chosen item: item, benchmark, weight, rank in order of choice."""
-        named = self.benchmarks is not None
-        benchmarks = self.benchmarks.tolist() if named else [None] * self.size
+        names = self.benchmarks
+        benchmarks = [None] * self.size if names is None else names.tolist()
         return pa.table(
             {
                 "item": pa.array(self.items.tolist(), pa.string()),
@@ -269,7 +269,8 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         length = len(arrays["nodes"] if name in _ON_NODES else items)
         if len(values) != length or not np.isfinite(values).all():
             raise ValueError(f"its {name} are not {length} numbers")
-    numbers = {k: float(content[k]) for k in ("level", "standard_error", "score_error")}
+    scalars = "level", "standard_error", "score_error"
+    numbers: Any = {k: float(content[k]) for k in scalars}
     if not np.isfinite([*numbers.values()]).all() or not 0 < numbers["level"] < 1:
         raise ValueError(f"its level or its errors are not numbers: {numbers}")
     count = int(content["num_items"])
