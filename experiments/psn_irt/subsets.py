@@ -291,9 +291,9 @@ def subsets(matrix: Matrix, whole: Fitted, sizes, seed: int) -> list[dict]:
                         whole.model, whole.items, whole.population, target, [top]
                     )
                     items = choose(
-                        weigh, method, size, mass=target, stratum=stratum,
+                        weigh, method, (size,), mass=target, stratum=stratum,
                         key=jax.random.key(seed), vectors=vectors, aim="ability",
-                    ).items  # fmt: skip
+                    )[size].items  # fmt: skip
                 scores = _mean(matrix.values[:, items], matrix.seen[:, items])[kept]
                 rows.append(
                     {

@@ -1,9 +1,8 @@
 """Item banks: what a test needs of its items, computed once.
 
 A bank gives a test three things: the information of each item at an ability, how
-probable an observation is, and which one a subject might make. Whatever provides these
-can be tested adaptively; an observation is any PyTree of scalars, so that one may
-hold more than the response, such as its length.
+probable an observation is, and which one a subject might make. An observation is any
+PyTree of scalars, so that it may have more than the response, such as its length.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ from irtjax.likelihood.quadrature import REACH, nodes_for
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.scoring.information import item_information
 
 #: What a subject did with one item: a PyTree of scalars, of the form of `blank`.
 Observation = Any
-#: What a test remembers of its observations: a PyTree of scalars.
+#: What a test stores of its observations: a PyTree of scalars.
 Memory = Any
 
 
@@ -37,18 +37,12 @@ class AbstractBank(eqx.Module):
     only `log_prob` and `node_log_probs` what is learned, so a model of several
     measures (a response and its length, for example) adds their informations in the one
     and their log-likelihoods in the others.
-
-    Attributes:
-        theta: `[nodes]` abilities on which posteriors are held, equally spaced.
-        log_prior: `[nodes]` log weights of the population there; they sum to one.
-        mean: Mean of the population.
-        sd: Standard deviation of the population.
     """
 
-    theta: Float[Array, " nodes"]
-    log_prior: Float[Array, " nodes"]
-    mean: Float[Array, ""]
-    sd: Float[Array, ""]
+    theta: Float[Array, " nodes"]  # abilities of posteriors, equally spaced
+    log_prior: Float[Array, " nodes"]  # log weights of the population, summing to one
+    mean: Float[Array, ""]  # of the population
+    sd: Float[Array, ""]  # of the population
 
     @property
     @abstractmethod
@@ -78,12 +72,12 @@ class AbstractBank(eqx.Module):
         """Log-likelihood of one observation at every node."""
         return jax.vmap(lambda node: self.log_prob(item, observation, node))(self.theta)
 
-    # Where observations are not independent given ability, a test remembers more of
-    # them than the posterior; most banks leave these as they are.
+    # Where observations are not independent given ability, a test stores more of them
+    # than the posterior; most banks leave these as they are.
 
     @property
     def memory(self) -> Memory:
-        """What a test remembers before its first item."""
+        """What a test stores before its first item."""
         return ()
 
     def remember(self, memory: Memory, item: Array, observation: Observation) -> Memory:
@@ -105,11 +99,7 @@ class AbstractBank(eqx.Module):
         return self.sample(item, theta, key)
 
     def observe(self, category: int, length: Any = None) -> Observation:
-        """The observation of a response that a person or a harness reports.
-
-        Raises:
-            ValueError: If a length is given to a bank without lengths.
-        """
+        """The observation of a response, with its length if the bank models lengths."""
         if length is not None:
             raise ValueError("the bank has no model of response lengths: leave it out")
         return jnp.asarray(category, jnp.int32)
@@ -122,15 +112,8 @@ class AbstractBank(eqx.Module):
 class ItemBank(AbstractBank):
     """The items of one model of responses; build it with `ItemBank.create`.
 
-    An observation is a response, one of the model's categories. The log-probability
-    of every category of every item on the nodes is a table, made once: what a
-    response adds to a posterior is then one row of it.
-
-    Attributes:
-        model: The model.
-        items: Item records, `[items]`.
-        table: `[items, categories, nodes]` log-probabilities.
-        histogram: Whether the population is a histogram, which has no modes.
+    An observation is a response, one of the model's categories. What it adds to a
+    posterior is a row of the table.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.simulate import simulate_items
@@ -144,7 +127,8 @@ class ItemBank(AbstractBank):
 
     model: Model
     items: Items
-    table: Float[Array, "items categories nodes"]
+    table: Float[Array, "items categories nodes"]  # log-probabilities
+    # Whether the population is a histogram, which has no modes.
     histogram: bool = eqx.field(static=True, default=False)
 
     @classmethod
@@ -166,19 +150,13 @@ class ItemBank(AbstractBank):
             population: Population of ability, the prior of every subject.
             num_items: Length of the longest test, which decides how narrow a
                 posterior the nodes must resolve; None for the whole bank.
-            nodes: `[nodes]` standardised nodes, increasing and equally spaced; None
-                chooses them from the information of the most informative items. A
-                histogram population brings its own.
-            extra_precision: Precision of ability, at most, from other sources than
-                responses.
-
-        Returns:
-            The bank.
+            nodes: `[nodes]` standardised nodes, equally spaced; None chooses them from
+                the most informative items. A histogram population has its own.
+            extra_precision: Most precision of ability from other sources.
 
         Raises:
-            ValueError: If the model is of scores, an item has no probabilities
-                (parameters that are not finite, or ordered intercepts out of order), or
-                nodes do not suit a histogram.
+            ValueError: If the model is of scores, nodes do not suit a histogram, or an
+                item has no probabilities (parameters not finite, or out of order).
         """
         if not model.family.num_categories:
             raise ValueError(
@@ -189,13 +167,10 @@ class ItemBank(AbstractBank):
         dtype = items[0].dtype
         mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))
         log_weights = population.log_weights
-        if nodes is None:
-            if log_weights is None:
-                nodes = _choose_nodes(
-                    model, items, float(mean), float(sd), num_items, extra_precision
-                )
-            else:
-                nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
+        if nodes is None and log_weights is not None:
+            nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
+        elif nodes is None:
+            nodes = _choose_nodes(model, items, mean, sd, num_items, extra_precision)
         nodes = jnp.asarray(nodes, dtype)
         if log_weights is None:
             log_prior = normal_log_weights(nodes)
@@ -204,8 +179,7 @@ class ItemBank(AbstractBank):
         else:
             raise ValueError(
                 f"the population is a histogram on {log_weights.shape[0]} nodes, but"
-                f" {nodes.shape[0]} nodes were given; pass the nodes it was estimated"
-                " on"
+                f" {nodes.shape[0]} nodes were given; pass those it was estimated on"
             )
         theta = mean + sd * nodes
         table = _table_jit(model, items, theta)
@@ -217,16 +191,8 @@ class ItemBank(AbstractBank):
                 f" model {model.name}: its parameters are not finite or out of order;"
                 " leave it out"
             )
-        return cls(
-            theta=theta,
-            log_prior=log_prior,
-            mean=mean,
-            sd=sd,
-            model=model,
-            items=items,
-            table=table,
-            histogram=log_weights is not None,
-        )
+        histogram = log_weights is not None
+        return cls(theta, log_prior, mean, sd, model, items, table, histogram)
 
     @property
     def num_items(self) -> int:
@@ -271,27 +237,14 @@ def _table_jit(model: Model, items: Items, theta: Array) -> Array:
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
 
 
-@jax.jit
-def _information_jit(model: Model, items: Items, theta: Array) -> Array:
-    over_items = jax.vmap(model.family.information, in_axes=(0, None))
-    return jax.lax.map(lambda node: over_items(items, node), theta)
-
-
 def _choose_nodes(
-    model: Model,
-    items: Items,
-    mean: float,
-    sd: float,
-    num_items: int | None,
-    extra: float,
+    model: Model, items: Items, mean, sd, num_items: int | None, extra: float
 ) -> np.ndarray:
     """Nodes fine enough for the narrowest posterior a test of this length can give."""
-    theta = jnp.asarray(mean + sd * np.linspace(-4, 4, 65), items[0].dtype)
-    information = np.asarray(_information_jit(model, items, theta), np.float64)
-    size = information.shape[1]
-    length = size if num_items is None else min(num_items, size)
-    # The most informative items at each ability; no test of that length has more
-    # information.
-    best = -np.sort(-np.nan_to_num(information, nan=0.0, posinf=0.0), axis=1)
-    largest = best[:, :length].sum(axis=1).max(initial=0.0) + extra
-    return nodes_for(1 / math.sqrt(1 + largest * sd**2))
+    theta = float(mean) + float(sd) * np.linspace(-4, 4, 65)
+    information = item_information(model, items, jnp.asarray(theta, items[0].dtype))
+    information = np.nan_to_num(np.asarray(information, float), nan=0.0, posinf=0.0)
+    # No test of that length has more information than the best items at an ability.
+    best = -np.sort(-information, axis=1)[:, :num_items]
+    largest = best.sum(axis=1).max(initial=0.0) + extra
+    return nodes_for(1 / math.sqrt(1 + largest * float(sd) ** 2))

@@ -43,21 +43,7 @@ class StopFlag(IntFlag):
 
 
 class Design(eqx.Module):
-    """The rules of a test; build it with `Design.create`.
-
-    Attributes:
-        num_items: Items after which a test ends, at the latest.
-        select: "information" (the most informative item at the current ability),
-            "random" or "fixed" (a given order).
-        score: "eap" or "map".
-        randomesque: The item is drawn from this many most informative ones.
-        standard_error: A test ends when the standard error is below this; or None.
-        reliability: A test ends when 1 - se^2 / sd^2 is above this; or None.
-        gain: A test ends when the most informative item left has less than this share
-            of the information gathered so far; or None.
-        groups: `[items]` content group of each item, -1 for none; or None.
-        targets: `[groups]` share of a test that each group should have; or None.
-    """
+    """The rules of a test; build it with `Design.create`, which describes them."""
 
     num_items: int = eqx.field(static=True)
     select: str = eqx.field(static=True, default="information")
@@ -66,8 +52,8 @@ class Design(eqx.Module):
     standard_error: Float[Array, ""] | None = None
     reliability: Float[Array, ""] | None = None
     gain: Float[Array, ""] | None = None
-    groups: Int[Array, " items"] | None = None
-    targets: Float[Array, " groups"] | None = None
+    groups: Int[Array, " items"] | None = None  # codes, -1 for no group
+    targets: Float[Array, " groups"] | None = None  # share of a test
 
     @classmethod
     def create(
@@ -85,25 +71,24 @@ class Design(eqx.Module):
     ) -> Design:
         """Checks the rules of a test and puts them together.
 
+        Only numbers of items and names of rules are static: another threshold or quota
+        compiles nothing again.
+
         Args:
             num_items: Items after which a test ends, at the latest.
-            select: "information", "random" or "fixed".
+            select: "information" (the most informative item at the current ability),
+                "random" or "fixed" (a given order).
             score: "eap" or "map".
             randomesque: Draw the item from this many most informative ones, so that
                 subjects of one ability do not all get the same items (Kingsbury and
                 Zara 1989); 1 takes the most informative.
             standard_error: Also end below this standard error.
             reliability: Also end above this reliability, 1 - se^2 / sd^2.
-            gain: Also end when the most informative item left has less than this
-                share of the test information.
-            groups: `[items]` name of the content group of each item, such as its
-                benchmark.
-            quota: Weight of each group in a test, by name, or "equal"; None lets
-                groups be. Items of groups without weight are not used.
-
-        Returns:
-            The design. Only numbers of items and names of rules are static: another
-            threshold or quota compiles nothing again.
+            gain: Also end when the best item left has less than this share of the
+                information gathered so far.
+            groups: `[items]` names of content groups, such as benchmarks.
+            quota: Weight of each group in a test, by name, or "equal"; None ignores
+                groups. Items of groups without weight are not used.
 
         Raises:
             ValueError: If a rule is unknown, a number out of range, or a quota names
@@ -130,17 +115,15 @@ class Design(eqx.Module):
             if share is not None and not 0 < share < 1:
                 raise ValueError(f"{name} {share:g} is not between 0 and 1")
         codes, targets = _quota(groups, quota)
-        number = lambda x: None if x is None else jnp.asarray(x, float)  # noqa: E731
+        optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
         return cls(
             int(num_items),
             select,
             score,
             int(randomesque),
-            number(standard_error),
-            number(reliability),
-            number(gain),
-            None if codes is None else jnp.asarray(codes, jnp.int32),
-            number(targets),
+            *map(optional, (standard_error, reliability, gain)),
+            groups=optional(codes, jnp.int32),
+            targets=optional(targets),
         )
 
 

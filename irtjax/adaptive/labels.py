@@ -17,24 +17,14 @@ from irtjax.data.arrays import check_unique, names_of
 
 
 class LabelledBank(NamedTuple):
-    """A bank with the names of its items.
-
-    Attributes:
-        bank: The bank.
-        names: `[items]` names.
-        groups: `[items]` content group of each, such as its benchmark; or None.
-    """
+    """A bank with the names of its items."""
 
     bank: AbstractBank
-    names: np.ndarray
-    groups: np.ndarray | None
+    names: np.ndarray  # [items]
+    groups: np.ndarray | None  # [items] content groups, such as benchmarks
 
     def position(self, name: str) -> int:
-        """Where an item is in the bank.
-
-        Raises:
-            ValueError: If no item has the name.
-        """
+        """Where an item is in the bank; a name of no item is refused."""
         found = np.flatnonzero(self.names == name)
         if not len(found):
             raise ValueError(
@@ -43,27 +33,33 @@ class LabelledBank(NamedTuple):
             )
         return int(found[0])
 
+    def design(self, num_items: int | None, **rules: Any) -> Design:
+        """The rules of tests of at most `num_items` items, None for the whole bank.
+
+        Modes are refused under a histogram population, which has none.
+        """
+        size = self.bank.num_items
+        longest = size if num_items is None else min(num_items, size)
+        design = Design.create(longest, groups=self.groups, **rules)
+        histogram = isinstance(self.bank, ItemBank) and self.bank.histogram
+        if design.score == "map" and histogram:
+            raise ValueError(
+                "score 'map' has no mode to find under a histogram population: use"
+                " 'eap'"
+            )
+        return design
+
 
 def label(
     source: Any,
-    num_items: int | None = None,
-    names: Iterable[Any] | None = None,
-    groups: Iterable[Any] | None = None,
+    num_items: int | None,
+    names: Iterable[Any] | None,
+    groups: Iterable[Any] | None,
 ) -> LabelledBank:
     """Makes a labelled bank of a calibration or of a bank.
 
-    Args:
-        source: A calibration, or a bank.
-        num_items: Length of the longest test, for the nodes; None for the whole bank.
-        names: `[items]` names; None takes those of the calibration, or numbers.
-        groups: `[items]` content groups; None takes the calibration's benchmarks.
-
-    Returns:
-        The labelled bank.
-
-    Raises:
-        ValueError: If names are not distinct or of the wrong number, or the source is
-            neither.
+    Nodes suit tests of `num_items`, None for the whole bank. Names and groups that are
+    None are those of the calibration; a bank has numbers for names.
     """
     if isinstance(source, Calibration):
         known = jax.tree.map(jnp.asarray, source.parameters)
@@ -72,11 +68,9 @@ def label(
         if known.lengths is None:
             bank = ItemBank.create(*parts, num_items=num_items)
         else:
+            offset = source.options["length_offset"]
             bank = LengthBank.of(
-                *parts,
-                known.lengths,
-                offset=source.options["length_offset"],
-                num_items=num_items,
+                *parts, known.lengths, offset=offset, num_items=num_items
             )
         names = source.items if names is None else names
         groups = source.benchmarks if groups is None else groups
@@ -92,15 +86,3 @@ def label(
     if groups is not None:
         groups = names_of("content group", groups, bank.num_items)
     return LabelledBank(bank, labels, groups)
-
-
-def check_score(bank: AbstractBank, design: Design) -> None:
-    """Refuses modes under a population that has none.
-
-    Raises:
-        ValueError: If the score is "map" and the population a histogram.
-    """
-    if design.score == "map" and isinstance(bank, ItemBank) and bank.histogram:
-        raise ValueError(
-            "score 'map' has no mode to find under a histogram population: use 'eap'"
-        )

@@ -25,15 +25,10 @@ class Answer(NamedTuple):
 
 
 class LengthMemory(NamedTuple):
-    """Evidence of the lengths of a test so far.
+    """Evidence of the lengths of a test so far."""
 
-    Attributes:
-        precision: A = sum_j phi_j^2 / lambda_j.
-        slope: S = sum_j phi_j (log T_j - omega_j) / lambda_j.
-    """
-
-    precision: Float[Array, ""]
-    slope: Float[Array, ""]
+    precision: Float[Array, ""]  # A = sum_j phi_j^2 / lambda_j
+    slope: Float[Array, ""]  # S = sum_j phi_j (log T_j - omega_j) / lambda_j
 
 
 class LengthBank(ItemBank):
@@ -44,10 +39,7 @@ class LengthBank(ItemBank):
     ability what N(-rho S / (1 + A), 1 - rho^2 A / (1 + A)) contributes. An item's
     information is that of its response plus what its length would add to the precision
     of ability (the corrected equation (10) of the LaRT paper).
-
-    Attributes:
-        lengths: Parameters of the lengths.
-        offset: log(offset + length) is modelled.
+    `offset` is added to lengths before the logarithm.
     """
 
     # A subclass's fields follow those with defaults, so these have some too.
@@ -66,19 +58,9 @@ class LengthBank(ItemBank):
         num_items: int | None = None,
         nodes: Float[Array, " nodes"] | np.ndarray | None = None,
     ) -> LengthBank:
-        """Computes the tables of a bank.
+        """Computes the tables of a bank; see `ItemBank.create`.
 
-        Args:
-            model: A model with response lengths.
-            items: Item records, `[items]`.
-            population: Population of ability, N(0, 1).
-            lengths: Parameters of the lengths.
-            offset: Added to lengths before the logarithm.
-            num_items: As for `ItemBank.create`.
-            nodes: As for `ItemBank.create`.
-
-        Raises:
-            ValueError: If the model has no lengths, or as for `ItemBank.create`.
+        The population is N(0, 1). A model without lengths is refused.
         """
         if model.lengths is None:
             raise ValueError(
@@ -115,21 +97,15 @@ class LengthBank(ItemBank):
         return LengthMemory(*(jnp.zeros((), self.theta.dtype),) * 2)
 
     def observe(self, category: int, length: Any = None) -> Answer:
-        """An observation of a category and a length, None where not known.
-
-        Raises:
-            ValueError: If the length is negative or not a number.
-        """
+        """An observation of a category and a length of 0 or more, or None."""
         log_length = np.nan
         if length is not None:
             number = float(length)
             if not (np.isfinite(number) and number + self.offset > 0 and number >= 0):
                 raise ValueError(f"the length {length!r} is not a number of 0 or more")
             log_length = np.log(number + self.offset)
-        return Answer(
-            jnp.asarray(category, jnp.int32),
-            jnp.asarray(log_length, self.theta.dtype),
-        )
+        log_length = jnp.asarray(log_length, self.theta.dtype)
+        return Answer(jnp.asarray(category, jnp.int32), log_length)
 
     def response_of(self, observation: Answer) -> Array:
         """The responses of observations."""
@@ -149,8 +125,12 @@ class LengthBank(ItemBank):
 
     def log_memory(self, memory: LengthMemory, theta: Array) -> Array:
         """What the lengths add to the log-likelihood of an ability."""
-        lean, tight = self._evidence(memory)
-        return lean * theta - 0.5 * tight * theta**2
+        model, lengths = self.model.lengths, self.lengths
+        assert model is not None and lengths is not None
+        zero = jnp.zeros_like(memory.slope)
+        summary = LengthSummary(memory.precision, memory.slope, zero)
+        mean, variance = model.ability(lengths, summary)
+        return mean / variance * theta - 0.5 * (1 / variance - 1) * theta**2
 
     def gain(self, theta: Array, memory: LengthMemory) -> Float[Array, " items"]:
         """Information of each response, plus the precision its length would add."""
@@ -188,11 +168,3 @@ class LengthBank(ItemBank):
         return Answer(
             self.sample(item, theta, response), omega[item] - phi[item] * tau + error
         )
-
-    def _evidence(self, memory: LengthMemory) -> tuple[Array, Array]:
-        model, lengths = self.model.lengths, self.lengths
-        assert model is not None and lengths is not None
-        zero = jnp.zeros_like(memory.slope)
-        summary = LengthSummary(memory.precision, memory.slope, zero)
-        mean, variance = model.ability(lengths, summary)
-        return mean / variance, 1 / variance - 1

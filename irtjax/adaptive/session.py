@@ -1,4 +1,4 @@
-"""One test, one item at a time, by name; it can be put aside and taken up again."""
+"""One test, one item at a time, by name; it can be saved and resumed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Design, StopFlag
-from irtjax.adaptive.labels import LabelledBank, check_score, label
+from irtjax.adaptive.labels import LabelledBank, label
 from irtjax.adaptive.steps import State, open_items, select, start, stop, update
 from irtjax.data.files import atomic_path
 from irtjax.storage.encoding import plain
@@ -36,15 +36,6 @@ _update_jit = eqx.filter_jit(update)
 
 class AdaptiveTest:
     """A test of one subject that hands out items by name and takes responses.
-
-    Attributes:
-        num_given: Number of items with a response.
-        ability: The score so far.
-        standard_error: Its standard error, items taken as known.
-        reliability: 1 - se^2 / sd^2, negative at worst.
-        responses: Response of each item answered, by name, in the order given.
-        over: Whether the test has ended.
-        stopped: Why it has ended, in words; empty while it goes on.
 
     >>> import irtjax
     >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
@@ -78,32 +69,28 @@ class AdaptiveTest:
         """Begins a test.
 
         Args:
-            source: A calibration (`irtjax.fit`, `irtjax.load`), or an
-                `adaptive.ItemBank`.
+            source: A calibration, or an `adaptive.ItemBank`.
             num_items: Items after which the test ends, at the latest; None for all.
             select: "information", "random" or "fixed".
             score: "eap" or "map".
             standard_error: Also end below this standard error.
             reliability: Also end above this reliability, 1 - se^2 / sd^2.
-            gain: Also end when the most informative item left has less than this
-                share of the test information.
+            gain: Also end when the best item left has less than this share of the
+                information gathered so far.
             randomesque: Draw the item from this many most informative ones.
             quota: Weight of each content group in the test, or "equal".
             seed: Seed of "random" and "randomesque"; give each subject its own.
-            items: Names of the items that may be given, in their order under
-                "fixed"; None for all.
+            items: Items that may be given, in their order under "fixed"; None for all.
             times_used: Number of earlier tests that used each item, by name.
             num_tests: Number of earlier tests.
-            max_exposure: Largest share of tests that may use an item; items used
-                more often so far are closed. See `adaptive.open_items`.
+            max_exposure: Largest share of tests with an item (`adaptive.open_items`).
             names: `[items]` names of the items of a bank.
             groups: `[items]` content groups; None takes the calibration's benchmarks.
 
         Raises:
             ValueError: If a rule or an item is unknown, or a number out of range.
         """
-        self._rules: dict[str, Any] = dict(
-            num_items=num_items,
+        rules: dict[str, Any] = dict(
             select=select,
             score=score,
             standard_error=standard_error,
@@ -111,26 +98,18 @@ class AdaptiveTest:
             gain=gain,
             randomesque=randomesque,
             quota=quota if quota is None or isinstance(quota, str) else dict(quota),
+        )
+        self._bank = label(source, num_items, names, groups)
+        self._design = self._bank.design(num_items, **rules)
+        self._rules: dict[str, Any] = dict(
+            num_items=num_items,
+            **rules,
             seed=seed,
             items=None if items is None else [str(name) for name in items],
             times_used=dict(times_used or {}),
             num_tests=num_tests,
             max_exposure=max_exposure,
         )
-        self._bank = label(source, num_items, names, groups)
-        size = self._bank.bank.num_items
-        self._design = Design.create(
-            size if num_items is None else min(num_items, size),
-            select=select,
-            score=score,
-            standard_error=standard_error,
-            reliability=reliability,
-            gain=gain,
-            randomesque=randomesque,
-            groups=self._bank.groups,
-            quota=quota,
-        )
-        check_score(self._bank.bank, self._design)
         available, order = self._allowed()
         self._state = _start_jit(
             self._bank.bank,
@@ -160,13 +139,8 @@ class AdaptiveTest:
             used = np.zeros(size, int)
             for name, count in rules["times_used"].items():
                 used[self._bank.position(name)] = count
-            allowed &= np.asarray(
-                open_items(
-                    jnp.asarray(used),
-                    jnp.asarray(rules["num_tests"]),
-                    jnp.asarray(limit),
-                )
-            )
+            counts = (jnp.asarray(x) for x in (used, rules["num_tests"], limit))
+            allowed &= np.asarray(open_items(*counts))
         return jnp.asarray(allowed), jnp.asarray(order)
 
     def _propose(self) -> None:
@@ -191,7 +165,7 @@ class AdaptiveTest:
 
     @property
     def reliability(self) -> float:
-        """1 - se^2 / sd^2."""
+        """1 - se^2 / sd^2, negative at worst."""
         return 1 - (self.standard_error / float(self._bank.bank.sd)) ** 2
 
     @property
@@ -210,10 +184,9 @@ class AdaptiveTest:
         return self._stopped.explain()
 
     def next_item(self) -> str | None:
-        """Hands out the next item; the same one until its response is recorded.
+        """Name of the next item, None if the test is over.
 
-        Returns:
-            The item's name, or None if the test is over.
+        It is the same one until its response is recorded.
         """
         if self.over:
             return None
@@ -226,13 +199,11 @@ class AdaptiveTest:
         Args:
             item: Its name.
             response: A category: 0 for wrong and 1 for right, or 0 ... C - 1.
-            length: Length of the response, for models with response lengths; None where
-                it is not known.
+            length: Length of the response, for models with response lengths, or None.
 
         Raises:
-            ValueError: If the item is unknown or was not handed out, the response is
-                no category, the length none, or the test is over. Nothing changes
-                then.
+            ValueError: If the item is unknown or was not handed out, the response or
+                the length is none, or the test is over. Nothing changes then.
         """
         position = self._bank.position(item)
         if self.over:
@@ -240,27 +211,19 @@ class AdaptiveTest:
                 f"item {item!r}: the test is over ({self.stopped}); begin another"
                 " AdaptiveTest"
             )
-        if not self._open:
-            raise ValueError(
-                f"item {item!r} was not handed out: call next_item() for the next one"
-            )
-        if item != self._item:
-            raise ValueError(
-                f"item {item!r} was not handed out: {self._item!r} waits for its"
-                " response"
-            )
+        if not self._open or item != self._item:
+            why = "call next_item() for the next one"
+            if self._open:
+                why = f"{self._item!r} waits for its response"
+            raise ValueError(f"item {item!r} was not handed out: {why}")
         category = self._category(item, response)
         try:
             observation = self._bank.bank.observe(category, length)
         except (TypeError, ValueError) as error:
             raise ValueError(f"item {item!r}: {error}") from None
-        self._state = _update_jit(
-            self._bank.bank,
-            self._design,
-            self._state,
-            jnp.asarray(position, jnp.int32),
-            observation,
-        )
+        place = jnp.asarray(position, jnp.int32)
+        bank, state = self._bank.bank, self._state
+        self._state = _update_jit(bank, self._design, state, place, observation)
         self._responses[item] = category
         if length is not None:
             self._lengths[item] = float(length)
@@ -283,15 +246,12 @@ class AdaptiveTest:
         return category
 
     def save(self, path: str | Path) -> Path:
-        """Writes the test to a JSON file, whole or not at all.
+        """Writes the test to a JSON file, whole or not at all, and returns its path.
 
-        The file holds the rules and what was answered, not the bank.
+        The file has the rules and what was answered, not the bank.
 
         Args:
             path: The file.
-
-        Returns:
-            The path.
 
         Raises:
             ValueError: If it cannot be written.
@@ -322,7 +282,7 @@ class AdaptiveTest:
         names: Iterable[Any] | None = None,
         groups: Iterable[Any] | None = None,
     ) -> AdaptiveTest:
-        """Takes up a test that was saved, where it stood.
+        """Resumes a test in the state in which it was saved.
 
         Args:
             path: The file that `save` wrote.
@@ -330,12 +290,8 @@ class AdaptiveTest:
             names: As given when the test was built.
             groups: As given when the test was built.
 
-        Returns:
-            The test; it goes on exactly as it would have.
-
         Raises:
-            ValueError: If there is no such file, it is damaged, or the bank is
-                another one.
+            ValueError: If the file is missing or damaged, or the bank is another one.
         """
         path = Path(path)
         content = _read(path)
@@ -348,7 +304,12 @@ class AdaptiveTest:
                 )
             lengths = content.get("lengths", {})
             for item, response in content["responses"]:
-                test._resume(item, response, lengths.get(item))
+                position = test._bank.position(item)
+                if test.over or not bool(test._state.available[position]):
+                    raise ValueError(f"it is damaged: {item!r} could not be given")
+                # The item was selected when it was given.
+                test._item, test._open = item, True
+                test.record(item, response, lengths.get(item))
             waiting = content["handed_out"]
             if waiting is not None and test.next_item() != waiting:
                 raise ValueError(f"it is damaged: {waiting!r} is not the next item")
@@ -357,14 +318,6 @@ class AdaptiveTest:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return test
-
-    def _resume(self, item: str, response: Any, length: Any) -> None:
-        """A recorded response again; the item was selected when it was given."""
-        position = self._bank.position(item)
-        if not bool(self._state.available[position]) or self.over:
-            raise ValueError(f"it is damaged: {item!r} could not be given")
-        self._item, self._open = item, True
-        self.record(item, response, length)
 
 
 def fingerprint(bank: LabelledBank) -> str:

@@ -19,28 +19,16 @@ from irtjax.adaptive.steps import State, open_items, select, start, stop, update
 #: Tests run side by side; more than that follow in turns, to bound the memory.
 SIDE_BY_SIDE = 256
 
-#: What a subject does with an item, given its position and the items before it.
-Respond = Callable[[Int[Array, ""], Int[Array, ""]], Observation]
-
 
 class Tests(NamedTuple):
-    """One test, or many with a leading axis.
+    """One test, or many with a leading axis; a test that is over keeps its score."""
 
-    Attributes:
-        items: `[num_items]` items in the order given, -1 where a test was over.
-        observations: What was observed of each.
-        ability: `[num_items]` score after each item; the last one where it was over.
-        standard_error: `[num_items]` its standard error.
-        num_given: Number of items given.
-        stopped: Why it ended, `StopFlag` codes.
-    """
-
-    items: Int[Array, "*tests num_items"]
-    observations: Observation
-    ability: Float[Array, "*tests num_items"]
+    items: Int[Array, "*tests num_items"]  # in the order given, -1 where it was over
+    observations: Observation  # what was observed of each
+    ability: Float[Array, "*tests num_items"]  # score after each item
     standard_error: Float[Array, "*tests num_items"]
     num_given: Int[Array, "*tests"]
-    stopped: Int[Array, "*tests"]
+    stopped: Int[Array, "*tests"]  # why it ended, `StopFlag` codes
 
 
 # Not a test, whatever its name suggests to a test runner.
@@ -48,19 +36,15 @@ Tests.__test__ = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def run_test(
-    bank: AbstractBank, design: Design, respond: Respond, first: State
+    bank: AbstractBank,
+    design: Design,
+    respond: Callable[[Int[Array, ""], Int[Array, ""]], Observation],
+    first: State,
 ) -> Tests:
-    """One test from its first state to its end: a scan over steps. Pure.
+    """One test from its first state (`start`) to its end: a scan over steps. Pure.
 
-    Args:
-        bank: The bank.
-        design: The rules.
-        respond: Gives the observation of an item, from its position in the bank and
-            the number of items before it; traced once.
-        first: The state to begin with; see `start`.
-
-    Returns:
-        The test.
+    `respond` gives the observation of an item, from its position in the bank and the
+    number of items before it; it is traced once.
 
     >>> from irtjax.adaptive import Design, ItemBank, start
     >>> from irtjax.models.model import Population
@@ -85,24 +69,14 @@ def _run_test(bank: AbstractBank, design: Design, respond, first: State) -> Test
         item = select(bank, design, state)
         observation = respond(item, state.num_given, state.memory)
         new = update(bank, design, state, item, observation)
-        # Whether the test goes on is decided by the state, which then stays: an
-        # ended test never begins again.
+        # The state of an ended test stays, so that it never begins again.
         state = jax.tree.map(lambda a, b: jnp.where(goes_on, a, b), new, state)
-        return state, (
-            jnp.where(goes_on, item, -1),
-            state.ability,
-            state.standard_error,
-        )
+        item = jnp.where(goes_on, item, -1)
+        return state, (item, state.ability, state.standard_error)
 
     last, (items, ability, error) = lax.scan(step, first, length=design.num_items)
-    return Tests(
-        items,
-        last.observations,
-        ability,
-        error,
-        last.num_given,
-        stop(bank, design, last),
-    )
+    why = stop(bank, design, last)
+    return Tests(items, last.observations, ability, error, last.num_given, why)
 
 
 def run_tests(
@@ -115,27 +89,16 @@ def run_tests(
     recorded: Observation | None = None,
     max_exposure: Float[Array, ""] | None = None,
 ) -> Tests:
-    """Tests of many subjects, who respond by the model or as they once did. Pure.
+    """Tests of subjects of abilities `theta`, who respond by the model. Pure.
 
-    Args:
-        bank: The bank.
-        design: The rules.
-        key: Random key.
-        theta: `[subjects]` true abilities; ignored where responses are recorded.
-        available: `[subjects, items]` items that each may get; None for all.
-        recorded: Observations with leading axes `[subjects, items]`, which stand
-            instead of random ones.
-        max_exposure: Largest share of the tests that may use an item. Tests then run
-            one after the other, since each closes items for the next; see
-            `steps.open_items`.
-
-    Returns:
-        The tests, leading axis subjects.
+    If observations are `recorded`, with leading axes `[subjects, items]`, subjects
+    respond as they did. `max_exposure` is the largest share of the tests that may use
+    an item. Tests then run one after the other, since each closes items for the next
+    (`open_items`).
     """
 
     def one(index, allowed):
-        own = jax.random.fold_in(key, index)
-        test_key, response_key = jax.random.split(own)
+        test_key, response_key = jax.random.split(jax.random.fold_in(key, index))
 
         def respond(item, place, memory):
             if recorded is not None:
@@ -151,7 +114,7 @@ def run_tests(
 
     order = jnp.arange(theta.shape[0])
     if max_exposure is None:
-        together = lambda index: one(index, None)  # noqa: E731
+        together = lambda index: one(index, None)
         if theta.shape[0] <= SIDE_BY_SIDE:
             return jax.vmap(together)(order)
         return lax.map(together, order, batch_size=SIDE_BY_SIDE)

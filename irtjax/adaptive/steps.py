@@ -22,33 +22,18 @@ MOST_STEPS = 40
 
 
 class State(NamedTuple):
-    """A test under way.
+    """A test under way."""
 
-    Attributes:
-        num_given: Number of items with a response.
-        items: `[num_items]` items in the order given, 0 beyond `num_given`.
-        observations: What was observed of each, leading axis as `items`.
-        available: `[items]` whether each item may still be given.
-        log_posterior: `[nodes]` log prior plus log-likelihoods.
-        ability: The score so far.
-        standard_error: Its standard error.
-        information: `[items]` Fisher information of each item at the ability; None
-            where no rule of the design needs it.
-        memory: What the bank stores with the posterior.
-        priority: `[items]` of the rules "random" and "fixed": the highest comes next.
-        key: Random key of the test.
-    """
-
-    num_given: Int[Array, ""]
-    items: Int[Array, " num_items"]
-    observations: Observation
-    available: Bool[Array, " items"]
-    log_posterior: Float[Array, " nodes"]
-    ability: Float[Array, ""]
+    num_given: Int[Array, ""]  # number of items with a response
+    items: Int[Array, " num_items"]  # in the order given, 0 beyond `num_given`
+    observations: Observation  # what was observed of each, leading axis as `items`
+    available: Bool[Array, " items"]  # whether each item may still be given
+    log_posterior: Float[Array, " nodes"]  # log prior plus log-likelihoods
+    ability: Float[Array, ""]  # the score so far
     standard_error: Float[Array, ""]
-    information: Float[Array, " items"] | None
-    memory: Memory
-    priority: Float[Array, " items"] | None
+    information: Float[Array, " items"] | None  # at the ability, if a rule needs it
+    memory: Memory  # what the bank stores with the posterior
+    priority: Float[Array, " items"] | None  # of "random", "fixed": the highest is next
     key: KeyArray
 
 
@@ -63,29 +48,19 @@ def start(
 ) -> State:
     """The state before the first item: the posterior is the population.
 
-    Args:
-        bank: The bank.
-        design: The rules.
-        key: Random key of this test: of the order of "random", of the draws of
-            "randomesque" and of eligibility.
-        available: Items that may be given; None for all. Items used too often so far
-            are closed here: see `open_items`.
-        eligibility: Probability with which each item may be used in this test, drawn
-            once for each: the item's rate of use can then not exceed it, whatever
-            is selected (van der Linden and Veldkamp 2004).
-        order: Place of each item under "fixed", lowest first; None for the bank's.
-
-    Returns:
-        The state.
+    Only items that are `available` are given; those used too often so far are closed
+    here (`open_items`). `eligibility` is the probability with which each item may be
+    used in this test, drawn once for each: the item's rate of use can then not exceed
+    it, whatever is selected (van der Linden and Veldkamp 2004). `order` is the place of
+    each item under "fixed", lowest first; None for the bank's.
     """
     size, dtype = bank.num_items, bank.theta.dtype
     allowed = jnp.ones(size, bool) if available is None else available
     if design.groups is not None:
         allowed = allowed & (design.groups >= 0)
     if eligibility is not None:
-        allowed = allowed & jax.random.bernoulli(
-            jax.random.fold_in(key, 0), eligibility
-        )
+        draw = jax.random.fold_in(key, 0)
+        allowed = allowed & jax.random.bernoulli(draw, eligibility)
     priority = None
     if design.select == "random":
         priority = jax.random.uniform(jax.random.fold_in(key, 1), (size,), dtype)
@@ -116,19 +91,12 @@ def start(
 def open_items(
     times_used: Int[Array, " items"], num_tests: Int[Array, ""], max_exposure: Array
 ) -> Bool[Array, " items"]:
-    """Items that the next test may use without being used in too many tests.
+    """Whether the next test may use each item without its use in too many tests.
 
     An item is closed once it was used in ceil(max_exposure * (num_tests + 1)) tests.
     After N tests no item was therefore used more than ceil(max_exposure * N) times,
     and there are items enough for tests of L as long as the bank has L / max_exposure.
-
-    Args:
-        times_used: Number of earlier tests that used each item.
-        num_tests: Number of earlier tests.
-        max_exposure: Largest share of tests that may use an item.
-
-    Returns:
-        `[items]` whether each may be used.
+    Counts are those of earlier tests.
 
     >>> open_items(jnp.array([0, 1, 2]), jnp.array(9), jnp.array(0.2)).tolist()
     [True, True, False]
@@ -139,26 +107,16 @@ def open_items(
 
 
 def select(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
-    """The item to give next; any item when none is available (see `stop`).
+    """Position of the item to give next; of any item when none is available (`stop`).
 
     With content targets the item is taken from the group that is furthest below its
     share, counted with the item to come: the largest w_g (n + 1) - n_g of the groups
     with items left (after Kingsbury and Zara 1989). No group then ever exceeds its
     share of the items given by one whole item or more, unless others have run out.
-
-    Args:
-        bank: The bank.
-        design: The rules.
-        state: The test so far.
-
-    Returns:
-        The item's position in the bank.
     """
     candidates = _candidates(design, state)
-    if design.select == "information":
-        merit = state.information
-    else:
-        merit = state.priority
+    informed = design.select == "information"
+    merit = state.information if informed else state.priority
     assert merit is not None
     merit = jnp.where(candidates, merit, -jnp.inf)
     most = min(design.randomesque, bank.num_items)
@@ -171,20 +129,23 @@ def select(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
     return best[place].astype(jnp.int32)
 
 
+def _given(state: State) -> Bool[Array, " num_items"]:
+    """Whether each place of the test has an item."""
+    return jnp.arange(state.items.shape[0], dtype=jnp.int32) < state.num_given
+
+
 def _candidates(design: Design, state: State) -> Bool[Array, " items"]:
     """Available items, of the group whose turn it is."""
     if design.groups is None or design.targets is None:
         return state.available
-    given = jnp.arange(design.num_items, dtype=jnp.int32) < state.num_given
     codes = jnp.maximum(design.groups, 0)
     size = design.targets.shape[0]
     counts = jnp.zeros(size, jnp.int32)
-    counts = counts.at[codes[state.items]].add(given.astype(jnp.int32))
+    counts = counts.at[codes[state.items]].add(_given(state).astype(jnp.int32))
     left = jnp.zeros(size, bool).at[codes].max(state.available)
     targets = design.targets.astype(state.ability.dtype)
-    due = targets * (state.num_given + 1).astype(targets.dtype) - counts.astype(
-        targets.dtype
-    )
+    number, counts = (x.astype(targets.dtype) for x in (state.num_given + 1, counts))
+    due = targets * number - counts
     turn = jnp.argmax(jnp.where(left, due, -jnp.inf)).astype(jnp.int32)
     return state.available & (design.groups == turn)
 
@@ -198,15 +159,8 @@ def update(
 ) -> State:
     """The state after one more observation, scored from all of them.
 
-    Args:
-        bank: The bank.
-        design: The rules.
-        state: The test so far, with room for another item.
-        item: The item's position in the bank.
-        observation: What was observed, of the form of `bank.blank`.
-
-    Returns:
-        The state.
+    The state must have room for another item; the observation is of the form of
+    `bank.blank`.
     """
     place = state.num_given
     log_posterior = state.log_posterior + bank.node_log_probs(item, observation)
@@ -259,7 +213,7 @@ def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
     that of the arithmetic. The nodes, half a posterior standard deviation apart,
     only select the highest of several modes.
     """
-    given = jnp.arange(state.items.shape[0], dtype=jnp.int32) < state.num_given
+    given = _given(state)
 
     def log_posterior(theta):
         one = lambda item, seen: bank.log_prob(item, seen, theta)  # noqa: E731
@@ -293,16 +247,7 @@ def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
 
 
 def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
-    """Whether and why the test is over.
-
-    Args:
-        bank: The bank.
-        design: The rules.
-        state: The test so far.
-
-    Returns:
-        `StopFlag` codes, 0 if the test goes on.
-    """
+    """Why the test is over: `StopFlag` codes, 0 if it is not."""
     dtype = state.ability.dtype
     ends: list[tuple[StopFlag, Array]] = [
         (StopFlag.NUM_ITEMS, state.num_given >= design.num_items),
@@ -318,8 +263,7 @@ def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
     if design.gain is not None:
         information = state.information
         assert information is not None
-        given = jnp.arange(design.num_items, dtype=jnp.int32) < state.num_given
-        so_far = jnp.sum(jnp.where(given, information[state.items], 0))
+        so_far = jnp.sum(jnp.where(_given(state), information[state.items], 0))
         best = jnp.max(jnp.where(state.available, information, 0))
         ends.append((StopFlag.GAIN, best < design.gain.astype(dtype) * so_far))
     flags = (jnp.where(ended, int(flag), 0) for flag, ended in ends)

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 
 from irtjax import scoring
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank, ItemBank
-from irtjax.adaptive.design import Design, StopFlag
-from irtjax.adaptive.labels import LabelledBank, check_score, label
+from irtjax.adaptive.design import StopFlag
+from irtjax.adaptive.labels import LabelledBank, label
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data import ResponseTable, read
-from irtjax.data.matching import match_items
+from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,16 +33,13 @@ class SimulatedTests:
     Attributes:
         subjects: `[subjects]` names.
         items: `[items]` names of the bank.
-        given: `[subjects, num_items]` items in the order given, as positions in the
-            bank; -1 where a test was over.
+        given: `[subjects, num_items]` positions in the bank, -1 where a test was over.
         responses: `[subjects, num_items]` responses, 0 where a test was over.
-        ability: `[subjects, num_items]` score after each item, the last score where
-            a test was over.
+        ability: `[subjects, num_items]` score after each item, the last where over.
         standard_error: `[subjects, num_items]` its standard error.
         num_given: `[subjects]` number of items given.
         stopped: `[subjects]` why each test ended, `StopFlag` codes.
-        truth: `[subjects]` true abilities; of replayed subjects, the score from all
-            their responses.
+        truth: `[subjects]` true abilities; if replayed, scores from all responses.
         replayed: Whether responses were replayed.
         notes: What was matched and what was left out.
     """
@@ -79,8 +74,6 @@ class SimulatedTests:
 
     def table(self) -> pa.Table:
         """One row per subject: number of items, ability, error, truth, why it ended."""
-        import pyarrow as pa
-
         reasons = [StopFlag(int(flag)).explain() for flag in self.stopped]
         last = "ability_all_items" if self.replayed else "true_ability"
         return pa.table(
@@ -125,23 +118,19 @@ def simulate_tests(
         score: "eap" or "map".
         standard_error: Also end below this standard error.
         reliability: Also end above this reliability, 1 - se^2 / sd^2.
-        gain: Also end when the most informative item left has less than this share
-            of the test information.
+        gain: Also end when the best item left has less than this share of the
+            information gathered so far.
         randomesque: Draw the item from this many most informative ones.
-        quota: Weight of each content group in a test, or "equal"; see
-            `adaptive.select`.
-        max_exposure: Largest share of the tests that may use an item; see
-            `adaptive.open_items`.
+        quota: Weight of each content group, or "equal"; see `adaptive.select`.
+        max_exposure: Largest share of tests with an item; see `adaptive.open_items`.
         ability: True abilities instead of drawn ones, `[subjects]`.
-        responses: A `ResponseTable`, or anything that `irtjax.read` takes: its
-            subjects are tested instead, given only items they answered and responding
-            as they did.
+        responses: A `ResponseTable`, or anything that `irtjax.read` takes: its subjects
+            are tested instead, on items they answered, and respond as they did.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
 
     Returns:
-        The tests. Subjects drawn from the population make the standard
-        errors of EAP scores honest on average.
+        The tests. EAP's standard errors are right on average over the population.
 
     Raises:
         ValueError: If a rule is unknown, a number out of range, or responses do not
@@ -158,19 +147,16 @@ def simulate_tests(
     if max_exposure is not None and not 0 < max_exposure <= 1:
         raise ValueError(f"max_exposure {max_exposure:g} is not above 0 and at most 1")
     bank = label(source, num_items, names, groups)
-    size = bank.bank.num_items
-    design = Design.create(
-        min(num_items, size),
+    design = bank.design(
+        num_items,
         select=select,
         score=score,
         standard_error=standard_error,
         reliability=reliability,
         gain=gain,
         randomesque=randomesque,
-        groups=bank.groups,
         quota=quota,
     )
-    check_score(bank.bank, design)
     dtype = bank.bank.theta.dtype
     draw_key, test_key = jax.random.split(key)
     notes: tuple[str, ...] = ()
@@ -229,38 +215,23 @@ def _matched(bank: LabelledBank, responses: Any):
     if not isinstance(bank.bank, ItemBank):
         raise ValueError("responses can be replayed on an ItemBank or a calibration")
     table = responses if isinstance(responses, ResponseTable) else read(responses)
-    columns = match_items(table, bank.names, "the bank")
-    known = columns >= 0
     if table.trials is not None:
         raise ValueError(
             "counts of trials cannot be replayed, one response at a time: read the"
             " file with trials='first'"
         )
-    shape = (table.num_subjects, bank.bank.num_items)
-    values, available = np.zeros(shape, np.int32), np.zeros(shape, bool)
-    seen = table.observed
-    if seen is None:
-        seen = np.ones(table.values.shape, bool)
     top = bank.bank.table.shape[1] - 1
-    wrong = (table.values < 0) | (table.values > top)
-    wrong = (wrong | (table.values != np.rint(table.values))) & seen & known
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"subject {table.subjects[row]}, item {table.items[column]}: the response"
-            f" {table.values[row, column]:g} is not a category 0 to {top} of the model"
-        )
-    values[:, columns[known]] = table.values[:, known]
-    available[:, columns[known]] = seen[:, known]
-    recorded: Any = jnp.asarray(values)
+    values, available, columns = arrange(table, bank.names, "the bank", top)
+    known = columns >= 0
+    recorded: Any = jnp.asarray(values, jnp.int32)
     notes = [
         f"{known.sum():,} of the {len(bank.names):,} items of the bank were answered"
     ]
     if isinstance(bank.bank, LengthBank):
-        logs = np.full(shape, np.nan)
+        logs = np.full(values.shape, np.nan)
         if table.lengths is not None:
-            lengths = np.where(seen, table.lengths, np.nan)
-            logs[:, columns[known]] = np.log(lengths + bank.bank.offset)[:, known]
+            logs[:, columns[known]] = table.lengths[:, known]
+            logs = np.log(np.where(available, logs, np.nan) + bank.bank.offset)
         else:
             notes.append("the responses have no lengths: replayed by accuracy alone")
         recorded = Answer(recorded, jnp.asarray(logs, bank.bank.theta.dtype))
@@ -271,11 +242,9 @@ def _matched(bank: LabelledBank, responses: Any):
 
 def _all_items(bank: ItemBank, recorded: Any, seen: jax.Array) -> jax.Array:
     """EAP ability from all responses of each subject, on nodes that suit so many."""
-    values = bank.response_of(recorded)
-    population = Population(
-        bank.mean, bank.sd, bank.log_prior if bank.histogram else None
-    )
-    data = Responses(values.astype(jnp.int8), seen)
+    histogram = bank.log_prior if bank.histogram else None
+    population = Population(bank.mean, bank.sd, histogram)
+    data = Responses(bank.response_of(recorded).astype(jnp.int8), seen)
     if isinstance(bank, LengthBank):
         known = jnp.isfinite(recorded.log_length)
         data = dataclasses.replace(

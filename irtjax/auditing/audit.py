@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from irtjax.auditing.control import no_signal
 from irtjax.auditing.examine import (
@@ -24,13 +25,10 @@ from irtjax.auditing.examine import (
 from irtjax.auditing.tables import benchmark_table, item_table
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.fitting.fit import fit as make_fit
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
 from irtjax.validity.asymptotes import LEAST_ANSWERS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 #: Share of misfitting items from which the model is to blame.
 MANY = 0.5
@@ -38,7 +36,7 @@ MANY = 0.5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Audit:
-    """What is known about the quality of each item and each benchmark.
+    """The quality of each item and each benchmark.
 
     Attributes:
         items: One row per item, in the order of the data; the columns are listed in
@@ -46,8 +44,8 @@ class Audit:
         benchmarks: One row per benchmark: its difficulty (`benchmark_difficulty`) and
             the means of the other five properties, their ranks and the sum of these
             (the least is the best), and the share of items with each defect.
-        control: One row per tested defect: how many items have it, and how many where
-            there is no signal; None unless permutations were requested.
+        control: One row per tested defect: how many items have it, and how many
+            without signal; None unless permutations were requested.
         groups: The groups of scores behind S-X2, for figures; None without.
         fit: The calibration that was used.
         alpha: Cronbach's alpha of the whole test; NaN where it does not exist.
@@ -75,9 +73,8 @@ class Audit:
         Raises:
             ValueError: If there is no such defect.
         """
-        if defect not in TESTED and defect not in SEEN:
-            known = ", ".join((*TESTED, *SEEN))
-            raise ValueError(f"defect {defect!r} is not one of {known}")
+        if defect not in (defects := (*TESTED, *SEEN)):
+            raise ValueError(f"defect {defect!r} is not one of {', '.join(defects)}")
         rows = self.items.select(["item", "flags"]).to_pylist()
         chosen = [k for k, x in enumerate(rows) if defect in x["flags"].split("; ")]
         if defect in TESTED:
@@ -96,28 +93,24 @@ def audit(
     seed: int = 0,
     **options: Any,
 ) -> Audit:
-    """Examines every item: what it is like, and which defects it has.
+    """Examines every item: its properties and its defects.
 
     Each defect is a test of every item, and over items the false discovery rate of
     each is controlled (Benjamini and Hochberg 1995): on average at most that share of
-    the items flagged with one kind are not. Where every item is sound, the
+    the items flagged with one kind do not have it. Where every item is sound, the
     chance of any flag of a kind is at most that. docs/audit-tests.md explains how each
     test is made and what it assumes.
 
     Args:
         fit: A calibration of these items with a model of one ability. Or the responses
             alone, to which "2pl" is then fitted.
-        data: Right and wrong responses: a `ResponseTable`, or anything `irtjax.read`
-            takes.
+        data: Right and wrong responses: a `ResponseTable`, or what `irtjax.read` takes.
         false_discovery_rate: Level for each defect.
         chance: Lower asymptote that is not suspicious, such as 0.25 for four choices:
             one number, or one for each benchmark by name.
         permutations: Tables without signal to draw and to examine in the same way.
         seed: Seed of these.
         **options: Given to `irtjax.fit` where there is no fit.
-
-    Returns:
-        The audit.
 
     Raises:
         ValueError: If the responses are not right or wrong, the fit is of other items
@@ -129,16 +122,15 @@ def audit(
     >>> report.items.num_rows == table.num_items, report.counts()["duplicate"]
     (True, 0)
     """
-    known = fit if isinstance(fit, Calibration) else None
-    if isinstance(data, Calibration) or (known is None) != (data is None):
+    given = isinstance(fit, Calibration)
+    if isinstance(data, Calibration) or given == (data is None):
         raise ValueError("audit takes a fit and the responses, or the responses alone")
-    data, fit = (fit if known is None else data), known
+    data = data if given else fit
     table = data if isinstance(data, ResponseTable) else read(data)
-    _check(table, false_discovery_rate, permutations)
+    level = false_discovery_rate
+    _check(table, level, permutations)
     guess = _guessing(table, chance)
-    if fit is None:
-        from irtjax.fitting.fit import fit as make_fit
-
+    if not isinstance(fit, Calibration):
         chosen = {"model": "2pl", "standard_errors": "none", **options}
         if chosen["model"] in ("multibenchmark", "multimetric"):
             raise ValueError(several_abilities(chosen["model"]))
@@ -149,28 +141,20 @@ def audit(
         )
     known = Known.of(fit, table)
     found = examine(table, known, guess)
-    decided = decide(found, false_discovery_rate)
+    decided = decide(found, level)
     control = None
     if permutations:
-        control = no_signal(
-            table,
-            known,
-            guess,
-            found,
-            level=false_discovery_rate,
-            permutations=permutations,
-            seed=seed,
-        )
+        control = no_signal(table, known, guess, found, level, permutations, seed)
     flags = all_flags(found, decided)
     return Audit(
-        items=item_table(table, found, decided, flags, false_discovery_rate),
+        items=item_table(table, found, decided, flags, level),
         benchmarks=benchmark_table(table, found, flags),
         control=control,
         groups=found.groups,
         fit=fit,
         alpha=found.classical.alpha,
-        false_discovery_rate=false_discovery_rate,
-        warnings=tuple(_warnings(table, found, flags, false_discovery_rate)),
+        false_discovery_rate=level,
+        warnings=tuple(_warnings(table, found, flags, level)),
     )
 
 
@@ -195,17 +179,17 @@ def _check(table: ResponseTable, level: float, permutations: int) -> None:
 def _guessing(table: ResponseTable, chance: float | Mapping[str, float]) -> np.ndarray:
     """The unsuspicious lower asymptote of each item."""
     if isinstance(chance, Mapping):
-        names = set(table.benchmarks.tolist())
+        names = table.benchmarks.tolist()
         for name in chance:
             if name not in names:
-                shown = ", ".join(sorted(names)[:5])
+                shown = ", ".join(sorted(set(names))[:5])
                 raise ValueError(f"chance: no benchmark is called {name!r} ({shown})")
-        values = np.array([chance.get(x, 0.0) for x in table.benchmarks.tolist()])
+        values = np.array([chance.get(name, 0.0) for name in names])
     else:
         values = np.full(table.num_items, float(chance))
-    if not ((values >= 0) & (values < 1)).all():
-        bad = values[~((values >= 0) & (values < 1))][0]
-        raise ValueError(f"chance {bad:g} is not at least 0 and below 1")
+    wrong = values[~((values >= 0) & (values < 1))]
+    if wrong.size:
+        raise ValueError(f"chance {wrong[0]:g} is not at least 0 and below 1")
     return values
 
 
@@ -216,8 +200,7 @@ def _warnings(
     lines = []
     count = table.num_subjects
     if count < 2 * classical.ENOUGH:
-        half = count // 2
-        least = float(np.exp(-log_choose(np.array(count), np.array(half))))
+        least = float(np.exp(-log_choose(np.array(count), np.array(count // 2))))
         tested = int(np.isfinite(found.classical.item_rest).sum())
         needed = int(np.ceil(least * tested / level))
         how = "exact" if count <= ENUMERATED else "nearly exact"
@@ -229,21 +212,25 @@ def _warnings(
             f" at the least p = {least:.2g}, so {so} flagged; an item without a flag is"
             f" not thereby a good one"
         )
-    if not found.classical.alpha >= classical.LEAST_RELIABILITY:
-        alpha = found.classical.alpha
+    alpha = found.classical.alpha
+    if not alpha >= classical.LEAST_RELIABILITY:
         shown = f"{alpha:.2g}" if np.isfinite(alpha) else "undefined"
         lines.append(
             f"the items have next to nothing in common (alpha {shown}): no item is"
             " called undiscriminating, wrongly keyed, misfitting or contaminated,"
             " since the others have too little information about ability"
         )
-    if found.groups is None:
-        why = f"{found.num_complete:,} subjects answered every item, and S-X2 needs"
-        why += f" {LEAST_COMPLETE}"
-        if found.num_complete >= LEAST_COMPLETE:
-            why = "the subjects' scores are too few or too alike: S-X2 needs"
-            why += f" {sum_scores.LEAST_GROUPS} groups of different scores"
-        lines.append(f"{why}: it is left out")
+    complete = found.num_complete
+    if found.groups is None and complete < LEAST_COMPLETE:
+        lines.append(
+            f"{complete:,} subjects answered every item, and S-X2 needs"
+            f" {LEAST_COMPLETE}: it is left out"
+        )
+    elif found.groups is None:
+        lines.append(
+            "the subjects' scores are too few or too alike: S-X2 needs"
+            f" {sum_scores.LEAST_GROUPS} groups of different scores: it is left out"
+        )
     short = int(np.sum(found.classical.observed < LEAST_ANSWERS))
     if short:
         lines.append(
@@ -254,7 +241,7 @@ def _warnings(
     if misfits.sum() > MANY * max(tested.sum(), 1):
         lines.append(
             f"{misfits.sum():,} of {tested.sum():,} items misfit: with"
-            f" {found.num_complete:,} subjects small departures show, and the"
+            f" {complete:,} subjects small departures show, and the"
             f" {found.known.fit.model.name} model may be unlike all of these data"
             " rather than the items bad; try another, and compare by the figure"
         )

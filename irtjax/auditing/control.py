@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 
-from irtjax.auditing.examine import DISCRIMINATES, TESTED, Found, Known, decide, examine
+from irtjax import scoring
+from irtjax.auditing.examine import DISCRIMINATES, Found, Known, decide, examine
+from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from irtjax.data import ResponseTable
 
 #: Defects whose absence is a table in which nothing is related to ability.
 PERMUTED = (
@@ -55,34 +54,23 @@ def simulated(
     table: ResponseTable, known: Known, random: np.random.Generator
 ) -> tuple[ResponseTable, Known]:
     """Responses of the fitted model, abilities drawn from their posteriors, scored."""
-    import jax
-    import jax.numpy as jnp
-
-    from irtjax import scoring
-    from irtjax.validity.residuals import chances
-
     theta = known.ability + known.error * random.standard_normal(known.ability.size)
-    records = jax.tree.map(jnp.asarray, known.items)
-    family = known.fit.model.family
     values = np.zeros_like(table.values)
     height = max(1, 4_000_000 // table.num_items)
     for start in range(0, table.num_subjects, height):
         rows = slice(start, start + height)
-        grid = jnp.asarray(theta[rows], records[0].dtype)
-        chance = np.asarray(chances(family, records, grid))
+        chance = known.curves(theta[rows]).T
         values[rows] = random.random(chance.shape) < chance
     if table.observed is not None:
         values = values * table.observed
     drawn = dataclasses.replace(table, values=values)
-    population = jax.tree.map(jnp.asarray, known.fit.parameters.population)
-    scores = scoring.score(
-        known.fit.model, records, population, drawn.responses(), method="eap"
+    model, population = known.fit.model, known.fit.parameters.population
+    items, population = jax.tree.map(jnp.asarray, (known.items, population))
+    scores = scoring.score(model, items, population, drawn.responses(), method="eap")
+    ability, error = (
+        np.asarray(x, np.float64) for x in (scores.ability, scores.standard_error)
     )
-    return drawn, dataclasses.replace(
-        known,
-        ability=np.asarray(scores.ability, np.float64),
-        error=np.asarray(scores.standard_error, np.float64),
-    )
+    return drawn, dataclasses.replace(known, ability=ability, error=error)
 
 
 def no_signal(
@@ -90,7 +78,6 @@ def no_signal(
     known: Known,
     guess: np.ndarray,
     found: Found,
-    *,
     level: float,
     permutations: int,
     seed: int,
@@ -98,44 +85,36 @@ def no_signal(
     """Audits tables without defects, and counts what is flagged all the same.
 
     Defects that concern ability are looked for in tables whose items are permuted over
-    subjects; those that concern the model in tables drawn from the fitted model.
-
-    Returns:
-        One row per tested defect, and one for "discriminates", the claim that an item's
-        discrimination is not 0: flagged in the data, mean and largest number flagged
-        without signal, and the share of these tables with any flag.
+    subjects; those that concern the model in tables drawn from the fitted model. There
+    is a row for each tested defect, and one for "discriminates", the claim that an
+    item's discrimination is not 0: number flagged in the data, mean and largest number
+    flagged without signal, and the share of these tables with any flag.
     """
-    import pyarrow as pa
-
-    names = (*TESTED, DISCRIMINATES)
-    counts: dict[str, list[int]] = {name: [] for name in names}
+    counts = []
     for k in range(permutations):
         random = np.random.default_rng([seed, k])
         without = _numbers(examine(permuted(table, random), known, guess), level)
-        drawn, scored = simulated(table, known, random)
-        of_model = _numbers(examine(drawn, scored, guess), level)
-        for name in names:
-            counts[name].append((without if name in PERMUTED else of_model)[name])
-    flagged = _numbers(found, level)
-    rows = [
-        {
-            "defect": name,
-            "flagged": flagged[name],
-            "without_signal_mean": float(np.mean(counts[name])),
-            "without_signal_most": int(np.max(counts[name])),
-            "without_signal_any": float(np.mean(np.array(counts[name]) > 0)),
-            "tables": "permuted" if name in PERMUTED else "of the model",
-        }
-        for name in names
-    ]
+        of_model = _numbers(examine(*simulated(table, known, random), guess), level)
+        counts.append(of_model | {name: without[name] for name in PERMUTED})
+    rows = []
+    for name, flagged in _numbers(found, level).items():
+        number = np.array([count[name] for count in counts])
+        rows.append(
+            {
+                "defect": name,
+                "flagged": flagged,
+                "without_signal_mean": float(number.mean()),
+                "without_signal_most": int(number.max()),
+                "without_signal_any": float(np.mean(number > 0)),
+                "tables": "permuted" if name in PERMUTED else "of the model",
+            }
+        )
     return pa.Table.from_pylist(rows)
 
 
 def _numbers(found: Found, level: float) -> dict[str, int]:
     """How many items each defect is flagged for, and how many surely discriminate."""
-    decided = decide(found, level)
+    decided = decide(found, level).items()
     adjusted = np.nan_to_num(benjamini_hochberg(found.classical.p_zero), nan=1.0)
-    return {
-        **{name: int(decided[name][1].sum()) for name in TESTED},
-        DISCRIMINATES: int((adjusted <= level).sum()),
-    }
+    numbers = {name: int(flagged.sum()) for name, (_, flagged) in decided}
+    return numbers | {DISCRIMINATES: int((adjusted <= level).sum())}

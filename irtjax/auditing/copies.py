@@ -20,19 +20,14 @@ CERTAIN = 0.01
 class Duplicates(NamedTuple):
     """Items with the same responses from everybody, each `[items]`.
 
-    Attributes:
-        group: Number of the group of equal items; -1 for an item unlike all others,
-            and for items without variation. Where responses are missing items are of
-            one group if agreement by chance is next to impossible (`CERTAIN`).
-        twin: Another item with the same responses; -1 where there is none. Where
-            responses are missing, that of those which most subjects met with it, unless
-            the bound is 1.
-        p_value: Bound on the chance that any other item would agree so fully.
+    Where responses are missing, the twin is the one that most subjects met with the
+    item, unless the bound is 1, and items are of one group if agreement by chance is
+    very improbable (`CERTAIN`).
     """
 
-    group: np.ndarray
-    twin: np.ndarray
-    p_value: np.ndarray
+    group: np.ndarray  # number of the group of equal items; -1 without a twin
+    twin: np.ndarray  # another item with the same responses; -1 if there is none
+    p_value: np.ndarray  # bound on the chance that any other item agrees so fully
 
 
 def duplicates(
@@ -48,17 +43,13 @@ def duplicates(
     Two items that depend on ability alone agree on these subjects with probability
     prod_i (P_ij P_ik + Q_ij Q_ik); the p-value is that times the number of partners.
     Whichever of the agreeing items is chosen, it is an upper bound (Bonferroni).
-
-    Args:
-        family: The response family, of right and wrong.
-        items: Item records, `[items]`.
-        theta: `[subjects]` abilities.
-        values: `[subjects, items]` 0 and 1.
-        observed: Mask or None.
-        width: Items of a block.
+    `values` are 0 and 1, `[subjects, items]`; a block has `width` items.
     """
     size = values.shape[1]
-    varied = _varied(values, observed)
+    # Items that have right responses and wrong ones.
+    count = values.shape[0] if observed is None else observed.sum(0)
+    total = values.sum(0, dtype=np.int64)
+    varied = (total > 0) & (total < count)
     if observed is None or observed.all():
         group, twin = _equal_columns(values, varied)
         observed = None
@@ -81,7 +72,10 @@ def duplicates(
     if group is None:
         # Of few subjects agreement is no evidence: nearly all items agree with one.
         twin = np.where(p_value < 1, twin, -1)
-        group = _groups(twin, p_value)
+        sure = np.flatnonzero((twin >= 0) & (p_value <= CERTAIN))
+        links = coo_array((np.ones(sure.size), (sure, twin[sure])), shape=(size, size))
+        _, component = connected_components(links, directed=False)
+        group = np.where(twin >= 0, component, -1)
     return Duplicates(group, twin, p_value)
 
 
@@ -111,10 +105,9 @@ def _partners(
 ) -> np.ndarray:
     """Of the items that agree with each, the one that most subjects met with it.
 
-    Blocks of items are compared two by two: no matrix of all pairs is ever held.
+    Blocks of items are compared two by two, without a matrix of all pairs.
     """
     size = values.shape[1]
-    starts = range(0, size, width)
     most = np.zeros(size, np.float32)
     partner = np.full(size, -1)
 
@@ -124,18 +117,16 @@ def _partners(
         short = width - sign.shape[1]
         return jnp.asarray(np.pad(sign, ((0, 0), (0, short))), jnp.float32)
 
-    for a in starts:
+    for a in range(0, size, width):
         first = block(a)
         for b in range(a, size, width):
             second = first if a == b else block(b)
             found = [np.asarray(x) for x in _met_and_agreed(first, second, a == b)]
             for here, there, count, place in ((a, b, *found[:2]), (b, a, *found[2:])):
-                mine = slice(here, min(here + width, size))
-                length = mine.stop - mine.start
-                better = count[:length] > most[mine]
-                most[mine] = np.where(better, count[:length], most[mine])
-                chosen = there + place[:length]
-                partner[mine] = np.where(better, chosen, partner[mine])
+                mine = np.arange(here, min(here + width, size))
+                better = count[: mine.size] > most[mine]
+                most[mine[better]] = count[: mine.size][better]
+                partner[mine[better]] = there + place[: mine.size][better]
     return partner
 
 
@@ -154,24 +145,8 @@ def _met_and_agreed(first: jax.Array, second: jax.Array, same: bool):
     return [f(x, axis=1) for x in sides for f in (jnp.max, jnp.argmax)]
 
 
-def _groups(twin: np.ndarray, p_value: np.ndarray) -> np.ndarray:
-    """Numbers of the groups that certain links make, and of the others' own."""
-    size = twin.size
-    sure = np.flatnonzero((twin >= 0) & (np.nan_to_num(p_value, nan=1.0) <= CERTAIN))
-    links = coo_array((np.ones(sure.size), (sure, twin[sure])), shape=(size, size))
-    _, component = connected_components(links, directed=False)
-    return np.where(twin >= 0, component, -1)
-
-
 @eqx.filter_jit
 def _agreement(family, here, there, ability, both):
     """Chance that all subjects who met both items answer them alike, `[pairs]`."""
     p, q = chances(family, here, ability), chances(family, there, ability)
     return jnp.exp(jnp.sum(jnp.where(both, jnp.log(p * q + (1 - p) * (1 - q)), 0), 0))
-
-
-def _varied(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
-    """Which items have right responses and wrong ones."""
-    count = values.shape[0] if observed is None else observed.sum(0)
-    total = values.sum(0, dtype=np.int64)
-    return (total > 0) & (total < count)

@@ -5,17 +5,27 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
-from irtjax.auditing.properties import SATURATED, at_strongest, item_properties
+from irtjax.auditing.properties import LOGISTIC, SATURATED, item_properties
+from irtjax.calibration.score import score
 from irtjax.data import ResponseTable
-from irtjax.data.matching import match_all_items
+from irtjax.data.matching import match_all_items, positions
 from irtjax.likelihood.quadrature import REACH
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity import asymptotes, classical, sum_scores
-from irtjax.validity.residuals import DEPENDENT, dependence, item_fit
+from irtjax.validity.residuals import (
+    DEPENDENT,
+    Partners,
+    Residuals,
+    chances,
+    dependence,
+    item_fit,
+)
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -64,29 +74,16 @@ def several_abilities(model: str) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Known:
-    """A calibration in the order of a table.
-
-    Attributes:
-        fit: The calibration.
-        items: Item records, `[items]`.
-        ability: `[subjects]` abilities.
-        error: `[subjects]` their standard errors.
-    """
+    """A calibration in the order of a table."""
 
     fit: Calibration
-    items: Any
-    ability: np.ndarray
-    error: np.ndarray
+    items: Any  # records, [items]
+    ability: np.ndarray  # [subjects]
+    error: np.ndarray  # [subjects] standard errors
 
     @staticmethod
     def of(fit: Calibration, table: ResponseTable) -> Known:
-        """Finds the items and subjects of a table in a calibration.
-
-        Raises:
-            ValueError: If the model is unsuitable or an item is not in it.
-        """
-        import jax
-
+        """The items and subjects of a table; an unsuitable model is refused."""
         family = fit.model.family
         if family.num_categories != 2 or not hasattr(family, "asymptotes"):
             raise ValueError(
@@ -97,14 +94,10 @@ class Known:
             raise ValueError(several_abilities(fit.model.name))
         rows = match_all_items(table, fit.items, "audit")
         abilities = fit.ability_table
-        who = abilities.column("subject").to_pylist()
-        if not set(table.subjects.tolist()) <= set(who):
-            from irtjax.calibration.score import score
-
+        if not set(table.subjects.tolist()) <= set(fit.subjects.tolist()):
             abilities = score(fit, table).table
-            who = abilities.column("subject").to_pylist()
-        position = {name: row for row, name in enumerate(who)}
-        order = np.array([position[name] for name in table.subjects.tolist()])
+        who = np.array(abilities.column("subject").to_pylist())
+        order = positions(who, table.subjects)
         ability, error = (
             np.array(abilities.column(name).to_pylist(), np.float64)[order]
             for name in ("ability", "ability_se")
@@ -117,9 +110,9 @@ class Known:
         return Known(fit, items, ability, error)
 
     @property
-    def num_parameters(self) -> int:
-        """Estimated parameters of each item."""
-        return max(int(self.fit.model.family.num_columns), 1)
+    def probit(self) -> bool:
+        """Whether curves are normal instead of logistic."""
+        return getattr(self.fit.model.family, "link", "logit") != "logit"
 
     def population(self) -> tuple[np.ndarray, np.ndarray]:
         """Nodes of the population's ability and their weights."""
@@ -137,11 +130,6 @@ class Known:
 
     def curves(self, nodes: np.ndarray) -> np.ndarray:
         """Chance of a right response, `[items, nodes]`."""
-        import jax
-        import jax.numpy as jnp
-
-        from irtjax.validity.residuals import chances
-
         records = jax.tree.map(jnp.asarray, self.items)
         grid = jnp.asarray(nodes, records[0].dtype)
         return np.asarray(chances(self.fit.model.family, records, grid), float).T
@@ -154,9 +142,9 @@ class Found:
     known: Known
     classical: classical.Classical
     properties: dict[str, np.ndarray]
-    residuals: Any
-    partners: Any
-    duplicates: Any
+    residuals: Residuals
+    partners: Partners
+    duplicates: Duplicates
     groups: sum_scores.GroupTests | None
     asymptotes: asymptotes.Asymptotes
     num_complete: int
@@ -184,14 +172,12 @@ class Found:
 
 def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     """Computes all statistics of all items."""
-    import jax
-    import jax.numpy as jnp
-
     values, observed = table.values, table.observed
     family = known.fit.model.family
     records = jax.tree.map(jnp.asarray, known.items)
     cells = (family, records, known.ability, values, observed)
     slope, intercept, lower, upper = (np.asarray(x, float) for x in known.items)
+    parts = slope, intercept, lower, upper
     complete = values if observed is None else values[observed.all(1)]
     twins = duplicates(*cells)
     groups = None
@@ -207,7 +193,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
             weights,
             (slope[kept], intercept[kept]),
             guess[kept],
-            known.num_parameters,
+            max(int(family.num_columns), 1),
         )
         if groups is not None:
             groups = groups.of_items(place)
@@ -216,8 +202,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     else:
         # Few answered everything, or scores are too alike for groups of them: subjects
         # one by one, by the items that each has.
-        probit = getattr(family, "link", "logit") != "logit"
-        logistic = 1.702 if probit else 1.0
+        logistic = LOGISTIC if known.probit else 1.0
         curves = logistic * slope, logistic * intercept, lower, upper
         lower_asymptotes = asymptotes.by_subjects(
             values, observed, known.ability, known.error, curves, guess
@@ -225,7 +210,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     return Found(
         known,
         classical.classical(values, observed),
-        _properties(known, slope, intercept, lower, upper),
+        item_properties(*parts, float(known.ability.max()), known.probit),
         item_fit(*cells),
         dependence(*cells),
         twins,
@@ -245,22 +230,7 @@ def _without_copies(twins: Duplicates) -> tuple[np.ndarray, np.ndarray]:
     code = np.where(sure, size + twins.group, np.arange(size))
     _, first, place = np.unique(code, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return first[order], rank[place.reshape(-1)]
-
-
-def _properties(known: Known, slope, intercept, lower, upper):
-    """The six properties; of a probit model by its own curve."""
-    strongest = float(known.ability.max())
-    found = item_properties(slope, intercept, lower, upper, strongest)
-    if getattr(known.fit.model.family, "link", "logit") == "logit":
-        return found
-    from scipy.stats import norm
-
-    place = slope * strongest + intercept
-    curve = slope * norm.pdf(place), norm.cdf(place), norm.sf(place)
-    return {**found, **at_strongest(*curve, lower, upper)}
+    return first[order], np.argsort(order)[place.reshape(-1)]
 
 
 def decide(found: Found, level: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -278,7 +248,6 @@ def decide(found: Found, level: float) -> dict[str, tuple[np.ndarray, np.ndarray
 def all_flags(found: Found, decided) -> dict[str, np.ndarray]:
     """Decisions `[items]` by defect, tested and seen."""
     flags = {name: flagged for name, (_, flagged) in decided.items()}
-    still = ~np.isfinite(found.classical.item_rest)
-    flags["no variation"] = still
+    flags["no variation"] = ~np.isfinite(found.classical.item_rest)
     flags["saturated"] = found.properties["chance"] >= SATURATED
     return flags

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
+from scipy.stats import norm, rankdata
 
 #: The properties in the order of the paper's Table 5, and whether more is better.
 PROPERTIES = {
@@ -30,69 +31,40 @@ def item_properties(
     lower: np.ndarray,
     upper: np.ndarray,
     strongest: float,
+    probit: bool = False,
 ) -> dict[str, np.ndarray]:
     """The six properties of each item (PSN-IRT, section 5.1), and its chance there.
 
     With P = c + (u - c) sigmoid(a theta + d) at the highest ability: the local
     efficiency headroom (LEH) is dP / dtheta = a (P - c) (u - P) / (u - c), and the
-    information is (dP / dtheta)^2 / (P (1 - P)).
-
-    Args:
-        discrimination: `[items]` a.
-        intercept: `[items]` d; the difficulty is -d / a.
-        lower: `[items]` c, guessing.
-        upper: `[items]` u, feasibility.
-        strongest: Highest ability.
-
-    Returns:
-        `[items]` by the names of `PROPERTIES`, and "chance", P; a difficulty is NaN
-        where the discrimination is within 1e-3 of 0.
+    information is (dP / dtheta)^2 / (P (1 - P)). The difficulty is -d / a, NaN where a
+    is within 1e-3 of 0; guessing is c, feasibility u, "chance" P.
 
     >>> one = item_properties(*(np.array([x]) for x in (2.0, 0.0, 0.0, 1.0)), 0.0)
     >>> float(one["leh"][0]), float(one["information"][0])
     (0.5, 1.0)
     """
-    from scipy.special import expit
-
     a, d = np.asarray(discrimination, float), np.asarray(intercept, float)
     c, u = np.asarray(lower, float), np.asarray(upper, float)
-    right, wrong = expit(a * strongest + d), expit(-a * strongest - d)
-    defined = np.abs(a) >= 1e-3
+    place, defined, room = a * strongest + d, np.abs(a) >= 1e-3, u - c
+    # 1 less the curve, to full relative precision: of an item that is almost certain
+    # the difference would be 0, and its information arbitrary.
+    if probit:
+        steep, right, wrong = a * norm.pdf(place), norm.cdf(place), norm.sf(place)
+    else:
+        right, wrong = expit(place), expit(-place)
+        steep = a * right * wrong
+    chance, leh = c + room * right, room * steep
+    variance = chance * (1 - u + room * wrong)
+    known = variance > 0
     return {
         "difficulty": np.where(defined, -d / np.where(defined, a, 1), np.nan),
         "discrimination": a,
         "guessing": c,
         "feasibility": u,
-        **at_strongest(a * right * wrong, right, wrong, c, u),
-    }
-
-
-def at_strongest(
-    steep: np.ndarray,
-    right: np.ndarray,
-    wrong: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """Chance, headroom and information from a curve between 0 and 1, each `[items]`.
-
-    Args:
-        steep: Derivative of the curve by ability.
-        right: The curve.
-        wrong: 1 less the curve, to full relative precision: of an item that is all but
-            certain the difference would be 0, and its information anything.
-        lower: Lower asymptotes.
-        upper: Upper asymptotes.
-    """
-    room = upper - lower
-    chance, leh = lower + room * right, room * steep
-    spread = chance * (1 - upper + room * wrong)
-    known = spread > 0
-    information = leh * (leh / np.where(known, spread, 1))
-    return {
         "chance": chance,
         "leh": leh,
-        "information": np.where(known, information, 0.0),
+        "information": np.where(known, leh * (leh / np.where(known, variance, 1)), 0.0),
     }
 
 
@@ -106,7 +78,7 @@ def benchmark_difficulty(
     """Difficulty of the one item that would be right as often as a benchmark's items.
 
     A mean of -d / a over items has no finite variance where slopes may be 0: a few flat
-    or negative items rule it. The share right is bounded, and an item without
+    or negative items dominate it. The share right is bounded, and an item without
     discrimination only adds its own share to it. With abilities of mean m and standard
     deviation s, an item of slope a and difficulty b is right with probability
     Phi((m - b) / sqrt((k / a)^2 + s^2)), k = 1.702 for logistic curves (Lord and Novick
@@ -115,18 +87,9 @@ def benchmark_difficulty(
         b = m - sqrt((k / a)^2 + s^2) Phi^-1(share).
 
     The slope is the same for all benchmarks, and b falls as the share rises: the order
-    by difficulty is that by share right.
-
-    Args:
-        share: `[benchmarks]` share right of the same subjects.
-        answers: `[benchmarks]` number of responses: a share is taken to lie within half
-            a response of 0 and of 1.
-        slope: Slope of a typical item; taken as at least `FLAT`.
-        ability: Mean and standard deviation of the subjects' abilities.
-        probit: Whether curves are normal instead of logistic.
-
-    Returns:
-        `[benchmarks]`; NaN where the share is.
+    by difficulty is that by share right. The slope is at least `FLAT`; a share of so
+    many responses (`answers`) is at least half a response from 0 and from 1. `ability`
+    is (m, s); `probit` tells normal curves from logistic ones.
 
     >>> found = benchmark_difficulty(np.array([0.5, 0.8, 1.0]), 100, 2.0, (0.0, 1.0))
     >>> found.round(2).tolist()
@@ -138,44 +101,37 @@ def benchmark_difficulty(
     return mean - np.hypot(width, spread) * ndtri(np.clip(share, half, 1 - half))
 
 
+def group_means(values: np.ndarray, codes: np.ndarray, num_groups: int) -> np.ndarray:
+    """Means `[groups]` over the items with a number; NaN for a group without one."""
+    known = np.isfinite(values)
+    count = np.bincount(codes[known], minlength=num_groups)
+    total = np.bincount(codes[known], values[known], num_groups)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
 def benchmark_ranks(
     properties: Mapping[str, np.ndarray],
     codes: np.ndarray,
     num_groups: int,
     difficulty: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Means of the properties by benchmark, their ranks, and the sums of these.
+    """Means of the properties by benchmark, `[benchmarks]` by name, and their ranks.
 
+    Ranks are under "rank_" and the name of the property, their sum under "rank_total".
     Rank 1 is the hardest, the sharpest, the one with the least guessing, the greatest
     feasibility, headroom and information (PSN-IRT, Table 5); ties share the mean of
-    their ranks.
-
-    Args:
-        properties: `[items]` by name, NaN where an item has none.
-        codes: `[items]` number of each item's benchmark.
-        num_groups: How many there are.
-        difficulty: `[benchmarks]` difficulties in place of the mean of the items',
-            which the paper takes and flat items spoil where slopes are
-            estimated without a tight prior (see `benchmark_difficulty`).
-
-    Returns:
-        `[benchmarks]` by name: the means under the names of the properties, the ranks
-        under "rank_" and these, their sum under "rank_total".
+    their ranks. A given `difficulty` replaces the mean of the items', which the paper
+    takes and flat items spoil where slopes are estimated without a tight prior (see
+    `benchmark_difficulty`).
 
     >>> two = {name: np.array([0.0, 1.0]) for name in PROPERTIES}
     >>> benchmark_ranks(two, np.array([0, 1]), 2)["rank_total"].tolist()
     [11.0, 7.0]
     """
-    from scipy.stats import rankdata
-
     found: dict[str, np.ndarray] = {}
     total = np.zeros(num_groups)
     for name, more in PROPERTIES.items():
-        values = properties[name]
-        known = np.isfinite(values)
-        count = np.bincount(codes[known], minlength=num_groups)
-        sums = np.bincount(codes[known], values[known], num_groups)
-        mean = np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+        mean = group_means(properties[name], codes, num_groups)
         if name == "difficulty" and difficulty is not None:
             mean = difficulty
         worst = -np.inf if more else np.inf

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 
 from irtjax.auditing.examine import DISCRIMINATES, SEEN, TESTED, Found, column_of
-from irtjax.auditing.properties import PROPERTIES, benchmark_difficulty, benchmark_ranks
+from irtjax.auditing.properties import (
+    PROPERTIES,
+    benchmark_difficulty,
+    benchmark_ranks,
+    group_means,
+)
+from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from irtjax.data import ResponseTable
+from irtjax.validity.classical import Classical
+from irtjax.validity.tetrachoric import of_counts
 
 
 def numbers(values: Any) -> pa.Array:
     """A float column in which what is not finite is null."""
-    import pyarrow as pa
-
     array = np.asarray(values, np.float64)
     return pa.array(array, mask=~np.isfinite(array))
 
 
 def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
     """A column of names; null where the place is -1."""
-    import pyarrow as pa
-
     chosen = [str(names[k]) if k >= 0 else None for k in places.tolist()]
     return pa.array(chosen, pa.string())
 
@@ -36,24 +38,16 @@ def item_table(
     table: ResponseTable, found: Found, decided, flags, level: float
 ) -> pa.Table:
     """One row per item; docs/audit.md defines the columns."""
-    import jax.numpy as jnp
-    import pyarrow as pa
-
-    from irtjax.validity.tetrachoric import of_counts
-
     c, groups = found.classical, found.groups
     nothing = np.full(table.num_items, np.nan)
     counts = (jnp.asarray(x, float) for x in c.rest_table)
-    p_zero = c.p_zero
-    q_zero = benjamini_hochberg(p_zero)
+    q_zero = benjamini_hochberg(c.p_zero)
     columns: dict[str, Any] = {
         "item": pa.array(table.items.tolist(), pa.string()),
         "benchmark": pa.array(table.benchmarks.tolist(), pa.string()),
         "flags": pa.array(_flag_texts(flags), pa.string()),
         "observed": pa.array(c.observed.astype(np.int64)),
-        "accuracy": numbers(
-            np.where(c.observed > 0, c.right / np.maximum(c.observed, 1), np.nan)
-        ),
+        "accuracy": numbers(_accuracy(c)),
         **{name: numbers(found.properties[name]) for name in PROPERTIES},
         "chance_of_strongest": numbers(found.properties["chance"]),
         "item_rest": numbers(c.item_rest),
@@ -70,7 +64,7 @@ def item_table(
         "q3": numbers(found.partners.q3),
         "q3_partner": _names(found.partners.partner, table.items),
         "duplicate_of": _names(found.duplicates.twin, table.items),
-        "p_zero_discrimination": numbers(p_zero),
+        "p_zero_discrimination": numbers(c.p_zero),
         "q_zero_discrimination": numbers(q_zero),
         DISCRIMINATES: pa.array(
             np.nan_to_num(q_zero, nan=1.0) <= level, mask=~np.isfinite(q_zero)
@@ -84,61 +78,46 @@ def item_table(
     return pa.table(columns)
 
 
+def _accuracy(c: Classical) -> np.ndarray:
+    """Share of right responses of each item; NaN without responses."""
+    return np.where(c.observed > 0, c.right / np.maximum(c.observed, 1), np.nan)
+
+
 def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
     """Defects of each item, as text."""
-    texts = [""] * len(next(iter(flags.values())))
-    for name in (*TESTED, *SEEN):
-        for k in np.flatnonzero(flags[name]).tolist():
-            texts[k] += f"; {name}" if texts[k] else name
-    return texts
+    names = (*TESTED, *SEEN)
+    rows = np.stack([flags[name] for name in names], axis=1)
+    return ["; ".join(itertools.compress(names, row)) for row in rows]
 
 
-def _difficulties(found: Found, mean, codes, size: int) -> np.ndarray:
-    """Difficulties `[benchmarks]` by the share right of all subjects.
-
-    Responses there are count as they are: where nothing is missing the order of
-    benchmarks is that by accuracy.
-    """
+def _difficulties(found: Found, codes: np.ndarray, size: int) -> np.ndarray:
+    """Difficulties `[benchmarks]`; in the order of accuracy if nothing is missing."""
     c, known = found.classical, found.known
-    subjects = known.ability.size
-    right = c.right + found.residuals.missing_expected
-    share = mean(np.where(c.observed > 0, right / subjects, np.nan))
+    share = (c.right + found.residuals.missing_expected) / known.ability.size
+    share = group_means(np.where(c.observed > 0, share, np.nan), codes, size)
     answers = np.bincount(codes, c.observed, size)
     varied = np.isfinite(c.item_rest)
     slopes = found.properties["discrimination"][varied]
     slope = float(np.median(slopes)) if slopes.size else 1.0
-    spread = np.sqrt(known.ability.var() + np.mean(known.error**2))
-    ability = float(known.ability.mean()), float(spread)
-    probit = getattr(known.fit.model.family, "link", "logit") != "logit"
-    return benchmark_difficulty(share, answers, slope, ability, probit)
+    sd = np.sqrt(known.ability.var() + np.mean(known.error**2))
+    ability = float(known.ability.mean()), float(sd)
+    return benchmark_difficulty(share, answers, slope, ability, known.probit)
 
 
 def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
     """One row per benchmark, the best sum of ranks first."""
-    import pyarrow as pa
-
     names, codes = np.unique(table.benchmarks, return_inverse=True)
     size = len(names)
-    c = found.classical
     count = np.bincount(codes, minlength=size)
-
-    def mean(values: np.ndarray) -> np.ndarray:
-        """Mean over the items of each benchmark that have a number."""
-        known = np.isfinite(values)
-        held = np.bincount(codes[known], minlength=size)
-        total = np.bincount(codes[known], values[known], size)
-        return np.where(held > 0, total / np.maximum(held, 1), np.nan)
-
-    accuracy = np.where(c.observed > 0, c.right / np.maximum(c.observed, 1), np.nan)
-    ranks = benchmark_ranks(
-        found.properties, codes, size, _difficulties(found, mean, codes, size)
-    )
+    difficulty = _difficulties(found, codes, size)
+    ranks = benchmark_ranks(found.properties, codes, size, difficulty)
+    accuracy = _accuracy(found.classical)
     columns: dict[str, Any] = {
         "benchmark": pa.array([str(name) for name in names], pa.string()),
         "items": pa.array(count),
-        "accuracy": numbers(mean(accuracy)),
+        "accuracy": numbers(group_means(accuracy, codes, size)),
         **{name: numbers(values) for name, values in ranks.items()},
-        "item_rest": numbers(mean(c.item_rest)),
+        "item_rest": numbers(group_means(found.classical.item_rest, codes, size)),
     }
     for name in (*TESTED, *SEEN):
         share = np.bincount(codes, flags[name], size) / count

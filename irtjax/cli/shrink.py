@@ -111,8 +111,7 @@ def shrink_command(
         import jax
 
         from irtjax.subsets.errors import check_reference
-        from irtjax.subsets.requests import check_size
-        from irtjax.subsets.shrink import shrink, subset_errors
+        from irtjax.subsets.shrink import check_size, shrink, subset_errors
 
         table = reading.read(files)
         for number in wanted or ():

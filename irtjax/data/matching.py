@@ -33,6 +33,33 @@ def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarr
     return places
 
 
+def arrange(
+    table: ResponseTable, names: np.ndarray, whole: str, top: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Responses in the order of known items, with their mask, and `match_items`.
+
+    Responses are `[subjects, known]` and 0 where there are none. They must be integers
+    from 0 to `top`.
+    """
+    places = match_items(table, names, whole)
+    known = places >= 0
+    given, seen = table.values, table.observed
+    if seen is None:
+        seen = np.ones(given.shape, bool)
+    wrong = ((given < 0) | (given > top) | (given != np.rint(given))) & seen & known
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"subject {table.subjects[row]}, item {table.items[column]}: the response"
+            f" {given[row, column]:g} is not an integer from 0 to {top}"
+        )
+    shape = table.num_subjects, len(names)
+    values, observed = np.zeros(shape, np.int8), np.zeros(shape, bool)
+    values[:, places[known]] = np.where(seen, given, 0)[:, known]
+    observed[:, places[known]] = seen[:, known]
+    return values, observed, places
+
+
 def match_all_items(table: ResponseTable, names: np.ndarray, verb: str) -> np.ndarray:
     """Returns the positions of a table's items among those of a fit, which has all.
 

@@ -12,31 +12,21 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 
-#: Lloyd's steps; assignments have settled long before on every data set tried.
+#: Lloyd's steps; on every data set tried the assignments converged long before.
 NUM_STEPS = 30
 
 
-@partial(jax.jit, static_argnames=("num_clusters", "num_steps"))
-def k_means(
+@partial(jax.jit, static_argnames="num_clusters")
+def _k_means(
     points: Float[Array, "points dims"],
     weight: Float[Array, " points"],
     key: KeyArray,
-    *,
     num_clusters: int,
-    num_steps: int = NUM_STEPS,
 ) -> tuple[Array, Array]:
-    """Lloyd's algorithm from seeds far apart (k-means++, Arthur, Vassilvitskii 2007).
+    """Cluster of each point and squared distances from centres, `[points, clusters]`.
 
-    Args:
-        points: What to cluster.
-        weight: How often each point counts.
-        key: Random key of the seeds.
-        num_clusters: Number of centres.
-        num_steps: Steps after the seeds.
-
-    Returns:
-        The cluster of each point and its squared distance from each centre,
-        `[points, clusters]`. A cluster may be empty where points repeat.
+    Lloyd's algorithm from the seeds of k-means++ (Arthur, Vassilvitskii 2007). A
+    cluster may be empty where points repeat.
     """
     size = jnp.sum(points**2, axis=1)
     dtype = points.dtype
@@ -71,30 +61,20 @@ def k_means(
         mean = total / jnp.maximum(mass, jnp.finfo(dtype).tiny)[:, None]
         return jnp.where(mass[:, None] > 0, mean, centres)
 
-    centres = lax.fori_loop(0, num_steps, improve, centres)
-    between = distance(centres)
+    between = distance(lax.fori_loop(0, NUM_STEPS, improve, centres))
     return jnp.argmin(between, axis=1), between
 
 
 def anchors(
     vectors: np.ndarray, mass: np.ndarray, size: int, key: KeyArray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One item for each cluster of success vectors, with the mass of its cluster.
+    """Chosen items, heaviest first, and their weights, which sum to that of all items.
 
     The anchor points of tinyBenchmarks (Maia Polo et al. 2024, arXiv 2402.14992): the
-    item nearest the centre stands for the cluster. Where items repeat, clusters may be
-    empty; then further items are drawn from the heaviest clusters, and the items of a
-    cluster share its mass.
-
-    Args:
-        vectors: `[items, subjects]` responses to each item.
-        mass: `[items]` what each item counts in the full score.
-        size: Number of items to choose.
-        key: Random key.
-
-    Returns:
-        Positions of the chosen items, heaviest first, and their weights, which sum to
-        that of all items.
+    item nearest the centre of a cluster of success vectors, `[items, subjects]`, has
+    the mass of the cluster. Where items repeat, clusters may be empty; then further
+    items are drawn from the heaviest clusters, and the items of a cluster share its
+    mass.
     """
     if size >= len(mass):
         order = np.argsort(-mass, kind="stable")
@@ -105,15 +85,9 @@ def anchors(
     )
     place = place.reshape(-1)
     clusters = min(size, len(points))
-    label, between = (
-        np.asarray(x)
-        for x in k_means(
-            jnp.asarray(points),
-            jnp.asarray(count, points.dtype),
-            key,
-            num_clusters=clusters,
-        )
-    )
+    counts = jnp.asarray(count, points.dtype)
+    found = _k_means(jnp.asarray(points), counts, key, clusters)
+    label, between = (np.asarray(x) for x in found)
     item_label = label[place]
     total = np.bincount(item_label, weights=mass, minlength=clusters)
     own = between[np.arange(len(points)), label]
@@ -122,10 +96,8 @@ def anchors(
     _, first = np.unique(item_label[near], return_index=True)
     chosen = near[first]
     if len(chosen) < size:
-        taken = np.zeros(len(mass), bool)
-        taken[chosen] = True
-        rest = np.flatnonzero(~taken)
-        draw = np.asarray(jax.random.permutation(jax.random.fold_in(key, size), rest))
+        others = np.setdiff1d(np.arange(len(mass)), chosen)
+        draw = np.asarray(jax.random.permutation(jax.random.fold_in(key, size), others))
         heavy = draw[np.argsort(-total[item_label[draw]], kind="stable")]
         chosen = np.concatenate([chosen, heavy[: size - len(chosen)]])
     sharing = np.bincount(item_label[chosen], minlength=clusters)

@@ -6,6 +6,7 @@ Folds are weights of 0, so all fits share one compiled program.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -28,11 +29,11 @@ from irtjax.models.model import Model
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.subsets.predictor import Curves, Prediction, Whole, curves_of, predict
 from irtjax.subsets.selection import (
+    METHODS,
     NEED_VECTORS,
     Choice,
     Worth,
     choose,
-    nested_order,
     worth,
 )
 
@@ -45,29 +46,21 @@ _start_jit = eqx.filter_jit(start_values)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pool:
-    """The items to choose from and the responses to them.
-
-    Attributes:
-        table: The responses.
-        responses: The same as arrays.
-        model: The model.
-        target: `[items]` what each item counts in the full score.
-        stratum: `[items]` codes from 0.
-        aim: What information is for: "score" or "ability".
-        abilities: Where information matters, or None for the population.
-        form: Of the population, "normal" or "histogram": that of the calibration.
-        method: "em", or "laplace", which integrates items out of few subjects' data.
-    """
+    """The items to choose from and the responses to them."""
 
     table: ResponseTable
-    responses: Responses
     model: Model
-    target: np.ndarray
-    stratum: np.ndarray
-    aim: str = "score"
-    abilities: np.ndarray | None = None
-    form: str = "normal"
-    method: str = "em"
+    target: np.ndarray  # [items] what each item counts in the full score
+    stratum: np.ndarray  # [items] codes from 0
+    aim: str = "score"  # what information is for: "score" or "ability"
+    abilities: np.ndarray | None = None  # where it matters; None for the population
+    form: str = "normal"  # or "histogram": of the calibration's population
+    method: str = "em"  # or "laplace", which integrates items out for few subjects
+
+    @functools.cached_property
+    def responses(self) -> Responses:
+        """The responses as arrays."""
+        return self.table.responses()
 
     def full_scores(self) -> np.ndarray:
         """`[subjects]` scores on what each subject answered; NaN for nothing."""
@@ -98,12 +91,6 @@ class Pool:
             values = values - values[~held].mean(axis=0)
         return np.where(held[:, None], 0, values).T
 
-    def rows(self, subjects: np.ndarray, items: np.ndarray):
-        """Values and mask of some subjects on some items."""
-        values = self.table.values[np.ix_(subjects, items)]
-        observed = self.table.observed
-        return values, None if observed is None else observed[np.ix_(subjects, items)]
-
     def tiers(self, held: np.ndarray) -> np.ndarray:
         """`[items]` 0, 1 for separated items, 2 for items without variation.
 
@@ -111,24 +98,21 @@ class Pool:
         below (or the reverse), so only the prior bounds its discrimination. Items of
         a higher tier are chosen last.
         """
-        values = self.table.values[~held]
-        observed = self.table.observed
-        observed = None if observed is None else observed[~held]
-        if observed is None:
-            low, high = values.min(axis=0), values.max(axis=0)
-        else:
-            top = self.model.family.num_categories
-            low = np.where(observed, values, top).min(axis=0)
-            high = np.where(observed, values, -1).max(axis=0)
-        tier = np.where(low >= high, 2, 0)
-        if self.model.family.num_categories == 2:
+        values, observed = self.table.values[~held], self.table.observed
+        count = self.model.family.num_categories
+        low = high = values
+        if observed is not None:
+            observed = observed[~held]
+            low, high = (np.where(observed, values, x) for x in (count, -1))
+        tier = np.where(low.min(axis=0) >= high.max(axis=0), 2, 0)
+        if count == 2:
             ability = self.full_scores()[~held]
             tier[flags.separated_items(values, observed, ability)] = 1
         return tier
 
 
 class Knowledge(NamedTuple):
-    """What is known of the items from some of the subjects."""
+    """Estimates of the items from the subjects that are not held out."""
 
     held: np.ndarray
     curves: Curves
@@ -144,15 +128,7 @@ def knowledge_of(pool: Pool, items: Any, population: Any, held: np.ndarray):
 
 
 def learn(pool: Pool, held: np.ndarray) -> Knowledge:
-    """Fits the model to the subjects that are not held out.
-
-    Args:
-        pool: Items and responses.
-        held: `[subjects]` which ones to leave out.
-
-    Returns:
-        Curves of the items, estimated from the others.
-    """
+    """Fits the model to the subjects that are not held out, `[subjects]`."""
     model = pool.model
     if pool.method == "laplace":
         # It takes no weights: the held-out subjects leave the table.
@@ -181,30 +157,23 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
 
 
 def choose_from(
-    pool: Pool,
-    known: Knowledge,
-    method: str,
-    sizes: tuple[int, ...],
-    key: KeyArray,
+    pool: Pool, known: Knowledge, method: str, sizes: tuple[int, ...], key: KeyArray
 ) -> dict[int, Choice]:
-    """Subsets of several sizes; nested ones come from one order."""
-    shared: dict[str, Any] = {
-        "mass": pool.target,
-        "stratum": pool.stratum,
-        "tier": known.tier,
-        "key": key,
-    }
+    """Subsets of several sizes, by a random key of the method's own."""
+    vectors = None
     if method in NEED_VECTORS:
-        centred = method == "regression"
-        shared["vectors"] = pool.success_vectors(known.held, centred=centred)
-    order = None
-    if method != "clustering":
-        order = nested_order(
-            known.worth, method, size=max(sizes), aim=pool.aim, **shared
-        )
-    return {
-        size: choose(known.worth, method, size, order=order, **shared) for size in sizes
-    }
+        vectors = pool.success_vectors(known.held, centred=method == "regression")
+    return choose(
+        known.worth,
+        method,
+        sizes,
+        mass=pool.target,
+        stratum=pool.stratum,
+        key=jax.random.fold_in(key, METHODS.index(method)),
+        tier=known.tier,
+        vectors=vectors,
+        aim=pool.aim,
+    )
 
 
 def whole_of(pool: Pool, known: Knowledge, subjects: np.ndarray) -> Whole:
@@ -223,34 +192,23 @@ def predict_held(
 ) -> Prediction:
     """Predicts the scores of subjects on the items they answered (`whole_of`)."""
     whole = whole_of(pool, known, subjects) if whole is None else whole
-    values, mask = pool.rows(subjects, choice.items)
+    cells = np.ix_(subjects, choice.items)
+    observed = pool.table.observed
     found = predict(
         pool.model,
         known.curves.select(choice.items),
-        values,
-        mask,
+        pool.table.values[cells],
+        None if observed is None else observed[cells],
         target=pool.target[choice.items],
         weight=choice.weight,
         whole=whole,
     )
     # Scores are means over what was answered.
-    mass = np.maximum(np.broadcast_to(whole.mass, found.score.shape), 1e-300)
-    return found._replace(
-        score=found.score / mass,
-        error=found.error / mass,
-        unseen=found.unseen / mass,
-        known=found.known / mass,
-    )
-
-
-def join(parts: list[Prediction]) -> Prediction:
-    """Predictions of several groups of subjects, one after another."""
-    return Prediction(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+    mass = np.maximum(whole.mass, 1e-300)
+    parts = ("score", "error", "unseen", "known")
+    return found._replace(**{name: getattr(found, name) / mass for name in parts})
 
 
 def folds_of(subjects: int, count: int, key: KeyArray) -> np.ndarray:
     """`[subjects]` the fold of each, of sizes that differ by one at most."""
-    order = np.asarray(jax.random.permutation(key, subjects))
-    fold = np.empty(subjects, int)
-    fold[order] = np.arange(subjects) % count
-    return fold
+    return np.argsort(jax.random.permutation(key, subjects)) % count

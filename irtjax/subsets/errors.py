@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy import stats
 
-from irtjax.subsets.predictor import Prediction
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from irtjax.subsets.predictor import Prediction, join
+from irtjax.subsets.rules import Compared, counts
 
 #: Fewest subjects of a fold for which its own rank correlation is taken.
 FOLD_SUBJECTS = 10
@@ -30,13 +30,13 @@ class SubsetErrors:
             mean_absolute_error_of_irt, before the correction by held-out subjects, and
             mean_absolute_error_of_mean, of the plain weighted mean;
             coverage of the intervals and their mean width;
-            kendall and spearman correlation of predicted and full scores, over all
-            subjects, and kendall_se from the folds (None where these are small);
-            kendall_of_mean, of the weighted mean;
+            kendall and spearman correlation of predicted and full scores, kendall_se
+            from the folds (None if small), kendall_of_mean, of weighted means;
             variance of the weighted mean over subjects, and variance_full of the full
             score (with 1 / N, as the PSN-IRT paper's Table 6);
             reference_kendall, of predicted scores and the reference (None without),
-            and reference_kendall_of_mean, of the weighted means and it.
+            and reference_kendall_of_mean, of the weighted means and it;
+            rule, the rules taken.
         level: Level of the intervals.
         num_subjects: Number of subjects, each predicted once.
         num_items: Number of items of the whole.
@@ -51,27 +51,30 @@ class SubsetErrors:
 
     def table(self) -> pa.Table:
         """The rows as a table."""
-        import pyarrow as pa
-
         return pa.Table.from_pylist(list(self.rows))
 
     def size_for(self, method: str, error: float) -> int | None:
         """The smallest size from which on the mean absolute error is at most `error`.
 
+        None if the largest is not enough.
+
         Args:
             method: One of the methods.
             error: In shares: 0.01 is one point.
-
-        Returns:
-            The size, or None if the largest is not enough.
         """
-        best = None
-        mine = [row for row in self.rows if row["method"] == method]
-        for row in sorted(mine, key=lambda row: -row["size"]):
-            if row["mean_absolute_error"] > error:
-                break
-            best = row["size"]
-        return best
+        rows = [row for row in self.rows if row["method"] == method]
+        rows.sort(key=lambda row: -row["size"])
+        good = itertools.takewhile(
+            lambda row: row["mean_absolute_error"] <= error, rows
+        )
+        return min((row["size"] for row in good), default=None)
+
+
+def _correlation(measure: Callable[..., Any], first, second) -> float | None:
+    """A rank correlation, None where one of the two does not vary."""
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return None
+    return float(measure(first, second).statistic)
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
@@ -80,33 +83,23 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     >>> rank_correlation(np.arange(3.0), np.array([0.0, 2.0, 1.0]))
     0.333333333333
     """
-    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return None
     # Equal scores summed in another order are still equal.
-    found: Any = stats.kendalltau(np.round(first, 12), np.round(second, 12))
-    return round(float(found.statistic), 12)
+    tau = lambda x, y: stats.kendalltau(np.round(x, 12), np.round(y, 12))
+    found = _correlation(tau, first, second)
+    return None if found is None else round(found, 12)
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
     """Spearman's correlation, None where one of the two does not vary."""
-    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return None
-    found: Any = stats.spearmanr(first, second)
-    return float(found.statistic)
+    return _correlation(stats.spearmanr, first, second)
 
 
 def summarise(
     predicted: np.ndarray, prediction: Prediction, score: np.ndarray
 ) -> dict[str, Any]:
-    """Errors of predictions of known full scores.
+    """Errors of predictions of known full scores; see `Shrunken.held_out`.
 
-    Args:
-        predicted: `[subjects]` corrected predictions.
-        prediction: What they come from.
-        score: `[subjects]` full scores.
-
-    Returns:
-        Numbers by name; see `Shrunken.held_out`.
+    `predicted` are the corrected predictions, `prediction` is what they come from.
     """
     miss = predicted - score
     plain = np.abs(prediction.mean - score)
@@ -123,72 +116,52 @@ def summarise(
 
 
 def agreement(
-    method: str,
-    size: int,
-    parts: list[tuple],
+    parts: list[tuple[Prediction, np.ndarray, Compared]],
     score: np.ndarray,
     subjects: np.ndarray,
     reference: Mapping[str, float] | None,
 ) -> dict[str, Any]:
-    """A row of `SubsetErrors`.
+    """A row of `SubsetErrors`, without method and size.
 
-    Args:
-        method: How items were chosen.
-        size: How many.
-        parts: For each fold, its predictions, its rows and its calibrator.
-        score: `[subjects]` full scores.
-        subjects: Their names.
-        reference: Values by name, or None.
+    `parts` has for each fold its predictions, its rows and how rules compared, `score`
+    and `subjects` the full scores and names of all.
     """
-    found = Prediction(
-        *(np.concatenate(x) for x in zip(*(p for p, _, _ in parts), strict=True))
-    )
-    rows = np.concatenate([held for _, held, _ in parts])
-    by_part = [calibrator.score(part) for part, _, calibrator in parts]
-    predicted = np.concatenate(by_part)
-    ends = [calibrator.interval(part) for part, _, calibrator in parts]
-    low, high = (np.concatenate(x) for x in zip(*ends, strict=True))
+    found = join([part for part, _, _ in parts])
+    by_fold = []
+    for part, rows, compared in parts:
+        judge = compared.judged.calibrator
+        by_fold.append((rows, judge.score(part), *judge.interval(part)))
+    rows, predicted, low, high = map(np.concatenate, zip(*by_fold, strict=True))
     truth = score[rows]
     # A score on the end of an interval is in it, despite rounding.
-    held = (low - 1e-9 <= truth) & (truth <= high + 1e-9)
+    inside = (low - 1e-9 <= truth) & (truth <= high + 1e-9)
     miss = np.abs(predicted - truth)
-    by_fold = [
-        rank_correlation(own, score[places])
-        for own, (_, places, _) in zip(by_part, parts, strict=True)
-        if len(places) >= FOLD_SUBJECTS
-    ]
-    spread = [value for value in by_fold if value is not None]
+    large = [x for x in by_fold if len(x[0]) >= FOLD_SUBJECTS]
+    taus = [rank_correlation(own, score[places]) for places, own, *_ in large]
+    taus = [tau for tau in taus if tau is not None]
+    few = len(taus) < 2
+    tau_se = None if few else float(np.std(taus, ddof=1) / len(taus) ** 0.5)
     kept = np.isfinite(found.mean)
+    mean, names = found.mean[kept], subjects[rows]
+    errors = summarise(predicted, found, truth)
+    del errors["num_subjects"]
     return {
-        "method": method,
-        "size": size,
-        **{
-            k: v
-            for k, v in summarise(predicted, found, truth).items()
-            if k != "num_subjects"
-        },
+        **errors,
         "mean_absolute_error_se": float(miss.std() / len(miss) ** 0.5),
-        "coverage": float(held.mean()),
+        "coverage": float(inside.mean()),
         "width": float((high - low).mean()),
-        "kendall_se": float(np.std(spread, ddof=1) / len(spread) ** 0.5)
-        if len(spread) > 1
-        else None,
-        "kendall_of_mean": rank_correlation(found.mean[kept], truth[kept]),
-        "variance": float(np.var(found.mean[kept])) if kept.any() else None,
+        "kendall_se": tau_se,
+        "kendall_of_mean": rank_correlation(mean, truth[kept]),
+        "variance": float(np.var(mean)) if kept.any() else None,
         "variance_full": float(np.var(truth)),
-        "reference_kendall": _with_reference(predicted, subjects[rows], reference),
-        "reference_kendall_of_mean": _with_reference(
-            found.mean[kept], subjects[rows][kept], reference
-        ),
+        "reference_kendall": _with_reference(predicted, names, reference),
+        "reference_kendall_of_mean": _with_reference(mean, names[kept], reference),
+        "rule": counts([compared.rule for _, _, compared in parts]),
     }
 
 
 def check_reference(reference: Mapping[str, float], names: np.ndarray) -> None:
-    """Refuses a reference of fewer than two of the subjects, or not of numbers.
-
-    Raises:
-        ValueError: If it is one.
-    """
+    """Refuses a reference of fewer than two of the subjects, or not of numbers."""
     known = [name for name in names.tolist() if name in reference]
     if len(known) < 2:
         raise ValueError(
@@ -207,7 +180,5 @@ def _with_reference(score, names, reference) -> float | None:
         return None
     pairs = zip(score, names.tolist(), strict=True)
     known = [(value, reference[name]) for value, name in pairs if name in reference]
-    if len(known) < 2:
-        return None
-    first, second = np.array(known, float).T
+    first, second = np.array(known, float).reshape(-1, 2).T
     return rank_correlation(first, second)

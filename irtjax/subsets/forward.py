@@ -73,26 +73,17 @@ def forward_score(
     turns: np.ndarray,
     tier: np.ndarray,
 ) -> np.ndarray:
-    """Forward selection of the items on which the full score regresses best.
+    """Scores `[items]` whose falling order is forward selection for the full score.
 
-    With C the covariance of the responses over subjects and t what items count, item j
-    takes away (C t)_j^2 / (C_jj + r) of the variance of the full score t'y; r is a
-    ridge. The item that takes away most is chosen, C becomes the covariance given it,
-    C - C_j C_j' / (C_jj + r), and so on (forward regression; as the choice of sensors
-    for a Gaussian process). No model of the responses is needed, so what items share
-    in addition to ability counts too.
+    With C the covariance of the responses over subjects and t what items count
+    (`target`), item j takes away (C t)_j^2 / (C_jj + r) of the variance of the full
+    score t'y; r is a ridge. The item that takes away most is chosen, C becomes the
+    covariance given it, C - C_j C_j' / (C_jj + r), and so on (forward regression; as
+    the choice of sensors for a Gaussian process). No model of the responses is needed,
+    so what items share in addition to ability counts too.
 
-    Args:
-        vectors: `[items, subjects]` responses less each item's mean; held-out
-            subjects 0.
-        target: `[items]` what each item counts in the full score.
-        stratum: `[items]` codes.
-        turns: `[size]` the stratum that each choice is from.
-        tier: `[items]` codes: a higher tier is taken last.
-
-    Returns:
-        `[items]` scores; choosing by falling score, tier by tier and in turns, is the
-        order of choice.
+    Vectors are `[items, subjects]` responses less each item's mean, 0 for held-out
+    subjects; each choice is from the stratum in `turns`, a higher tier comes last.
     """
     dtype = jnp.zeros(()).dtype
     order, gain = _forward(
@@ -111,20 +102,12 @@ def forward_score(
 def spread_score(
     total: np.ndarray, stratum: np.ndarray, tier: np.ndarray, key: KeyArray
 ) -> np.ndarray:
-    """Scores whose falling order spreads items over the difficulties of a stratum.
+    """Scores `[items]` whose falling order spreads items over the difficulties.
 
-    Items are ranked by their totals, shifted in a circle by a random number of places
-    and taken in the order of the van der Corput sequence (bits of the place reversed),
-    whose beginnings are all spread evenly.
-
-    Args:
-        total: `[items]` sums of responses; equal ones are ranked at random.
-        stratum: `[items]` codes.
-        tier: `[items]` codes; each tier of a stratum is spread by itself.
-        key: Random key.
-
-    Returns:
-        `[items]` scores.
+    Items of each stratum and tier are ranked by their totals (equal ones at random),
+    shifted in a circle by a random number of places and taken in the order of the van
+    der Corput sequence (bits of the place reversed), whose beginnings are all spread
+    evenly.
     """
     draw, shift = (
         np.asarray(jax.random.uniform(k, (len(total),)), float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,30 +18,22 @@ from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 
 #: Numbers that one table of items by nodes may hold.
 LARGEST_TABLE = 20_000_000
-#: Subjects whose posteriors are held at a time.
+#: Subjects of a block of posteriors.
 BLOCK = 2048
 #: An error of the full score that is no more than rounding.
 ROUNDING = 1e-9
-#: Held-out subjects from which a correction of five coefficients is learned.
+#: Held-out subjects from which a correction of five coefficients is estimated.
 CORRECTED_FROM = 50
 
 
 class Curves(NamedTuple):
-    """Items on nodes of ability, as arrays of the host.
+    """Items on nodes of ability, as arrays of the host."""
 
-    Attributes:
-        ability: `[nodes]`.
-        log_weight: `[nodes]` of the population.
-        natural: Each g_k of the model, `[items, nodes]`.
-        mean: `[items, nodes]` expected response between 0 and 1.
-        variance: `[items, nodes]` its variance given ability.
-    """
-
-    ability: np.ndarray
-    log_weight: np.ndarray
-    natural: tuple[np.ndarray, ...]
-    mean: np.ndarray
-    variance: np.ndarray
+    ability: np.ndarray  # [nodes]
+    log_weight: np.ndarray  # [nodes] of the population
+    natural: tuple[np.ndarray, ...]  # each g_k of the model, [items, nodes]
+    mean: np.ndarray  # [items, nodes] expected response between 0 and 1
+    variance: np.ndarray  # [items, nodes] its variance given ability
 
     def select(self, items: np.ndarray) -> Curves:
         """The curves of some items."""
@@ -51,19 +44,29 @@ class Curves(NamedTuple):
         )
 
 
+def moments(family: Any, item: Any, ability: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance of the response to an item, between 0 and 1, given ability."""
+    top = family.num_categories - 1
+    categories = jnp.arange(family.num_categories, dtype=ability.dtype) / top
+    chance = jnp.exp(family.category_log_probs(item, ability))
+    mean = chance @ categories
+    return mean, jnp.maximum(chance @ categories**2 - mean**2, 0)
+
+
+def as_records(items: Any) -> Any:
+    """Item records as JAX arrays, all of the dtype of the first."""
+    dtype = jnp.asarray(items[0]).dtype
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
+
+
 @jax.jit
 def _tables(model: Model, items: Any, theta):
     """Natural parameters, means and variances, `[items, nodes]`."""
     family = model.family
-    top = family.num_categories - 1
-    categories = jnp.arange(family.num_categories, dtype=theta.dtype) / top
 
     def of_item(item, ability):
         """The same of one item at one ability."""
-        chance = jnp.exp(family.category_log_probs(item, ability))
-        mean = chance @ categories
-        variance = jnp.maximum(chance @ categories**2 - mean**2, 0)
-        return family.natural(item, ability), mean, variance
+        return family.natural(item, ability), *moments(family, item, ability)
 
     over_items = jax.vmap(of_item, in_axes=(0, None))
     found = lax.map(lambda t: over_items(items, t), theta)
@@ -73,17 +76,11 @@ def _tables(model: Model, items: Any, theta):
 def curves_of(model: Model, items: Any, population: Population) -> Curves:
     """Curves on nodes that resolve the posteriors of subjects with every response.
 
-    Args:
-        model: A model of one ability whose responses have categories.
-        items: Item records, `[items]`.
-        population: Population of ability.
-
-    Returns:
-        The curves; no table holds more than `LARGEST_TABLE` numbers, unless that
-        leaves fewer than 201 nodes.
+    No table holds more than `LARGEST_TABLE` numbers, unless that leaves fewer than 201
+    nodes.
     """
-    dtype = jnp.asarray(items[0]).dtype
-    items = jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
+    items = as_records(items)
+    dtype = items[0].dtype
     mean, sd = float(population.mean), float(population.sd)
     log_weight = population.log_weights
     if log_weight is None:
@@ -98,79 +95,53 @@ def curves_of(model: Model, items: Any, population: Population) -> Curves:
     else:
         nodes = equal_nodes(-REACH, REACH, np.shape(log_weight)[0])
         log_weight = jax.nn.log_softmax(jnp.asarray(log_weight))
-    theta = mean + sd * np.asarray(nodes)
-    return curves_at(model, items, theta, np.asarray(log_weight, float))
+    return curves_at(model, items, mean + sd * nodes, np.asarray(log_weight, float))
 
 
 def curves_at(
     model: Model, items: Any, ability: np.ndarray, log_weight: np.ndarray
 ) -> Curves:
     """Curves on given nodes, `[nodes]` abilities and log weights."""
-    dtype = jnp.asarray(items[0]).dtype
-    items = jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
-    natural, means, variances = _tables(model, items, jnp.asarray(ability, dtype))
-    return Curves(
-        ability,
-        log_weight,
-        tuple(np.asarray(g) for g in natural),
-        np.asarray(means),
-        np.asarray(variances),
-    )
+    items = as_records(items)
+    found = _tables(model, items, jnp.asarray(ability, items[0].dtype))
+    return Curves(ability, log_weight, *jax.tree.map(np.asarray, found))
 
 
 class Prediction(NamedTuple):
-    """Full scores predicted from a subset, each `[subjects]`.
+    """Full scores predicted from a subset, each `[subjects]`."""
 
-    Attributes:
-        score: Predicted score on all items.
-        error: Its standard deviation under the model.
-        unseen: Mass of the items that were not answered.
-        known: What the answered items contribute.
-        mean: Weighted mean of the answered items; NaN if there are none.
-        ability: Posterior mean.
-        ability_se: Posterior standard deviation.
-    """
+    score: np.ndarray  # predicted score on all items
+    error: np.ndarray  # its standard deviation under the model
+    unseen: np.ndarray  # mass of the items that were not answered
+    known: np.ndarray  # what the answered items contribute
+    mean: np.ndarray  # weighted mean of the answered items; NaN if there are none
+    ability: np.ndarray  # posterior mean
+    ability_se: np.ndarray  # posterior standard deviation
 
-    score: np.ndarray
-    error: np.ndarray
-    unseen: np.ndarray
-    known: np.ndarray
-    mean: np.ndarray
-    ability: np.ndarray
-    ability_se: np.ndarray
+
+def join(parts: Sequence[Prediction]) -> Prediction:
+    """Predictions of several groups of subjects, one after another."""
+    return Prediction(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
 class Whole(NamedTuple):
-    """All items together, for subjects alike or for each.
+    """All items together, for all subjects alike or for each."""
 
-    Attributes:
-        mean: `[nodes]` or `[subjects, nodes]` expected full score.
-        variance: Likewise, its variance given ability.
-        mass: Total of the items' parts, or `[subjects]`.
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray
-    mass: np.ndarray | float
+    mean: np.ndarray  # [nodes] or [subjects, nodes] expected full score
+    variance: np.ndarray  # likewise, its variance given ability
+    mass: np.ndarray | float  # total of the items' parts, or [subjects]
 
     @classmethod
     def of(
         cls, curves: Curves, target: np.ndarray, observed: np.ndarray | None = None
     ) -> Whole:
         """The full score of all items, or of those each subject answered."""
-        mean, variance = target[:, None] * curves.mean, target[:, None] ** 2
-        variance = variance * curves.variance
+        part = target[:, None]
+        mean, variance = part * curves.mean, part**2 * curves.variance
         if observed is None:
             return cls(mean.sum(0), variance.sum(0), float(target.sum()))
         seen = observed.astype(mean.dtype)
         return cls(seen @ mean, seen @ variance, seen @ target)
-
-    def rows(self, part: slice) -> Whole:
-        """Those of some subjects."""
-        if np.ndim(self.mass) == 0:
-            return self
-        mass = np.asarray(self.mass)[part]
-        return Whole(self.mean[part], self.variance[part], mass)
 
 
 def predict(
@@ -185,47 +156,34 @@ def predict(
 ) -> Prediction:
     """Predicts full scores from responses to a subset.
 
-    With t_j what item j counts and p(theta | y) the posterior given the responses,
+    With t_j what item j counts (`target`) and p(theta | y) the posterior given the
+    responses (`[subjects, subset]`, 0 where missing), the prediction is
 
         S = sum_answered t_j y_j + E[ sum_unanswered t_j P_j(theta) | y ],
 
     what was observed and, for the rest, what is expected (the p-IRT estimator of
     tinyBenchmarks, Maia Polo et al. 2024, taken over the posterior in place of a
     point). Its variance is that of the expectation over the posterior and the mean of
-    sum_unanswered t_j^2 P_j (1 - P_j).
-
-    Args:
-        model: The model.
-        curves: Of the subset.
-        values: `[subjects, subset]` responses, 0 where missing.
-        observed: Mask of them, or None.
-        target: `[subset]` what each counts in the full score.
-        weight: `[subset]` weights of the plain mean.
-        whole: The full score on the same nodes.
-
-    Returns:
-        The predictions; with every item answered, the score itself.
+    sum_unanswered t_j^2 P_j (1 - P_j). `weight` is that of the plain weighted mean.
     """
+    if observed is None:
+        observed = np.ones(values.shape, bool)
     parts = []
-    for start in range(0, len(values), BLOCK):
+    for start in range(0, max(len(values), 1), BLOCK):
         part = slice(start, start + BLOCK)
-        mask = None if observed is None else observed[part]
-        block = values[part]
+        alike = np.ndim(whole.mass) == 0
+        rows = whole if alike else Whole(*(np.asarray(x)[part] for x in whole))
         parts.append(
-            _predict(model, curves, block, mask, target, weight, whole.rows(part))
+            _predict(model, curves, values[part], observed[part], target, weight, rows)
         )
-    if not parts:
-        return Prediction(*(np.zeros(0) for _ in Prediction._fields))
-    return Prediction(*(np.concatenate(x) for x in zip(*parts, strict=True)))
+    return join(parts)
 
 
 def _predict(model, curves, values, observed, target, weight, whole) -> Prediction:
     """`predict` for a block of subjects."""
-    if observed is None:
-        observed = np.ones(values.shape, bool)
     seen = observed.astype(float)
     top = model.family.num_categories - 1
-    share = values.astype(float) / top
+    right = values.astype(float) / top * seen
     joint = curves.log_weight + seen @ curves.natural[0]
     # Statistics are 0 where a response is missing, since its value is.
     statistics = model.family.statistics(jnp.asarray(values))
@@ -242,13 +200,12 @@ def _predict(model, curves, values, observed, target, weight, whole) -> Predicti
     some = (unseen > 0)[:, None]
     rest, noise = np.where(some, rest, 0), np.where(some, np.maximum(noise, 0), 0)
     expected = np.sum(posterior * rest, axis=1)
-    spread = np.sum(posterior * (rest - expected[:, None]) ** 2, axis=1)
-    error = np.sqrt(spread + np.sum(posterior * noise, axis=1))
-    known = (share * seen) @ target
+    variance = np.sum(posterior * (rest - expected[:, None]) ** 2, axis=1)
+    error = np.sqrt(variance + np.sum(posterior * noise, axis=1))
+    known = right @ target
     total = seen @ weight
-    mean = np.divide(
-        (share * seen) @ weight, total, out=np.full(len(total), np.nan), where=total > 0
-    )
+    mean = np.full(len(total), np.nan)
+    np.divide(right @ weight, total, out=mean, where=total > 0)
     ability = posterior @ curves.ability
     around = curves.ability - ability[:, None]
     width = np.sqrt(np.sum(posterior * around**2, axis=1))
@@ -258,16 +215,12 @@ def _predict(model, curves, values, observed, target, weight, whole) -> Predicti
 class Calibrator(NamedTuple):
     """Errors of predictions, estimated from held-out subjects.
 
-    Attributes:
-        misfit: Error beyond the model's, per mass of unseen items.
-        multiplier: How many standard deviations the interval reaches.
-        correction: Coefficients of what is added to the prediction, per mass of
-            unseen items: of 1, the prediction, its square, the weighted mean and its
-            square. Empty for none.
+    The correction has coefficients of what is added to the prediction per mass of
+    unseen items: of 1, the prediction, its square, the weighted mean and its square.
     """
 
-    misfit: float
-    multiplier: float
+    misfit: float  # error beyond the model's, per mass of unseen items
+    multiplier: float  # how many standard deviations the interval reaches
     correction: tuple[float, ...] = ()
 
     def score(self, prediction: Prediction) -> np.ndarray:
@@ -279,7 +232,7 @@ class Calibrator(NamedTuple):
         return np.clip(score, low, high)
 
     def error(self, prediction: Prediction) -> np.ndarray:
-        """Standard deviations of the full score, misfit counted."""
+        """Standard deviations of the full score, misfit included."""
         return np.hypot(prediction.error, self.misfit * prediction.unseen)
 
     def interval(self, prediction: Prediction) -> tuple[np.ndarray, np.ndarray]:
@@ -291,18 +244,14 @@ class Calibrator(NamedTuple):
 
 
 class Calibrated(NamedTuple):
-    """A calibrator and what it is made of.
+    """A calibrator and the corrected predictions of the subjects it is made of.
 
-    Attributes:
-        calibrator: The calibrator.
-        score: `[subjects]` corrected predictions of the subjects it is made of, each
-            with a correction that has not seen it.
-        enough: Whether there were subjects enough for the level.
+    Each prediction has a correction that was estimated from the other subjects.
     """
 
     calibrator: Calibrator
     score: np.ndarray
-    enough: bool
+    enough: bool  # whether there were subjects enough for the level
 
 
 def _features(prediction: Prediction) -> np.ndarray:
@@ -315,26 +264,20 @@ def _features(prediction: Prediction) -> np.ndarray:
 
 
 def calibrate(prediction: Prediction, score: np.ndarray, level: float) -> Calibrated:
-    """Corrects predictions, and scales intervals so that they hold full scores.
+    """Corrects predictions, and scales intervals so that they contain full scores.
 
+    The subjects are ones that choice and fit have not seen, `score` their full scores.
     A model that does not quite fit predicts with a bias that depends on the score.
     Least squares on the model's prediction and the weighted mean corrects it (as the
     blend of both does in tinyBenchmarks, and the regression in metabench: Kipnis et al.
     2025, arXiv 2407.12844), where it predicts subjects better that were left out of it
     one by one. Misfit is chosen so that mean squared errors are as stated with it; the
     reach is the ceil((n + 1) level)-th smallest of |error| / sd. For a further subject
-    drawn as these were, such intervals hold with at least that probability, whatever is
-    wrong with the model (split conformal prediction with scaled residuals: Lei et al.
-    2018, JASA 113, section 5.2), up to the dependence that folds bring.
-
-    Args:
-        prediction: Of subjects that choice and fit have not seen.
-        score: Their full scores.
-        level: Level of the intervals.
-
-    Returns:
-        The calibrator. Without subjects enough for the level its reach is the
-        largest ratio seen, and at least that of a normal distribution.
+    drawn as these were, such intervals contain the full score with at least that
+    probability, whatever is wrong with the model (split conformal prediction with
+    scaled residuals: Lei et al. 2018, JASA 113, section 5.2), up to the dependence that
+    folds bring. Without subjects enough for the level the reach is the largest ratio
+    seen, and at least that of a normal distribution.
     """
     correction, left = _correction(prediction, score)
     scaled, enough = scale(prediction, left, level)
@@ -347,10 +290,7 @@ def scale(
 ) -> tuple[Calibrator, bool]:
     """Misfit and reach, and whether there are subjects enough for the level.
 
-    Args:
-        prediction: Of subjects that choice and fit have not seen.
-        left: `[subjects]` their full scores less the corrected predictions.
-        level: Level of the intervals.
+    `left` is `[subjects]` full scores less the corrected predictions.
     """
     miss = np.abs(left)
     unseen = np.sum(prediction.unseen**2)
@@ -359,12 +299,10 @@ def scale(
     error = Calibrator(misfit, 1.0).error(prediction)
     ratio = np.sort(np.where(miss < ROUNDING, 0, miss / np.maximum(error, ROUNDING)))
     place = math.ceil((len(ratio) + 1) * level)
-    enough = place <= len(ratio)
-    if enough:
-        reach = float(ratio[place - 1])
-    else:
-        reach = max([float(ndtri(0.5 + level / 2)), *ratio.tolist()])
-    return Calibrator(misfit, reach), enough
+    if place <= len(ratio):
+        return Calibrator(misfit, float(ratio[place - 1])), True
+    reach = max([uncalibrated(level).multiplier, *ratio.tolist()])
+    return Calibrator(misfit, reach), False
 
 
 def _correction(prediction: Prediction, score: np.ndarray):

@@ -22,21 +22,15 @@ COMPARED_FROM = 20
 class Compared(NamedTuple):
     """Rules compared on held-out subjects.
 
-    Attributes:
-        rule: The rule taken.
-        judged: Its calibrator and corrected predictions.
-        rows: One dict per rule, the best first: rule, mean_absolute_error,
-            standard_error, excess (over the smallest error), excess_se, taken.
-        score: `[subjects]` corrected predictions by the rule that the other folds
-            would take, so no subject helped to take the rule it is predicted by.
-        prediction: What they come from.
+    `score` are corrected predictions by the rule that the other folds would take, so no
+    subject helped to take the rule it is predicted by.
     """
 
-    rule: str
-    judged: Calibrated
-    rows: tuple[dict[str, Any], ...]
+    rule: str  # the rule taken
+    judged: Calibrated  # its calibrator and corrected predictions
+    rows: tuple[dict[str, Any], ...]  # see `Shrunken.rules`
     score: np.ndarray
-    prediction: Prediction
+    prediction: Prediction  # what `score` comes from
 
 
 def compare(
@@ -46,37 +40,26 @@ def compare(
 
     The rule is the simplest one whose mean absolute error is at most one standard
     error above the smallest (one-standard-error rule; Breiman et al. 1984). Errors are
-    paired by subject, so the standard error is that of their mean difference.
-
-    The smallest of several errors is too small. Misfit and reach of the intervals are
+    paired by subject, so the standard error is that of their mean difference. The
+    smallest of several errors is too small. Misfit and reach of the intervals are
     therefore what each fold's subjects need under the rule that the other folds take.
-
-    Args:
-        found: Predictions of subjects that choice and fit have not seen, by rule.
-        fold: `[subjects]` the fold in which each was held out.
-        score: Their full scores.
-        level: Level of the intervals.
-
-    Returns:
-        The comparison.
+    `found` has predictions by rule of subjects that choice and fit have not seen.
     """
     rules = [rule for rule in METHODS if rule in found]
-    judged = {rule: calibrate(found[rule], score, level) for rule in rules}
-    miss = np.stack([np.abs(judged[rule].score - score) for rule in rules])
+    judged = [calibrate(found[rule], score, level) for rule in rules]
+    corrected = np.stack([one.score for one in judged])
+    miss = np.abs(corrected - score)
     taken = take(miss, fold)
-    chosen = judged[rules[taken]]
-    if len(rules) == 1:
-        own = np.zeros(len(score), int)
-    else:
-        own = np.empty(len(score), int)
-        for code in np.unique(fold):
-            others = fold != code
-            own[~others] = take(miss[:, others], fold[others])
+    own = np.empty(len(score), int)
+    for code in np.unique(fold):
+        others = fold != code
+        own[~others] = take(miss[:, others], fold[others])
     pick = own, np.arange(len(score))
     fields = zip(*(found[rule] for rule in rules), strict=True)
     prediction = Prediction(*(np.stack(field)[pick] for field in fields))
-    corrected = np.stack([judged[rule].score for rule in rules])[pick]
+    corrected = corrected[pick]
     scaled, enough = scale(prediction, score - corrected, level)
+    chosen = judged[taken]
     calibrator = scaled._replace(correction=chosen.calibrator.correction)
     return Compared(
         rules[taken],
@@ -88,14 +71,9 @@ def compare(
 
 
 def take(miss: np.ndarray, fold: np.ndarray) -> int:
-    """The first rule that is within one standard error of the best.
+    """Place of the first rule that is within one standard error of the best.
 
-    Args:
-        miss: `[rules, subjects]` absolute errors, the simplest rule first.
-        fold: `[subjects]` fold of each.
-
-    Returns:
-        Its place.
+    `miss` has the absolute errors, `[rules, subjects]`, the simplest rule first.
 
     >>> fold = np.array([0, 0, 1, 1])
     >>> miss = np.array([[1, 3, 2, 4], [1, 2, 2, 5], [9, 9, 9, 9]])
@@ -116,27 +94,21 @@ def standard_error(value: np.ndarray, fold: np.ndarray) -> float:
     The larger of two: from the variance over subjects, and from that over the means of
     folds, which differ also because each has its own choice and fit.
     """
-    if len(value) < 2:
-        return 0.0
-    over_subjects = value.std(ddof=1) / len(value) ** 0.5
-    codes = np.unique(fold)
-    if len(codes) < 2:
-        return float(over_subjects)
-    means = np.array([value[fold == code].mean() for code in codes])
-    return float(max(over_subjects, means.std(ddof=1) / len(codes) ** 0.5))
+    means = np.array([value[fold == code].mean() for code in np.unique(fold)])
+    several = (x for x in (value, means) if len(x) > 1)
+    return float(max((x.std(ddof=1) / len(x) ** 0.5 for x in several), default=0.0))
 
 
 def _rows(rules, miss: np.ndarray, fold: np.ndarray, taken: int):
     """Errors by rule, the smallest first."""
-    mean = miss.mean(axis=1)
-    best = int(np.argmin(mean))
+    order = np.argsort(miss.mean(axis=1), kind="stable")
     rows = []
-    for place in np.argsort(mean, kind="stable"):
-        excess = miss[place] - miss[best]
+    for place in order:
+        excess = miss[place] - miss[order[0]]
         rows.append(
             {
                 "rule": rules[place],
-                "mean_absolute_error": float(mean[place]),
+                "mean_absolute_error": float(miss[place].mean()),
                 "standard_error": standard_error(miss[place], fold),
                 "excess": float(excess.mean()),
                 "excess_se": standard_error(excess, fold),

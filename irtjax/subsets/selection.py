@@ -7,6 +7,7 @@ is shared out in proportion.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 from irtjax.subsets.clusters import anchors
 from irtjax.subsets.forward import first_tier, forward_score, spread_score
+from irtjax.subsets.predictor import as_records, moments
 
 #: Rules of choice, the simplest first: a tie between rules goes to the first of them.
 METHODS = (
@@ -39,23 +41,14 @@ NUM_ABILITIES = 61
 
 
 class Worth(NamedTuple):
-    """Information of items at weighted abilities.
+    """Information of items at weighted abilities."""
 
-    Attributes:
-        weight: `[abilities]`, sums to one.
-        precision: Of ability before any response.
-        information: `[abilities, items]` Fisher information.
-        slope: `[abilities, items]` slope of the item's part of the full score.
-        noise: `[abilities, items]` variance of that part given ability.
-        discrimination: `[items]`.
-    """
-
-    weight: Array
-    precision: Array
-    information: Array
-    slope: Array
-    noise: Array
-    discrimination: Array
+    weight: Array  # [abilities], sums to one
+    precision: Array  # of ability before any response
+    information: Array  # [abilities, items] Fisher information
+    slope: Array  # [abilities, items] slope of the item's part of the full score
+    noise: Array  # [abilities, items] variance of that part given ability
+    discrimination: Array  # [items]
 
 
 class Choice(NamedTuple):
@@ -69,31 +62,18 @@ class Choice(NamedTuple):
 def _worth(model: Model, items: Any, target, theta, weight, precision):
     """`worth` for abilities and weights that are given."""
     family = model.family
-    top = family.num_categories - 1
-
-    def moments(item, ability):
-        """Mean and variance of an item's response, between 0 and 1."""
-        categories = jnp.arange(family.num_categories, dtype=ability.dtype) / top
-        chance = jnp.exp(family.category_log_probs(item, ability))
-        mean = chance @ categories
-        return mean, jnp.maximum(chance @ categories**2 - mean**2, 0)
 
     def of_item(item, ability):
         """Slope, noise and information of an item at an ability."""
-        one = jnp.ones_like(ability)
-        (_, noise), (slope, _) = jax.jvp(lambda t: moments(item, t), (ability,), (one,))
+        (_, noise), (slope, _) = jax.jvp(
+            lambda t: moments(family, item, t), (ability,), (jnp.ones_like(ability),)
+        )
         return slope, noise, family.information(item, ability)
 
     over_items = jax.vmap(of_item, in_axes=(0, None))
     slope, noise, information = lax.map(lambda t: over_items(items, t), theta)
-    return Worth(
-        weight,
-        precision,
-        information,
-        slope * target,
-        noise * target**2,
-        jnp.asarray(items.discrimination),
-    )
+    slope, noise = slope * target, noise * target**2
+    return Worth(weight, precision, information, slope, noise, items.discrimination)
 
 
 def worth(
@@ -105,17 +85,11 @@ def worth(
 ) -> Worth:
     """Information, slopes and noise of items at abilities.
 
-    Args:
-        model: A model of one ability whose responses have categories.
-        items: Item records, `[items]`.
-        population: Population of ability.
-        target: What each item counts in the full score.
-        abilities: Where information matters, equally; None for the population.
-
-    Returns:
-        What the choices need.
+    Abilities have equal weights; None takes those of the population. The model is of
+    one ability and of categories; `target` is what each item counts in the full score.
     """
-    dtype = jnp.asarray(items[0]).dtype
+    items = as_records(items)
+    dtype = items[0].dtype
     sd = jnp.asarray(population.sd, dtype)
     if abilities is None:
         nodes = jnp.asarray(equal_nodes(-4.0, 4.0, NUM_ABILITIES), dtype)
@@ -124,7 +98,6 @@ def worth(
     else:
         theta = jnp.asarray(abilities, dtype)
         weight = jnp.full(theta.shape, 1 / theta.size, dtype)
-    items = jax.tree.map(lambda x: jnp.asarray(x, dtype), items)
     return _worth(model, items, jnp.asarray(target, dtype), theta, weight, 1 / sd**2)
 
 
@@ -134,7 +107,7 @@ def greedy_order(
     stratum: Int[Array, " items"],
     turns: Int[Array, " size"],
     aim: str,
-    tier: Int[Array, " items"] | None = None,
+    tier: Int[Array, " items"],
 ) -> Int[Array, " size"]:
     """Items one after another, each the one that takes away most expected variance.
 
@@ -143,20 +116,10 @@ def greedy_order(
     j takes away I_j / ((c + I)(c + I + I_j)) of the former; both are averaged over
     the abilities that matter (Bayesian A-optimality; Chaloner and Verdinelli 1995). At
     one ability this is the order of the items' information. For the score, the noise
-    of the item's own response, which need no longer be predicted, is added.
-
-    Args:
-        worth: Information of the items.
-        stratum: Stratum of each item.
-        turns: The stratum that each choice is from.
-        aim: "score" or "ability".
-        tier: Items of a higher tier are taken when none of a lower one is left.
-
-    Returns:
-        Positions in order of choice.
+    of the item's own response, which need no longer be predicted, is added. Each choice
+    is from the stratum in `turns`; items of a higher tier are taken when none of a
+    lower one is left.
     """
-    if tier is None:
-        tier = jnp.zeros(stratum.shape, int)
     if aim == "score":
         value = worth.weight * jnp.sum(worth.slope, axis=1) ** 2
         own = worth.weight @ worth.noise
@@ -181,16 +144,8 @@ def greedy_order(
 
 @jax.jit
 def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Array]:
-    """Errors that the model expects of each prefix of an order.
-
-    Args:
-        worth: Information of the items.
-        order: Positions in order of choice.
-
-    Returns:
-        Root mean variance of ability, and of the full score, after 1, 2, ... items.
-    """
-    spread = 1 / (worth.precision + jnp.cumsum(worth.information[:, order], axis=1))
+    """Root mean variance of ability, and of the full score, after 1, 2, ... items."""
+    variance = 1 / (worth.precision + jnp.cumsum(worth.information[:, order], axis=1))
 
     def unseen(part):
         """Sum over the items that are not in each prefix, `[abilities, size]`."""
@@ -198,24 +153,16 @@ def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Ar
         return total - jnp.cumsum(part[:, order], axis=1)
 
     noise = jnp.maximum(unseen(worth.noise), 0)
-    score = worth.weight @ (unseen(worth.slope) ** 2 * spread + noise)
-    return jnp.sqrt(worth.weight @ spread), jnp.sqrt(score)
+    score = worth.weight @ (unseen(worth.slope) ** 2 * variance + noise)
+    return jnp.sqrt(worth.weight @ variance), jnp.sqrt(score)
 
 
 def shares(mass: np.ndarray, stratum: np.ndarray, length: int) -> np.ndarray:
-    """The stratum of each of the first choices, in proportion at every length.
+    """The stratum of each of the first `[length]` choices, in proportion at any length.
 
     Seats go by largest mass / (2 k + 1), k being the seats a stratum has (Sainte-Lague,
     Webster), so each prefix is that rule's apportionment; no stratum gets more
-    seats than it has items.
-
-    Args:
-        mass: `[items]` what each item counts.
-        stratum: `[items]` codes from 0.
-        length: Number of choices.
-
-    Returns:
-        `[length]` codes.
+    seats than it has items. `mass` is `[items]` what each item counts.
 
     >>> shares(np.full(6, 1 / 6), np.array([0, 0, 0, 0, 1, 1]), 3).tolist()
     [0, 1, 0]
@@ -242,47 +189,18 @@ def _in_turns(
     return by_stratum[first[turns] + earlier]
 
 
-def nested_order(
-    worth: Worth,
-    method: str,
-    *,
-    mass: np.ndarray,
-    stratum: np.ndarray,
-    size: int,
-    key: KeyArray,
-    aim: str = "score",
-    vectors: np.ndarray | None = None,
-    tier: np.ndarray | None = None,
+def _nested_order(
+    worth: Worth, method: str, turns, mass, stratum, tier, key, vectors, aim
 ) -> np.ndarray:
-    """Positions in the order of any method but "clustering".
-
-    Args:
-        worth: Information of the items.
-        method: One of them.
-        mass: `[items]` what each item counts, for the shares of strata.
-        stratum: `[items]` codes; all 0 for no strata.
-        size: Number of items.
-        key: Random key, for "random" and "difficulty".
-        aim: For "information": "score" or "ability".
-        vectors: `[items, subjects]` responses, for those of `NEED_VECTORS`; for
-            "regression" less each item's mean.
-        tier: `[items]` codes: items of a higher tier come last in their stratum.
-
-    Returns:
-        `[size]` positions.
-    """
-    turns = shares(mass, stratum, size)
-    tier = np.zeros(len(mass), int) if tier is None else tier
+    """Positions in the order of any method but "clustering", one for each turn."""
     if method == "information":
         arrays = (jnp.asarray(x) for x in (stratum, turns))
         return np.asarray(greedy_order(worth, *arrays, aim, jnp.asarray(tier)))
     if method == "discrimination":
         score = np.asarray(worth.discrimination, float)
     elif method == "regression":
-        assert vectors is not None
         score = forward_score(vectors, mass, stratum, turns, tier)
     elif method == "difficulty":
-        assert vectors is not None
         score = spread_score(vectors.sum(1), stratum, tier, key)
     else:
         score = np.asarray(jax.random.uniform(key, (len(mass),)), float)
@@ -292,87 +210,66 @@ def nested_order(
 def choose(
     worth: Worth,
     method: str,
-    size: int,
+    sizes: Sequence[int],
     *,
     mass: np.ndarray,
     stratum: np.ndarray,
     key: KeyArray,
+    tier: np.ndarray | None = None,
     vectors: np.ndarray | None = None,
     aim: str = "score",
-    order: np.ndarray | None = None,
-    tier: np.ndarray | None = None,
-) -> Choice:
-    """A subset of a given size with the weights of its plain weighted mean.
+) -> dict[int, Choice]:
+    """Subsets of given sizes with the weights of their plain weighted means.
 
-    Each item of a stratum has an equal part of the stratum's mass; with clusters, an
-    item has the mass of its cluster.
-
-    Args:
-        worth: Information of the items.
-        method: One of `METHODS`.
-        size: Number of items.
-        mass: `[items]` what each item counts in the full score, summing to one.
-        stratum: `[items]` codes from 0.
-        key: Random key.
-        vectors: `[items, subjects]` success vectors, for those of `NEED_VECTORS`; for
-            "regression" less each item's mean.
-        aim: For "information": "score" or "ability".
-        order: A nested order known already.
-        tier: `[items]` codes: items of a higher tier are taken last.
-
-    Returns:
-        The choice.
+    Each item of a stratum has an equal part of the stratum's mass, of which all items
+    have one in total; with clusters, an item has the mass of its cluster. Items of a
+    higher tier are last in their stratum. The methods of `NEED_VECTORS` require success
+    vectors, `[items, subjects]`, and "regression" those less each item's mean.
     """
     tier = np.zeros(len(mass), int) if tier is None else tier
+    turns = shares(mass, stratum, max(sizes))
     if method == "clustering":
         assert vectors is not None
-        parts, weights = [], []
-        counts = np.bincount(shares(mass, stratum, size), minlength=stratum.max() + 1)
-        for code, count in enumerate(counts):
-            if count == 0:
-                continue
-            mine = np.flatnonzero(stratum == code)
-            own = jax.random.fold_in(key, code)
-            found, weight = _anchors_by_tier(
-                vectors[mine], mass[mine], tier[mine], int(count), own
-            )
-            parts.append(mine[found])
-            weights.append(weight)
-        items, weight = np.concatenate(parts), np.concatenate(weights)
-        by_weight = np.argsort(-weight, kind="stable")
-        return Choice(items[by_weight], weight[by_weight] / weight.sum())
-    if order is None:
-        order = nested_order(
-            worth,
-            method,
-            mass=mass,
-            stratum=stratum,
-            size=size,
-            key=key,
-            aim=aim,
-            vectors=vectors,
-            tier=tier,
-        )
-    items = order[:size]
+        data = vectors, mass, stratum, tier, key
+        return {size: _clustered(turns[:size], *data) for size in sizes}
+    order = _nested_order(worth, method, turns, mass, stratum, tier, key, vectors, aim)
+    return {size: _weighted(order[:size], mass, stratum) for size in sizes}
+
+
+def _weighted(items: np.ndarray, mass: np.ndarray, stratum: np.ndarray) -> Choice:
+    """The first items of a nested order, with equal parts of their strata's mass."""
     count = np.bincount(stratum[items], minlength=stratum.max() + 1)
     total = np.bincount(stratum, weights=mass)
     weight = total[stratum[items]] / count[stratum[items]]
-    if size == len(mass):
+    if len(items) == len(mass):
         weight = mass[items]
     return Choice(items, weight / weight.sum())
 
 
+def _clustered(turns, vectors, mass, stratum, tier, key: KeyArray) -> Choice:
+    """The anchors of each stratum, as many as it has turns."""
+    parts = []
+    for code, count in enumerate(np.bincount(turns).tolist()):
+        if count:
+            mine = np.flatnonzero(stratum == code)
+            data = vectors[mine], mass[mine], tier[mine], count
+            found, weight = _anchors_by_tier(*data, jax.random.fold_in(key, code))
+            parts.append((mine[found], weight))
+    items, weight = map(np.concatenate, zip(*parts, strict=True))
+    by_weight = np.argsort(-weight, kind="stable")
+    return Choice(items[by_weight], weight[by_weight] / weight.sum())
+
+
 def _anchors_by_tier(vectors, mass, tier, size: int, key: KeyArray):
     """Anchors among the items of the first tier, then of the next if need be."""
-    parts, weights, left = [], [], size
+    parts = []
     for code in np.unique(tier):
         mine = np.flatnonzero(tier == code)
-        count = min(left, len(mine))
+        count = min(size, len(mine))
+        size -= count
         if count:
             found, weight = anchors(vectors[mine], mass[mine], count, key)
-            parts.append(mine[found])
-            weights.append(weight)
-        left -= count
-    weight = np.concatenate(weights)
+            parts.append((mine[found], weight))
+    items, weight = map(np.concatenate, zip(*parts, strict=True))
     # The items of tiers without an anchor are in the full score all the same.
-    return np.concatenate(parts), weight * mass.sum() / weight.sum()
+    return items, weight * mass.sum() / weight.sum()

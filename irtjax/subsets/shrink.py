@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from irtjax._types import KeyArray
+from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
 from irtjax.fitting.defaults import INTEGRATED, choose
@@ -21,24 +24,21 @@ from irtjax.subsets.crossfit import (
     Pool,
     choose_from,
     folds_of,
-    join,
     knowledge_of,
     learn,
     predict_held,
     whole_of,
 )
 from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summarise
-from irtjax.subsets.predictor import Prediction, Whole, uncalibrated
-from irtjax.subsets.requests import check_average, check_choice, check_folds, check_size
-from irtjax.subsets.rules import AUTO, COMPARED_FROM, SAFE, compare, counts, sentence
-from irtjax.subsets.selection import METHODS, Choice, expected_errors
+from irtjax.subsets.predictor import Prediction, Whole, join, uncalibrated
+from irtjax.subsets.rules import AUTO, COMPARED_FROM, SAFE, compare, sentence
+from irtjax.subsets.selection import AIMS, METHODS, Choice, expected_errors
 from irtjax.subsets.subset import Shrunken
-
-if TYPE_CHECKING:
-    from irtjax.calibration.calibration import Calibration
 
 #: Held-out subjects below which an interval depends on few.
 ENOUGH_SUBJECTS = 20
+#: Folds of subjects where no number is given.
+FOLDS = 5
 
 
 def shrink(
@@ -57,53 +57,46 @@ def shrink(
     level: float = 0.95,
     key: KeyArray | None = None,
 ) -> Shrunken:
-    """Chooses a subset of items that stands for all, and learns to predict from it.
+    """Chooses a subset of items that stands for all, and a predictor of full scores.
 
     - "auto": the rule below with the smallest cross-validated error of the full score;
-      a tie, within one standard error, goes to the simplest (`analysis.rules`).
-    - "regression": one item after another, each the one that takes away most variance
-      of the full score in a linear regression on the items chosen.
+      a tie, within one standard error, goes to the simplest.
+    - "regression": forward selection in a linear regression of the full score.
     - "information": one item after another, each the one that takes away most expected
       variance of the full score, or of ability (`aim`), over the population or at
       `abilities`; at one ability, the items of the most Fisher information.
     - "discrimination": the largest discriminations.
-    - "clustering": the items nearest the centres of k-means clusters of success
-      vectors, weighted by their clusters (anchor points of tinyBenchmarks, Maia Polo
-      et al. 2024).
+    - "clustering": the items nearest the centres of k-means clusters of success vectors
+      (anchor points of tinyBenchmarks, Maia Polo et al. 2024).
     - "difficulty": random items, spread evenly over the difficulties.
     - "random": any items, each as likely.
 
     Separated items are chosen where no others are left, items without variation last.
     The full score is predicted as what was observed plus what is expected of the rest,
-    over the posterior of ability. Held-out subjects correct its bias and determine how
-    wide intervals must be: in each fold the items are chosen, and the model fitted,
-    without the subjects that are predicted.
+    over the posterior of ability. Held-out subjects, without whom items are chosen and
+    the model fitted, correct its bias and determine how wide intervals must be.
 
     Args:
-        data: A `ResponseTable`, or anything that `irtjax.read` takes: responses that
-            are right or wrong, or ordered.
+        data: Right and wrong or ordered responses: a `ResponseTable`, or anything that
+            `irtjax.read` takes.
         size: Number of items; or give an error instead.
         standard_error: The fewest items whose expected error of ability is at most
             this, root mean square over the abilities that the choice weighs.
         score_error: The fewest whose expected error of the full score is at most this,
-            by the model (a share: 0.01 is one point). Its misfit is not in it.
+            by the model (a share: 0.01 is one point), without its misfit.
         method: One of these rules. With fewer than 20 subjects or without folds
             "auto" is "random"; with an error, an aim or abilities it is "information".
         aim: For "information": "score" or "ability".
         abilities: Where information matters, each as much; None for the population.
         stratify: Facet whose values all get their share of the items ("benchmark").
-        average: "items": the full score is the mean over items; "benchmarks": the
-            mean of the benchmarks' means.
+        average: The full score is the mean over "items" or over "benchmarks".
         model: A model or its name, fitted by the method that `irtjax.fit` chooses; or
-            a calibration of the same data by one ability, whose items are then used
-            (and whose model and method, in the folds).
+            a calibration of the same data by one ability, whose items are used, and in
+            the folds its model and method.
         folds: Folds of subjects behind the intervals and the comparison of rules; None
             for 5 (fewer with fewer than 10 subjects). 0 takes the model's own errors.
         level: Level of the intervals.
         key: Random key of folds, clusters and random items; a fixed one if None.
-
-    Returns:
-        The subset: items, weights, predictor, held-out errors.
 
     Raises:
         ValueError: In one line, for a size or an error that cannot be had, an unknown
@@ -116,50 +109,37 @@ def shrink(
     60
     """
     key = jax.random.key(0) if key is None else key
-    check_choice(method, aim, level)
+    check_choice(method, aim, average, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
-    table = data if isinstance(data, ResponseTable) else read(data)
-    # What can be refused at once is refused before anything is fitted.
+    pool, warnings = _pool(data, model, stratify, average, aim, abilities)
+    table = pool.table
     if size is not None:
         check_size(size, table.num_items)
-    if folds != 0:
-        check_folds(folds, table.num_subjects)
-    pool, known, fitted, warnings = _prepare(
-        table, model, stratify, average, aim, abilities
-    )
+    count = 0 if folds == 0 else check_folds(folds, table.num_subjects)
+    known, fitted, notes = _estimate(pool, model)
+    warnings += notes
     fold_key, choice_key = jax.random.split(key)
     special = size is None or aim != "score" or abilities is not None
-    count = 0 if folds == 0 else check_folds(folds, pool.table.num_subjects)
-    rules, reason = _candidates(method, special, count, pool.table.num_subjects)
+    rules, reason = _candidates(method, special, count, table.num_subjects)
     if size is None:
-        own_key = jax.random.fold_in(choice_key, METHODS.index(rules[0]))
-        size = _size_for(pool, known, rules[0], standard_error, score_error, own_key)
+        wanted = standard_error, score_error
+        size = _size_for(pool, known, rules[0], *wanted, choice_key)
     calibrator, held_out, rows = uncalibrated(level), {}, ()
     if count:
-        fold = folds_of(pool.table.num_subjects, count, fold_key)
-        held = [np.flatnonzero(fold == k) for k in range(count)]
-        parts = [
-            _parts(pool, fold == k, [held[k]], rules, (size,), choice_key)[0]
-            for k in range(count)
-        ]
-        order = np.concatenate(held)
-        score = pool.full_scores()[order]
-        found = {rule: join([part[rule, size] for part in parts]) for rule in rules}
-        compared = compare(found, fold[order], score, level)
+        fold = folds_of(table.num_subjects, count, fold_key)
+        compared, score = _cross_validate(pool, fold, rules, size, choice_key, level)
         calibrator = compared.judged.calibrator
         held_out = summarise(compared.score, compared.prediction, score)
-        enough = compared.judged.enough
-        warnings = (*warnings, *_few(len(score), level, enough))
+        warnings += _few(len(score), level, compared.judged.enough)
         rules = (compared.rule,)
         if method == AUTO and not reason:
             rows, reason = compared.rows, sentence(compared.rows, count)
     method = rules[0]
-    own_key = jax.random.fold_in(choice_key, METHODS.index(method))
-    choice = choose_from(pool, known, method, (size,), own_key)[size]
+    choice = choose_from(pool, known, method, (size,), choice_key)[size]
     ability, total = _expected(known, choice)
     whole = Whole.of(known.curves, pool.target)
-    table, items = pool.table, choice.items
+    items = choice.items
     named = "benchmark" in table.item_facets
     return Shrunken(
         items=table.items[items],
@@ -173,7 +153,7 @@ def shrink(
         nodes=known.curves.ability,
         log_weight=known.curves.log_weight,
         whole_mean=whole.mean,
-        whole_variance=np.asarray(whole.variance),
+        whole_variance=whole.variance,
         calibrator=calibrator,
         level=level,
         standard_error=ability,
@@ -185,6 +165,20 @@ def shrink(
     )
 
 
+def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray, level: float):
+    """Rules compared on the subjects of each fold, and the full scores of these."""
+    parts = [
+        _predicted(pool, fold, (k,), rules, (size,), key) for k in range(fold.max() + 1)
+    ]
+    order = np.argsort(fold, kind="stable")
+    score = pool.full_scores()[order]
+    found = {
+        rule: join([part[k, rule, size] for k, part in enumerate(parts)])
+        for rule in rules
+    }
+    return compare(found, fold[order], score, level), score
+
+
 def _candidates(method: str, special: bool, folds: int, subjects: int):
     """The rules to compare and, where "auto" compares none, why in one line."""
     if method != AUTO:
@@ -193,13 +187,14 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
         return ("information",), (
             "rule taken: information, which an error, an aim or abilities are for"
         )
-    if not folds or subjects < COMPARED_FROM:
-        why = f"{subjects} subjects are too few" if folds else "without folds"
-        why += f", at least {COMPARED_FROM} are needed" if folds else ""
-        return (SAFE,), (
-            f"rule taken: {SAFE}; rules are not compared by cross-validation ({why})"
-        )
-    return METHODS, ""
+    if folds and subjects >= COMPARED_FROM:
+        return METHODS, ""
+    why = "without folds"
+    if folds:
+        why = f"{subjects} subjects are too few, at least {COMPARED_FROM} are needed"
+    return (SAFE,), (
+        f"rule taken: {SAFE}; rules are not compared by cross-validation ({why})"
+    )
 
 
 def subset_errors(
@@ -217,7 +212,7 @@ def subset_errors(
     reference: Mapping[str, float] | None = None,
     key: KeyArray | None = None,
 ) -> SubsetErrors:
-    """How well subsets predict the full scores of subjects nobody has seen.
+    """How well subsets predict the full scores of held-out subjects.
 
     Each fold of subjects is predicted by items chosen, and a model fitted, without it.
     Its intervals are calibrated without it too: on each other fold, predicted from the
@@ -225,22 +220,18 @@ def subset_errors(
     are those of subjects that had no part in the comparison.
 
     Args:
-        data: As for `shrink`.
+        data: See `shrink`.
         sizes: Numbers of items.
         methods: Rules of choice, "auto" for the one that `shrink` takes.
-        aim: As for `shrink`, and so are the following.
+        aim: See `shrink`.
         abilities: See `shrink`.
         stratify: See `shrink`.
         average: See `shrink`.
         model: See `shrink`; no calibration, since it has seen all subjects.
         folds: Number of folds, at least 3: F (F + 1) / 2 fits are made.
         level: Level of the intervals.
-        reference: A value for (some) subjects, higher for better, whose order the
-            predicted scores should have.
+        reference: Values of subjects, higher for better, to compare the order with.
         key: Random key; a fixed one if None.
-
-    Returns:
-        Errors by method and size.
 
     Raises:
         ValueError: As `shrink`.
@@ -252,100 +243,72 @@ def subset_errors(
     """
     key = jax.random.key(0) if key is None else key
     for method in methods:
-        check_choice(method, aim, level)
+        check_choice(method, aim, average, level)
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
     pool, warnings = _pool(data, model, stratify, average, aim, abilities)
-    count = check_folds(folds, pool.table.num_subjects)
+    subjects, num_items = pool.table.num_subjects, pool.table.num_items
+    count = check_folds(folds, subjects)
     if not len(sizes) or not len(methods):
         raise ValueError("sizes and methods: give one or more of each")
     for size in sizes:
-        check_size(size, pool.table.num_items, "sizes")
+        check_size(size, num_items, "sizes")
     if reference is not None:
         check_reference(reference, pool.table.subjects)
     ordered = tuple(sorted(set(sizes)))
     fold_key, choice_key = jax.random.split(key)
-    fold = folds_of(pool.table.num_subjects, count, fold_key)
+    fold = folds_of(subjects, count, fold_key)
     score = pool.full_scores()
     special = aim != "score" or abilities is not None
-    smallest = pool.table.num_subjects - -(-pool.table.num_subjects // count)
-    tried = {m: _candidates(m, special, count, smallest)[0] for m in methods}
+    largest = math.ceil(subjects / count)
+    tried = {m: _candidates(m, special, count, subjects - largest)[0] for m in methods}
     rules = tuple(dict.fromkeys(rule for some in tried.values() for rule in some))
-    others = _pairs(pool, fold, rules, ordered, choice_key)
-    found, taken, enough = {}, {}, True
+    settings = rules, ordered, choice_key
+    pairs = {}
+    for k, m in itertools.combinations(range(count), 2):
+        pairs[k, m] = pairs[m, k] = _predicted(pool, fold, (k, m), *settings)
+
+    def others(k: int, rule: str, size: int) -> Prediction:
+        """Predictions of all folds but k, from fits without k."""
+        codes = (m for m in range(count) if m != k)
+        return join([pairs[k, m][m, rule, size] for m in codes])
+
+    order = np.argsort(fold, kind="stable")
+    found: dict[tuple[str, int], list] = {(m, n): [] for m in methods for n in ordered}
+    enough = True
     for k in range(count):
-        held = np.flatnonzero(fold == k)
-        parts = _parts(pool, fold == k, [held], rules, ordered, choice_key)[0]
-        left = fold[others[rules[0], ordered[0], k][1]]
-        for size in ordered:
-            apart = {rule: others[rule, size, k] for rule in rules}
-            for method in methods:
-                compared = compare(
-                    {rule: apart[rule][0] for rule in tried[method]},
-                    left,
-                    score[apart[rules[0]][1]],
-                    level,
-                )
-                part = parts[compared.rule, size], held, compared.judged.calibrator
-                found[method, size, k] = part
-                taken.setdefault((method, size), []).append(compared.rule)
-                enough &= compared.judged.enough
-    rows = [
+        alone = _predicted(pool, fold, (k,), *settings)
+        left = order[fold[order] != k]
+        for (method, size), parts in found.items():
+            apart = {rule: others(k, rule, size) for rule in tried[method]}
+            compared = compare(apart, fold[left], score[left], level)
+            held = np.flatnonzero(fold == k)
+            parts.append((alone[k, compared.rule, size], held, compared))
+            enough &= compared.judged.enough
+    rows = (
         {
-            **agreement(
-                method,
-                size,
-                [found[method, size, k] for k in range(count)],
-                score,
-                pool.table.subjects,
-                reference,
-            ),
-            "rule": counts(taken[method, size]),
+            "method": method,
+            "size": size,
+            **agreement(parts, score, pool.table.subjects, reference),
         }
-        for method in methods
-        for size in ordered
-    ]
-    smallest = pool.table.num_subjects - 2 * -(-pool.table.num_subjects // count)
-    return SubsetErrors(
-        tuple(rows),
-        level,
-        pool.table.num_subjects,
-        pool.table.num_items,
-        (*warnings, *_few(smallest, level, enough)),
+        for (method, size), parts in found.items()
     )
+    warnings += _few(subjects - 2 * largest, level, enough)
+    return SubsetErrors(tuple(rows), level, subjects, num_items, warnings)
 
 
-def _parts(
-    pool: Pool, held: np.ndarray, groups: list[np.ndarray], rules, sizes, key
-) -> list[dict[tuple[str, int], Prediction]]:
-    """Predictions of groups of the held-out subjects by rule and size, from one fit."""
-    known = learn(pool, held)
-    wholes = [whole_of(pool, known, rows) for rows in groups]
-    found = [{} for _ in groups]
-    for rule in rules:
-        own = jax.random.fold_in(key, METHODS.index(rule))
-        for size, choice in choose_from(pool, known, rule, sizes, own).items():
-            for part, rows, whole in zip(found, groups, wholes, strict=True):
-                part[rule, size] = predict_held(pool, known, choice, rows, whole)
+def _predicted(pool: Pool, fold: np.ndarray, out: tuple[int, ...], rules, sizes, key):
+    """Predictions of some folds from one fit without them, by fold, rule and size."""
+    known = learn(pool, np.isin(fold, out))
+    chosen = {rule: choose_from(pool, known, rule, sizes, key) for rule in rules}
+    found: dict[tuple[int, str, int], Prediction] = {}
+    for code in out:
+        rows = np.flatnonzero(fold == code)
+        whole = whole_of(pool, known, rows)
+        for rule, size in itertools.product(rules, sizes):
+            choice = chosen[rule][size]
+            found[code, rule, size] = predict_held(pool, known, choice, rows, whole)
     return found
-
-
-def _pairs(pool: Pool, fold, rules, sizes, key) -> dict[tuple, tuple]:
-    """For each rule, size and fold: the other folds, predicted from neither."""
-    count = int(fold.max()) + 1
-    found: dict[tuple, list] = {}
-    for k in range(count):
-        for m in range(k + 1, count):
-            groups = [np.flatnonzero(fold == code) for code in (m, k)]
-            held = (fold == k) | (fold == m)
-            parts = _parts(pool, held, groups, rules, sizes, key)
-            for out, part, rows in zip((k, m), parts, groups, strict=True):
-                for (rule, size), prediction in part.items():
-                    found.setdefault((rule, size, out), []).append((prediction, rows))
-    return {
-        place: (join([part for part, _ in some]), np.concatenate([r for _, r in some]))
-        for place, some in found.items()
-    }
 
 
 def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
@@ -361,15 +324,15 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
 
 def _expected(known: Knowledge, choice: Choice) -> tuple[float, float]:
     """Errors that the model expects: of ability, and of the full score."""
-    ability, score = expected_errors(known.worth, jax.numpy.asarray(choice.items))
+    ability, score = expected_errors(known.worth, jnp.asarray(choice.items))
     return float(ability[-1]), float(score[-1])
 
 
 def _size_for(pool, known, method, standard_error, score_error, key) -> int:
     """The fewest items with an expected error of at most the given one."""
     place = 0 if standard_error is not None else 1
-    wanted = standard_error if standard_error is not None else score_error
     name = ("standard_error", "score_error")[place]
+    wanted = standard_error if standard_error is not None else score_error
     count = pool.table.num_items
     if not wanted > 0:
         raise ValueError(f"{name} {wanted:g} is not above 0")
@@ -381,50 +344,44 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
 
     if method != "clustering":
         order = choose_from(pool, known, method, (count,), key)[count].items
-        errors = expected_errors(known.worth, jax.numpy.asarray(order))[place]
+        errors = expected_errors(known.worth, jnp.asarray(order))[place]
         reached = np.flatnonzero(np.asarray(errors) <= wanted)
-        least = float(np.asarray(errors)[-1])
+        least = float(errors[-1])
         if reached.size:
             return int(reached[0]) + 1
-    else:
-        least = error(count)
-        if least <= wanted:
-            # Clusters are not nested, but more of them have more information, nearly
-            # always.
-            low, high = 0, count
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if error(middle) <= wanted else (middle, high)
-            return high
+    elif (least := error(count)) <= wanted:
+        # Clusters are not nested, but more of them nearly always have more information.
+        low, high = 0, count
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if error(middle) <= wanted else (middle, high)
+        return high
     raise ValueError(
         f"{name} {wanted:g} cannot be reached: all {count} items together have"
         f" {least:.3g}"
     )
 
 
-def _prepare(data, model, stratify, average, aim, abilities):
-    """The pool, curves of its items from all subjects, their records, and warnings."""
-    from irtjax.calibration.calibration import Calibration
-
-    pool, warnings = _pool(data, model, stratify, average, aim, abilities)
+def _estimate(pool: Pool, model: Any):
+    """Curves of the items from all subjects, item records, and warnings."""
+    warnings = ()
     if isinstance(model, Calibration):
         rows = match_all_items(pool.table, model.items, "shrink")
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     else:
-        settings: Any = {"standard_errors": "none"} if pool.method == "em" else {}
-        name = pool.model if pool.method == "em" else pool.model.name
-        found = fit(pool.table, name, pool.method, **settings)
+        if pool.method == "em":
+            found = fit(pool.table, pool.model, "em", standard_errors="none")
+        else:
+            found = fit(pool.table, pool.model.name, "laplace")
         items, population = found.parameters.items, found.parameters.population
-        warnings = (*warnings, *found.warnings)
+        warnings = tuple(found.warnings)
     nobody = np.zeros(pool.table.num_subjects, bool)
-    return pool, knowledge_of(pool, items, population, nobody), items, warnings
+    return knowledge_of(pool, items, population, nobody), items, warnings
 
 
 def _pool(data, model, stratify, average, aim, abilities):
     """The items to choose from, their responses, and warnings."""
-    from irtjax.calibration.calibration import Calibration
-
     table = data if isinstance(data, ResponseTable) else read(data)
     if table.trials is not None or table.kind == "continuous":
         raise ValueError(
@@ -439,19 +396,19 @@ def _pool(data, model, stratify, average, aim, abilities):
                 " one of the benchmarks, or all by one ability"
             )
         chosen, method = model.model, "em"
+        weights = model.parameters.population.log_weights
         # Other models of `laplace` are fitted in the folds by EM, with their family.
         if model.options["model"] in INTEGRATED:
             method = model.options["method"]
     else:
         name, method, _ = choose(table, model)
-        chosen = make_model(name, table, "weak")
+        chosen, weights = make_model(name, table, "weak"), None
     if not chosen.family.num_categories or chosen.lengths is not None:
         raise ValueError(
             f"shrink does not accept the model {chosen.name}: use one of right, wrong"
             " or ordered responses, without lengths"
         )
     check_data(table, chosen, 0.5)
-    check_average(average)
     stratum = np.zeros(table.num_items, int)
     if stratify is not None:
         stratum = _codes(table, stratify)
@@ -464,22 +421,14 @@ def _pool(data, model, stratify, average, aim, abilities):
     if where is not None and (where.size == 0 or not np.isfinite(where).all()):
         raise ValueError("abilities must be finite numbers, one or more")
     # Held-out subjects are predicted as new ones will be, by the same form.
-    form = "normal"
-    if isinstance(model, Calibration):
-        free = model.parameters.population.log_weights is not None
-        form = "histogram" if free else "normal"
-    method = "laplace" if method == "laplace" else "em"
-    pool = Pool(
-        table, table.responses(), chosen, target, stratum, aim, where, form, method
-    )
-    unanswered = np.isnan(pool.full_scores())
+    form = "normal" if weights is None else "histogram"
     warnings = ()
-    if unanswered.any():
-        pool_table = table.select(subjects=~unanswered)
-        pool = dataclasses.replace(
-            pool, table=pool_table, responses=pool_table.responses()
-        )
-        warnings = (f"{unanswered.sum():,} subjects without responses are left out",)
+    if table.observed is not None and not table.observed.any(1).all():
+        some = table.observed.sum(1) > 0
+        table = table.select(subjects=some)
+        warnings = (f"{(~some).sum():,} subjects without responses are left out",)
+    method = "laplace" if method == "laplace" else "em"
+    pool = Pool(table, chosen, target, stratum, aim, where, form, method)
     return pool, warnings
 
 
@@ -492,3 +441,42 @@ def _codes(table: ResponseTable, facet: str) -> np.ndarray:
             " reading, such as benchmark=..."
         )
     return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
+
+
+def check_choice(method: str, aim: str, average: str, level: float) -> None:
+    """Refuses an unknown method, aim or mean, and a level that is none."""
+    for name, value, known in (
+        ("method", method, (AUTO, *METHODS)),
+        ("aim", aim, AIMS),
+        ("average", average, ("items", "benchmarks")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} {value!r} is not one of {', '.join(known)}")
+    if not 0 < level < 1:
+        raise ValueError(f"level {level:g} is not between 0 and 1")
+
+
+def check_size(size: int, count: int, name: str = "size") -> None:
+    """Refuses a number of items that there are not, or that is not whole."""
+    if not 1 <= size <= count:
+        raise ValueError(
+            f"{name} {size} is not between 1 and the {count} items there are"
+        )
+    if size != int(size):
+        raise ValueError(f"{name} {size} is not a whole number")
+
+
+def check_folds(folds: int | None, subjects: int) -> int:
+    """Returns the number of folds, of at least two subjects each."""
+    if folds is None:
+        folds = max(2, min(FOLDS, subjects // 2))
+    if subjects < 4:
+        raise ValueError(
+            f"folds {folds}: {subjects} subjects are too few to hold any out; 0 folds"
+            " take the model's own errors"
+        )
+    if not 2 <= folds <= subjects // 2:
+        raise ValueError(
+            f"folds {folds}: {subjects} subjects allow 2 to {subjects // 2}"
+        )
+    return folds

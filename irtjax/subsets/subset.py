@@ -6,27 +6,24 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import as_labels
 from irtjax.data.files import atomic_path
-from irtjax.data.matching import match_items
+from irtjax.data.matching import arrange
 from irtjax.models.model import Model
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 FORMAT = "irtjax.subset"
 VERSION = 1
-#: What `Shrunken.save` writes.
-SUBSET_FILES = ("subset.csv", "subset.json")
-#: And this where rules were compared.
-RULES_FILE = "rules.csv"
+#: Arrays of a document on the nodes, and on the items.
+_ON_NODES = ("nodes", "log_weight", "whole_mean", "whole_variance")
+_ON_ITEMS = ("weights", "target")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,17 +65,16 @@ class Shrunken:
         standard_error: Expected error of an ability, root mean square over the
             abilities that the choice weighs.
         score_error: Likewise of the full score, by the model.
-        held_out: Errors on subjects that neither choice nor fit had seen: their
-            number, mean_absolute_error, root_mean_square_error,
-            mean_absolute_error_of_irt (before the correction),
-            mean_absolute_error_of_mean (the weighted mean's), kendall, spearman. Empty
-            without folds.
+        held_out: Errors on subjects that neither choice nor fit had seen: num_subjects,
+            mean_absolute_error, root_mean_square_error, mean_absolute_error_of_irt
+            (before the correction), mean_absolute_error_of_mean (of the weighted mean),
+            kendall, spearman. Empty without folds.
         warnings: What the numbers must be read with.
         reason: One line on how "auto" took the rule; empty where the rule was given.
         rules: The rules that were compared by cross-validation, the best first: rule,
             mean_absolute_error, standard_error, excess (over the smallest error),
-            excess_se and taken. Errors in `held_out` do not gain by the comparison:
-            each subject is predicted by the rule that the other folds take.
+            excess_se and taken. Errors in `held_out` are not too small for that: each
+            subject is predicted by the rule that the other folds take.
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
@@ -120,16 +116,12 @@ class Shrunken:
 
     def table(self) -> pa.Table:
         """One row per chosen item: item, benchmark, weight, rank in order of choice."""
-        import pyarrow as pa
-
         names = self.benchmarks
+        benchmarks = [None] * self.size if names is None else names.tolist()
         return pa.table(
             {
                 "item": pa.array(self.items.tolist(), pa.string()),
-                "benchmark": pa.array(
-                    [None] * self.size if names is None else names.tolist(),
-                    pa.string(),
-                ),
+                "benchmark": pa.array(benchmarks, pa.string()),
                 "weight": self.weights,
                 "rank": np.arange(1, self.size + 1),
             }
@@ -138,23 +130,17 @@ class Shrunken:
     def predict(self, data: Any) -> PredictedScores:
         """Predicts the full scores of subjects from their responses to the subset.
 
-        What was observed counts as it is; what was not is expected over the
-        posterior of ability (see `analysis.subset_score.predict`), corrected as
-        held-out subjects needed; intervals reach as far as they needed.
+        What was observed counts as it is; what was not is expected over the posterior
+        of ability. Correction and intervals were estimated from held-out subjects.
 
         Args:
             data: A `ResponseTable`, or anything that `irtjax.read` takes. Items match
                 by name; those outside the subset are left out with a note.
 
-        Returns:
-            The predictions.
-
         Raises:
             ValueError: If no item is of the subset, or a response is not one of the
                 model's.
         """
-        import pyarrow as pa
-
         table = data if isinstance(data, ResponseTable) else read(data)
         values, observed, notes = self._arrange(table)
         mass = float(self.target.sum()) if self.size == self.num_items else 1.0
@@ -184,44 +170,32 @@ class Shrunken:
         """Responses in the order of the subset, 0 where there are none."""
         if table.trials is not None:
             raise ValueError("counts of trials cannot be scored: use single responses")
-        place = match_items(table, self.items, "the subset")
-        known = place >= 0
-        values = np.zeros((table.num_subjects, self.size), table.values.dtype)
-        values[:, place[known]] = table.values[:, known]
-        observed = np.zeros(values.shape, bool)
-        seen = table.observed
-        observed[:, place[known]] = True if seen is None else seen[:, known]
         top = self.model.family.num_categories - 1
-        wrong = (values < 0) | (values > top) | (values != np.rint(values))
-        if wrong.any():
-            row, k = np.argwhere(wrong)[0]
-            raise ValueError(
-                f"subject {table.subjects[row]}, item {self.items[k]}: the response"
-                f" {values[row, k]:g} is not an integer from 0 to {top}"
-            )
+        values, observed, places = arrange(table, self.items, "the subset", top)
+        known = places >= 0
         notes = [f"{known.sum():,} of the {self.size:,} items of the subset are there"]
-        extra = table.num_items - int(known.sum())
-        if extra:
-            notes.append(f"{extra:,} items are not in the subset and left out")
-        return values.astype(np.int8), observed, tuple(notes)
+        if not known.all():
+            notes.append(f"{(~known).sum():,} items are not in the subset and left out")
+        return values, observed, tuple(notes)
 
     def save(self, folder: str | Path) -> Path:
         """Writes `subset.csv` and, for later predictions, `subset.json` to a folder.
 
-        Where rules were compared, `rules.csv` has their errors.
+        Where rules were compared, `rules.csv` has their errors. Returns the folder.
 
         Args:
             folder: Folder, made if there is none; files of these names are replaced.
-
-        Returns:
-            The folder.
 
         Raises:
             ValueError: If it cannot be made or written.
         """
         from irtjax.storage import write_table
 
-        folder = make_folder(folder)
+        folder = Path(folder).expanduser()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"cannot make {folder}: {error.strerror}") from None
         with (
             atomic_path(folder / "subset.csv") as csv,
             atomic_path(folder / "subset.json") as document,
@@ -229,14 +203,12 @@ class Shrunken:
             write_table(self.table(), csv)
             text = json.dumps(self._content(), allow_nan=False)
             document.write_text(text, encoding="utf-8")
+        rules = folder / "rules.csv"
         if self.rules:
-            import pyarrow as pa
-
-            with atomic_path(folder / RULES_FILE) as csv:
+            with atomic_path(rules) as csv:
                 write_table(pa.Table.from_pylist(list(self.rules)), csv)
-        else:
-            # That of an earlier subset in this folder is not of this one.
-            (folder / RULES_FILE).unlink(missing_ok=True)
+        else:  # Those of an earlier subset in this folder are not of this one.
+            rules.unlink(missing_ok=True)
         return folder
 
     def _content(self) -> dict[str, Any]:
@@ -249,20 +221,6 @@ class Shrunken:
             "calibrator": self.calibrator._asdict(),
         }
         return {"format": FORMAT, "version": VERSION, **plain(content)}
-
-
-def make_folder(folder: str | Path) -> Path:
-    """Makes a folder, if need be.
-
-    Raises:
-        ValueError: If it cannot be made.
-    """
-    folder = Path(folder).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"cannot make {folder}: {error.strerror}") from None
-    return folder
 
 
 def is_subset(path: str | Path) -> bool:
@@ -278,9 +236,6 @@ def load_subset(path: str | Path) -> Shrunken:
 
     Args:
         path: The folder, or the file `subset.json` in it.
-
-    Returns:
-        The subset, which predicts as it did.
 
     Raises:
         ValueError: If there is none, or the file is not one.
@@ -308,27 +263,20 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
     record = model.family.Items
     given = content["parameters"]
     parameters = record(*(np.array(given[k], float) for k in record._fields))
-    arrays = {
-        name: np.array(content[name], float)
-        for name in (
-            *("weights", "target", "nodes", "log_weight", "whole_mean"),
-            "whole_variance",
-        )
-    }
+    arrays = {k: np.array(content[k], float) for k in (*_ON_ITEMS, *_ON_NODES)}
     items = as_labels(content["items"])
-    names = content["benchmarks"]
     for name, values in {**arrays, **parameters._asdict()}.items():
         length = len(arrays["nodes"] if name in _ON_NODES else items)
         if len(values) != length or not np.isfinite(values).all():
             raise ValueError(f"its {name} are not {length} numbers")
-    level, error, score_error = (
-        float(content[name]) for name in ("level", "standard_error", "score_error")
-    )
-    if not np.isfinite([error, score_error]).all() or not 0 < level < 1:
-        raise ValueError(f"its level or its errors are not numbers: {level}, {error}")
+    scalars = "level", "standard_error", "score_error"
+    numbers: Any = {k: float(content[k]) for k in scalars}
+    if not np.isfinite([*numbers.values()]).all() or not 0 < numbers["level"] < 1:
+        raise ValueError(f"its level or its errors are not numbers: {numbers}")
     count = int(content["num_items"])
     if not 1 <= len(items) <= count or len(set(items.tolist())) < len(items):
         raise ValueError(f"its {len(items)} items are not some of {count}, each once")
+    names = content["benchmarks"]
     if names is not None and len(names) != len(items):
         raise ValueError(f"its benchmarks are not {len(items)}")
     return Shrunken(
@@ -339,14 +287,12 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         model=model,
         parameters=parameters,
         calibrator=_calibrator(content["calibrator"]),
-        level=level,
-        standard_error=error,
-        score_error=score_error,
         held_out=dict(content["held_out"]),
         warnings=tuple(content["warnings"]),
         reason=str(content.get("reason", "")),
         rules=tuple(dict(row) for row in content.get("rules", ())),
         **arrays,
+        **numbers,
     )
 
 
@@ -355,12 +301,7 @@ def _calibrator(content: dict[str, Any]) -> Calibrator:
     correction = tuple(float(x) for x in content["correction"])
     if len(correction) not in (0, 5):
         raise ValueError(f"its correction has {len(correction)} numbers")
-    found = Calibrator(
-        float(content["misfit"]), float(content["multiplier"]), correction
-    )
-    if not np.isfinite([found.misfit, found.multiplier, *correction]).all():
+    parts = float(content["misfit"]), float(content["multiplier"])
+    if not np.isfinite([*parts, *correction]).all():
         raise ValueError("its calibrator is not of numbers")
-    return found
-
-
-_ON_NODES = ("nodes", "log_weight", "whole_mean", "whole_variance")
+    return Calibrator(*parts, correction)

@@ -124,7 +124,7 @@ def with_flat_items():
     flat = np.repeat(np.repeat([[0.0, 1.0]], 40, axis=0), 4, axis=1)
     table = irtjax.ResponseTable.from_arrays(np.hstack([flat, cut, noisy]))
     target, nothing = np.full(20, 1 / 20), np.zeros(20, int)
-    pool = Pool(table, table.responses(), two_parameter("weak"), target, nothing)
+    pool = Pool(table, two_parameter("weak"), target, nothing)
     return pool, learn(pool, np.zeros(40, bool))
 
 

@@ -30,7 +30,7 @@ from irtjax.subsets.selection import (
     shares,
     worth,
 )
-from irtjax.subsets.shrink import _prepare
+from irtjax.subsets.shrink import _pool
 
 UNIT = Population(jnp.array(0.0), jnp.array(1.0))
 KEY = jax.random.key(5)
@@ -62,7 +62,7 @@ def table(missing: float = 0.0) -> irtjax.ResponseTable:
 def pool(missing: float = 0.0) -> Pool:
     given = table(missing)
     target, stratum = np.full(ITEMS, 1 / ITEMS), np.repeat([0, 1], [16, 8])
-    return Pool(given, given.responses(), two_parameter("weak"), target, stratum)
+    return Pool(given, two_parameter("weak"), target, stratum)
 
 
 @cache
@@ -98,11 +98,12 @@ def greedy_by_hand(told, size: int) -> list[int]:
 def test_greedy_choice_is_that_of_one_item_after_another():
     rng = np.random.default_rng(0)
     told = weigh(rng.uniform(0.3, 2.5, 30), rng.normal(size=30))
-    order = greedy_order(told, jnp.zeros(30, int), jnp.zeros(12, int), "ability")
+    nothing = jnp.zeros(30, int)
+    order = greedy_order(told, nothing, nothing[:12], "ability", nothing)
     assert order.tolist() == greedy_by_hand(told, 12)
     # At one ability it is the order of the items' information there.
     alone = weigh(rng.uniform(0.3, 2.5, 30), rng.normal(size=30), [0.7])
-    order = greedy_order(alone, jnp.zeros(30, int), jnp.zeros(30, int), "ability")
+    order = greedy_order(alone, nothing, nothing, "ability", nothing)
     by_information = np.argsort(-np.asarray(alone.information)[0], kind="stable")
     assert order.tolist() == by_information.tolist()
 
@@ -130,9 +131,9 @@ def test_strata_have_their_shares_at_every_size():
     told = weigh(np.linspace(0.5, 2, 30), np.zeros(30))
     for method in METHODS:
         found = choose(
-            told, method, 10, mass=mass, stratum=stratum, key=KEY,
+            told, method, (10,), mass=mass, stratum=stratum, key=KEY,
             vectors=np.random.default_rng(0).random((30, 12)),
-        )  # fmt: skip
+        )[10]  # fmt: skip
         assert np.bincount(stratum[found.items]).tolist() == [6, 3, 1]
         assert len(set(found.items.tolist())) == 10
         by_stratum = np.bincount(stratum[found.items], weights=found.weight)
@@ -180,7 +181,7 @@ def test_a_prediction_is_the_sum_over_all_that_may_be():
     """Brute force over ability on a fine grid and every pattern of unseen answers."""
     model, items = two_parameter(None), items_of([1.2, 0.7, 2.0], [0.3, -0.4, 0.1])
     given = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1]])
-    rule = Pool(given, given.responses(), model, np.full(3, 1 / 3), np.zeros(3, int))
+    rule = Pool(given, model, np.full(3, 1 / 3), np.zeros(3, int))
     from irtjax.subsets.crossfit import knowledge_of
     from irtjax.subsets.selection import Choice
 
@@ -215,7 +216,7 @@ def test_held_out_subjects_are_never_seen():
     values = table().values.copy()
     values[held] = 1 - values[held]
     other = irtjax.ResponseTable.from_arrays(values)
-    turned = Pool(other, other.responses(), pool().model, pool().target, pool().stratum)
+    turned = Pool(other, pool().model, pool().target, pool().stratum)
     again = learn(turned, held)
     # Accumulated in another order, sums may differ in their last digits.
     np.testing.assert_allclose(again.curves.mean, known().curves.mean, atol=1e-9)
@@ -234,7 +235,7 @@ def test_folds_have_the_form_of_the_calibrations_population():
         (rng.random(chance.shape) < chance).astype(float)
     )
     fit = irtjax.fit(given, "2pl", population="histogram", standard_errors="none")
-    made = _prepare(given, fit, None, "items", "score", None)[0]
+    made = _pool(given, fit, None, "items", "score", None)[0]
     assert made.form == "histogram"
     curves = learn(made, np.arange(400) % 4 == 0).curves
     middle = np.abs(curves.ability) < 0.4
@@ -258,7 +259,7 @@ def test_folds_fit_the_family_of_the_calibration(model, method, family, refitted
     """A multilevel model has a family of its own, which its name alone does not say."""
     few = table().select(subjects=np.arange(SUBJECTS) < 20)
     fit = irtjax.fit(few, model, method, **family)
-    made = _prepare(few, fit, None, "items", "score", None)[0]
+    made = _pool(few, fit, None, "items", "score", None)[0]
     assert made.method == refitted
     small = irtjax.shrink(few, 6, method="information", model=fit, folds=2)
     assert small.model.family == fit.model.family
