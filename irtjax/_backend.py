@@ -6,16 +6,17 @@ product with a broadcast operand, added to a sum, is NaN or another number at ea
 and so is `irtjax.fit` of 30 subjects and 30 scores (see also github.com/jax-ml/jax,
 issues 39103 and 39257). An option of XLA turns this fusion off.
 
-XLA reads its options once, when JAX starts, and ends the process at an option that it
-does not know. So the decision is made when JAX is imported, and not before: `import
-irtjax` and `irtjax --help` stay quick. The fusion stays on only in releases of jaxlib
-that are shown to be right. Releases found wrong are in `FAULTY`. Any other release is
-tested once, in a child process that runs this file, and the result is stored in the
-user's cache folder.
+XLA reads its options once, when JAX starts, and ends the process at an unknown option.
+So the decision is made when JAX is imported, and not before: `import irtjax` and
+`irtjax --help` stay quick. The fusion stays on only in releases of jaxlib that are
+shown to be right. `FAULTY` lists releases found wrong. Any other release is tested
+once, in a child process that runs this file, and the result is stored in the user's
+cache folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -63,11 +64,9 @@ def turn_off_faulty_fusion() -> None:
     """Adds the option to `XLA_FLAGS` unless jaxlib is right without it.
 
     The user's own setting of the option is kept. A process that does not compute on a
-    CPU is left alone, for its accelerator may come with another XLA.
-
-    Warns:
-        RuntimeWarning: If numbers may be wrong: JAX has started without the option, the
-            option does not help, or jaxlib could not be tested.
+    CPU is left alone, for its accelerator may come with another XLA. A RuntimeWarning
+    is given if numbers may be wrong: JAX has started without the option, the option
+    does not help, or jaxlib could not be tested.
     """
     import warnings
     from importlib.metadata import PackageNotFoundError, version
@@ -84,25 +83,19 @@ def turn_off_faulty_fusion() -> None:
         bridge = sys.modules.get("jax._src.xla_bridge")
         if not getattr(bridge, "backends_are_initialized", lambda: False)():
             return
-        text = (
-            f"jaxlib {release} may compute wrong numbers on a CPU, and JAX had started"
-            " before irtjax could turn the faulty part off: import irtjax before the"
-            f" first array is made, or set XLA_FLAGS={OPTION}= in the environment"
-        )
-    elif found == WRONG:
-        text = (
-            f"jaxlib {release} computes wrong numbers on this CPU, and XLA's option"
-            f" {OPTION}= does not help: install another release of jax and jaxlib"
-        )
-    elif found == UNTESTED:
-        text = (
-            f"jaxlib {release} may compute wrong numbers on a CPU, and irtjax could not"
-            " test it in a child process: set XLA_FLAGS="
-            f"{OPTION}= in the environment, or install jax {FAULTY[-1]}"
-        )
-    else:
-        return
-    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    texts = {
+        NEEDS_OPTION: "may compute wrong numbers on a CPU, and JAX had started before"
+        " irtjax could turn the faulty part off: import irtjax before the first array"
+        f" is made, or set XLA_FLAGS={OPTION}= in the environment",
+        WRONG: f"computes wrong numbers on this CPU, and XLA's option {OPTION}= does"
+        " not help: install another release of jax and jaxlib",
+        UNTESTED: "may compute wrong numbers on a CPU, and irtjax could not test it in"
+        f" a child process: set XLA_FLAGS={OPTION}= in the environment, or install jax"
+        f" {FAULTY[-1]}",
+    }
+    if found in texts:
+        text = f"jaxlib {release} {texts[found]}"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _flags() -> str:
@@ -117,21 +110,20 @@ def _flags() -> str:
 def _computes_on_cpu() -> bool:
     """Whether JAX may use the CPU, by its settings so far."""
     config = getattr(sys.modules.get("jax"), "config", None)
-    asked = os.environ.get("JAX_PLATFORMS", "")
-    chosen = getattr(config, "jax_platforms", None) or asked
+    chosen = getattr(config, "jax_platforms", None) or os.environ.get("JAX_PLATFORMS")
     return not chosen or "cpu" in chosen.split(",")
 
 
 def _recall_or_test(release: str) -> str:
     """The cached verdict on a release on this CPU, or a new test of it."""
     place = _place(release)
-    try:
-        with open(place, encoding="utf-8") as file:
-            found = file.read()
-    except (OSError, ValueError):
-        found = ""
-    if found in (RIGHT, NEEDS_OPTION, WRONG):
-        return found
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open(place, encoding="utf-8") as file,
+    ):
+        found = file.read()
+        if found in (RIGHT, NEEDS_OPTION, WRONG):
+            return found
     found = _test(release)
     if found != UNTESTED:
         replace_file(place, found.encode())
@@ -139,24 +131,20 @@ def _recall_or_test(release: str) -> str:
 
 
 def _place(release: str) -> str:
-    """The file with the result for this release, system and kind of CPU.
-
-    Empty if the user has no cache folder, so that reading and writing fail.
-    """
+    """The file with the result for this release and CPU; "" without a cache folder."""
     import hashlib
     import platform
 
     from platformdirs import user_cache_dir
 
     kind = "\n".join((release, sys.platform, platform.machine(), processor()))
-    digest = hashlib.sha256(kind.encode()).hexdigest()[:16]
+    name = f"jaxlib-{release}-{hashlib.sha256(kind.encode()).hexdigest()[:16]}"
     folder = user_cache_dir("irtjax")  # Relative where the user has no home.
-    name = f"jaxlib-{release}-{digest}"
     return os.path.join(folder, "fusion", name) if os.path.isabs(folder) else ""
 
 
 def processor() -> str:
-    """Description of the processor by the system, the same in every run."""
+    """The system's description of the processor, the same in every run."""
     import platform
 
     try:
@@ -169,8 +157,7 @@ def processor() -> str:
 
 
 def replace_file(place: str, content: bytes) -> None:
-    """Writes a file of the cache whole or not at all; without a cache nothing."""
-    import contextlib
+    """Writes a complete file of the cache, or nothing if that fails."""
     import tempfile
 
     with contextlib.suppress(OSError):
@@ -201,19 +188,12 @@ def _status_of_child(release: str, flags: str) -> int | None:
         return None
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
     ours = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, IN_CHILD: "1"}
+    arguments = [python, "-P", __file__, release, *map(str, sys.path)]
+    silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
-        done = subprocess.run(
-            [python, "-P", __file__, release, *map(str, sys.path)],
-            env=kept | ours,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=TIMEOUT,
-            check=False,
-        )
+        return subprocess.call(arguments, env=kept | ours, timeout=TIMEOUT, **silent)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return done.returncode
 
 
 def products_are_right() -> bool:
@@ -238,26 +218,20 @@ def products_are_right() -> bool:
     sums = theta * 21 + (v @ s)[:, None]
     squares = np.sum((rows @ matrix) ** 2, axis=1)
     # A wrong kernel reads memory that nothing was written to. Its number may be right
-    # by chance, so it runs five times, and memory that is freed holds NaN.
+    # by chance, so it runs five times, and NaN is written to memory that is freed.
     for _ in range(5):
-        found = with_sum(v, s, theta), with_squares(rows, matrix)
+        pairs = (with_sum(v, s, theta), sums), (with_squares(rows, matrix), squares)
         # Single precision is right to 1e-5 of these numbers, which reach 200.
-        if not np.allclose(found[0], sums, rtol=1e-4, atol=1e-2):
-            return False
-        if not np.allclose(found[1], squares, rtol=1e-4, atol=1e-2):
+        if not all(np.allclose(a, b, rtol=1e-4, atol=1e-2) for a, b in pairs):
             return False
         _ = np.full((200, 200), np.nan) @ np.ones((200, 200))
     return True
 
 
-def _child(release: str) -> int:
+if __name__ == "__main__":
     from importlib.metadata import version
 
+    release, sys.path[:] = sys.argv[1], sys.argv[2:]
     if version("jaxlib") != release:
-        return 1
-    return 0 if products_are_right() else WRONG_NUMBERS
-
-
-if __name__ == "__main__":
-    sys.path[:] = sys.argv[2:]
-    sys.exit(_child(sys.argv[1]))
+        sys.exit(1)
+    sys.exit(0 if products_are_right() else WRONG_NUMBERS)

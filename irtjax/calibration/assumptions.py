@@ -1,7 +1,7 @@
 """Tests of what a fit assumes: one ability for all benchmarks, normal abilities.
 
-Both are score tests: they need the fit of the simple model only. Both are on the host
-or one small program, so that every fit can be tested.
+Both are score tests: they need the fit of the simple model only, and are fast enough
+for every fit.
 
 One ability. Let u_ib be the slope of the log-likelihood of subject i's responses to
 benchmark b in ability, and I_ib its Fisher information, at the estimates. Under one
@@ -44,14 +44,10 @@ BLOCK_CELLS = 2**22
 
 
 class BenchmarkTest(NamedTuple):
-    """Whether subjects have abilities of their own by benchmark.
+    """X with its degrees of freedom and p-value: are abilities benchmark-specific?
 
-    Attributes:
-        statistic: X.
-        degrees: Degrees of freedom.
-        p_value: Of X.
-        sd: Estimated standard deviation of the group-specific abilities, by moments, in
-            units of ability; 0 where X is below its mean.
+    `sd` is the standard deviation of the group-specific abilities, estimated by
+    moments; 0 where X is below its mean.
     """
 
     statistic: float
@@ -61,13 +57,10 @@ class BenchmarkTest(NamedTuple):
 
 
 class NormalityTest(NamedTuple):
-    """Whether abilities are normal.
+    """Estimated skewness and excess kurtosis of ability: is it normal?
 
-    Attributes:
-        skewness: Estimated skewness of ability; above 0 where the upper tail is the
-            longer one.
-        kurtosis: Estimated excess kurtosis; below 0 for flat or bimodal abilities.
-        p_value: Of the smaller of the two p-values, Bonferroni-corrected.
+    Skewness is above 0 where the upper tail is longer, kurtosis below 0 for flat or
+    bimodal abilities. `p_value` is the smaller of two, Bonferroni-corrected.
     """
 
     skewness: float
@@ -77,7 +70,7 @@ class NormalityTest(NamedTuple):
 
 @stored_jit
 def _slopes(family: Any, items: Any, theta, values, exposure, onto):
-    """Slope of the log-likelihood and information by benchmark, of some subjects."""
+    """Slopes of the log-likelihood and information by benchmark, of some subjects."""
     log_prob = lambda at: family.log_prob(values, items, at, exposure)  # noqa: E731
     _, slope = jax.jvp(log_prob, (theta,), (jnp.ones_like(theta),))
     over_items = jax.vmap(family.information, in_axes=(0, None))
@@ -97,16 +90,8 @@ def one_ability_test(
 ) -> BenchmarkTest | None:
     """Tests whether one ability explains the responses to all benchmarks.
 
-    Args:
-        family: The response family.
-        items: Item records, `[items]`.
-        ability: `[subjects]` abilities.
-        values: `[subjects, items]` responses, as the family has them.
-        exposure: Mask or number of trials, or None.
-        benchmarks: `[items]` names.
-
-    Returns:
-        The test; None with fewer than two benchmarks or three subjects.
+    None with fewer than two benchmarks or three subjects. `values` are responses in the
+    family's form, `exposure` a mask or numbers of trials, `benchmarks` names `[items]`.
 
     >>> from irtjax.models.families.logistic import Binary, LogisticItems
     >>> one, zero = jnp.ones(40), jnp.zeros(40)
@@ -168,13 +153,10 @@ def one_ability_test(
 def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest | None:
     """Tests whether abilities are standard normal, from their posteriors.
 
-    Args:
-        ability: `[subjects]` posterior means under a standard normal population.
-        variance: `[subjects]` posterior variances, items taken as known.
-
-    Returns:
-        The test; None with fewer than `FEWEST_SUBJECTS` subjects, or a reliability
-        below `LEAST_RELIABILITY`: posteriors of short tests are not normal themselves.
+    `ability` are posterior means under a standard normal population, `variance`
+    posterior variances with fixed items. None with fewer than `FEWEST_SUBJECTS`
+    subjects, or a reliability below `LEAST_RELIABILITY`: posteriors of short tests are
+    not normal themselves.
 
     >>> from scipy.special import ndtri
     >>> normal = ndtri((np.arange(400) + 0.5) / 400)

@@ -27,28 +27,21 @@ class Structure(NamedTuple):
         group: `[items]` group of each item.
         ability: `[subjects, groups]` abilities, in the order of `Calibration.subjects`.
         error: `[subjects, groups]` their standard errors.
-        own_covariance: `[groups, groups]` Sigma, of the groups' own parts of ability.
-        own_correlation: `[groups, groups]` its correlations: of groups with the general
-            ability taken out.
-        correlation_lower: Lower bounds of these correlations; None with one group.
-        correlation_upper: Their upper bounds, likewise.
-        raw_correlation: `[groups, groups]` correlations of the subjects' mean
-            responses, for comparison.
-        effects: Names of the effects on items' coordinates, and their values
-            `[effects, columns]`.
+        own_covariance: `[groups, groups]` Sigma, of the group-specific abilities.
+        own_correlation: `[groups, groups]` correlations of these.
+        correlation_lower: Lower bounds of the correlations; None with one group.
+        correlation_upper: Upper bounds.
+        raw_correlation: `[groups, groups]` correlations of subjects' mean responses.
+        effects: Names and values `[effects, columns]` of effects on items' coordinates.
         draws: Draws of the posterior, for `nuts`.
         general_variance: tau^2, of the general ability; 1 where items have slopes.
-        subject_effects: Names of the subjects' covariates, their effects on ability
-            and the standard errors of these, each `[covariates]`.
-        stems: `[items]` the thing that each item measures, where items are shared
-            between groups; else None.
-        possible: Draws of Sigma, tau^2 and the units of abilities, which errors are
-            averaged over; None with one group.
-        levels: Names of the levels of items whose effects have a learned standard
-            deviation; None of a fit from disk that an earlier version wrote.
-        spreads: Names of the variance components (levels, items within them,
-            and items of each benchmark where these have their own), and the
-            standard deviations `[names, columns]`.
+        subject_effects: Names, effects and standard errors of the subjects' covariates.
+        stems: `[items]` the thing that each item measures, where groups share items.
+        possible: Draws of Sigma, tau^2 and the scales, which errors are averaged over;
+            None with one group.
+        levels: Names of the levels of items with an estimated standard deviation.
+        spreads: Names of the variance components (levels, items within them, items of
+            each benchmark if estimated), and standard deviations `[names, columns]`.
     """
 
     groups: np.ndarray
@@ -81,40 +74,37 @@ class Calibration:
     Attributes:
         model: The model.
         parameters: Estimates: item records, population, and joint abilities if any.
-        subjects: `[subjects]` names, in the order of the data.
+        subjects: `[subjects]` names.
         items: `[items]` names.
         benchmarks: `[items]` benchmark names, or None.
         status: How the iteration ended.
         num_steps: Steps taken.
         trace: `[num_steps]` objective after each step.
-        residual: Distance from a stationary point; see `estimators.base.Progress`.
+        residual: Distance from a stationary point.
         log_likelihood: In nats, without priors.
         log_prior: Log prior density at the estimates.
-        num_parameters: Estimated item and population parameters (and abilities, for
-            joint methods); effects of levels as far as they are free of their prior.
+        num_parameters: Estimated parameters of items and population, and abilities of
+            joint methods; the effective number of a multilevel model.
         num_observed: Observed responses.
         aic: -2 log-likelihood + 2 parameters.
         bic: -2 log-likelihood + parameters * log(subjects).
         item_table: Items, their parameters with standard errors, and flags.
-        ability_table: Subjects, abilities with intervals, ranks, and flags; rows in the
-            order of `subjects`.
-        warnings: What the numbers must be read with, each a sentence.
-        notes: What reading the data did, and a sampler's verdict where it is good.
+        ability_table: Subjects, abilities with intervals, ranks, and flags.
+        warnings: Reasons to doubt the numbers, each a sentence.
+        notes: How the data were read, and a sampler's verdict where it is good.
         options: The options of the fit.
         versions: Versions of the packages that made it.
         data_hash: Hash of the data.
         timings: Seconds by phase; "compile" apart from the rest.
-        resolution: How the quadrature nodes compare with the posteriors.
+        resolution: Distances of the quadrature nodes compared with the posteriors.
         level: Level of the intervals.
-        item_covariance: `[items, columns, columns]` covariance of the items'
-            unconstrained coordinates, or None.
-        ability_shared: `[subjects, rank]` loadings of what ability errors share (see
+        item_covariance: `[items, columns, columns]`, of unconstrained coordinates.
+        ability_shared: `[subjects, rank]` loadings of shared errors of abilities (see
             `scoring.Scores`), or None.
         ability_scale: `[subjects]` the part of `ability_shared` that stretches all
             abilities alike (`ranking.scale_loadings`), which tests of equal abilities
             leave out; or None.
-        correlation_error: Standard error of the correlation of ability and speed, for
-            models with response lengths.
+        correlation_error: Standard error of the correlation of ability and speed.
         structure: Abilities by group and related results, for multilevel models.
     """
 
@@ -167,10 +157,7 @@ class Calibration:
         >>> print(fit.summary().splitlines()[0])
         rasch by em on 4 subjects and 4 items (16 responses): converged
         """
-        return "\n".join(self._lines())
-
-    def _lines(self, most: int = 4) -> list[str]:
-        """The lines of the summary, with at most so many subjects and one warning."""
+        most = 4  # Subjects; of the warnings one is shown.
         method = self.options.get("method", "its method")
         lines = [
             f"{self.model.name} by {method} on {len(self.subjects):,} subjects and"
@@ -182,22 +169,21 @@ class Calibration:
         names = ("subject", "rank", "ability", "ability_se", "expected_score")
         table = self.ability_table.select(names).sort_by([("rank", "ascending")])
         for row in table.slice(0, most).to_pylist():
-            numbers = [
+            ability, error, score = (
                 "–" if row[name] is None else f"{row[name]:.2f}" for name in names[2:]
-            ]
+            )
             lines.append(
-                f"{row['rank']:>4}  {row['subject']}: ability {numbers[0]} ±"
-                f" {numbers[1]} (standard error), expected score {numbers[2]}"
+                f"{row['rank']:>4}  {row['subject']}: ability {ability} ± {error}"
+                f" (standard error), expected score {score}"
             )
         if table.num_rows > most:
             lines.append(f"      and {table.num_rows - most:,} more subjects")
         if self.warnings:
             more = len(self.warnings) - 1
-            lines.append(
-                f"warning: {self.warnings[0]}" + f" (+ {more} more)" * (more > 0)
-            )
+            more = f" (+ {more} more)" if more else ""
+            lines.append(f"warning: {self.warnings[0]}{more}")
         lines.append("see .ability_table, .item_table, .warnings; irtjax.rank(fit)")
-        return lines
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return self.summary()

@@ -8,6 +8,7 @@ The test needs no model, so it serves every model of one ability per item.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -28,13 +29,7 @@ BLOCK = 200_000
 
 
 class Rest(NamedTuple):
-    """Sums over each subject's items, each `[subjects]`, and item means `[items]`.
-
-    Attributes:
-        total: Sum of response less item mean.
-        answers: Number of responses.
-        means: Mean response of each item.
-    """
+    """Sum of response less item mean and number of responses by subject; item means."""
 
     total: np.ndarray
     answers: np.ndarray
@@ -47,12 +42,7 @@ class Rest(NamedTuple):
 
 
 def rest_of(values: np.ndarray, observed: np.ndarray | None) -> Rest:
-    """Sums of response less item mean, so that hard items do not lower a subject.
-
-    Args:
-        values: `[subjects, items]`, 0 where missing.
-        observed: Mask or None.
-    """
+    """Sums of response less item mean, so that hard items do not lower a subject."""
     if observed is None:
         answers = np.full(values.shape[0], float(values.shape[1]))
         means = values.mean(0, dtype=np.float64)
@@ -72,29 +62,18 @@ def negative_discrimination(
     observed: np.ndarray | None,
     trials: np.ndarray | None = None,
     group: np.ndarray | None = None,
-    *,
-    rate: float = FALSE_DISCOVERY_RATE,
 ) -> np.ndarray:
-    """Items on which stronger subjects do worse, the false discovery rate controlled.
+    """Whether stronger subjects do worse on each item, `[items]`.
 
-    Benjamini and Hochberg's procedure over all tested items. For right and wrong
-    responses of one group it decides as `irtjax.audit` does.
+    Benjamini and Hochberg's procedure over all tested items of `values`
+    `[subjects, items]`, 0 where missing. For right and wrong responses of one group the
+    decisions are those of `irtjax.audit`. The rest of an item is the rest of its group
+    (`group`, `[items]`).
 
     Not tested, and never flagged: items without variation; items of a group of fewer
     than three items; items whose numbers of trials differ between subjects; items that
     are not binary and have at most `ENUMERATED` subjects, where the approximation of
     the permutation distribution has not been checked.
-
-    Args:
-        values: `[subjects, items]` responses, 0 where missing.
-        observed: Mask or None.
-        trials: `[subjects, items]` trials of counts, or None.
-        group: `[items]` group of each item; the rest of an item is the rest of its
-            group. None for one group.
-        rate: False discovery rate.
-
-    Returns:
-        `[items]` booleans.
 
     >>> ability = np.linspace(-1, 1, 40)[:, None]
     >>> right = (ability > np.linspace(-0.5, 0.5, 9)).astype(np.int8)
@@ -110,15 +89,27 @@ def negative_discrimination(
     groups = np.zeros(num_items, int) if group is None else np.asarray(group)
     for name in np.unique(groups):
         mine = np.flatnonzero(groups == name)
-        whole = mine.size == num_items
-        part = values if whole else values[:, mine]
-        seen = observed if whole or observed is None else observed[:, mine]
+        # A slice copies nothing.
+        mine = slice(None) if mine.size == num_items else mine
+        part = values[:, mine]
+        seen = None if observed is None else observed[:, mine]
         if min(part.shape) >= FEWEST:
             p_value[mine] = _p_negative(part, seen)
     if trials is not None:
-        most = trials.max(0)
-        p_value[((trials > 0) & (trials != most)).any(0)] = np.nan
-    return np.nan_to_num(benjamini_hochberg(p_value), nan=1.0) <= rate
+        p_value[((trials > 0) & (trials != trials.max(0))).any(0)] = np.nan
+    return np.nan_to_num(benjamini_hochberg(p_value), nan=1.0) <= FALSE_DISCOVERY_RATE
+
+
+def item_blocks(
+    values: np.ndarray, observed: np.ndarray | None, cells: int
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Places, responses and mask of blocks of items with so many cells."""
+    width = max(1, cells // max(values.shape[0], 1))
+    for start in range(0, values.shape[1], width):
+        part = slice(start, start + width)
+        block = values[:, part]
+        seen = np.ones(block.shape, bool) if observed is None else observed[:, part]
+        yield part, block, seen
 
 
 def _p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
@@ -127,11 +118,7 @@ def _p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
     binary = values.dtype == np.int8 and values.max(initial=0) <= 1
     p_value = np.full(values.shape[1], np.nan)
     # Blocks of few subjects are wide: enumeration forms its sets once a block.
-    width = max(1, BLOCK // max(values.shape[0], 1))
-    for start in range(0, values.shape[1], width):
-        part = slice(start, start + width)
-        block = values[:, part]
-        seen = np.ones(block.shape, bool) if observed is None else observed[:, part]
+    for part, block, seen in item_blocks(values, observed, BLOCK):
         score = rest.scores(np.where(seen, block - rest.means[part], 0))
         if binary or (block[seen] == np.rint(block[seen])).all() and block.max() <= 1:
             found = permutation_tails(block > 0, seen, score)[1]

@@ -1,9 +1,9 @@
 """Plain-language flags: problems that a reader of the numbers must know.
 
-Nothing is dropped: items and subjects without variation stay in the tables
-with a flag. A flag that claims a defect is the decision of a test with control of the
-false discovery rate (`irtjax.validity`). Separation is no defect of an item: it is a
-flag only where no prior determines the slope.
+Items and subjects without variation stay in the tables, with a flag. A flag that claims
+a defect is the decision of a test with control of the false discovery rate
+(`irtjax.calibration.discrimination`). Separation is no defect of an item: it is a flag
+only where no prior determines the slope.
 """
 
 from __future__ import annotations
@@ -92,15 +92,7 @@ def margins(
     top: int,
     axis: int,
 ) -> Margins:
-    """Observed cells, sum of responses, and whether all are lowest or all highest.
-
-    Args:
-        values: `[subjects, items]`, 0 where missing.
-        observed: Mask or None.
-        trials: Trials or None.
-        top: Highest category.
-        axis: 0 for items, 1 for subjects.
-    """
+    """Margins of the items (axis 0) or the subjects; `top` is the highest category."""
     exposure = observed if trials is None else trials
     if exposure is None:
         count = np.full(values.shape[1 - axis], values.shape[axis], np.int64)
@@ -131,11 +123,6 @@ def separated_items(
 
     A binary item is separated when every subject who is right is more able than every
     one who is wrong, or the reverse; items without variation are not.
-
-    Args:
-        values: `[subjects, items]` binary responses.
-        observed: Mask or None.
-        ability: Ability estimates.
     """
     order = np.argsort(ability, kind="stable")
     result = np.zeros(values.shape[1], bool)
@@ -169,10 +156,10 @@ def separated_items(
 
 
 def num_components(observed: np.ndarray | None) -> int:
-    """Connected components of the graph of who answered what.
+    """Connected components of the graph of subjects and the items they answered.
 
-    Subjects and items without any response do not count. More than one component
-    means that abilities in one cannot be compared with those in another.
+    Subjects and items without any response do not count. Abilities in two components
+    cannot be compared.
 
     >>> num_components(np.array([[True, True, False], [False, False, True]]))
     2
@@ -195,13 +182,10 @@ def num_components(observed: np.ndarray | None) -> int:
 
 
 class Findings(NamedTuple):
-    """Findings about each item, each `[items]`.
+    """Findings about each item.
 
-    Attributes:
-        negative: Whether the test of `irtjax.validity` finds negative discrimination.
-        separated: Whether right and wrong responses do not overlap in ability.
-        diverging: Whether the estimate grows without limit.
-        not_identified: Whether a parameter has no standard error for that reason.
+    Whether a test finds negative discrimination, right and wrong responses do not
+    overlap in ability, an estimate grows without limit, a parameter is not identified.
     """
 
     negative: Bool[np.ndarray, " items"]
@@ -213,13 +197,7 @@ class Findings(NamedTuple):
 def diverging_items(
     model: Model, slope: np.ndarray, intercept: np.ndarray
 ) -> Bool[np.ndarray, " items"]:
-    """Items with an extreme estimate that no prior keeps finite.
-
-    Args:
-        model: What was fitted.
-        slope: `[items]` discriminations.
-        intercept: `[items]` or `[items, thresholds]` intercepts.
-    """
+    """Items with an extreme slope or intercept that no prior keeps finite."""
     extreme = np.abs(intercept).reshape(len(slope), -1).max(axis=1)
     found = np.zeros(len(slope), bool)
     for name, size in (
@@ -244,10 +222,7 @@ def without_estimate(
 
 
 def item_flags(model: Model, items: Margins, findings: Findings) -> list[str]:
-    """One string of flags per item, "; " between them and "" for none.
-
-    Separation is a flag only where no prior determines the slope.
-    """
+    """One string of flags per item, "; " between them and "" for none."""
     flags = no_variation_flags(items)
     slope_alone = model.family.has_slope and "discrimination" not in model.priors
     varied = np.array([not found for found in flags], bool)
@@ -282,13 +257,9 @@ def separation_note(separated: np.ndarray) -> str | None:
 def status_cure(
     status: Status, *, limit: str, priors: bool, single_precision: bool
 ) -> str:
-    """What to do about a fit that did not converge, given what was done already.
+    """What to do about a fit that did not converge.
 
-    Args:
-        status: How the fit ended.
-        limit: Name of the setting that limits its steps.
-        priors: Whether items have priors.
-        single_precision: Whether it was made in float32.
+    `limit` names the setting that limits its steps; `priors`: whether items have any.
 
     >>> status_cure(
     ...     Status.MAX_STEPS, limit="max_steps", priors=True, single_precision=False
@@ -322,21 +293,11 @@ def fit_warnings(
 ) -> tuple[str, ...]:
     """Warnings about the whole fit, each a sentence.
 
-    Args:
-        model: What was fitted.
-        status: How it ended.
-        residual: Last move, in the method's own measure.
-        num_subjects: How many.
-        components: Groups of the data without a common subject or item.
-        flags: Of the items.
-        subject_flags: Of the subjects.
-        joint: Whether subjects were estimated jointly with items, without a population.
-        has_priors: Whether priors of items entered the fit; None: if the model has any.
-        trained: Whether the method goes by epochs, and joint estimates are not its own.
-        items: Names of the items, for the warnings that name some.
-        limit: Name of the setting that limits the steps.
-        single_precision: Whether the fit was made in float32.
-        responses_per_subject: Median number of responses of a subject.
+    `residual` is in the method's own measure; `flags` and `items` are the items' flags
+    and names; `joint` is whether abilities were parameters, without a population;
+    `has_priors` is whether priors of items entered the fit (None: if the model has
+    any); `trained` is whether the method runs by epochs; `limit` names the setting that
+    limits the steps; `responses_per_subject` is a median.
     """
     priors = bool(model.priors) if has_priors is None else has_priors
     found = []
@@ -389,13 +350,7 @@ def fit_warnings(
 def flag_warnings(
     flags: list[str], items: np.ndarray | None = None, *, has_priors: bool
 ) -> list[str]:
-    """One warning for each flag that items have.
-
-    Args:
-        flags: `[items]` flags.
-        items: Names of the items.
-        has_priors: Whether items have priors.
-    """
+    """One warning for each flag that items have; `items` are their names."""
     found = []
     for name in MEANING:
         which = [j for j, flag in enumerate(flags) if name in flag.split("; ")]

@@ -1,4 +1,4 @@
-"""What a calibration states of a multilevel model: groups and variance components."""
+"""Results of a multilevel model in a calibration: groups, variance components."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def structure_of(
     if found is None or found.group is None or layout is None:
         return None
     own, count = found.own, len(layout.groups)
-    sd = np.sqrt(np.maximum(np.diag(own), 1e-300))
+    clusters = [f"items of {name}" for name in layout.clusters.tolist()]
+    names = np.asarray([*layout.levels.tolist(), "items", *clusters])
     lower, upper = (None, None) if found.bounds is None else found.bounds
     return Structure(
         groups=layout.groups,
@@ -26,7 +27,7 @@ def structure_of(
         ability=found.ability,
         error=found.error,
         own_covariance=own,
-        own_correlation=own / sd / sd[:, None] if count > 1 else np.ones((1, 1)),
+        own_correlation=_correlation(own) if count > 1 else np.ones((1, 1)),
         correlation_lower=lower,
         correlation_upper=upper,
         raw_correlation=_raw_correlation(table, found.group, count),
@@ -37,12 +38,12 @@ def structure_of(
         stems=layout.stems,
         possible=found.possible,
         levels=layout.levels,
-        spreads=(_spread_names(layout), found.spreads),
+        spreads=(names, found.spreads),
     )
 
 
 def vanishing_groups(estimates: Estimates, layout: Layout | None) -> list[str]:
-    """Warnings of groups whose own abilities shrink to nothing."""
+    """Warnings of groups whose group-specific abilities shrink to nothing."""
     gone = None if estimates.groups is None else estimates.groups.vanishing
     if gone is None or layout is None:
         return []
@@ -54,25 +55,19 @@ def vanishing_groups(estimates: Estimates, layout: Layout | None) -> list[str]:
     ]
 
 
-def _spread_names(layout: Layout) -> np.ndarray:
-    """Names of the rows of `GroupEstimates.spreads`."""
-    levels, clusters = layout.levels.tolist(), layout.clusters.tolist()
-    return np.asarray([*levels, "items", *(f"items of {name}" for name in clusters)])
-
-
 def _raw_correlation(table: ResponseTable, group: np.ndarray, groups: int):
     """Correlations over subjects of their mean responses to each group."""
     values = np.asarray(table.values, float)
-    seen = np.ones(values.shape) if table.observed is None else table.observed
-    if table.trials is not None:
-        seen = np.asarray(table.trials, float)
+    seen = table.observed if table.trials is None else table.trials
+    seen = np.ones(values.shape) if seen is None else np.asarray(seen, float)
     onto = np.eye(groups)[group]
-    count = np.asarray(seen, float) @ onto
-    means = np.where(
-        count > 0, (values * (seen > 0)) @ onto / np.maximum(count, 1), np.nan
-    )
-    centred = means - np.nanmean(means, axis=0)
-    centred = np.nan_to_num(centred)
-    product = centred.T @ centred
-    size = np.sqrt(np.maximum(np.diag(product), 1e-300))
-    return product / size / size[:, None]
+    total, count = (values * (seen > 0)) @ onto, seen @ onto
+    means = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    centred = np.nan_to_num(means - np.nanmean(means, axis=0))
+    return _correlation(centred.T @ centred)
+
+
+def _correlation(covariance: np.ndarray) -> np.ndarray:
+    """The correlations of a covariance, which may have a zero on its diagonal."""
+    sd = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    return covariance / sd / sd[:, None]

@@ -1,32 +1,27 @@
-"""Scores new subjects on the items of a calibration.
-
-Takes tables with names and returns labelled tables; the formulas are in
-`irtjax.scoring`.
-"""
+"""Scores new subjects on the items of a calibration, from table to table."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from scipy.special import ndtri
 
 from irtjax import scoring
+from irtjax.calibration.lengths import ability_columns
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from irtjax.calibration.calibration import Calibration
-
-
-#: Warning about all scores: with few subjects in the fit this uncertainty dominates.
-ITEMS_KNOWN = (
-    "items are taken as known: errors leave out their uncertainty, from the {:,}"
-    " subjects of the fit"
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +31,7 @@ class ScoredSubjects:
     Attributes:
         table: One row per subject, in the order of the data: subject, ability,
             ability_se, lower, upper, accuracy, observed, flags.
-        notes: What was matched and what was left out, in plain language.
+        notes: The items that were matched or left out, and warnings.
         level: Level of the intervals.
         method: Of the scores: "map" for several abilities, whatever was requested.
     """
@@ -80,10 +75,7 @@ def score(
     >>> score(irtjax.fit(table, "rasch"), table).table.num_rows
     4
     """
-    import jax
-    import jax.numpy as jnp
     import pyarrow as pa
-    from scipy.special import ndtri
 
     if method not in scoring.METHODS:
         raise ValueError(
@@ -94,63 +86,66 @@ def score(
         raise ValueError(f"level {chosen} is not between 0 and 1")
     table = data if isinstance(data, ResponseTable) else read(data)
     table, rows, notes = _match(fit, table)
-    model, scores = _prepared(fit, table, rows)
-    if scores is None:
+    model = dataclasses.replace(fit.model, family=fit.model.family.of_items(rows))
+    scores = None
+    if model.family.num_categories:
         _check_values(fit, table)
     else:
-        table, notes = scores.table, (*notes, *scores.warnings)
-    notes = (*notes, ITEMS_KNOWN.format(len(fit.subjects)), *_left_out(fit))
-    with_lengths = _uses_lengths(fit, table, measures, method)
+        labels = None if fit.benchmarks is None else fit.benchmarks[rows]
+        labelled, options = options_of(fit.options, table, labels)
+        scores = prepare(labelled, model, **options)
+        assert scores is not None
+        table = scores.table
+        notes += scores.warnings
+    # With few subjects in the fit this uncertainty dominates.
+    notes += (
+        "items are taken as known: errors leave out their uncertainty, from the"
+        f" {len(fit.subjects):,} subjects of the fit",
+        *_left_out(fit),
+    )
+    uses_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
-    population = jax.tree.map(jnp.asarray, fit.parameters.population)
-    problem, part = _scored_problem(fit, table, rows, items, measures, with_lengths)
-    data = with_scores(problem.data, scores, items[0].dtype)
-    errors = None
-    by_group = _group_scores(fit, model, items, rows, data, method)
-    if by_group is None:
-        result = scoring.score(model, items, population, data, method=method)
+    responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
+    responses = with_scores(responses, scores, items[0].dtype)
+    groups = [] if fit.structure is None else fit.structure.groups.tolist()
+    of_groups = {}
+    if len(groups) > 1:
+        found, errors = _group_scores(fit, model, items, rows, responses, method)
+        ability, error = found.general, errors[0]
+        unfinished = scoring.ScoreFlag.UNFINISHED.explain()
+        flags = ["" if done else unfinished for done in np.asarray(found.converged)]
+        notes += ("abilities are posterior modes, one per group and a general one",)
+        method = "map"
+        for k, name in enumerate(groups):
+            of_groups[f"ability_{name}"] = found.ability[:, k]
+            of_groups[f"ability_{name}_se"] = errors[1][:, k]
+    else:
+        population = jax.tree.map(jnp.asarray, fit.parameters.population)
+        result = scoring.score(model, items, population, responses, method=method)
         ability, error = result.ability, result.standard_error
         flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
-    else:
-        ability, error, errors = _errors_by_group(fit, by_group)
-        unfinished = scoring.ScoreFlag.UNFINISHED.explain()
-        flags = ["" if done else unfinished for done in np.asarray(by_group.converged)]
-        notes = (
-            *notes,
-            "abilities are posterior modes, one per group and a general one",
-        )
     ability, error = (np.asarray(x, np.float64) for x in (ability, error))
     half = ndtri(0.5 + chosen / 2) * error
     accuracy = table.subject_accuracy()
     observed = np.full(table.num_subjects, table.num_items)
     if table.observed is not None:
         observed = table.observed.sum(1)
-    out = pa.table(
-        {
-            "subject": pa.array(table.subjects.tolist(), pa.string()),
-            "ability": ability,
-            "ability_se": error,
-            "lower": ability - half,
-            "upper": ability + half,
-            "accuracy": pa.array(accuracy, mask=~np.isfinite(accuracy)),
-            "observed": observed,
-            "flags": pa.array(flags, pa.string()),
-        }
-    )
-    if part is not None:
-        from irtjax.calibration.lengths import ability_columns
-
-        for name, values in ability_columns(part, ability, error).items():
-            values = np.asarray(values, np.float64)
-            out = out.append_column(name, pa.array(values))
-    elif fit.model.lengths is not None:
-        notes = (*notes, "scored from accuracy alone: no lengths were used")
-    if by_group is not None and fit.structure is not None:
-        for k, name in enumerate(fit.structure.groups.tolist()):
-            for end, values in (("", by_group.ability), ("_se", errors)):
-                column = pa.array(np.asarray(values, np.float64)[:, k])
-                out = out.append_column(f"ability_{name}{end}", column)
-    return ScoredSubjects(out, notes, chosen, method if by_group is None else "map")
+    speeds = {} if part is None else ability_columns(part, ability, error)
+    if fit.model.lengths is not None and part is None:
+        notes += ("scored from accuracy alone: no lengths were used",)
+    columns = {
+        "subject": pa.array(table.subjects.tolist(), pa.string()),
+        "ability": ability,
+        "ability_se": error,
+        "lower": ability - half,
+        "upper": ability + half,
+        "accuracy": pa.array(accuracy, mask=~np.isfinite(accuracy)),
+        "observed": observed,
+        "flags": pa.array(flags, pa.string()),
+    }
+    for name, values in (speeds | of_groups).items():
+        columns[name] = np.asarray(values, np.float64)
+    return ScoredSubjects(pa.table(columns), notes, chosen, method)
 
 
 def _left_out(fit: Calibration) -> tuple[str, ...]:
@@ -167,53 +162,26 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
 
 
 def _group_scores(fit: Calibration, model, items, rows, data, method: str):
-    """Scores by group, for a multilevel fit of several; else None."""
-    import jax.numpy as jnp
-
-    structure = fit.structure
-    if structure is None or len(structure.groups) < 2:
-        return None
+    """Scores by group, and errors of the general abilities and of those by group."""
     if method not in ("eap", "map"):
         raise ValueError(
             f"scores {method!r} are for models with one ability: use map, the mode of"
             " the abilities of all groups together"
         )
-    return scoring.score_groups(
-        model.family,
-        items,
-        jnp.asarray(structure.group)[rows],
-        jnp.asarray(structure.own_covariance, items[0].dtype),
-        data,
-        variance=structure.general_variance,
-    )
-
-
-def _errors_by_group(fit: Calibration, found):
-    """General abilities, their errors, and those of abilities by group."""
     structure = fit.structure
     assert structure is not None
-    if structure.possible is None:  # A fit of an earlier version.
-        return found.general, found.general_error, found.error
     own, variance = structure.own_covariance, structure.general_variance
-    errors = scoring.errors_over_spread(found, own, variance, structure.possible)
-    return found.general, *errors
+    group, prior = jnp.asarray(structure.group)[rows], jnp.asarray(own, items[0].dtype)
+    problem = model.family, items, group, prior, data
+    found = scoring.score_groups(*problem, variance=variance)
+    possible = structure.possible
+    if possible is None:  # A fit of an earlier version.
+        return found, (found.general_error, found.error)
+    return found, scoring.errors_over_spread(found, own, variance, possible)
 
 
-def _prepared(fit: Calibration, table: ResponseTable, rows: np.ndarray):
-    """The model of these items and, for a model of scores, their logits."""
-    model = fit.model
-    if model.family.num_categories:
-        return model, None
-    model = dataclasses.replace(model, family=model.family.of_items(rows))
-    labels = None if fit.benchmarks is None else fit.benchmarks[rows]
-    table, options = options_of(fit.options, table, labels)
-    return model, prepare(table, model, **options)
-
-
-def _uses_lengths(
-    fit: Calibration, table: ResponseTable, measures: str, method: str
-) -> bool:
-    """Whether lengths enter the scores; refuses what cannot be done."""
+def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:
+    """Whether lengths enter the scores, or a ValueError."""
     if measures not in ("both", "accuracy", "length"):
         raise ValueError(f"measures {measures!r} is not one of both, accuracy, length")
     if fit.model.lengths is None:
@@ -231,29 +199,24 @@ def _uses_lengths(
     return used
 
 
-def _scored_problem(fit, table, rows, items, measures: str, lengths_used: bool):
+def _scored(fit, model, table, rows, measures: str, uses_lengths: bool):
     """The responses to score, with the evidence of their lengths if it is used."""
-    import jax
-    import jax.numpy as jnp
-
-    from irtjax.likelihood.lengths import with_lengths
-    from irtjax.likelihood.problem import Problem
-
-    offset = fit.options["length_offset"] if lengths_used else None
-    data = table.responses(items[0].dtype, length_offset=offset)
+    dtype = jnp.asarray(fit.parameters.items[0]).dtype
+    offset = fit.options["length_offset"] if uses_lengths else None
+    data = table.responses(dtype, length_offset=offset)
+    if not uses_lengths:
+        return data, None
     if measures == "length":
         nothing = jnp.zeros(data.values.shape, bool)
         values = jnp.zeros_like(data.values)
         data = dataclasses.replace(data, values=values, observed=nothing, trials=None)
-    model = fit.model
-    model = dataclasses.replace(model, family=model.family.of_items(rows))
-    problem = Problem.create(model, data)
-    if not lengths_used:
-        return problem, None
     parameters = fit.parameters.lengths
-    part = jax.tree.map(lambda x: jnp.asarray(x)[rows], parameters.items)
+    items = jax.tree.map(lambda x: jnp.asarray(x)[rows], parameters.items)
     rho = jnp.asarray(parameters.correlation)
-    return with_lengths(problem, parameters._replace(items=part, correlation=rho))
+    problem, part = with_lengths(
+        Problem.create(model, data), parameters._replace(items=items, correlation=rho)
+    )
+    return problem.data, part
 
 
 def _match(
@@ -262,15 +225,15 @@ def _match(
     """The columns of known items, and where these are among the items of the fit."""
     rows = match_items(table, fit.items, "the fit")
     known = rows >= 0
-    notes = [
-        f"{known.sum():,} of the {len(fit.items):,} items of the fit were answered"
-    ]
+    notes = (
+        f"{known.sum():,} of the {len(fit.items):,} items of the fit were answered",
+    )
     if not known.all():
         unknown = table.items[~known].tolist()
         shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-        notes.append(f"{len(unknown):,} items are not in the fit and left out: {shown}")
+        notes += (f"{len(unknown):,} items are not in the fit and left out: {shown}",)
         table = table.select(items=known)
-    return table, rows[known], tuple(notes)
+    return table, rows[known], notes
 
 
 def _check_values(fit: Calibration, table: ResponseTable) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, ndtri
 
-from irtjax.calibration import flags
+from irtjax.calibration import lengths
+from irtjax.calibration.flags import Margins
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import is_rescaled
+from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies
@@ -19,6 +23,30 @@ from irtjax.uncertainty import LOST, Covariance
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Parameters that begin the item table, of every model.
+_FIRST = ("discrimination", "intercept", "difficulty")
+_FIRST += ("lower_asymptote", "upper_asymptote")
+
+
+class Judged(NamedTuple):
+    """Margins and flags, of items and of subjects; errors; warnings and notes.
+
+    `separated` is None where it is not defined. `errors` are standard errors by
+    parameter, NaN where an estimate does not exist, and the difficulties.
+    """
+
+    margins: tuple[Margins, Margins]
+    flags: tuple[list[str], list[str]]
+    separated: np.ndarray | None
+    errors: tuple[dict[str, np.ndarray], Any]
+    warnings: list[str]
+    notes: list[str]
+
+
+def highest_response(model: Model) -> int:
+    """The highest response of a model: 1 of scores and of right or wrong responses."""
+    return max(model.family.num_categories - 1, 1)
 
 
 @stored_jit
@@ -38,9 +66,7 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
             item = item._replace(
                 discrimination=reported.discrimination * jnp.exp(log_scale)
             )
-        parts = {name: getattr(item, name) for name in item._fields}
-        parts["difficulty"] = difficulty(item)
-        return parts
+        return item._asdict() | {"difficulty": difficulty(item)}
 
     def error(row, known, lost, reported):
         zero = jnp.zeros((), row.dtype)
@@ -52,12 +78,12 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
             tied = 2 * (by_row @ border) * by_scale
             return own + tied + by_scale**2 * corner[1, 1] * common
 
-        def of(slope):
+        found = {}
+        for name, slope in slopes.items():
             own, missing = (variance(*slope, *parts) for parts in (known, lost))
-            error = jnp.sqrt(jnp.maximum(own, 0))
-            return jnp.where(missing > LOST * own, jnp.nan, error)
-
-        return {name: of(slopes[name]) for name in slopes}
+            size = jnp.sqrt(jnp.maximum(own, 0))
+            found[name] = jnp.where(missing > LOST * own, jnp.nan, size)
+        return found
 
     known = covariance.items, covariance.scale, covariance.items_scale
     axes = (0, None, 0)
@@ -65,123 +91,107 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
     return over_items(coordinates, known, covariance.lost, items), difficulty(items)
 
 
-def item_errors(problem, estimates, coordinates, covariance: Covariance | None):
-    """Standard errors by parameter, which items lack one, and difficulties.
+_difficulty_jit = stored_jit(difficulty)
 
-    An error is NaN where the parameter is not identified. Without a covariance there
-    are no errors.
-    """
-    items = estimates.items
+
+def item_errors(estimates: Estimates):
+    """Standard errors by parameter, NaN if not identified; such items; difficulties."""
+    items, covariance = estimates.parameters.items, estimates.covariance
     missing = np.zeros(np.shape(items[0])[0], bool)
     if covariance is None:
         return {}, missing, _difficulty_jit(items)
-    errors, difficulties = _item_errors(problem, coordinates, covariance, items)
+    errors, difficulties = _item_errors(
+        estimates.problem, estimates.coordinates, covariance, items
+    )
     errors = {name: np.asarray(error) for name, error in errors.items()}
     for name in items._fields:
         missing |= np.isnan(errors[name]).reshape(missing.size, -1).any(axis=1)
     return errors, missing, difficulties
 
 
-_difficulty_jit = stored_jit(difficulty)
-
-
-def make_item_table(
-    table, problem, estimates, errors, difficulties, found, item_flags, separated
-):
-    """The fixed columns; a parameter that is a constant of the model has error 0.
-
-    `errors` and `difficulties` are those of `item_errors`; `separated` is
-    `[items]` booleans, or None where separation is not defined.
-    """
+def make_item_table(table: ResponseTable, estimates: Estimates, judged: Judged):
+    """The fixed columns, the model's other parameters, those of lengths."""
     import pyarrow as pa
 
-    items = estimates.items
-    errors = dict(errors)
+    items, family = estimates.parameters.items, estimates.problem.model.family
+    size, (errors, difficulties) = table.num_items, judged.errors
     values = {name: np.asarray(getattr(items, name)) for name in items._fields}
     values["difficulty"] = np.asarray(difficulties)
     if "difficulty" in errors:
         defined = np.isfinite(values["difficulty"])
-        errors["difficulty"] = np.where(defined, errors["difficulty"], np.nan)
+        error = np.where(defined, errors["difficulty"], np.nan)
+        errors = errors | {"difficulty": error}
     if "lower_asymptote" not in values:
-        values["lower_asymptote"] = np.zeros(table.num_items)
-        values["upper_asymptote"] = np.ones(table.num_items)
+        values["lower_asymptote"] = np.zeros(size)
+        values["upper_asymptote"] = np.ones(size)
     columns: dict[str, Any] = {
         "item": pa.array(table.items.tolist()),
         "benchmark": pa.array(table.benchmarks.tolist()),
     }
     vectors: dict[str, Any] = {}
-    for name in (
-        "discrimination",
-        "intercept",
-        "difficulty",
-        "lower_asymptote",
-        "upper_asymptote",
-    ):
+    for name in _FIRST:
         value, error = values[name], errors.get(name)
         if error is None and errors:
-            error = np.zeros_like(value)
-        if value.ndim == 1:
-            columns[name] = number_column(value)
-            columns[f"{name}_se"] = number_column(error, len(value))
-        else:
-            # The mean threshold stands for the item; each one follows further on.
-            columns[name] = number_column(value.mean(axis=1))
-            columns[f"{name}_se"] = number_column(None, len(value))
-            vectors |= _columns_of(name, value, error)
-    columns["accuracy"] = number_column(_mean(found))
+            error = np.zeros_like(value)  # A constant of the model.
+        if value.ndim > 1:
+            vectors |= _columns(name, value, error)
+            # The mean threshold represents the item.
+            value, error = value.mean(axis=1), None
+        columns |= _columns(name, value, error)
+    found = judged.margins[0]
+    mean = found.total / np.maximum(found.observed, 1)
+    columns["accuracy"] = number_column(np.where(found.observed > 0, mean, np.nan))
     columns["observed"] = pa.array(found.observed)
-    columns["flags"] = pa.array(item_flags)
-    columns["separated"] = (
-        pa.nulls(table.num_items, pa.bool_())
-        if separated is None
-        else pa.array(separated)
-    )
+    columns["flags"] = pa.array(judged.flags[0])
+    columns["separated"] = pa.nulls(size, pa.bool_())
+    if judged.separated is not None:
+        columns["separated"] = pa.array(judged.separated)
     for name in items._fields:
-        if values[name].ndim > 1 and name not in columns:
-            vectors |= _columns_of(name, values[name], errors.get(name))
+        value, error = values[name], errors.get(name)
+        if value.ndim > 1 and name not in columns:
+            vectors |= _columns(name, value, error)
         elif name not in columns:
             # A parameter that an item does not use has no value.
-            used = np.broadcast_to(
-                problem.model.family.in_use(items, name), table.num_items
-            )
-            columns[name] = number_column(np.where(used, values[name], np.nan))
-            error = errors.get(name)
-            if error is not None:
-                error = np.where(used, error, np.nan)
-            columns[f"{name}_se"] = number_column(error, table.num_items)
+            used = np.broadcast_to(family.in_use(items, name), size)
+            error = None if error is None else np.where(used, error, np.nan)
+            columns |= _columns(name, np.where(used, value, np.nan), error)
+    for name, value in lengths.item_columns(estimates.lengths).items():
+        vectors[name] = number_column(value, size)
     return pa.table({**columns, **vectors})
 
 
-def _columns_of(name: str, value: np.ndarray, error: np.ndarray | None) -> dict:
-    """A column for each number of a parameter that is several, and for its error."""
-    found: dict[str, Any] = {}
-    for k in range(value.shape[1]):
-        found[f"{name}_{k + 1}"] = number_column(value[:, k])
+def _columns(name: str, value: np.ndarray, error: np.ndarray | None) -> dict:
+    """A column and that of its error, for each number of a parameter."""
+    if value.ndim == 1:
+        error_column = number_column(error, len(value))
+        return {name: number_column(value), f"{name}_se": error_column}
+    found = {}
+    for k, column in enumerate(value.T):
         part = None if error is None else error[:, k]
-        found[f"{name}_{k + 1}_se"] = number_column(part, len(value))
+        found |= _columns(f"{name}_{k + 1}", column, part)
     return found
 
 
 def make_ability_table(
-    table,
-    ability,
-    error,
-    shared,
-    scale,
-    found,
-    subject_flags,
-    level,
-    key,
-    speeds,
-    expected,
-    top,
-):
+    table: ResponseTable,
+    estimates: Estimates,
+    judged: Judged,
+    shared: np.ndarray | None,
+    scale: np.ndarray | None,
+    level: float,
+    key: jax.Array,
+) -> pa.Table:
     """The fixed columns, a row for each subject in the order of the table."""
     import pyarrow as pa
 
+    ability, error = estimates.ability, estimates.error
     half = float(ndtri(0.5 + level / 2)) * error
     own, rest = without_scale(error, shared, scale)
     ranking = rank_intervals(ability, own, key=key, shared=rest, level=level)
+    speeds = {}
+    if estimates.lengths is not None:
+        part, _, speed = estimates.lengths
+        speeds = lengths.ability_columns(part, ability, error, estimates.shared, speed)
     columns = {
         "subject": pa.array(table.subjects.tolist()),
         "ability": number_column(ability),
@@ -192,31 +202,25 @@ def make_ability_table(
         "rank_lower": pa.array(np.asarray(ranking.rank_lower, np.int64)),
         "rank_upper": pa.array(np.asarray(ranking.rank_upper, np.int64)),
         "probability_best": number_column(ranking.probability_best),
-        **_score_columns(table, expected, top, level),
-        "observed": pa.array(found.observed),
-        "flags": pa.array(subject_flags),
+        **_score_columns(table, estimates, level),
+        "observed": pa.array(judged.margins[1].observed),
+        "flags": pa.array(judged.flags[1]),
         **{name: number_column(values) for name, values in speeds.items()},
     }
     return pa.table(columns)
 
 
-def _score_columns(table, expected, top: int, level: float) -> dict[str, pa.Array]:
+def _score_columns(table: ResponseTable, estimates: Estimates, level: float):
     """Expected scores on all items, and accuracies, each with error and interval."""
-    score, error = (np.asarray(x, np.float64) for x in expected)
+    score, error = (np.asarray(x, np.float64) for x in estimates.expected)
+    options = {"top": highest_response(estimates.problem.model), "level": level}
     exposure = table.observed if table.trials is None else table.trials
     benchmarks = table.item_facets.get("benchmark")
-    columns = {
-        "expected_score": (
-            *(score, error),
-            *score_interval(score, error, top=top, level=level),
-        ),
-        "accuracy": accuracies(
-            table.values, exposure, benchmarks, top=top, level=level
-        ),
-    }
+    accuracy = accuracies(table.values, exposure, benchmarks, **options)
+    expected = score, error, *score_interval(score, error, **options)
     return {
         name + end: number_column(values)
-        for name, found in columns.items()
+        for name, found in (("expected_score", expected), ("accuracy", accuracy))
         for end, values in zip(("", "_se", "_lower", "_upper"), found, strict=True)
     }
 
@@ -237,14 +241,14 @@ def score_interval(
     return top * expit(middle - half), top * expit(middle + half)
 
 
-def _mean(found: flags.Margins) -> np.ndarray:
-    return np.where(
-        found.observed > 0, found.total / np.maximum(found.observed, 1), np.nan
-    )
+def floats(table: pa.Table, *names: str) -> list[np.ndarray]:
+    """Columns as numbers, NaN where they are null."""
+    columns = (table.column(name).to_numpy() for name in names)
+    return [np.asarray(column, np.float64) for column in columns]
 
 
-def number_column(values: np.ndarray | None, size: int = 0) -> pa.Array:
-    """A float column in which what is not finite, or not known, is null."""
+def number_column(values: Any, size: int = 0) -> pa.Array:
+    """A float column in which numbers that are not finite, or not known, are null."""
     import pyarrow as pa
 
     if values is None:

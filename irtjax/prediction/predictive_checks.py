@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import combinations
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -17,7 +18,6 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
 from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.families.continuous import AbstractScoreFamily
-from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.multilevel.model import cell_log_lik
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from irtjax.calibration.calibration import Calibration
 
-#: Log-likelihoods of draws and cells that are held at a time.
+#: Log-likelihoods of draws and cells that are in memory at a time.
 BLOCK_CELLS = 20_000_000
 
 
 def leave_one_out(fit: Calibration, table: ResponseTable) -> LeaveOneOut:
-    """How well each response would be predicted without it, from the draws of a fit.
+    """Expected log predictive density of each response given the others.
 
     Pareto-smoothed importance sampling over the draws of abilities and items (Vehtari,
     Gelman and Gabry 2017): to compare models of the same responses. Take the difference
@@ -42,41 +42,33 @@ def leave_one_out(fit: Calibration, table: ResponseTable) -> LeaveOneOut:
         table: The responses it was fitted to.
 
     Returns:
-        The sum over observed responses and its error; `pointwise` and `pareto_k` go
-        through the observed cells row by row.
+        The sum over observed responses and its error; `pointwise` and `pareto_k` list
+        the observed cells row by row.
 
     Raises:
         ValueError: If the fit has no draws, or is of other responses.
     """
-    responses, ability, coordinates = _draws_and_data(fit, table)
-    seen = _seen(responses)
-    chains, draws = ability.shape[:2]
-    group = jnp.asarray(fit.structure.group)  # pyright: ignore[reportOptionalMemberAccess]
-    per_item = max(chains * draws * len(table.subjects), 1)
-    size = max(BLOCK_CELLS // per_item, 1)
-    shape = seen.shape
-    elpd, tail, p_loo = np.zeros(shape), np.zeros(shape), 0.0
-    for first in range(0, shape[1], size):
-        places = np.arange(first, min(first + size, shape[1]))
+    responses, ability, coordinates, structure = _draws_and_data(fit, table)
+    seen = np.ones(responses.values.shape, bool)
+    if responses.observed is not None:
+        seen = np.asarray(responses.observed)
+    group = jnp.asarray(structure.group)
+    chains, draws, subjects = ability.shape[:3]
+    size = max(BLOCK_CELLS // max(chains * draws * subjects, 1), 1)
+    elpd, tail, p_loo = np.zeros(seen.shape), np.zeros(seen.shape), 0.0
+    for first in range(0, seen.shape[1], size):
+        places = np.arange(first, min(first + size, seen.shape[1]))
         here = seen[:, places]
         if not here.any():
             continue
-        logs = np.asarray(
-            _cell_logs(
-                fit.model.family.of_items(places),
-                ability,
-                coordinates[:, :, places],
-                group[places],
-                _of_items(responses, places),
-            )
-        )
+        family, rows = fit.model.family.of_items(places), coordinates[:, :, places]
+        cells = responses.values, responses.observed, responses.trials
+        block = Responses(*jax.tree.map(lambda x, at=places: x[:, at], cells))
+        logs = np.asarray(_cell_logs(family, ability, rows, group[places], block))
         found = psis_loo(logs[:, :, here])
-        block = elpd[:, places]
-        block[here] = found.pointwise
-        elpd[:, places] = block
-        block = tail[:, places]
-        block[here] = found.pareto_k
-        tail[:, places] = block
+        # A slice of columns is a view.
+        elpd[:, first : first + size][here] = found.pointwise
+        tail[:, first : first + size][here] = found.pareto_k
         p_loo += found.p_loo
     pointwise = elpd[seen]
     error = float(np.sqrt(pointwise.size) * pointwise.std())
@@ -113,84 +105,62 @@ def predictive_checks(
     Returns:
         A row for each statistic: `statistic`, `of`, `observed`, `replicated` (mean),
         `lower`, `upper`, and `p_value`, two-sided with ties halved. By chance a share
-        of 1 - `level` of the rows lies outside: less for means, which the
-        parameters follow.
+        of 1 - `level` of the rows lies outside; less of means, which are fitted.
 
     Raises:
         ValueError: If the fit has no draws, or is of other responses.
     """
     import pyarrow as pa
 
-    responses, ability, coordinates = _draws_and_data(fit, table)
+    responses, ability, coordinates, structure = _draws_and_data(fit, table)
     if num_draws < 20:
         raise ValueError(f"num_draws {num_draws} are too few to see a tail: give 20")
-    structure = fit.structure
-    assert structure is not None
+    family, num_groups = fit.model.family, len(structure.groups)
     total = ability.shape[0] * ability.shape[1]
     # Evenly spread over all chains.
     chosen = np.linspace(0, total - 1, min(num_draws, total)).round().astype(int)
-    flat = lambda x: x.reshape(total, *x.shape[2:])[chosen]  # noqa: E731
+    ability, coordinates = (
+        x.reshape(total, *x.shape[2:])[chosen] for x in (ability, coordinates)
+    )
     group = jnp.asarray(structure.group)
-    key = jax.random.key(0) if key is None else key
-    found = _replicate(
-        fit.model.family,
-        flat(ability),
-        flat(coordinates),
-        group,
-        responses,
-        len(structure.groups),
-        jax.random.split(key, len(chosen)),
-    )
-    items = jax.vmap(fit.model.family.constrain)(flat(coordinates)[0])
-    real = _statistics(
-        _as_means(fit.model.family, responses.values, items, responses),
-        _weights(responses),
-        group,
-        len(structure.groups),
-    )
+    keys = jax.random.split(jax.random.key(0) if key is None else key, len(chosen))
+    draws = family, ability, coordinates, group
+    replicated = _replicate(*draws, responses, num_groups, keys)
+    items = jax.vmap(family.constrain)(coordinates[0])
+    means = _as_means(family, responses.values, items, responses)
+    observed = _statistics(means, _weights(responses), group, num_groups)
     names = [str(name) for name in structure.groups]
-    first, second = np.triu_indices(len(names), 1)
     of = {
         "mean of subject": table.subjects.tolist(),
         "mean of item": table.items.tolist(),
         "item-rest correlation": table.items.tolist(),
         "sd of subjects": names,
         "sd of items": names,
-        "correlation": [
-            f"{names[a]}, {names[b]}" for a, b in zip(first, second, strict=True)
-        ],
-    }
-    columns: dict[str, list[Any]] = {
-        name: []
-        for name in (
-            "statistic",
-            "of",
-            "observed",
-            "replicated",
-            "lower",
-            "upper",
-            "p_value",
-        )
+        "correlation": [f"{a}, {b}" for a, b in combinations(names, 2)],
     }
     tail = (1 - level) / 2
+    parts = []
     for name, labels in of.items():
-        seen, drawn = np.asarray(real[name], float), np.asarray(found[name], float)
+        seen, drawn = (np.asarray(x[name], float) for x in (observed, replicated))
         known = np.isfinite(seen) & np.isfinite(drawn).all(axis=0)
         seen, drawn = seen[known], drawn[:, known]
         below = (drawn < seen).mean(axis=0) + (drawn == seen).mean(axis=0) / 2
         lower, upper = np.quantile(drawn, [tail, 1 - tail], axis=0)
-        columns["statistic"] += [name] * int(known.sum())
-        columns["of"] += [x for x, k in zip(labels, known, strict=True) if k]
-        columns["observed"] += seen.tolist()
-        columns["replicated"] += drawn.mean(axis=0).tolist()
-        columns["lower"] += lower.tolist()
-        columns["upper"] += upper.tolist()
-        columns["p_value"] += (2 * np.minimum(below, 1 - below)).tolist()
-    return pa.table(columns)
+        columns = {
+            "statistic": pa.array([name] * len(seen), pa.string()),
+            "of": pa.array(np.asarray(labels, object)[known], pa.string()),
+            "observed": seen,
+            "replicated": drawn.mean(axis=0),
+            "lower": lower,
+            "upper": upper,
+            "p_value": 2 * np.minimum(below, 1 - below),
+        }
+        parts.append(pa.table(columns))
+    return pa.concat_tables(parts).combine_chunks()
 
 
 def _draws_and_data(fit: Calibration, table: ResponseTable):
-    """Responses as fitted, and draws `[chains, draws, ...]` of abilities and items."""
+    """Responses as fitted, draws `[chains, draws, ...]` of both, and the structure."""
     structure = fit.structure
     if structure is None or structure.draws is None:
         raise ValueError(
@@ -207,26 +177,11 @@ def _draws_and_data(fit: Calibration, table: ResponseTable):
     values = structure.draws.values
     ability = jnp.asarray(values["ability"])
     responses = with_scores(prepared.responses(ability.dtype), scores, ability.dtype)
-    return responses, ability, jnp.asarray(values["coordinates"])
-
-
-def _seen(responses: Responses) -> np.ndarray:
-    if responses.observed is None:
-        return np.ones(responses.values.shape, bool)
-    return np.asarray(responses.observed)
-
-
-def _of_items(responses: Responses, places: np.ndarray) -> Responses:
-    take = lambda x: None if x is None else x[:, places]  # noqa: E731
-    return Responses(
-        responses.values[:, places], take(responses.observed), take(responses.trials)
-    )
+    return responses, ability, jnp.asarray(values["coordinates"]), structure
 
 
 @eqx.filter_jit
-def _cell_logs(
-    family: AbstractResponseFamily, ability, coordinates, group, data: Responses
-):
+def _cell_logs(family, ability, coordinates, group, data: Responses):
     """Log densities `[chains, draws, subjects, items]` of the cells."""
 
     def one(draw):
@@ -236,30 +191,17 @@ def _cell_logs(
         if isinstance(family, AbstractScoreFamily):
             logs = logs + family.log_base(data.values, items)
         if data.trials is not None:
-            logs = logs + _log_choose(data)
+            right, trials = data.values.astype(float), data.trials.astype(float)
+            gamma = jax.scipy.special.gammaln
+            binomial = gamma(trials + 1) - gamma(right + 1) - gamma(trials - right + 1)
+            logs = logs + binomial
         return logs
 
     return lax.map(lambda chain: lax.map(one, chain), (ability, coordinates))
 
 
-def _log_choose(data: Responses) -> Array:
-    """Log number of orders of so many right responses in so many trials."""
-    assert data.trials is not None
-    right, trials = data.values.astype(float), data.trials.astype(float)
-    gamma = jax.scipy.special.gammaln
-    return gamma(trials + 1) - gamma(right + 1) - gamma(trials - right + 1)
-
-
 @eqx.filter_jit
-def _replicate(
-    family: AbstractResponseFamily,
-    ability,
-    coordinates,
-    group,
-    data: Responses,
-    num_groups: int,
-    keys,
-):
+def _replicate(family, ability, coordinates, group, data, num_groups: int, keys):
     """Statistics of one replicate for each draw."""
 
     def one(draw):
@@ -273,12 +215,10 @@ def _replicate(
 
 
 def _weights(data: Responses) -> Array:
-    """Responses behind each cell."""
-    if data.trials is not None:
-        return data.trials.astype(float)
-    if data.observed is None:
+    """Number of responses of each cell."""
+    if data.exposure is None:
         return jnp.ones(data.values.shape)
-    return data.observed.astype(float)
+    return data.exposure.astype(float)
 
 
 def _sample(family, items, theta, data: Responses, key) -> Array:
@@ -287,48 +227,41 @@ def _sample(family, items, theta, data: Responses, key) -> Array:
         expected = jax.vmap(family.expected_response, in_axes=(None, 0))
         chance = jax.vmap(expected, in_axes=(0, 1), out_axes=1)(items, theta)
         return jax.random.binomial(key, data.trials.astype(chance.dtype), chance)
-    alone = lambda key, item, at: family.sample(  # noqa: E731
-        key, jax.tree.map(lambda x: x[None], item), at
-    )[:, 0]
+
+    def alone(key, item, at):
+        return family.sample(key, jax.tree.map(lambda x: x[None], item), at)[:, 0]
+
     keys = jax.random.split(key, theta.shape[1])
     return jax.vmap(alone, in_axes=(0, 0, 1), out_axes=1)(keys, items, theta)
 
 
 def _as_means(family, values, items, data: Responses) -> Array:
-    """Responses as they are averaged: scores, categories, shares of right responses."""
+    """Responses to average: scores, categories, or shares of right responses."""
     if isinstance(family, AbstractScoreFamily):
         return family.to_scores(values, items)
-    values = values.astype(float)
-    if data.trials is not None:
-        return values / jnp.maximum(data.trials, 1)
-    return values
+    trials = 1 if data.trials is None else jnp.maximum(data.trials, 1)
+    return values.astype(float) / trials
 
 
 def _statistics(values, weight, group, num_groups: int) -> dict[str, Array]:
     """The statistics of `predictive_checks`; NaN where there are none."""
     onto = jax.nn.one_hot(group, num_groups, dtype=values.dtype)
     total, count = (values * weight) @ onto, weight @ onto
-    nothing = jnp.nan
     of_subject = _ratio(jnp.sum(total, axis=1), jnp.sum(count, axis=1))
     of_item = _ratio(jnp.sum(values * weight, axis=0), jnp.sum(weight, axis=0))
     by_group = _ratio(total, count)
     rest = _ratio(total[:, group] - values * weight, count[:, group] - weight)
     used = (weight > 0) & jnp.isfinite(rest)
     share = used / jnp.maximum(jnp.sum(used, axis=0), 1)
-    centre = lambda x: jnp.where(  # noqa: E731
-        used, x - jnp.sum(jnp.where(used, x * share, 0), axis=0), 0
-    )
-    a, b = centre(values), centre(rest)
+    mean = lambda x: jnp.sum(jnp.where(used, x * share, 0), axis=0)
+    a, b = (jnp.where(used, x - mean(x), 0) for x in (values, rest))
     size = jnp.sqrt(jnp.sum(a**2, axis=0) * jnp.sum(b**2, axis=0))
-    item_rest = jnp.where(
-        size > 0, jnp.sum(a * b, axis=0) / jnp.where(size > 0, size, 1), nothing
-    )
     first, second = np.triu_indices(num_groups, 1)
-    in_group = jnp.where(onto.T > 0, of_item, nothing)
+    in_group = jnp.where(onto.T > 0, of_item, jnp.nan)
     return {
         "mean of subject": of_subject,
         "mean of item": of_item,
-        "item-rest correlation": item_rest,
+        "item-rest correlation": _ratio(jnp.sum(a * b, axis=0), size),
         "sd of subjects": jnp.nanstd(by_group, axis=0, ddof=1),
         "sd of items": jnp.nanstd(in_group, axis=1, ddof=1),
         "correlation": _correlations(by_group)[first, second],
@@ -347,5 +280,4 @@ def _correlations(x):
     mean = _ratio(filled.T @ weight, count)
     product = _ratio(filled.T @ filled, count) - mean * mean.T
     square = _ratio((filled**2).T @ weight, count) - mean**2
-    size = jnp.sqrt(jnp.maximum(square * square.T, 0))
-    return jnp.where(size > 0, product / jnp.where(size > 0, size, 1), jnp.nan)
+    return _ratio(product, jnp.sqrt(jnp.maximum(square * square.T, 0)))

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.tables import floats, number_column
 from irtjax.data.matching import find_names
 from irtjax.estimators.laplace.item_posterior import Outer
 from irtjax.estimators.laplace.items import expected_responses
@@ -42,13 +43,10 @@ class Predictions:
     Attributes:
         subjects: `[subjects]` names.
         items: `[items]` names.
-        expected: `[subjects, items]` expected responses: the probability of a right
-            answer or of success in a trial, the expected category, or the expected
-            score in [0, 1]. NaN for a subject without a finite ability.
-        standard_error: `[subjects, items]` their standard errors, from the error of the
-            ability; see `predict`.
-        probabilities: `[subjects, items, categories]` probability of each category, or
-            None.
+        expected: `[subjects, items]` probabilities of a right response (of a trial),
+            expected categories or scores. NaN for a subject without a finite ability.
+        standard_error: `[subjects, items]`, from the error of the ability.
+        probabilities: `[subjects, items, categories]`, or None.
     """
 
     subjects: np.ndarray
@@ -58,7 +56,7 @@ class Predictions:
     probabilities: np.ndarray | None = None
 
     def table(self) -> pa.Table:
-        """Returns a row per subject and item: subject, item, expected, expected_se.
+        """A row per subject and item: subject, item, expected, expected_se.
 
         With categories also probability_0, probability_1 and so on.
         """
@@ -75,9 +73,7 @@ class Predictions:
             "subject": pa.array(self.subjects.tolist(), pa.string()).take(who),
             "item": pa.array(self.items.tolist(), pa.string()).take(which),
         }
-        for name, values in numbers.items():
-            flat = np.ravel(values)
-            columns[name] = pa.array(flat, mask=~np.isfinite(flat))
+        columns |= {k: number_column(np.ravel(v)) for k, v in numbers.items()}
         return pa.table(columns)
 
 
@@ -98,18 +94,18 @@ def predict(
     by Gauss-Hermite quadrature. For models with an ability per benchmark it is that of
     the item's benchmark. For methods that estimate the posterior of items (laplace,
     nuts, vi), m_j is averaged over it, normal on unconstrained coordinates, by a
-    cubature rule of degree 3; for other methods the items are at their estimates.
-    The standard error counts the error of the ability only: it leaves out what the
-    responses do not determine of the item, which is more where few subjects met it.
+    cubature rule of degree 3; for other methods the items are at their estimates. The
+    standard error is due to the error of the ability only, not to that of the item,
+    which is larger where few subjects answered it.
 
     Args:
         fit: A calibration, from `irtjax.fit` or `irtjax.load`.
-        subjects: Names of subjects, in the order wanted; None for all.
-        items: Names of items, in the order wanted; None for all.
+        subjects: Names of subjects in the order of the result; None for all.
+        items: Names of items in the order of the result; None for all.
         categories: Whether to return the probability of each category too.
 
     Returns:
-        The predictions; see `Predictions`. Memory: 16 bytes per cell.
+        The predictions. Memory: 16 bytes per cell.
 
     Raises:
         ValueError: If a name is not in the fit, or categories are requested of scores.
@@ -134,57 +130,42 @@ def predict(
         )
     family = family.of_items(places)
     points = _item_points(fit, places)
-    ability, error, group = _abilities(fit, rows)
-    column = group[places]
+    # Abilities and errors are `[subjects, groups]`.
+    if fit.structure is not None:
+        ability, error = fit.structure.ability, fit.structure.error
+        column = np.asarray(fit.structure.group)[places]
+    else:
+        found = floats(fit.ability_table, "ability", "ability_se")
+        ability, error = (x[:, None] for x in found)
+        column = np.zeros_like(places)
     nodes, weights = np.polynomial.hermite_e.hermegauss(ABILITY_NODES)
     dtype = points[0].dtype
     rule = jnp.asarray(np.stack([nodes, weights / weights.sum()], axis=1), dtype)
-    shape = len(rows), len(places)
-    expected, spread = np.empty(shape), np.empty(shape)
-    kinds = np.empty((*shape, family.num_categories)) if categories else None
-    size = min(max(BLOCK_CELLS // max(shape[1], 1), 1), max(shape[0], 1))
-    for start in range(0, shape[0], size):
+    count, width = len(rows), len(places)
+    expected, spread = np.empty((2, count, width))
+    kinds = np.empty((count, width, family.num_categories)) if categories else None
+    size = min(max(BLOCK_CELLS // max(width, 1), 1), max(count, 1))
+    for start in range(0, count, size):
         # The last block is moved back, so that all have one shape.
-        at = max(min(start, shape[0] - size), 0)
+        at = min(start, count - size)
         part = slice(at, at + size)
-        found = _predict_block(
-            family,
-            points,
-            jnp.asarray(ability[part][:, column], dtype),
-            jnp.asarray(error[part][:, column], dtype),
-            rule,
-            categories,
-        )
-        expected[part], spread[part] = found[0], found[1]
+        cells = np.ix_(rows[part], column)
+        block = jnp.asarray(ability[cells], dtype), jnp.asarray(error[cells], dtype)
+        found = _predict_block(family, points, *block, rule, categories)
+        expected[part], spread[part] = found[:2]
         if kinds is not None:
             kinds[part] = found[2]
     return Predictions(fit.subjects[rows], fit.items[places], expected, spread, kinds)
 
 
-def _abilities(fit: Calibration, rows: np.ndarray):
-    """Abilities and errors `[subjects, groups]`, and the group of each item."""
-    structure = fit.structure
-    if structure is not None:
-        ability, error = structure.ability[rows], structure.error[rows]
-        return ability, error, np.asarray(structure.group)
-    table = fit.ability_table
-    ability, error = (
-        np.array(table.column(name).to_pylist(), float)[rows][:, None]
-        for name in ("ability", "ability_se")
-    )
-    return ability, error, np.zeros(len(fit.items), int)
-
-
 def _item_points(fit: Calibration, places: np.ndarray):
-    """Items at the points of the cubature, `[points, items]`; one point if known.
-
-    For k coordinates x ~ N(m, L L') the 2 k points m +- sqrt(k) L e_c with equal
-    weights are exact to degree 3.
-    """
+    """Items at the points of the cubature, `[points, items]`, or at their estimates."""
     items = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
     if fit.structure is None or fit.item_covariance is None:
         return jax.tree.map(lambda x: x[None], items)
     family = fit.model.family.of_items(places)
+    # For k coordinates x ~ N(m, L L') the 2 k points m +- sqrt(k) L e_c with equal
+    # weights are exact to degree 3.
     values, vectors = np.linalg.eigh(np.asarray(fit.item_covariance, float)[places])
     roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
     far = np.sqrt(roots.shape[-1]) * np.moveaxis(roots, -1, 0)
@@ -228,8 +209,7 @@ def _predict_block(family, points, ability, error, rule, categories: bool):
     def at_ability(totals, node):
         mean, each = over_items(ability + error * node[0])
         new = mean - centre, (mean - centre) ** 2, each
-        add = lambda total, part: total + node[1] * part  # noqa: E731
-        return jax.tree.map(add, totals, new), None
+        return jax.tree.map(lambda x, y: x + node[1] * y, totals, new), None
 
     (gap, square, each), _ = lax.scan(at_ability, (empty, empty, whole), rule)
     return centre + gap, jnp.sqrt(jnp.maximum(square - gap**2, 0)), each
@@ -240,17 +220,17 @@ def _expected(problem, outer: Outer, state, root, standard, order: int):
     """Means by unit, averaged over abilities; see `predict_responses`."""
     model, units = problem.model, problem.units
     subjects, groups = outer.ability.shape
-    mean_of = lambda outer, at, error: expected_responses(  # noqa: E731
-        model, units, outer, state.mode, order=order, ability_covariance=error, at=at
-    )
 
     def add(total, z):
         at = outer.ability + (root @ z).reshape(groups, subjects).T
+        given, error = outer._replace(ability=at), None
         if problem.expected:
-            # Items were fitted over the error of the abilities: they do not follow.
+            # The posteriors of items are averaged over the error of the abilities.
             error = blocks_of(state.ability_covariance, groups, units.is_aligned)
-            return total + mean_of(outer, at, error), None
-        return total + mean_of(outer._replace(ability=at), at, None), None
+            given = outer
+        options = {"order": order, "ability_covariance": error, "at": at}
+        means = expected_responses(model, units, given, state.mode, **options)
+        return total + means, None
 
     empty = jnp.zeros(units.values.shape, outer.ability.dtype)
     return lax.scan(add, empty, standard)[0] / standard.shape[0]
@@ -264,26 +244,16 @@ def predict_responses(
     num_draws: int = 0,
     key: KeyArray | None = None,
 ) -> Float[Array, "subjects items"]:
-    """Mean of every response given all that were observed.
+    """Mean of every response given all observed ones, of observed cells too.
 
     E[y_ij | Y, theta] = int E[y | theta_i, x] p(x | y_j, theta) dx, for the posterior p
-    of the coordinates x of item j, or for that over the error of theta where the fit
-    has such (`MultilevelProblem.expected`); by adaptive quadrature (Naylor and Smith
-    1982, Applications of a Method for the Efficient Computation of Posterior
-    Distributions).
-    For scores this is the mean of the score, not the score of the mean logit. Abilities
-    are as estimated, or averaged over draws of Laplace's approximation, which matters
-    where subjects answer few items of a group.
-
-    Args:
-        problem: The model with the responses that items are known from.
-        state: Of `laplace` at its end (`Fit.state`).
-        order: Nodes per coordinate of an item.
-        num_draws: Draws of the abilities; 0 takes the estimates.
-        key: Random key of the draws.
-
-    Returns:
-        `[subjects, items]` means, of the cells that were observed too.
+    of the coordinates x of item j, averaged over the error of theta for
+    `MultilevelProblem.expected`; by adaptive quadrature (Naylor and Smith 1982,
+    Applications of a Method for the Efficient Computation of Posterior Distributions),
+    with `order` nodes per coordinate. For scores this is the mean of the score, not the
+    score of the mean logit. Abilities are as estimated, or averaged over draws of
+    Laplace's approximation, which matters where subjects answer few items of a group.
+    `state` is the final one of `laplace` (`Fit.state`).
 
     Raises:
         ValueError: If `order` is not a positive number, or draws have no key.
@@ -306,8 +276,8 @@ def predict_responses(
         )
     if num_draws and key is None:
         raise ValueError("draws of abilities need a random key: give key=")
-    model, units, components = problem.model, problem.units, state.components
-    outer = outer_of(model, state.ability, components)
+    model, units = problem.model, problem.units
+    outer = outer_of(model, state.ability, state.components)
     size, dtype = state.ability_covariance.shape[0], state.ability.dtype
     root, standard = jnp.zeros((size, size), dtype), jnp.zeros((1, size), dtype)
     if num_draws and key is not None:

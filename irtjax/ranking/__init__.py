@@ -1,8 +1,8 @@
 """Ranks and comparisons of subjects, from scores and their standard errors.
 
-Scores are taken as normal around their estimates. Nothing here holds an array of
-subjects x subjects unless one is given or requested: pairs are visited in blocks of
-rows. Everything runs on the host in double precision; draws are seeded by a JAX key.
+Scores are taken as normal around their estimates. No array of subjects x subjects is
+made unless one is given or requested: pairs are compared in blocks of rows. Everything
+runs on the host in double precision; draws are seeded by a JAX key.
 """
 
 from irtjax.ranking.comparison import Comparison, compare

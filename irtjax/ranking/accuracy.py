@@ -6,10 +6,10 @@ have been given, so the error is that of a ratio, with residuals r_j = y_j - p n
 
     se^2 = (K / (K - 1)) sum_k (sum_{j in k} r_j)^2 / (sum_j n_j)^2,                (1)
 
-over K clusters k. Each item is a cluster of its own, unless there are at least
-`ENOUGH_CLUSTERS` benchmarks: then each benchmark is one (the cluster-robust error of
-Liang and Zeger 1986 with the factor for few clusters). With fewer benchmarks their own
-number is too small to estimate a variance between them.
+over K clusters k. Each item is a cluster, unless there are at least `ENOUGH_CLUSTERS`
+benchmarks: then each benchmark is one (the cluster-robust error of Liang and Zeger 1986
+with the factor for few clusters). Fewer benchmarks are too few to estimate a variance
+between them.
 
 The interval is Wilson's, with p (1 - p) / se^2 in place of the number of items and
 Student's t quantile with K - 1 degrees of freedom in place of the normal one. It stays
@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
 #: Fewest benchmarks that are clusters: t has at least 4 degrees of freedom.
 ENOUGH_CLUSTERS = 5
@@ -30,14 +31,7 @@ BLOCK_CELLS = 2**24
 
 
 class Accuracies(NamedTuple):
-    """Accuracies, each `[subjects]`; NaN without responses, errors without two items.
-
-    Attributes:
-        accuracy: Mean response.
-        standard_error: Its standard error over items.
-        lower: Lower end of its interval.
-        upper: Upper end of its interval.
-    """
+    """Accuracies, `[subjects]`; NaN without responses, errors without two items."""
 
     accuracy: np.ndarray
     standard_error: np.ndarray
@@ -46,17 +40,7 @@ class Accuracies(NamedTuple):
 
 
 class PairedDifference(NamedTuple):
-    """Accuracy of one subject less that of another, on the items that both answered.
-
-    Attributes:
-        difference: The difference.
-        standard_error: Its paired standard error over items.
-        lower: Lower end of its interval.
-        upper: Upper end of its interval.
-        p_value: Two-sided p-value of the t statistic; 1 where all pairs are equal.
-        clusters: Clusters that the error is over: items, or benchmarks.
-        by_benchmark: Whether the clusters are benchmarks.
-    """
+    """The fields that end `irtjax.ranking.Comparison`, which defines them."""
 
     difference: float
     standard_error: float
@@ -77,12 +61,8 @@ def accuracies(
 ) -> Accuracies:
     """Accuracy of every subject with its error over items; see the module.
 
-    Args:
-        values: `[subjects, items]` responses, 0 where missing.
-        exposure: Mask or number of trials, `[subjects, items]`; None for all ones.
-        benchmarks: `[items]` benchmark of each item, or None.
-        top: Highest response.
-        level: Level of the intervals.
+    `values` are `[subjects, items]` responses from 0 to `top`, 0 where missing;
+    `exposure` is a mask or the numbers of trials; `benchmarks` are names, `[items]`.
 
     >>> found = accuracies(np.array([[1, 1, 0, 0]]))
     >>> [round(float(x[0]), 3) for x in found]
@@ -90,22 +70,12 @@ def accuracies(
     """
     starts, order, _ = _clusters(benchmarks, values.shape[1])
     rows = max(BLOCK_CELLS // max(values.shape[1], 1), 1)
-    blocks = [
-        _sums(
-            values[at : at + rows],
-            None if exposure is None else exposure[at : at + rows],
-            starts,
-            order,
-        )
-        for at in range(0, max(len(values), 1), rows)
-    ]
-    total, count, squares, clusters = (
-        np.concatenate(x) for x in zip(*blocks, strict=True)
-    )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        accuracy = total / count
-        error = np.sqrt(squares * clusters / (clusters - 1)) / count
-    error = np.where(clusters > 1, error, np.nan)
+    blocks = []
+    for at in range(0, max(len(values), 1), rows):
+        part = slice(at, at + rows)
+        seen = None if exposure is None else exposure[part]
+        blocks.append(_means(values[part], seen, starts, order))
+    accuracy, error, clusters = (np.concatenate(x) for x in zip(*blocks, strict=True))
     lower, upper = wilson_interval(accuracy, error, clusters, top=top, level=level)
     return Accuracies(accuracy, error, lower, upper)
 
@@ -124,8 +94,6 @@ def wilson_interval(
     >>> round(float(low[0]), 3), float(high[0])
     (0.661, 1.0)
     """
-    from scipy.special import stdtrit  # All of scipy.stats takes 0.5 s to import.
-
     p = accuracy / top
     with np.errstate(divide="ignore", invalid="ignore"):
         size = p * (1 - p) / (error / top) ** 2
@@ -148,56 +116,31 @@ def paired_difference(
 ) -> PairedDifference | None:
     """Difference of two subjects' accuracies on shared items, paired over items.
 
-    With d_j the difference of the two responses to item j (of shares right, where there
-    are trials) and d their mean over the J items that both answered,
-
-        se^2 = (K / (K - 1)) sum_k (sum_{j in k} (d_j - d))^2 / J^2,
-
-    over items or benchmarks k as for `accuracies`; interval and p-value by t with K - 1
-    degrees of freedom.
-
-    Args:
-        values: `[2, items]` responses, 0 where missing.
-        exposure: Mask or number of trials, `[2, items]`; None for all ones.
-        benchmarks: `[items]` benchmark of each item, or None.
-        level: Level of the interval.
-
-    Returns:
-        The difference; None with fewer than two shared items.
+    The mean of the differences of the two responses to an item (of shares right, where
+    there are trials), with the error (1) of that mean; interval and p-value by t with
+    K - 1 degrees of freedom. None with fewer than two shared items. The arguments are
+    those of `accuracies`, for `[2, items]`.
 
     >>> found = paired_difference(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
     >>> found.difference, round(found.standard_error, 3), round(found.p_value, 3)
     (0.5, 0.289, 0.182)
     """
-    from scipy.special import stdtr, stdtrit
-
-    values = np.asarray(values, np.float64)
     seen = np.ones(values.shape) if exposure is None else np.asarray(exposure, float)
     shared = (seen > 0).all(axis=0)
     size = int(shared.sum())
     if size < 2:
         return None
-    each = values[:, shared] / seen[:, shared]
-    gap = each[0] - each[1]
+    each = np.asarray(values, np.float64)[:, shared] / seen[:, shared]
     labels = None if benchmarks is None else np.asarray(benchmarks)[shared]
     starts, order, by_benchmark = _clusters(labels, size)
-    difference = float(gap.mean())
-    sums = np.add.reduceat((gap - difference)[order], starts)
-    clusters = len(starts)
-    error = float(np.sqrt(clusters / (clusters - 1) * np.sum(sums**2)) / size)
+    found = _means(each[:1] - each[1:], None, starts, order)
+    difference, error, clusters = (x.item() for x in found)
     half = float(stdtrit(clusters - 1, 0.5 + level / 2)) * error
     p_value = 1.0 if difference == 0 else 0.0
     if error > 0:
         p_value = float(2 * stdtr(clusters - 1, -abs(difference) / error))
-    return PairedDifference(
-        difference,
-        error,
-        difference - half,
-        difference + half,
-        p_value,
-        clusters,
-        by_benchmark,
-    )
+    ends = difference - half, difference + half
+    return PairedDifference(difference, error, *ends, p_value, clusters, by_benchmark)
 
 
 def _clusters(benchmarks: np.ndarray | None, num_items: int):
@@ -210,17 +153,20 @@ def _clusters(benchmarks: np.ndarray | None, num_items: int):
     return np.arange(num_items), np.arange(num_items), False
 
 
-def _sums(values, exposure, starts: np.ndarray, order: np.ndarray):
-    """Of a block of subjects: totals, exposures, squared residuals, clusters met."""
+def _means(values, exposure, starts: np.ndarray, order: np.ndarray):
+    """Of a block of subjects: means, their errors (1), and the clusters met."""
     values = np.asarray(values, np.float64)[:, order]
     seen = np.ones(values.shape)
     if exposure is not None:
         seen = np.asarray(exposure, np.float64)[:, order]
     total, count = values.sum(axis=1), seen.sum(axis=1)
-    mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
-    residuals, met = values - mean[:, None] * seen, seen
+    mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    residuals, met = values - np.nan_to_num(mean)[:, None] * seen, seen
     if len(starts) < values.shape[1]:
         residuals = np.add.reduceat(residuals, starts, axis=1)
         met = np.add.reduceat(seen, starts, axis=1)
     squares = np.einsum("nk,nk->n", residuals, residuals)
-    return total, count, squares, (met > 0).sum(axis=1)
+    clusters = (met > 0).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.sqrt(squares * clusters / (clusters - 1)) / count
+    return mean, np.where(clusters > 1, error, np.nan), clusters

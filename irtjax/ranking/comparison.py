@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.special import ndtr, ndtri
 
 from irtjax.data.responses import Responses
 from irtjax.ranking.pairs import checked, without_scale, z_rows
@@ -20,8 +21,7 @@ class Comparison(NamedTuple):
         lower: Lower end of its interval.
         upper: Upper end of its interval.
         z: Difference over its standard error given the scale of ability, which is
-            smaller than `standard_error` where the scale is estimated from few
-            subjects.
+            smaller than `standard_error` where few subjects determine the scale.
         p_value: Two-sided p-value of z.
         probability_greater: P(first > second), normal around the estimates.
         shared: Items that both answered (None without responses, as all below).
@@ -30,12 +30,12 @@ class Comparison(NamedTuple):
         only_first: Shared items on which the first did better.
         only_second: Shared items on which the second did better.
         sign_p_value: Exact two-sided sign test of those two counts (McNemar's test
-            for right or wrong responses): a comparison that no model enters.
+            for right or wrong responses): it needs no model.
         accuracy_difference: Difference of accuracies on the shared items.
         accuracy_se: Its paired standard error over items (`irtjax.ranking.accuracy`).
         accuracy_lower: Lower end of its interval.
         accuracy_upper: Upper end of its interval.
-        accuracy_p_value: Two-sided p-value of its t statistic.
+        accuracy_p_value: Two-sided p-value of its t; 1 where all pairs are equal.
         clusters: Clusters that this error is over.
         by_benchmark: Whether these are benchmarks; else items.
     """
@@ -81,16 +81,13 @@ def compare(
         standard_error: Their standard errors.
         first: Index of one subject.
         second: Index of the other.
-        covariance: Covariance of the scores, when they share error; its diagonal
-            then stands for the standard errors.
-        shared: The same as a factor: loadings u of what errors share, part of the
-            standard errors, with covariance u_i'u_k (`Scores.shared`).
+        covariance: See `rank`.
+        shared: See `rank`.
         scale: The part of the shared errors that stretches all abilities alike
             (`scale_loadings`). It counts in the interval, not in z and what follows
             from z: equal abilities are equal on every scale.
         level: Level of the interval.
-        data: Adds the numbers right on the items that both answered, and an exact
-            sign test of them.
+        data: Adds sums of the responses to shared items and their exact sign test.
 
     Returns:
         The comparison.
@@ -102,8 +99,6 @@ def compare(
     >>> round(c.z, 3), round(c.probability_greater, 3)
     (2.0, 0.977)
     """
-    from scipy.special import ndtr, ndtri
-
     theta, errors = checked(ability, standard_error, covariance, shared, level)
     for index in (first, second):
         if not 0 <= index < theta.size:
@@ -113,48 +108,34 @@ def compare(
     difference = float(theta[first] - theta[second])
     rows = np.array([first]), np.array([second])
     spread = float(errors.spread(*rows)[0, 0])
-    own, rest = without_scale(
-        errors.error, errors.shared, None if scale is None else np.asarray(scale, float)
-    )
+    scale = None if scale is None else np.asarray(scale, float)
+    own, rest = without_scale(errors.error, errors.shared, scale)
     tested = errors._replace(error=own, shared=rest)
     z = float(z_rows(theta, tested, *rows)[0, 0])
     half = float(ndtri(0.5 + level / 2)) * spread
-    result = Comparison(
-        difference,
-        spread,
-        difference - half,
-        difference + half,
-        z,
-        float(2 * ndtr(-abs(z))),
-        float(ndtr(z)),
-    )
-    return result if data is None else _with_counts(result, data, first, second)
+    ends = difference - half, difference + half
+    p_value = float(2 * ndtr(-abs(z)))
+    result = Comparison(difference, spread, *ends, z, p_value, float(ndtr(z)))
+    return result if data is None else _with_counts(result, data, [first, second])
 
 
-def _with_counts(
-    result: Comparison, data: Responses, first: int, second: int
-) -> Comparison:
+def _with_counts(result: Comparison, data: Responses, rows: list[int]) -> Comparison:
     """Adds the comparison of responses to shared items."""
     from scipy.stats import binomtest
 
-    index = np.array([first, second])
-    values = np.asarray(data.values[index], np.float64)
-    if data.exposure is None:
-        seen = np.ones(values.shape)
-    else:
-        seen = np.asarray(data.exposure[index], np.float64)
+    values = np.asarray(data.values, np.float64)[rows]
+    seen = np.ones(values.shape)
+    if data.exposure is not None:
+        seen = np.asarray(data.exposure, np.float64)[rows]
     shared = (seen > 0).all(axis=0)
-    values, seen = values[:, shared], seen[:, shared]
-    rate = values / seen
-    ahead = int(np.sum(rate[0] > rate[1]))
-    behind = int(np.sum(rate[0] < rate[1]))
+    values, rate = values[:, shared], values[:, shared] / seen[:, shared]
+    ahead, behind = int(np.sum(rate[0] > rate[1])), int(np.sum(rate[0] < rate[1]))
     unequal = ahead + behind
-    p_value = float(binomtest(ahead, unequal).pvalue) if unequal else 1.0
     return result._replace(
         shared=int(shared.sum()),
         right_first=float(values[0].sum()),
         right_second=float(values[1].sum()),
         only_first=ahead,
         only_second=behind,
-        sign_p_value=p_value,
+        sign_p_value=float(binomtest(ahead, unequal).pvalue) if unequal else 1.0,
     )

@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import dawsn
+from scipy.special import dawsn, ndtri
 
 #: Classes of errors. With 32, M differs from its sum by less than 1e-4 of its size.
 CLASSES = 32
@@ -40,16 +40,15 @@ CHUNK = 2**15
 
 
 class Crowd(NamedTuple):
-    """What a subject at ability x is compared with.
+    """The subjects with which one at ability x is compared, by points of a grid.
 
     Attributes:
         start: First point of the grid.
         spacing: Distance between points.
-        above: `[points]` expected number of subjects above a point, exact points apart.
+        above: `[points]` expected number of subjects above a point, without `exact`.
         variance: `[points]` variance of that number.
         density: `[points]` expected number of subjects per unit of ability.
-        exact: Abilities, ascending, of subjects whose error is below the spacing; they
-            are counted one by one.
+        exact: Ascending abilities with errors below the spacing, counted one by one.
         loading: `[points, rank]` mean loading of the subjects near a point, or None.
         residual: `[subjects]` r_j, the error of each subject against those near it.
         local_loading: As `loading`, of subjects with estimates near a point.
@@ -71,28 +70,21 @@ class Crowd(NamedTuple):
     own: np.ndarray
     shared: np.ndarray | None
 
-    @property
-    def grid(self) -> np.ndarray:
-        """The points."""
-        return self.start + self.spacing * np.arange(len(self.above))
-
     def at(self, values: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Values on the grid, linear in between and constant outside."""
-        return np.interp(
-            (x - self.start) / self.spacing, np.arange(len(values)), values
-        )
+        place = (x - self.start) / self.spacing
+        return np.interp(place, np.arange(len(values)), values)
 
     def mirrored(self) -> Crowd:
         """The crowd of the abilities with their signs changed."""
         total = float(self.density.sum() * self.spacing)
-        loading = None if self.loading is None else self.loading[::-1]
         return self._replace(
             start=-(self.start + self.spacing * (len(self.above) - 1)),
             above=np.maximum(total - self.above[::-1], 0),
             variance=self.variance[::-1],
             density=self.density[::-1],
             exact=-self.exact[::-1],
-            loading=loading,
+            loading=None if self.loading is None else self.loading[::-1],
         )
 
     def number_above(self, x: np.ndarray, ties: bool = False) -> np.ndarray:
@@ -108,19 +100,10 @@ class Crowd(NamedTuple):
 
 
 def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> Crowd:
-    """Bins the subjects and computes M, V, f and the mean loading.
-
-    Args:
-        theta: `[subjects]` abilities.
-        own: `[subjects]` errors that no other subject shares.
-        shared: `[subjects, rank]` loadings of shared errors, or None.
-    """
+    """Bins the subjects of abilities `theta`; computes M, V, f and the mean loading."""
     residual, local_residual, loading, local_loading = own, own, None, None
-    if shared is None:
-        frame = _frame(theta, own)
-    else:
-        total = np.sqrt(own**2 + np.einsum("ij,ij->i", shared, shared))
-        frame = _frame(theta, total)
+    frame = _frame(theta, own if shared is None else _apart(own, shared, 0))
+    if shared is not None:
         loading, local_loading = _mean_loadings(theta, own, shared, *frame)
         residual, local_residual = np.empty_like(own), np.empty_like(own)
         for first in range(0, theta.size, CHUNK):
@@ -131,16 +114,15 @@ def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> C
                 errors[part] = _apart(own[part], shared[part], near)
     start, spacing, size = frame
     smooth = residual >= spacing
-    exact = np.sort(theta[~smooth])
     above, variance, density = np.zeros((3, size))
     if smooth.any():
         levels, counts = histogram(theta[smooth], residual[smooth], *frame, CLASSES)
         above, variance, density = _convolved(levels, counts, spacing)
-    crowd = start, spacing, above, variance, density, exact, loading
+    crowd = start, spacing, above, variance, density, np.sort(theta[~smooth]), loading
     return Crowd(*crowd, residual, local_loading, local_residual, own, shared)
 
 
-def _apart(own: np.ndarray, shared: np.ndarray, near: np.ndarray) -> np.ndarray:
+def _apart(own: np.ndarray, shared: np.ndarray, near: np.ndarray | int) -> np.ndarray:
     """Errors against subjects with the loadings `near`."""
     away = shared - near
     return np.sqrt(own**2 + np.einsum("ij,ij->i", away, away))
@@ -155,7 +137,7 @@ def _on_grid(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _frame(theta: np.ndarray, error: np.ndarray) -> tuple[float, float, int]:
-    """Start, spacing and size of a grid that holds the abilities and their errors."""
+    """Start, spacing and size of a grid that covers the abilities and their errors."""
     low, high = float(np.min(theta - 9 * error)), float(np.max(theta + 9 * error))
     width = max(high - low, 1e-9 * (1 + abs(low) + abs(high)))
     wanted = np.quantile(error, 0.01) / 8
@@ -165,35 +147,24 @@ def _frame(theta: np.ndarray, error: np.ndarray) -> tuple[float, float, int]:
 
 
 def error_classes(error: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Levels of errors, and where each error lies between them, as a real number.
-
-    The levels are quantiles, so that a few very large or small errors cost no accuracy.
-    """
+    """Levels of errors, and the place of each error among them, as a real number."""
+    # Quantiles: a few very large or small errors cost no accuracy.
     shares = np.linspace(0, 1, max(number - 4, 2))
     shares = np.concatenate([shares, [0.001, 0.01, 0.99, 0.999]])
     levels = np.unique(np.quantile(error, shares))
     # Differences of rounding are no classes.
     keep = np.diff(levels, prepend=-np.inf) > 1e-9 * levels[-1]
     levels = np.maximum(levels[keep], 1e-300)
-    place = np.interp(np.log(np.maximum(error, 1e-300)), np.log(levels), _range(levels))
-    return levels, place
+    logs = np.log(np.maximum(error, 1e-300))
+    return levels, np.interp(logs, np.log(levels), np.arange(float(len(levels))))
 
 
-def _range(values: np.ndarray) -> np.ndarray:
-    return np.arange(len(values), dtype=np.float64)
-
-
-def histogram(
-    theta, error, start: float, spacing: float, size: int, number: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Levels of errors, and counts `[levels, size]` shared between neighbouring bins.
-
-    Each subject counts in two bins of ability and two classes of errors, by its
-    distance from them, which keeps the means of both.
-    """
+def histogram(theta, error, start: float, spacing: float, size: int, number: int):
+    """Levels of errors, and counts `[levels, size]` shared by neighbouring bins."""
     levels, row = error_classes(error, number)
     column = (theta - start) / spacing
     i, j = row.astype(np.int64), column.astype(np.int64)
+    # Shares in two bins and two classes, by the distances, keep the means of both.
     a, b = row - i, column - j
     down, right = np.minimum(i + 1, len(levels) - 1), np.minimum(j + 1, size - 1)
     counts = np.zeros(len(levels) * size)
@@ -204,16 +175,13 @@ def histogram(
 
 
 def _convolved(levels, counts, spacing):
-    """M, V and f on the grid from the histogram.
-
-    The Fourier transform of Phi(z) Phi(-z) is exp(-w^2 / 4) 2 D(w / 2) / (sqrt(pi) w)
-    with Dawson's integral D: it is half the chance that z lies between two independent
-    standard normal variables.
-    """
+    """M, V and f on the grid from the histogram."""
+    # The Fourier transform of Phi(z) Phi(-z) is exp(-w^2 / 4) 2 D(w / 2) / (sqrt(pi) w)
+    # with Dawson's integral D: Phi(z) Phi(-z) is half the chance that z lies between
+    # two independent standard normal variables.
     size = counts.shape[1]
     frequency = 2 * np.pi * np.fft.rfftfreq(size, spacing)
-    density = np.zeros(frequency.size, complex)
-    variance = np.zeros(frequency.size, complex)
+    density, variance = np.zeros((2, frequency.size), complex)
     for level, row in zip(levels, counts, strict=True):
         transformed = np.fft.rfft(row)
         # Sharing between two bins has added a variance of spacing^2 / 6 on average.
@@ -231,11 +199,7 @@ def _convolved(levels, counts, spacing):
 
 
 def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
-    """Means of loadings of those with abilities, and with estimates, near each point.
-
-    A subject with ability near x has an estimate near x up to its own error; estimates
-    are near within `LOCAL` of that.
-    """
+    """Mean loadings of those with abilities, and with estimates, near each point."""
     levels, place = error_classes(np.maximum(own, spacing), 8)
     row = np.rint(place).astype(np.int64)
     column = np.rint((theta - start) / spacing).astype(np.int64)
@@ -244,7 +208,7 @@ def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
     wide = np.exp(-((frequency * levels[:, None]) ** 2) / 2)
     narrow = np.exp(-((frequency * np.maximum(LOCAL * levels[0], spacing)) ** 2) / 2)
 
-    def smoothed(weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def smoothed(weights: np.ndarray | None):
         counts = np.bincount(index, weights, len(levels) * size).astype(np.float64)
         transformed = np.fft.rfft(counts.reshape(len(levels), size))
         return (
@@ -252,29 +216,19 @@ def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
             np.fft.irfft(np.sum(transformed, axis=0) * narrow, size),
         )
 
-    weights = smoothed(None)
-    sums = [smoothed(column) for column in shared.T]
-    return tuple(
-        _ratios(weight, np.stack([both[k] for both in sums], axis=1))
-        for k, weight in enumerate(weights)
-    )
+    sums = zip(*(smoothed(column) for column in shared.T), strict=True)
+    means, points = [], np.arange(size)
+    for weight, each in zip(smoothed(None), sums, strict=True):
+        known = weight > 1e-6
+        # Where nobody is near, the mean of the nearest point with some.
+        places = np.clip(np.searchsorted(points[known], points), 0, known.sum() - 1)
+        mean = np.stack(each, axis=1) / np.where(known, weight, 1)[:, None]
+        means.append(mean[points[known][places]])
+    return means
 
 
-def _ratios(weight: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Means `[points, rank]` from weights and weighted sums."""
-    # Where nobody is near, the mean of the nearest point with some.
-    known = weight > 1e-6
-    points = np.arange(len(weight))
-    places = np.clip(np.searchsorted(points[known], points), 0, known.sum() - 1)
-    return (sums / np.where(known, weight, 1)[:, None])[points[known][places]]
-
-
-def quantile_ranks(
-    theta: np.ndarray, crowd: Crowd, level: float
-) -> tuple[np.ndarray, np.ndarray]:
+def quantile_ranks(theta: np.ndarray, crowd: Crowd, level: float) -> list[np.ndarray]:
     """Ends of the central rank intervals, best and worst, `[subjects]` each."""
-    from scipy.special import ndtri
-
     z = float(ndtri(0.5 + level / 2))
     ends = []
     for sign in (1, -1):
@@ -291,12 +245,9 @@ def quantile_ranks(
             count = crowd.number_above(x, ties=sign < 0)
             slope = crowd.at(crowd.density, x) * error
             noise = np.sqrt(slope**2 + crowd.at(crowd.variance, x)) - slope
-            # A subject is not above itself: its own part of the count goes.
-            itself = np.where(
-                crowd.residual[part] < crowd.spacing,
-                float(sign < 0),
-                0.5 - sign * level / 2,
-            )
+            # A subject is not above itself: its own part of the count is removed.
+            exact = crowd.residual[part] < crowd.spacing
+            itself = np.where(exact, float(sign < 0), 0.5 - sign * level / 2)
             end[part] = count - itself - sign * z * noise
         ends.append(1 + np.clip(np.rint(end), 0, theta.size - 1).astype(np.int64))
-    return ends[0], ends[1]
+    return ends

@@ -9,15 +9,9 @@ def benjamini_hochberg(p_value: np.ndarray) -> np.ndarray:
     """Adjusted p-values that control the false discovery rate.
 
     With the m values in order, min over k >= i of m p_(k) / k (Benjamini and Hochberg
-    1995). Calling those at or below q significant keeps the expected share of false
-    ones among them at or below q; if nothing is to be found, it keeps the chance of
-    any finding there.
-
-    Args:
-        p_value: `[tests]`; NaN where there was no test, which counts in no way.
-
-    Returns:
-        `[tests]` adjusted p-values, NaN where there was no test.
+    1995). If those at or below q are called significant, the expected share of false
+    ones among them is at most q; if every null hypothesis is true, so is the chance of
+    any. NaN is no test, and stays NaN.
 
     >>> benjamini_hochberg(np.array([0.01, 0.04, np.nan, 0.9])).round(2).tolist()
     [0.03, 0.06, nan, 0.9]

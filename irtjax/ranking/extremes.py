@@ -1,8 +1,8 @@
 r"""Ranks near an end of a long ranking, and the chance of being best, from draws.
 
-Only subjects whose ability may exceed a point x_0 can be first, x_0 so that about
-`DEPTH` are expected above it. The `DRAWN` likeliest of them are drawn one by one. Each
-of the others exceeds x_0 with a small chance, so those of them above x_0 are a Poisson
+Only subjects whose ability may exceed a point x_0 can be first; about `DEPTH` are
+expected above x_0. The `DRAWN` likeliest of them are drawn one by one. Each of the
+others exceeds x_0 with a small chance, so those of them above x_0 are a Poisson
 process, whose mean above x is the sum of their chances: the number and the places
 of its points are drawn, and not who they are. Shared errors are drawn less the mean
 loading near x_0, which moves all of them alike.
@@ -29,14 +29,7 @@ NEGLIGIBLE = 1e-9
 
 
 class Extremes(NamedTuple):
-    """What the draws found of the subjects near the top.
-
-    Attributes:
-        subjects: `[drawn]` who they are.
-        lower: `[drawn]` best end of the rank interval; 0 where it lies too deep.
-        upper: `[drawn]` worst end; 0 where it lies too deep.
-        probability_best: `[subjects]`, of all.
-    """
+    """Drawn subjects, best and worst ranks (0: too deep), and P(best) of all."""
 
     subjects: np.ndarray
     lower: np.ndarray
@@ -44,15 +37,9 @@ class Extremes(NamedTuple):
     probability_best: np.ndarray
 
 
-def extremes(
-    theta: np.ndarray,
-    crowd: Crowd,
-    level: float,
-    num_draws: int,
-    generator: np.random.Generator,
-) -> Extremes | None:
+def extremes(theta, crowd: Crowd, level, num_draws, generator) -> Extremes | None:
     """Draws the top of the ranking; None where errors are too small for it."""
-    grid = crowd.grid
+    grid = crowd.start + crowd.spacing * np.arange(len(crowd.above))
     above = crowd.number_above(grid)
     inside = np.flatnonzero(above >= DEPTH)
     if not inside.size or above[inside[-1]] > 4 * DEPTH:
@@ -61,8 +48,7 @@ def extremes(
     chance = _exceeds(theta, crowd.residual, x0)
     drawn = np.argpartition(-chance, DRAWN)[:DRAWN]
     drawn = drawn[np.argsort(-theta[drawn], kind="stable")]
-    abilities = generator.standard_normal((num_draws, DRAWN))
-    abilities *= crowd.own[drawn]
+    abilities = generator.standard_normal((num_draws, DRAWN)) * crowd.own[drawn]
     abilities += theta[drawn]
     if crowd.shared is not None:
         away = crowd.shared[drawn] - crowd.loading_at(np.array([x0]))
@@ -70,7 +56,7 @@ def extremes(
     draw, who = np.nonzero(abilities > x0)
     value = abilities[draw, who]
     # The other subjects: a Poisson process, without names.
-    # From 6 errors above nobody is left; denser near x_0, where most points lie.
+    # Nobody exceeds 6 errors; points are denser near x_0, where most of them lie.
     end = np.max(theta[drawn] + 6 * crowd.residual[drawn])
     end = max(end, x0 + crowd.spacing)
     points = x0 + (end - x0) * np.linspace(0, 1, POINTS) ** 2
@@ -81,12 +67,8 @@ def extremes(
     number = generator.poisson(mean[0], num_draws)
     levels = generator.uniform(size=number.sum()) * mean[0]
     # Interpolated in the logarithm, in which the mean is nearly quadratic in x.
-    floor = 1e-12
-    nameless = np.interp(
-        np.log(np.maximum(levels, floor)),
-        np.log(np.maximum(mean[::-1], floor)) + 1e-9 * np.arange(POINTS),
-        points[::-1],
-    )
+    logs, ends = (np.log(np.maximum(x, 1e-12)) for x in (levels, mean[::-1]))
+    nameless = np.interp(logs, ends + 1e-9 * np.arange(POINTS), points[::-1])
     draw = np.concatenate([draw, np.repeat(np.arange(num_draws), number)])
     who = np.concatenate([who, np.full(nameless.size, -1)])
     value = np.concatenate([value, nameless])
@@ -94,9 +76,8 @@ def extremes(
     draw, who, value = draw[order], who[order], value[order]
     begins = np.searchsorted(draw, np.arange(num_draws))
     rank = np.arange(draw.size) - begins[draw] + 1
-    best = _chances_of_first(
-        theta, crowd.residual, drawn, who[rank == 1], value[rank == 1], num_draws
-    )
+    first = who[rank == 1], value[rank == 1]
+    best = _chances_of_first(theta, crowd.residual, drawn, *first, num_draws)
     lower, upper = _ends(who, rank, level, num_draws)
     return Extremes(drawn, lower, upper, best)
 
@@ -107,21 +88,19 @@ def _exceeds(theta, error, x):
         return np.where(error > 0, ndtr((theta - x) / error), theta > x)
 
 
-def _ends(who, rank, level, num_draws) -> tuple[np.ndarray, np.ndarray]:
-    """Order statistics of each drawn subject's ranks; deeper ranks are not seen."""
+def _ends(who, rank, level, num_draws) -> np.ndarray:
+    """Order statistics of each drawn subject's ranks; 0 for deeper ranks."""
     named = who >= 0
     who, rank = who[named], rank[named]
     order = np.lexsort((rank, who))
     who, rank = who[order], rank[order]
     begins = np.searchsorted(who, np.arange(DRAWN))
     seen = np.bincount(who, minlength=DRAWN)
-    ends = []
-    for place in order_statistics(level, num_draws):
-        found = np.zeros(DRAWN, np.int64)
+    ends = np.zeros((2, DRAWN), np.int64)
+    for end, place in zip(ends, order_statistics(level, num_draws), strict=True):
         deep = seen <= place
-        found[~deep] = rank[begins[~deep] + place]
-        ends.append(found)
-    return ends[0], ends[1]
+        end[~deep] = rank[begins[~deep] + place]
+    return ends
 
 
 def order_statistics(level: float, num_draws: int) -> tuple[int, int]:
@@ -131,7 +110,7 @@ def order_statistics(level: float, num_draws: int) -> tuple[int, int]:
 
 
 def _chances_of_first(theta, error, drawn, first, value, num_draws) -> np.ndarray:
-    """Shares of draws; what the nameless won is shared out by their chances there."""
+    """Shares of draws; those of the nameless are divided by their chances there."""
     best = np.zeros(theta.size)
     best[drawn] = np.bincount(first[first >= 0], minlength=len(drawn)) / num_draws
     nameless = value[first < 0]

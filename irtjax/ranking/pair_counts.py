@@ -18,8 +18,8 @@ from irtjax.ranking.crowd import Crowd, histogram
 CLASSES = 16
 #: Points at which mean loadings are compared.
 LOADING_POINTS = 512
-#: Where errors do not exclude enough subjects from deciding where groups end, only the
-#: one of smallest error within this share of a critical difference is compared.
+#: Where the errors leave too many decisive subjects, only the one of smallest error
+#: within this share of a critical difference is compared.
 SLOT = 0.002
 #: Subjects compared pair by pair without that.
 MOST_PLACES = 4000
@@ -27,11 +27,9 @@ MOST_PLACES = 4000
 
 def pair_counter(theta: np.ndarray, crowd: Crowd) -> Callable[[float], float]:
     """Returns the function z -> number of pairs at least z standard errors apart."""
-    size = len(crowd.above)
     pairs = theta.size * (theta.size - 1) / 2
-    levels, counts = histogram(
-        theta, crowd.local_residual, crowd.start, crowd.spacing, size, CLASSES
-    )
+    frame = crowd.start, crowd.spacing, len(crowd.above)
+    levels, counts = histogram(theta, crowd.local_residual, *frame, CLASSES)
     occupied = np.flatnonzero(counts.sum(axis=0))
     counts = counts[:, occupied[0] : occupied[-1] + 1]
     points = np.arange(counts.shape[1], dtype=np.float64)
@@ -46,9 +44,8 @@ def pair_counter(theta: np.ndarray, crowd: Crowd) -> Callable[[float], float]:
     variances = levels[:, None] ** 2 + levels**2
 
     def count(z: float) -> float:
-        if apart is None:
-            gaps = z * np.sqrt(variances[..., None]) / crowd.spacing
-        else:
+        gaps = z * np.sqrt(variances[..., None]) / crowd.spacing
+        if apart is not None:
             gaps = _gaps(z, variances.ravel(), apart, centres, crowd.spacing)
             gaps = gaps.reshape(*variances.shape, -1)
         total = 0.0
@@ -64,16 +61,13 @@ def pair_counter(theta: np.ndarray, crowd: Crowd) -> Callable[[float], float]:
 
 
 def _gaps(z: float, variances, apart, centres, spacing: float) -> np.ndarray:
-    """How far below each point abilities begin to differ, `[variances, points]`.
-
-    An ability d below differs once d^2 / z^2 less what the loadings add to the variance
-    reaches the variance of the two residual errors.
-    """
+    """How far below each point abilities begin to differ, `[variances, points]`."""
+    # An ability d below differs once d^2 / z^2, less what the loadings add to the
+    # variance, reaches the variance of the two residual errors.
     gaps = np.empty((len(variances), len(centres)))
     for k, centre in enumerate(centres):
         down = centre - centres[k::-1]
-        excess = (down * spacing / z) ** 2 - apart[k, k::-1]
-        excess = np.maximum.accumulate(excess)
+        excess = np.maximum.accumulate((down * spacing / z) ** 2 - apart[k, k::-1])
         gaps[:, k] = np.interp(variances, excess, down, right=2 * centres[-1] + 2)
     return gaps
 
@@ -83,17 +77,12 @@ def decisive_places(
 ) -> np.ndarray:
     """Places, in descending order of ability, that decide where groups end.
 
-    Let h(r) = sqrt(r^2 + max r^2). If a lower ability has no smaller t - z h(r) than
-    subject i, whatever differs from i further down differs from it too, so i does not
-    decide where a run that holds both ends; likewise a higher ability with no larger
-    t + z h(r) in place of j. This loses nothing where errors are independent. With
-    shared errors, or where more than `MOST_PLACES` remain, see `SLOT`.
-
-    Args:
-        theta: `[subjects]` abilities, descending.
-        error: `[subjects]` their errors.
-        critical: The z from which two differ.
-        sharing: Whether errors are shared.
+    Let h(r) = sqrt(r^2 + max r^2) and z the critical one. If a lower ability has no
+    smaller t - z h(r) than subject i, every subject further down that differs from i
+    differs from it too, so i does not decide where a run with both ends; likewise a
+    higher ability with no larger t + z h(r) in place of j. This is exact where errors
+    are independent. With shared errors (`sharing`), or where more than `MOST_PLACES`
+    remain, see `SLOT`.
     """
     places = np.arange(theta.size)
     if not sharing:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from scipy.special import ndtr, ndtri
 
 from irtjax.ranking.crowd import Crowd
 from irtjax.ranking.discoveries import benjamini_hochberg
@@ -14,20 +15,16 @@ from irtjax.ranking.pair_counts import decisive_places, pair_counter
 
 #: Pairs in one block.
 BLOCK = 2_000_000
-#: Subjects up to which every pair is tested by itself. 2,000 take 0.5 s; beyond, pairs
-#: are counted from a histogram and `critical_z` differs by less than 0.001.
+#: Subjects up to which every pair is tested. 2,000 take 0.5 s; beyond, pairs are
+#: counted from a histogram and `critical_z` differs by less than 0.001.
 EXACT_SUBJECTS = 2000
 
 
 class Pairs(NamedTuple):
-    """All pairwise z-tests, each `[subjects, subjects]`.
+    """All pairwise z-tests of rows less columns.
 
-    Attributes:
-        difference: Ability of the row less that of the column.
-        z: Difference over its standard error; 0 on the diagonal.
-        p_value: Two-sided p-value.
-        p_adjusted: Benjamini-Hochberg adjusted p-value over all pairs.
-        different: Whether p_adjusted is at most 1 - level.
+    `z` is 0 on the diagonal, `p_value` is two-sided, `p_adjusted` by Benjamini and
+    Hochberg over all pairs; `different` where `p_adjusted` is at most 1 - level.
     """
 
     difference: Float[np.ndarray, "subjects subjects"]
@@ -38,25 +35,17 @@ class Pairs(NamedTuple):
 
 
 class PairTests(NamedTuple):
-    """All pairs of subjects.
-
-    Attributes:
-        pairs: How many there are.
-        number: The number of them with |z| at or above a value.
-    """
+    """How many pairs there are, and the function z -> how many have |z| >= z."""
 
     pairs: int
     number: Callable[[float], float]
 
 
 class Errors(NamedTuple):
-    """Standard errors of scores, and what they share.
+    """Standard errors `[subjects]`, and their covariance or the loadings of a part.
 
-    Attributes:
-        error: `[subjects]` standard errors.
-        covariance: `[subjects, subjects]`, or None.
-        shared: `[subjects, rank]` loadings u: the covariance of two scores is
-            u_i'u_k, part of both squared errors. Or None.
+    With the loadings u `[subjects, rank]` the covariance of two scores is u_i'u_k, and
+    each squared error includes u_i'u_i.
     """
 
     error: np.ndarray
@@ -65,8 +54,7 @@ class Errors(NamedTuple):
 
     def spread(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Standard errors of differences, `[rows, columns]`."""
-        error = self.error
-        variance = error[rows, None] ** 2 + error[None, columns] ** 2
+        variance = self.error[rows, None] ** 2 + self.error[None, columns] ** 2
         if self.covariance is not None:
             variance = variance - 2 * self.covariance[np.ix_(rows, columns)]
         if self.shared is not None:
@@ -75,12 +63,10 @@ class Errors(NamedTuple):
 
     def at(self, rows: np.ndarray) -> Errors:
         """The errors of these subjects, in this order."""
-        covariance, shared = self.covariance, self.shared
-        return Errors(
-            self.error[rows],
-            None if covariance is None else covariance[np.ix_(rows, rows)],
-            None if shared is None else shared[rows],
-        )
+        _, covariance, shared = self
+        covariance = None if covariance is None else covariance[np.ix_(rows, rows)]
+        shared = None if shared is None else shared[rows]
+        return Errors(self.error[rows], covariance, shared)
 
     def own(self) -> np.ndarray:
         """The part of each error that no other score shares, `[subjects]`."""
@@ -93,7 +79,7 @@ class Errors(NamedTuple):
 def leading_loadings(shared: np.ndarray, rank: int) -> np.ndarray:
     """The `rank` leading directions of loadings `[subjects, any]`, rotated.
 
-    What is dropped counts as each subject's own error, which is cautious.
+    The rest counts as each subject's own error, which is cautious.
     """
     if shared.shape[1] <= rank:
         return shared
@@ -105,14 +91,11 @@ def scale_loadings(ability: np.ndarray, shared: np.ndarray) -> np.ndarray:
     """The part of shared errors that stretches all abilities alike, `[subjects]`.
 
     The scale of ability is estimated too: from ten subjects with an error of 20 %.
-    It multiplies all differences and changes no order. With e the shared errors, g the
-    abilities less their mean and c = g'e / g'g the stretch, the loadings are
-    Cov(e, c) / sd(c): e given c has the covariance of e less their outer product. Tests
-    of equal abilities use that.
-
-    Args:
-        ability: `[subjects]` abilities.
-        shared: `[subjects, rank]` loadings of the shared errors.
+    It multiplies all differences and changes no order. With e the shared errors, of the
+    loadings `shared` `[subjects, rank]`, g the abilities less their mean and
+    c = g'e / g'g the stretch, the result is Cov(e, c) / sd(c): e given c has the
+    covariance of e less the outer product of the result. Tests of equal abilities use
+    that.
 
     >>> ability = np.array([-1.0, 0.0, 1.0])
     >>> scale_loadings(ability, 0.2 * ability[:, None] + 0.1).round(3).tolist()
@@ -129,13 +112,8 @@ def without_scale(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Errors and loadings given the scale of ability: for all that depends on order.
 
-    Args:
-        error: `[subjects]` standard errors.
-        shared: `[subjects, rank]` loadings of shared errors, or None.
-        scale: `[subjects]` what `scale_loadings` found, or None.
-
-    Returns:
-        Standard errors and loadings of the covariance less `scale` times itself.
+    They are those of the covariance of the errors less the outer product of `scale`,
+    the result of `scale_loadings`. Without loadings or a scale nothing changes.
 
     >>> shared = np.array([[-0.3], [0.0], [0.3]])
     >>> error, rest = without_scale(np.full(3, 0.5), shared, shared[:, 0])
@@ -144,8 +122,8 @@ def without_scale(
     """
     if shared is None or scale is None:
         return error, shared
-    # The loadings are the leading ones, of which the scale's need not be a part: the
-    # difference of the two products is kept as far as it is positive.
+    # The loadings are the leading ones, which need not span the scale's: the positive
+    # part of the difference of the two products is kept.
     basis, root = np.linalg.qr(np.column_stack([shared, scale]))
     signs = np.append(np.ones(shared.shape[1]), -1.0)
     values, vectors = np.linalg.eigh((root * signs) @ root.T)
@@ -167,10 +145,8 @@ def pairwise(
     Args:
         ability: Scores.
         standard_error: Their standard errors.
-        covariance: Covariance of the scores, when they share error; its diagonal
-            then stands for the standard errors.
-        shared: The same as a factor: loadings u of what errors share, part of the
-            standard errors, with covariance u_i'u_k (`Scores.shared`).
+        covariance: Covariance of the scores; see `rank`.
+        shared: Loadings of shared errors; see `rank`.
         level: 1 - the false discovery rate.
 
     Returns:
@@ -182,35 +158,25 @@ def pairwise(
     >>> pairwise(np.array([0.0, 3.0]), np.ones(2)).z.round(3).tolist()
     [[0.0, -2.121], [2.121, 0.0]]
     """
-    from scipy.special import ndtr
-
     theta, errors = checked(ability, standard_error, covariance, shared, level)
     rows = np.arange(theta.size)
     z = z_rows(theta, errors, rows, rows)
     p_value = 2 * ndtr(-np.abs(z))
     upper = np.triu_indices(theta.size, 1)
-    adjusted = benjamini_hochberg(p_value[upper])
-    p_adjusted = np.ones_like(p_value)
-    p_adjusted[upper] = adjusted
-    p_adjusted.T[upper] = adjusted
+    adjusted = np.ones_like(p_value)
+    adjusted[upper] = adjusted.T[upper] = benjamini_hochberg(p_value[upper])
     difference = theta[:, None] - theta[None, :]
-    different = p_adjusted <= 1 - level
-    return Pairs(difference, z, p_value, p_adjusted, different)
+    return Pairs(difference, z, p_value, adjusted, adjusted <= 1 - level)
 
 
-def checked(
-    ability, standard_error, covariance, shared, level
-) -> tuple[np.ndarray, Errors]:
+def checked(ability, error, covariance, shared, level) -> tuple[np.ndarray, Errors]:
     """Abilities and their errors as float64, or a ValueError."""
-    theta = np.asarray(ability, np.float64)
-    error = np.asarray(standard_error, np.float64)
+    theta, error = np.asarray(ability, np.float64), np.asarray(error, np.float64)
     if theta.ndim != 1 or theta.size == 0:
         raise ValueError(f"abilities have shape {theta.shape}, not [subjects]")
     if error.shape != theta.shape:
-        raise ValueError(
-            f"there are {theta.size} abilities but standard errors of shape"
-            f" {error.shape}"
-        )
+        count = f"there are {theta.size} abilities"
+        raise ValueError(f"{count} but standard errors of shape {error.shape}")
     bad = np.flatnonzero(~(np.isfinite(theta) & np.isfinite(error) & (error >= 0)))
     if bad.size:
         row = int(bad[0])
@@ -223,23 +189,21 @@ def checked(
     if shared is not None:
         if covariance is not None:
             raise ValueError("give either the covariance of the scores or its factor")
-        factor = np.asarray(shared, np.float64)
-        if factor.ndim != 2 or factor.shape[0] != theta.size:
+        shared = np.asarray(shared, np.float64)
+        if shared.ndim != 2 or shared.shape[0] != theta.size:
             raise ValueError(
-                f"shared loadings have shape {factor.shape}, not [{theta.size}, rank]"
+                f"shared loadings have shape {shared.shape}, not [{theta.size}, rank]"
             )
-        if not np.isfinite(factor).all():
+        if not np.isfinite(shared).all():
             raise ValueError("shared loadings are not all finite")
-        return theta, Errors(error, None, factor)
-    if covariance is None:
-        return theta, Errors(error, None, None)
-    cov = np.asarray(covariance, np.float64)
-    if cov.shape != (theta.size, theta.size) or not np.isfinite(cov).all():
-        raise ValueError(
-            f"the covariance must be finite and [{theta.size}, {theta.size}]; its"
-            f" shape is {cov.shape}"
-        )
-    return theta, Errors(np.sqrt(np.maximum(np.diagonal(cov), 0)), cov, None)
+    if covariance is not None:
+        covariance = np.asarray(covariance, np.float64)
+        square = (theta.size, theta.size)
+        if covariance.shape != square or not np.isfinite(covariance).all():
+            found = f"its shape is {covariance.shape}"
+            raise ValueError(f"the covariance must be finite and {[*square]}; {found}")
+        error = np.sqrt(np.maximum(np.diagonal(covariance), 0))
+    return theta, Errors(error, covariance, shared)
 
 
 def z_rows(theta, errors: Errors, rows, columns) -> np.ndarray:
@@ -258,24 +222,15 @@ def pair_tests(theta, errors: Errors, crowd: Crowd | None) -> PairTests:
     pairs = size * (size - 1) // 2
     if crowd is not None:
         return PairTests(pairs, pair_counter(theta, crowd))
-    sizes = np.empty(pairs)
-    start = 0
-    for rows, columns in _upper_blocks(size):
-        z = np.abs(z_rows(theta, errors, rows, columns))
-        found = z[columns[None, :] > rows[:, None]]
-        sizes[start : start + found.size] = found
-        start += found.size
-    sizes.sort()
-    return PairTests(pairs, lambda z: pairs - np.searchsorted(sizes, z))
-
-
-def _upper_blocks(size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of rows with the columns at or after them."""
-    start = 0
+    blocks, start = [], 0
     while start < size:
         stop = min(size, start + max(1, BLOCK // (size - start)))
-        yield np.arange(start, stop), np.arange(start, size)
+        rows, columns = np.arange(start, stop), np.arange(start, size)
+        z = np.abs(z_rows(theta, errors, rows, columns))
+        blocks.append(z[columns > rows[:, None]])
         start = stop
+    sizes = np.sort(np.concatenate(blocks))
+    return PairTests(pairs, lambda z: pairs - np.searchsorted(sizes, z))
 
 
 def critical_z(tests: PairTests, rate: float) -> tuple[float, int]:
@@ -283,18 +238,13 @@ def critical_z(tests: PairTests, rate: float) -> tuple[float, int]:
 
     Benjamini and Hochberg's threshold is the largest t with t = rate k(t) / pairs, k(t)
     the number of p-values at most t. Iterating t <- rate k(t) / pairs from t = rate
-    falls to exactly that t, and needs only counts.
+    decreases to exactly that t, and needs only counts.
     """
-    from scipy.special import ndtri
-
-    if tests.pairs == 0:
-        return float("nan"), 0
     count = float(tests.pairs)
     while count >= 1:
         critical = -float(ndtri(rate * count / tests.pairs / 2))
         new = float(tests.number(critical))
-        # Counts from a histogram are real numbers: equal to a thousandth of a pair in
-        # a million.
+        # Counts from a histogram are real: 1e-9 is 0.001 of a pair in a million.
         if new >= count * (1 - 1e-9):
             return critical, round(count)
         count = new
@@ -304,50 +254,45 @@ def critical_z(tests: PairTests, rate: float) -> tuple[float, int]:
 def groups_of(theta, errors: Errors, critical, crowd: Crowd | None):
     """Longest runs, in descending order of ability, without a significant pair.
 
-    Returns the first and the last group of each subject, and of each group the places
-    at which it begins and ends.
+    The first and the last of each subject; where each begins and ends.
     """
     size = theta.size
+    places = np.arange(size)
     reach = np.full(size, size)
     if not np.isnan(critical):
-        places = np.arange(size)
+        decisive = places
         if crowd is not None:
-            sharing = errors.shared is not None
-            places = decisive_places(
-                theta, crowd.local_residual, critical, sharing=sharing
-            )
-        first = _first_different(theta, errors, places, critical)
-        hit = first < places.size
-        reach[places[hit]] = places[first[hit]]
+            error, sharing = crowd.local_residual, errors.shared is not None
+            decisive = decisive_places(theta, error, critical, sharing=sharing)
+            theta, errors = theta[decisive], errors.at(decisive)
+        first = _first_different(theta, errors, critical)
+        hit = first < decisive.size
+        reach[decisive[hit]] = decisive[first[hit]]
     # A run from place i ends before the first place that differs from any member.
     reach = np.minimum.accumulate(reach[::-1])[::-1]
     begins = np.flatnonzero(np.diff(reach, prepend=0) > 0)
     ends = reach[begins]
-    places = np.arange(size)
     first = np.searchsorted(ends, places, side="right")
     last = np.searchsorted(begins, places, side="right") - 1
     return first, last, list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
-def _first_different(theta, errors: Errors, order, critical) -> np.ndarray:
-    """The first later one that differs from each of `order`, or their number."""
-    size, rows_at_once = order.size, 256
+def _first_different(theta, errors: Errors, critical) -> np.ndarray:
+    """The place of the first later one that differs from each, or their number."""
+    size, rows_at_once = theta.size, 256
     first = np.full(size, size)
-    own = np.zeros(theta.size)
-    if errors.covariance is None:
-        own[order] = errors.at(order).own()
-    least = own[order].min()
+    own = errors.own() if errors.covariance is None else np.zeros(size)
     columns_at_once = max(1, BLOCK // (4 * rows_at_once))
     for start in range(0, size, rows_at_once):
         rows = np.arange(start, min(start + rows_at_once, size))
-        # Nobody nearer than this can differ from any of the rows.
-        gap = critical * np.hypot(least, own[order[rows]].min())
-        limit = theta[order[rows[0]]] - gap * (1 - 1e-9)
-        begin = max(start, int(np.searchsorted(-theta[order], -limit)))
+        # Nobody nearer than this gap can differ from any of the rows.
+        gap = critical * np.hypot(own.min(), own[rows].min())
+        limit = theta[start] - gap * (1 - 1e-9)
+        begin = max(start, int(np.searchsorted(-theta, -limit)))
         while begin < size and rows.size:
             columns = np.arange(begin, min(begin + columns_at_once, size))
-            z = np.abs(z_rows(theta, errors, order[rows], order[columns]))
-            hit = (z >= critical) & (columns[None, :] > rows[:, None])
+            z = np.abs(z_rows(theta, errors, rows, columns))
+            hit = (z >= critical) & (columns > rows[:, None])
             found = hit.any(axis=1)
             first[rows[found]] = columns[hit.argmax(axis=1)[found]]
             rows, begin = rows[~found], begin + columns_at_once

@@ -31,7 +31,7 @@ TIED = 1e-6
 
 
 class RankIntervals(NamedTuple):
-    """Ranks of subjects by themselves, each array `[subjects]`; see `Ranking`."""
+    """Ranks without tests of pairs, each array `[subjects]`; see `Ranking`."""
 
     rank: Int[np.ndarray, " subjects"]
     rank_lower: Int[np.ndarray, " subjects"]
@@ -43,13 +43,13 @@ class Ranking(NamedTuple):
     """Ranks of subjects, each array `[subjects]`; rank 1 is the highest ability.
 
     Attributes:
-        rank: 1 + the number of higher abilities; abilities equal to 1e-6 of their
-            standard errors share a rank.
+        rank: 1 + the number of higher abilities; equal ones, to 1e-6 of their standard
+            errors, share a rank.
         rank_lower: Lower end (best rank) of the rank interval.
         rank_upper: Upper end (worst rank) of the rank interval.
         probability_best: Share of draws in which the subject is the highest.
-        first_group: Index of the first group the subject is in.
-        last_group: Index of the last; the subject is in all groups between.
+        first_group: Index of the first group that includes the subject.
+        last_group: Index of the last one; all groups between include the subject too.
         groups: Each group as indices of its subjects, best first.
         num_pairs: Number of pairs tested.
         num_different: How many differ after Benjamini-Hochberg's correction.
@@ -82,26 +82,25 @@ def rank(
     """Ranks subjects, with rank intervals, the chance of being best, and groups.
 
     Abilities are drawn from N(ability, standard_error^2), with the covariance or the
-    shared part of their errors where one is given. The rank interval holds the central
-    `level` of each subject's ranks over the draws, and is widened to its own rank where
-    that lies outside. Pairs are tested by
-    z = difference / standard error, two-sided, with Benjamini and Hochberg's (1995)
-    control of the false discovery rate at 1 - level over all pairs. A group is a
-    longest run of subjects, in order of ability, among whom no two differ; groups may
-    overlap, and two subjects in no common group have a significant pair between them.
+    shared part of their errors where one is given. The rank interval is the central
+    `level` of each subject's ranks over the draws, widened to include its estimated
+    rank. Pairs are tested by z = difference / standard error, two-sided, with Benjamini
+    and Hochberg's (1995) control of the false discovery rate at 1 - level over all
+    pairs. A group is a longest run of subjects, in order of ability, among whom no two
+    differ; groups may overlap, and two subjects in no common group have a significant
+    pair between them.
 
     Args:
         ability: Scores.
         standard_error: Their standard errors; 0 is allowed.
         key: Random key of the draws.
-        covariance: Covariance of the scores, when they share error; its diagonal
-            then stands for the standard errors.
+        covariance: Covariance of the scores; its diagonal replaces the standard errors.
         shared: The same as a factor: loadings u of what errors share, part of the
             standard errors, with covariance u_i'u_k (`Scores.shared`).
         level: Level of the intervals and 1 - the false discovery rate.
         num_draws: Number of draws; P(best) has standard error below
-            0.5 / sqrt(num_draws). None: 4,000, and fewer, but at least 1,000, where
-            there are more than 4,000 subjects.
+            0.5 / sqrt(num_draws). None: 4,000, and no draws of all abilities where
+            there are more than 2,000 subjects (`irtjax.ranking.crowd`).
         intervals: Rank intervals of these subjects at this level, if they are known.
 
     Returns:
@@ -115,38 +114,17 @@ def rank(
     >>> r.rank.tolist(), [g.tolist() for g in r.groups]
     ([3, 1, 2], [[1], [2, 0]])
     """
-    theta, errors = checked(ability, standard_error, covariance, shared, level)
-    order, theta, errors = _sorted(theta, errors)
-    crowd = _crowd(theta, errors)
+    subjects = _sorted(ability, standard_error, covariance, shared, level)
     if intervals is None:
-        intervals = _intervals(theta, errors, crowd, key, level, num_draws)
-        back = np.argsort(order)
-        intervals = RankIntervals(*(column[back] for column in intervals))
+        intervals = _intervals(*subjects, key, level, num_draws)
+    order, theta, errors, crowd = subjects
     tests = pair_tests(theta, errors, crowd)
     critical, num_different = critical_z(tests, 1 - level)
     first, last, groups = groups_of(theta, errors, critical, crowd)
+    members = tuple(order[begin:end] for begin, end in groups)
+    counts = tests.pairs, num_different, critical
     back = np.argsort(order)
-    return Ranking(
-        *intervals,
-        first[back],
-        last[back],
-        tuple(order[begin:end] for begin, end in groups),
-        tests.pairs,
-        num_different,
-        critical,
-    )
-
-
-def _sorted(theta, errors: Errors) -> tuple[np.ndarray, np.ndarray, Errors]:
-    """Subjects by descending ability, so that draws do not depend on their order."""
-    order = np.argsort(-theta, kind="stable")
-    return order, theta[order], errors.at(order)
-
-
-def _competition_ranks(theta: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """1 + the number of subjects above, differences of rounding left out."""
-    ascending, least = np.sort(theta), theta + TIED * error
-    return theta.size - np.searchsorted(ascending, least, side="right") + 1
+    return Ranking(*intervals, first[back], last[back], members, *counts)
 
 
 def rank_intervals(
@@ -161,48 +139,47 @@ def rank_intervals(
 ) -> RankIntervals:
     """The part of `rank` that tests no pairs: ranks, their intervals, P(best).
 
-    Args and errors: as those of `rank`.
+    Arguments and errors are those of `rank`.
 
     >>> found = rank_intervals(np.array([0.0, 9.0]), np.ones(2), key=jax.random.key(0))
     >>> found.rank.tolist(), found.rank_upper.tolist()
     ([2, 1], [2, 1])
     """
-    theta, errors = checked(ability, standard_error, covariance, shared, level)
-    order, theta, errors = _sorted(theta, errors)
-    crowd = _crowd(theta, errors)
-    found = _intervals(theta, errors, crowd, key, level, num_draws)
-    back = np.argsort(order)
-    return RankIntervals(*(column[back] for column in found))
+    subjects = _sorted(ability, standard_error, covariance, shared, level)
+    return _intervals(*subjects, key, level, num_draws)
 
 
-def _crowd(theta, errors: Errors) -> Crowd | None:
-    """The crowd of many subjects; None where there are few."""
-    if theta.size <= EXACT_SUBJECTS or errors.covariance is not None:
-        return None
-    return crowd_of(theta, errors.own(), errors.shared)
+def _sorted(ability, error, covariance, shared, level):
+    """The order of descending ability; abilities, errors and crowd (of many) in it."""
+    # Draws in that order do not depend on the order of the data.
+    theta, errors = checked(ability, error, covariance, shared, level)
+    order = np.argsort(-theta, kind="stable")
+    theta, errors, crowd = theta[order], errors.at(order), None
+    if theta.size > EXACT_SUBJECTS and covariance is None:
+        crowd = crowd_of(theta, errors.own(), errors.shared)
+    return order, theta, errors, crowd
 
 
-def _intervals(
-    theta, errors: Errors, crowd: Crowd | None, key, level, num_draws
-) -> RankIntervals:
-    ranks = _competition_ranks(theta, errors.error)
+def _intervals(order, theta, errors: Errors, crowd, key, level, num_draws):
+    """Rank intervals in the order of the data, by sorted abilities and errors."""
+    least = theta + TIED * errors.error
+    ranks = theta.size - np.searchsorted(theta[::-1], least, side="right") + 1
     found = None
     if crowd is not None and num_draws is None:
         found = _many_ranks(theta, crowd, level, key)
     if found is None:
         found = _draw_ranks(theta, errors, level, num_draws or DRAWS, key)
     lower, upper, best = found
-    return RankIntervals(
-        ranks, np.minimum(lower, ranks), np.maximum(upper, ranks), best
-    )
+    columns = ranks, np.minimum(lower, ranks), np.maximum(upper, ranks), best
+    back = np.argsort(order)
+    return RankIntervals(*(column[back] for column in columns))
 
 
 def _many_ranks(theta, crowd: Crowd, level, key):
     """Rank intervals from the crowd, those near either end and P(best) from draws."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    options = level, DRAWS, generator
-    top = extremes(theta, crowd, *options)
-    bottom = extremes(-theta, crowd.mirrored(), *options)
+    top = extremes(theta, crowd, level, DRAWS, generator)
+    bottom = extremes(-theta, crowd.mirrored(), level, DRAWS, generator)
     if top is None or bottom is None:
         return None
     low, high = quantile_ranks(theta, crowd, level)
@@ -225,13 +202,14 @@ def _draw_ranks(theta, errors, level, num_draws, key):
     size = theta.size
     own, factor = errors.own(), errors.shared
     if errors.covariance is not None:
-        own, factor = np.zeros(size), _square_root(errors.covariance)
-    # Chunks that a processor's cache holds.
+        # A square root by eigenvalues: the covariance may be singular.
+        values, vectors = np.linalg.eigh((errors.covariance + errors.covariance.T) / 2)
+        own, factor = np.zeros(size), vectors * np.sqrt(np.maximum(values, 0))
+    # Chunks that fit into a processor's cache.
     chunk = max(1, min(num_draws, CHUNK // size))
-    ranks = np.empty((num_draws, size), np.int32)
-    centre = theta.mean()
-    places = np.arange(1, size + 1, dtype=np.int32)
     starts = range(0, num_draws, chunk)
+    ranks = np.empty((num_draws, size), np.int32)
+    places = np.arange(1, size + 1, dtype=np.int32)
     seed = np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
     def draw(start: int, generator: np.random.Generator) -> np.ndarray:
@@ -240,7 +218,7 @@ def _draw_ranks(theta, errors, level, num_draws, key):
         if factor is not None:
             noise = generator.standard_normal((stop - start, factor.shape[1]))
             draws += noise @ factor.T
-        order = _descending(draws - centre)
+        order = _descending(draws - theta.mean())
         np.put_along_axis(ranks[start:stop], order, places[None, :], axis=1)
         # Exact ties (standard errors of 0) share first place.
         first = draws == draws.max(axis=1, keepdims=True)
@@ -250,28 +228,20 @@ def _draw_ranks(theta, errors, level, num_draws, key):
     # which run at once because sorting releases the interpreter's lock.
     with ThreadPoolExecutor(num_cores()) as pool:
         best = np.sum([*pool.map(draw, starts, seed.spawn(len(starts)))], axis=0)
-    ends = order_statistics(level, num_draws)
     by_subject = np.ascontiguousarray(ranks.T)
     # NumPy sorts integers several numbers at a time; it partitions one by one.
     by_subject.sort(axis=1)
+    ends = order_statistics(level, num_draws)
     low, high = (by_subject[:, end].astype(np.int64) for end in ends)
     return low, high, best / num_draws
 
 
 def _descending(values: np.ndarray) -> np.ndarray:
-    """Columns of each row by descending value, to single precision.
-
-    Each value and its column are packed in one integer: integers sort twice as fast.
-    """
+    """Columns of each row by descending value, to single precision."""
+    # Each value and its column are packed in one integer: integers sort twice as fast.
     bits = (-values).astype(np.float32).view(np.int32)
     # Floats below 0 order as integers once their other bits are flipped.
     bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)
     packed = (bits.astype(np.int64) << 32) | np.arange(values.shape[1])
     packed.sort(axis=1)
     return packed & 0xFFFFFFFF
-
-
-def _square_root(covariance: np.ndarray) -> np.ndarray:
-    """A matrix R with R R' = the covariance, which may be singular."""
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    return vectors * np.sqrt(np.maximum(values, 0))

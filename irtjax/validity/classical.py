@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from irtjax.calibration.discrimination import Rest, rest_of
+from irtjax.calibration.discrimination import Rest, item_blocks, rest_of
 from irtjax.numerics.tails import permutation_tails
 
 #: Cells of a block of subjects by items, in double precision.
@@ -23,23 +23,22 @@ LEAST_RELIABILITY = 0.5
 
 
 class Classical(NamedTuple):
-    """Classical statistics, each `[items]` unless another shape is given.
+    """Classical statistics, each `[items]`.
 
     Attributes:
         observed: Subjects who answered.
         right: Right responses.
-        item_rest: Correlation of the item with the rest of the test; NaN without
-            variation.
-        biserial: The same for the normal variable behind the responses, the
-            unreliability of the rest taken out; NaN without variation.
+        item_rest: Correlation with the rest of the test; NaN without variation.
+        biserial: The same of the normal variable behind the responses, corrected for
+            the unreliability of the rest.
         alpha_without: Cronbach's alpha of the test without the item.
         rest_table: Counts for the tetrachoric correlation of the item with the rest
-            split at its middle: both, right, above the middle, responses.
+            split at its median: both, right, above the median, responses.
         p_positive: Chance of so high a correlation with the rest without any relation.
-        p_negative: Chance of so low a one.
+        p_negative: Chance of so low a correlation.
         p_weak: p-value of "discriminates at least by `MARGIN`".
-        p_wrong_key: p-value of "turned round it would not discriminate by `MARGIN`".
-        alpha: Cronbach's alpha of the test, a number; NaN where it does not exist.
+        p_wrong_key: p-value of "reversed it would not discriminate by `MARGIN`".
+        alpha: Cronbach's alpha of the test, or NaN.
     """
 
     observed: np.ndarray
@@ -62,62 +61,51 @@ class Classical(NamedTuple):
 
 
 def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
-    """Every item against the rest of the test, block by block of items.
+    """Every item against the rest of the test; `values` are 0 where missing.
 
-    The rest of a subject is the mean, over the other items with a response, of response
-    less the item's mean: the number right, up to a constant, where nothing is missing.
-    Without any relation every placement of an item's right responses among those who
-    answered it is equally likely, so `permutation_tails` tests zero discrimination
+    The rest is defined in `irtjax.calibration.discrimination`: the number right, up to
+    a constant, where nothing is missing. `permutation_tails` tests zero discrimination
     without a model, whatever the other items are (the error control that the cBMM
     paper's A.6.4 requires).
 
     The biserial correlation is r sqrt(p q) / phi(Phi^-1(p)) / sqrt(alpha); its
     standard error at the margin is taken as sqrt(p q) / phi / sqrt(n).
-
-    Args:
-        values: `[subjects, items]` 0 and 1, 0 where missing.
-        observed: Mask or None.
     """
-    num_subjects, num_items = values.shape
     rest = rest_of(values, observed)
     middle = np.median(rest.total / np.maximum(rest.answers, 1))
-    parts: list[tuple[np.ndarray, ...]] = []
-    width = max(1, BLOCK // max(num_subjects, 1))
-    for start in range(0, num_items, width):
-        part = slice(start, start + width)
-        right = values[:, part] > 0
-        seen = np.ones(right.shape, bool) if observed is None else observed[:, part]
-        parts.append(_block(right, seen, rest, rest.means[part], middle))
+    parts = [
+        _block(block > 0, seen, rest, rest.means[part], middle)
+        for part, block, seen in item_blocks(values, observed, BLOCK)
+    ]
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     ones, count, r, own, with_rest, pairs, upper, lower, *cells = columns
     alpha, without = _alphas(own, with_rest, pairs, count)
     reliability = alpha if np.isfinite(alpha) else 0.0
     share = ones / np.maximum(count, 1)
     varied = np.isfinite(r)
-    density = np.exp(-0.5 * ndtri(np.where(varied, share, 0.5)) ** 2)
-    density = density / np.sqrt(2 * np.pi)
+    quantile = ndtri(np.where(varied, share, 0.5))
+    density = np.exp(-0.5 * quantile**2) / np.sqrt(2 * np.pi)
     stretch = np.sqrt(share * (1 - share)) / density
     error = np.where(varied, stretch / np.sqrt(np.maximum(count, 1)), 1)
     observed_biserial = np.where(varied, r * stretch, np.nan)
     shrink = np.sqrt(max(reliability, 1e-6))
-    usable = varied & (np.minimum(ones, count - ones) >= ENOUGH)
-    usable &= reliability >= LEAST_RELIABILITY
-    weak = np.where(usable, ndtr((observed_biserial - MARGIN * shrink) / error), 1.0)
-    turned = np.where(usable, ndtr((observed_biserial + MARGIN * shrink) / error), 1.0)
-    biserial = observed_biserial / shrink
-    if reliability < LEAST_RELIABILITY:
-        biserial = np.full(num_items, np.nan)
+    judged = reliability >= LEAST_RELIABILITY
+    usable = judged & varied & (np.minimum(ones, count - ones) >= ENOUGH)
+    weak, reversed_ = (
+        np.where(usable, ndtr((observed_biserial + side * shrink) / error), 1.0)
+        for side in (-MARGIN, MARGIN)
+    )
     return Classical(
         observed=count,
         right=ones,
         item_rest=r,
-        biserial=np.clip(biserial, -1, 1),
+        biserial=np.where(judged, np.clip(observed_biserial / shrink, -1, 1), np.nan),
         alpha_without=without,
         rest_table=(cells[0], ones, cells[1], count),
         p_positive=upper,
         p_negative=lower,
         p_weak=weak,
-        p_wrong_key=np.maximum(turned, lower),
+        p_wrong_key=np.maximum(reversed_, lower),
         alpha=alpha,
     )
 
@@ -129,31 +117,29 @@ def _block(right, seen, rest: Rest, means, middle) -> tuple[np.ndarray, ...]:
     count, ones = seen.sum(0).astype(float), right.sum(0).astype(float)
     centre = np.where(seen, score, 0).sum(0) / np.maximum(count, 1)
     apart = np.where(seen, score - centre, 0)
-    spread = (own**2).sum(0) * (apart**2).sum(0)
+    square = (own**2).sum(0)
+    spread = square * (apart**2).sum(0)
     known = (ones > 0) & (ones < count) & (spread > 1e-20)
     covariance = (own * apart).sum(0)
     r = np.where(known, covariance / np.sqrt(np.where(known, spread, 1)), np.nan)
     upper, lower = permutation_tails(right, seen, score)
     high = seen & (score > middle)
     return (
-        *(ones, count, r, (own**2).sum(0)),
+        *(ones, count, r, square),
         (own * (rest.total[:, None] - own)).sum(0),
         np.where(seen, rest.answers[:, None] - 1, 0).sum(0),
-        *(upper, lower, (high & right).sum(0).astype(float)),
-        high.sum(0).astype(float),
+        *(upper, lower),
+        *(x.sum(0).astype(float) for x in (high & right, high)),
     )
 
 
 def _alphas(own, with_rest, pairs, count) -> tuple[float, np.ndarray]:
-    """Cronbach's alpha of all items, and of all but each, from pairwise means.
-
-    alpha = J c / (v + (J - 1) c) with c the mean covariance of two items and v their
-    mean variance, over the cells there are; with none missing it is KR-20.
-    """
+    """Cronbach's alpha of all items, and of all but each, from pairwise means."""
+    # alpha = J c / (v + (J - 1) c) with c the mean covariance of two items and v their
+    # mean variance, over the observed cells; with none missing it is KR-20.
     size = own.size
 
     def alpha(items, covariance, variance):
-        """Alpha of a number of items from a mean covariance and a mean variance."""
         bottom = variance + (items - 1) * covariance
         fine = (bottom > 1e-15) & (items >= 2)
         return np.where(fine, items * covariance / np.where(fine, bottom, 1), np.nan)

@@ -22,15 +22,11 @@ DEPENDENT = 0.2
 
 
 class Residuals(NamedTuple):
-    """Fit of each item, each `[items]`.
+    """Fit of each item.
 
-    Attributes:
-        infit: Squared residuals over their variances, sums by sums.
-        outfit: Mean squared standardised residual.
-        surprises: Right responses where the model gave less than `UNEXPECTED`.
-        surprises_expected: As many as the model expects.
-        missing_expected: Right responses that the model expects of the subjects who did
-            not answer.
+    Infit is the sum of squared residuals over that of their variances, outfit the mean
+    squared standardised residual, `surprises` right responses with a probability below
+    `UNEXPECTED`, `missing_expected` those expected of subjects who did not answer.
     """
 
     infit: np.ndarray
@@ -41,12 +37,10 @@ class Residuals(NamedTuple):
 
 
 class Partners(NamedTuple):
-    """The item that each depends on most, each `[items]`.
+    """Each item's correlation of residuals with the item it depends on most (Yen 1984).
 
-    Attributes:
-        q3: Correlation of the residuals of the two (Yen 1984); NaN where there is none.
-        partner: Its place among the items; -1 where there is none.
-        p_value: Bound on the chance of so much dependence with any item.
+    NaN without a partner, whose place is then -1. `p_value` bounds the chance of so
+    much dependence with any item.
     """
 
     q3: np.ndarray
@@ -63,26 +57,18 @@ def chances(family: Any, items: Any, theta: jax.Array) -> jax.Array:
     return jnp.clip(chance, 1e-6, 1 - 1e-6)
 
 
-def _padded(array: np.ndarray, width: int) -> np.ndarray:
-    """Columns of zeros added up to a width."""
-    missing = width - array.shape[1]
-    return array if not missing else np.pad(array, ((0, 0), (0, missing)))
-
-
-def _blocks(family, items, theta, values, observed, width):
-    """Chances, residuals and mask of each block, padded to one shape."""
-    place = np.arange(values.shape[1])
-    for start in range(0, values.shape[1], width):
-        rows = np.minimum(np.arange(start, start + width), place[-1])
+def _blocks(items, values, observed, width):
+    """Items, responses and mask of each block; unseen copies fill the last one."""
+    size = values.shape[1]
+    for start in range(0, size, width):
+        places = np.arange(start, start + width)
+        rows = np.minimum(places, size - 1)
         chosen = jax.tree.map(lambda x, rows=rows: x[rows], items)
-        part = slice(start, start + width)
-        y = _padded(values[:, part], width)
-        real = np.ones((1, y.shape[1]), bool)
-        real[:, values.shape[1] - start :] = False
-        seen = np.broadcast_to(real, y.shape)
+        y = values[:, rows]
+        seen = np.broadcast_to(places < size, y.shape)
         if observed is not None:
-            seen = _padded(observed[:, part], width)
-        yield start, chosen, jnp.asarray(y), jnp.asarray(seen)
+            seen = seen & observed[:, rows]
+        yield chosen, jnp.asarray(y), jnp.asarray(seen)
 
 
 @eqx.filter_jit
@@ -103,30 +89,17 @@ def _item_fit(family, items, theta, y, seen):
     )
 
 
-def item_fit(
-    family: Any,
-    items: Any,
-    theta: np.ndarray,
-    values: np.ndarray,
-    observed: np.ndarray | None,
-) -> Residuals:
+def item_fit(family: Any, items: Any, theta, values, observed) -> Residuals:
     """Infit, outfit and unexpected right responses, block by block of items.
 
-    Args:
-        family: The response family, of right and wrong.
-        items: Item records, `[items]`.
-        theta: `[subjects]` abilities.
-        values: `[subjects, items]` 0 and 1.
-        observed: Mask or None.
+    `items` are the records of a family of right and wrong responses, `theta` abilities,
+    `values` `[subjects, items]`, and `observed` a mask or None.
     """
     size = values.shape[1]
-    width = min(WIDTH, size)
     ability = jnp.asarray(theta, items[0].dtype)
     parts = [
         [np.asarray(x, np.float64) for x in _item_fit(family, chosen, ability, y, seen)]
-        for _, chosen, y, seen in _blocks(
-            family, items, ability, values, observed, width
-        )
+        for chosen, y, seen in _blocks(items, values, observed, min(WIDTH, size))
     ]
     columns = [np.concatenate(x)[:size] for x in zip(*parts, strict=True)]
     count = np.full(size, values.shape[0]) if observed is None else observed.sum(0)
@@ -136,23 +109,24 @@ def item_fit(
 
 @eqx.filter_jit
 def _prepare(family, items, theta, y, seen):
-    """Residuals and variances in single precision, which the products take."""
+    """Residuals and variances, in single precision for the products."""
     chance = chances(family, items, theta)
     residual = jnp.where(seen, y - chance, 0).astype(jnp.float32)
     variance = jnp.where(seen, chance * (1 - chance), 0).astype(jnp.float32)
     return residual, variance
 
 
-@partial(jax.jit, static_argnames=("whole", "same"))
-def _compare(first, second, seen_first, seen_second, whole: bool, same: bool):
+@partial(jax.jit, static_argnames="same")
+def _compare(first, second, seen_first, seen_second, same: bool):
     """For each item of two blocks, the other block's item most dependent on it."""
     (r, v), (s, w) = first, second
     total = r.T @ s
     variance = v.T @ w
-    if whole:
+    if seen_first is None:
         norms = jnp.sum(r**2, 0)[:, None] * jnp.sum(s**2, 0)[None]
     else:
         # Sums over the subjects who answered both.
+        seen_first, seen_second = (x.astype(r.dtype) for x in (seen_first, seen_second))
         norms = ((r**2).T @ seen_second) * (seen_first.T @ s**2)
     ratio = jnp.maximum(total, 0) / jnp.maximum(variance, 1e-12)
     # The logarithm of Bennett's bound, less the sign.
@@ -172,67 +146,42 @@ def _compare(first, second, seen_first, seen_second, whole: bool, same: bool):
 
 
 def dependence(
-    family: Any,
-    items: Any,
-    theta: np.ndarray,
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    width: int = WIDTH,
+    family: Any, items: Any, theta, values, observed, width: int = WIDTH
 ) -> Partners:
     """The largest local dependence of each item, over all pairs of items.
 
-    With residuals r = y - P at the estimated abilities, two items that depend on
-    ability alone have sum_i r_ij r_ik of mean 0 and variance V = sum_i P Q P' Q'. The
-    p-value is Bennett's bound at that sum, times the number of partners. Blocks of
-    items are compared two by two, so that no matrix of all pairs is ever held.
+    The arguments are those of `item_fit`. With residuals r = y - P at the estimated
+    abilities, two items that depend on ability alone have sum_i r_ij r_ik of mean 0 and
+    variance V = sum_i P Q P' Q'. The p-value is Bennett's bound at that sum, times the
+    number of partners. Blocks of `width` items are compared two by two, so that no
+    matrix of all pairs is made.
 
     Q3 is the correlation of the residuals about 0, their mean under the model.
-
-    Args:
-        family: The response family, of right and wrong.
-        items: Item records, `[items]`.
-        theta: `[subjects]` abilities.
-        values: `[subjects, items]` 0 and 1.
-        observed: Mask or None.
-        width: Items of a block.
     """
     size = values.shape[1]
     width = min(width, size)
     ability = jnp.asarray(theta, items[0].dtype)
-    whole = observed is None
     blocks = [
-        (_prepare(family, chosen, ability, y, seen), seen)
-        for _, chosen, y, seen in _blocks(
-            family, items, ability, values, observed, width
-        )
+        (_prepare(family, chosen, ability, y, seen), None if observed is None else seen)
+        for chosen, y, seen in _blocks(items, values, observed, width)
     ]
-    if whole:
-        blocks = [(pair, None) for pair, _ in blocks]
-    padded = width * len(blocks)
-    surprise = np.full(padded, -1.0)
-    partner = np.full(padded, -1)
-    numbers = np.zeros((3, padded))
+    partner = np.full(width * len(blocks), -1)
+    # Of the best partner so far: surprise, total, variance and norms.
+    numbers = np.zeros((4, partner.size))
+    numbers[0] = -1
     for a, (first, seen_a) in enumerate(blocks):
-        for b in range(a, len(blocks)):
-            second, seen_b = blocks[b]
-            masks = [
-                None if x is None else x.astype(jnp.float32) for x in (seen_a, seen_b)
-            ]
-            found = _compare(first, second, *masks, whole=whole, same=a == b)
+        for b, (second, seen_b) in enumerate(blocks[a:], a):
+            found = _compare(first, second, seen_a, seen_b, same=a == b)
             for here, there, best in ((a, b, found[0]), (b, a, found[1])):
                 mine = slice(here * width, (here + 1) * width)
-                place, height, *rest = (np.asarray(x, np.float64) for x in best)
-                better = height > surprise[mine]
-                surprise[mine] = np.where(better, height, surprise[mine])
+                place, *new = (np.asarray(x, np.float64) for x in best)
+                better = new[0] > numbers[0, mine]
                 chosen = there * width + place.astype(int)
                 partner[mine] = np.where(better, chosen, partner[mine])
-                for k, values_k in enumerate(rest):
-                    numbers[k, mine] = np.where(better, values_k, numbers[k, mine])
-    total, variance, norms = numbers[:, :size]
-    partner, known = partner[:size], (partner[:size] >= 0) & (norms > 0)
-    p_value = bennett_bound(total, variance) * max(size - 1, 1)
-    return Partners(
-        np.where(known, total / np.sqrt(np.where(known, norms, 1)), np.nan).clip(-1, 1),
-        np.where(known, partner, -1),
-        np.where(known, np.minimum(p_value, 1), 1.0),
-    )
+                numbers[:, mine] = np.where(better, new, numbers[:, mine])
+    _, total, variance, norms = numbers[:, :size]
+    partner = partner[:size]
+    known = (partner >= 0) & (norms > 0)
+    p_value = np.minimum(bennett_bound(total, variance) * max(size - 1, 1), 1)
+    q3 = np.where(known, total / np.sqrt(np.where(known, norms, 1)), np.nan).clip(-1, 1)
+    return Partners(q3, np.where(known, partner, -1), np.where(known, p_value, 1.0))

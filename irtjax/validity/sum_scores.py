@@ -1,8 +1,8 @@
-"""Items against groups of subjects with like scores: S-X2, and guessing.
+"""Items against groups of subjects with similar scores: S-X2, and guessing.
 
 Subjects are put into groups of neighbouring number-right scores. The model determines
-which share of each group is right on an item, the item being part of the score, and
-nothing has to be known of single abilities (Orlando and Thissen 2000).
+the share of each group that is right on an item, the item being part of the score,
+without estimates of single abilities (Orlando and Thissen 2000).
 """
 
 from __future__ import annotations
@@ -29,17 +29,11 @@ BLOCK = 3_000_000
 
 
 class GroupTests(NamedTuple):
-    """Tests by groups of scores, each `[items]` unless another shape is given.
+    """S-X2 with its degrees of freedom and p-value, and tests of lower asymptotes.
 
-    Attributes:
-        s_x2: The statistic; NaN without a test.
-        degrees: Its degrees of freedom.
-        p_misfit: Its p-value.
-        asymptotes: Estimates and tests of the lower asymptotes.
-        right: `[items, groups]` right responses.
-        expected: `[items, groups]` as many as the model expects.
-        sizes: `[groups]` subjects.
-        ability: `[groups]` their mean ability under the model.
+    Each `[items]`, NaN without a test. Right responses and expected ones are
+    `[items, groups]`; sizes of the groups and their mean abilities under the model are
+    `[groups]`.
     """
 
     s_x2: np.ndarray
@@ -53,19 +47,17 @@ class GroupTests(NamedTuple):
 
     def of_items(self, places: np.ndarray) -> GroupTests:
         """The tests of the items at these places, of which some may be the same."""
-        items = {
-            name: values[places]
-            for name, values in self._asdict().items()
-            if name not in ("asymptotes", "sizes", "ability")
-        }
-        asymptotes = Asymptotes(*(x[places] for x in self.asymptotes))
-        return self._replace(asymptotes=asymptotes, **items)
+        by_item = ("s_x2", "degrees", "p_misfit", "right", "expected")
+        return self._replace(
+            asymptotes=Asymptotes(*(x[places] for x in self.asymptotes)),
+            **{name: getattr(self, name)[places] for name in by_item},
+        )
 
 
 def group_edges(scores: np.ndarray) -> np.ndarray:
-    """Bounds of groups of scores: group g holds those above edge g, up to edge g + 1.
+    """Edges of groups of scores of equal sizes, as far as ties allow.
 
-    Groups are of equal sizes as far as ties allow.
+    The scores of group g are above edge g, up to edge g + 1.
 
     >>> group_edges(np.repeat(np.arange(8), 60)).tolist()
     [-1, 0, 1, 2, 3, 4, 5, 6, 7]
@@ -76,8 +68,7 @@ def group_edges(scores: np.ndarray) -> np.ndarray:
     cuts = np.quantile(scores, np.arange(1, wanted) / wanted, method="inverted_cdf")
     inner = np.unique(cuts[cuts < scores.max()])
     # A cut at the lowest scores may leave next to nobody below it.
-    kept = []
-    before = 0
+    kept, before = [], 0
     for cut in inner:
         below = np.count_nonzero(scores <= cut)
         if below - before >= LEAST_IN_GROUP and scores.size - below >= LEAST_IN_GROUP:
@@ -87,67 +78,39 @@ def group_edges(scores: np.ndarray) -> np.ndarray:
 
 
 def _windows(chance, edges, part):
-    """Chances that the score lies in each group: item right, and item wrong.
-
-    `[items, groups, nodes]` twice, for the items of a slice: the score of the other
-    items lies between the bounds less the item's own point.
-    """
-    own = chance[part]
-    if chance.shape[0] <= EXACT:
-        size = chance.shape[0] + 1
+    """Chances of groups of scores, `[items, groups, nodes]`: item right, item wrong."""
+    own, size = chance[part], chance.shape[0] + 1
+    if size - 1 <= EXACT:
         # The characteristic function of the score at the nodes; a factor is 0 only
         # where a chance is exactly one half.
         angle = np.exp(2j * np.pi * np.arange(size) / size)
         safe = np.where(np.abs(chance - 0.5) < 1e-9, 0.5 + 1e-9, chance)
         factors = np.log(1 + safe[:, :, None] * (angle - 1))
         rest = np.exp(factors.sum(0)[None] - factors[part])
-        mass = np.fft.fft(rest, axis=-1).real / size
-        below = np.cumsum(mass, -1)
-
-        def cdf(score):
-            """Chance that the other items' score is at most this, `[items, nodes]`."""
-            inside = np.clip(score, 0, size - 1)
-            return np.where(score < 0, 0.0, below[..., inside])
-
-        def window(shift):
-            """Chance of each group where the item itself adds `shift`."""
-            values = np.stack([cdf(edge - shift) for edge in edges], 1)
-            return np.maximum(np.diff(values, axis=1), 0)
-
-        return window(1), window(0)
-    mean = chance.sum(0) - own
-    spread = np.sqrt((chance * (1 - chance)).sum(0) - own * (1 - own))
-
-    def normal_window(shift):
-        """`window` by a normal distribution of the other items' score."""
-        bounds = edges.astype(float)[None, :, None] + 0.5 - shift
-        bounds[:, 0], bounds[:, -1] = -np.inf, np.inf
-        place = (bounds - mean[:, None]) / spread[:, None]
-        return np.diff(ndtr(place), axis=1)
-
-    return normal_window(1), normal_window(0)
-
-
-def _expected(chance, weights, windows):
-    """Share right in each group, `[items, groups]`, and what its slope needs."""
-    one, zero = windows
-    p = chance[:, None] * weights
-    top = np.matmul(one, p[:, 0, :, None])[..., 0]
-    bottom = top + np.matmul(zero, (weights - p)[:, 0, :, None])[..., 0]
-    bottom = np.maximum(bottom, 1e-300)
-    share = np.clip(top / bottom, 1e-9, 1 - 1e-9)
-    return share, bottom
+        below = np.cumsum(np.fft.fft(rest, axis=-1).real / size, -1)
+        # Chance that the score of the other items is at most this, `[items, nodes]`.
+        cdf = lambda x: np.where(x < 0, 0.0, below[..., np.clip(x, 0, size - 1)])
+    else:
+        edges = np.array([-np.inf, *edges[1:-1], np.inf])
+        mean = chance.sum(0) - own
+        sd = np.sqrt((chance * (1 - chance)).sum(0) - own * (1 - own))
+        cdf = lambda x: ndtr((x + 0.5 - mean) / sd)
+    # The score of the other items lies between the edges less the item's own point.
+    values = (np.stack([cdf(edge - point) for edge in edges], 1) for point in (1, 0))
+    return [np.maximum(np.diff(x, axis=1), 0) for x in values]
 
 
 def _through(weights, windows, chance, slopes):
     """Shares `[items, groups]` of chances `[items, nodes]`, and their derivatives."""
     one, zero = windows
-    share, bottom = _expected(chance, weights, windows)
+    sums = lambda window, values: np.matmul(window, values[..., None])[..., 0]
+    weighted = chance * weights
+    top = sums(one, weighted)
+    bottom = np.maximum(top + sums(zero, weights - weighted), 1e-300)
+    share = np.clip(top / bottom, 1e-9, 1 - 1e-9)
     found = []
     for slope in slopes:
-        weighted = (slope * weights)[..., None]
-        up = np.matmul(one, weighted)[..., 0]
-        down = np.matmul(zero, weighted)[..., 0]
+        up, down = sums(one, slope * weights), sums(zero, slope * weights)
         found.append((up * (1 - share) + down * share) / bottom)
     return share, found
 
@@ -164,22 +127,19 @@ def group_tests(
     """S-X2, and a score test of the lower asymptote, for every item.
 
     S-X2 = sum_g n_g (o_g - e_g)^2 / (e_g (1 - e_g)) over groups of scores, neighbours
-    joined until each expects right and wrong responses, against chi-squared with as
-    many degrees of freedom as groups less item parameters.
-
-    The second test is that of `irtjax.validity.asymptotes`, over groups.
+    joined until each expects `LEAST_EXPECTED` right and wrong responses, against
+    chi-squared with as many degrees of freedom as groups less item parameters. The
+    second test is that of `irtjax.validity.asymptotes`, over groups. None where there
+    are too few subjects for `LEAST_GROUPS` groups.
 
     Args:
         values: `[subjects, items]` 0 and 1, complete.
         chance: `[items, nodes]` probabilities of a right response under the fit.
         nodes: `[nodes]` abilities.
         weights: `[nodes]` weights of the population, summing to 1.
-        start: Slopes and intercepts to begin at, each `[items]`.
+        start: Start values of slopes and intercepts, each `[items]`.
         guess: `[items]` lower asymptote that is not suspicious.
         num_parameters: Estimated parameters of each item.
-
-    Returns:
-        The tests, or None where there are too few subjects for `LEAST_GROUPS` groups.
     """
     scores = values.sum(1, dtype=np.int64)
     edges = group_edges(scores)
@@ -197,74 +157,51 @@ def group_tests(
         part = slice(begin, begin + width)
         right[part] = values[:, part].T.astype(np.float32) @ member
         windows = _windows(chance, edges, part)
-        share, _ = _expected(chance[part], weights, windows)
-        asymptote = score_test(
-            right[part],
-            count,
-            nodes,
-            partial(_through, weights, windows),
-            (start[0][part], start[1][part]),
-            guess[part],
-        )
-        parts.append((share, *asymptote))
+        through = partial(_through, weights, windows)
+        at = start[0][part], start[1][part]
+        test = score_test(right[part], count, nodes, through, at, guess[part])
+        parts.append((through(chance[part], [])[0], *test))
     share, estimate, p_value = (np.concatenate(x) for x in zip(*parts, strict=True))
     statistic, cells = pooled_chi_squared(right, share, count)
     degrees = cells - num_parameters
-    tested = degrees > 0
-    p_misfit = gammaincc(np.where(tested, degrees, 1) / 2, statistic / 2)
     ones = right.sum(1)
     varied = (ones > 0) & (ones < count.sum())
-    tested &= varied
-    middle = _group_abilities(chance, edges, nodes, weights)
-    return GroupTests(
-        np.where(tested, statistic, np.nan),
-        np.where(tested, degrees, 0),
-        np.where(tested, p_misfit, np.nan),
-        Asymptotes(*(np.where(varied, x, np.nan) for x in (estimate, p_value))),
-        right,
-        share * count,
-        count,
-        middle,
-    )
-
-
-def _group_abilities(chance, edges, nodes, weights):
-    """Mean ability of each group under the model."""
-    mean = chance.sum(0)
-    spread = np.sqrt(np.maximum((chance * (1 - chance)).sum(0), 1e-12))
-    bounds = edges.astype(float)[:, None] + 0.5
-    bounds[0], bounds[-1] = -np.inf, np.inf
-    inside = np.diff(ndtr((bounds - mean) / spread), axis=0) * weights
-    total = np.maximum(inside.sum(1), 1e-300)
-    return (inside * nodes).sum(1) / total
+    tested = (degrees > 0) & varied
+    p_misfit = gammaincc(np.where(tested, degrees, 1) / 2, statistic / 2)
+    # Mean abilities of the groups, the score taken as normal.
+    sd = np.sqrt(np.maximum((chance * (1 - chance)).sum(0), 1e-12))
+    bounds = np.array([-np.inf, *edges[1:-1] + 0.5, np.inf])[:, None]
+    inside = np.diff(ndtr((bounds - chance.sum(0)) / sd), axis=0) * weights
+    ability = (inside * nodes).sum(1) / np.maximum(inside.sum(1), 1e-300)
+    s_x2, p_misfit = (np.where(tested, x, np.nan) for x in (statistic, p_misfit))
+    degrees = np.where(tested, degrees, 0)
+    tests = Asymptotes(*(np.where(varied, x, np.nan) for x in (estimate, p_value)))
+    groups = right, share * count, count, ability
+    return GroupTests(s_x2, degrees, p_misfit, tests, *groups)
 
 
 def pooled_chi_squared(right, share, count) -> tuple[np.ndarray, np.ndarray]:
-    """Pearson's statistic over cells joined until they expect enough, and their number.
+    """Pearson's statistic over joined cells, and the number of these, each `[items]`.
 
-    Args:
-        right: `[items, groups]` right responses.
-        share: `[items, groups]` expected shares.
-        count: `[groups]` subjects.
+    Right responses and expected shares are `[items, groups]`.
     """
     size = right.shape[0]
     statistic, cells = np.zeros(size), np.zeros(size, int)
-    last = np.zeros((3, size))
-    cell = np.zeros((3, size))
+    # Observed and expected right responses, and subjects.
+    cell, last = np.zeros((2, 3, size))
 
     def term(cell):
         """Pearson's term of each item's cell; 0 for an empty one."""
         observed, expected, n = cell
-        spread = expected * (n - expected) / np.maximum(n, 1)
-        fine = spread > 0
+        variance = expected * (n - expected) / np.maximum(n, 1)
+        fine = variance > 0
         gap = (observed - expected) ** 2
-        return np.where(fine, gap / np.where(fine, spread, 1), 0)
+        return np.where(fine, gap / np.where(fine, variance, 1), 0)
 
-    for g in range(count.size):
-        new = (right[:, g], share[:, g] * count[g], np.full(size, count[g]))
-        cell = cell + np.stack(new)
+    for y, p, n in zip(right.T, share.T, count, strict=True):
+        cell = cell + np.stack([y, p * n, np.full(size, n)])
         full = np.minimum(cell[1], cell[2] - cell[1]) >= LEAST_EXPECTED
-        # A cell is counted once the next one is full: what is left joins the last.
+        # A cell is counted once the next one is full: the remainder joins the last.
         statistic += np.where(full, term(last), 0)
         last = np.where(full, cell, last)
         cells += full

@@ -27,19 +27,12 @@ def tetrachoric_of_counts(
     """Tetrachoric correlation of each 2 x 2 table.
 
     The r for which a standard bivariate normal with the thresholds of the two margins
-    puts the observed share above both: Phi2(h, k, r) = both / count, with
+    has the observed share above both: Phi2(h, k, r) = both / count, with
     Phi2(h, k, r) = Phi(h) Phi(k) + (1 / 2 pi) int_0^{asin r} exp(-(h^2 + k^2 -
     2 h k sin t) / (2 cos^2 t)) dt (Sheppard 1900), found by bisection for all tables
-    at once. A table with an empty cell has 0.5 added to each cell.
-
-    Args:
-        both: Subjects right on both.
-        first: Subjects right on the first.
-        second: Subjects right on the second.
-        count: Subjects who answered both.
-
-    Returns:
-        Correlations between -0.995 and 0.995; NaN where a margin has no variation.
+    at once. A table with an empty cell has 0.5 added to each cell. The numbers are of
+    subjects right on both items, on the first, on the second, and of all who answered
+    both. NaN where a margin has no variation.
 
     >>> table = (jnp.array(x) for x in (40.0, 50.0, 50.0, 100.0))
     >>> round(float(tetrachoric_of_counts(*table)), 4)
@@ -47,35 +40,31 @@ def tetrachoric_of_counts(
     """
     both, first, second, count = map(jnp.asarray, (both, first, second, count))
     fixed = (first > 0) & (first < count) & (second > 0) & (second < count)
-    cells = jnp.stack(
-        [both, first - both, second - both, count - first - second + both]
-    )
+    neither = count - first - second + both
+    cells = jnp.stack([both, first - both, second - both, neither])
     empty = jnp.where(jnp.min(cells, axis=0) < 0.5, 0.5, 0.0)
     total = jnp.where(fixed, count + 4 * empty, 1.0)
     share = jnp.where(fixed, (both + empty) / total, 0.25)
     h = ndtri(jnp.where(fixed, (first + 2 * empty) / total, 0.5))
     k = ndtri(jnp.where(fixed, (second + 2 * empty) / total, 0.5))
     points, weights = np.polynomial.legendre.leggauss(_NODES)
-    points = jnp.asarray((points + 1) / 2, h.dtype)
-    weights = jnp.asarray(weights / 2, h.dtype)
+    nodes = jnp.asarray((points + 1) / 2, h.dtype), jnp.asarray(weights / 2, h.dtype)
 
     def above(r):
         """Chance of both above their thresholds at a correlation."""
         end = jnp.arcsin(r)
 
-        def at(total, node):
-            """Adds a node of the integral over the angle."""
+        def add(total, node):
             point, weight = node
             angle = end * point
             square = h**2 + k**2 - 2 * h * k * jnp.sin(angle)
             height = jnp.exp(-square / (2 * jnp.cos(angle) ** 2))
             return total + weight * height, None
 
-        area, _ = jax.lax.scan(at, jnp.zeros_like(end), (points, weights))
+        area, _ = jax.lax.scan(add, jnp.zeros_like(end), nodes)
         return ndtr(h) * ndtr(k) + end * area / (2 * jnp.pi)
 
     def halve(_, bracket):
-        """Keeps the half of the bracket with the root."""
         low, high = bracket
         middle = (low + high) / 2
         more = above(middle) < share
@@ -93,19 +82,10 @@ of_counts = jax.jit(tetrachoric_of_counts)
 def tetrachoric(table: Any) -> np.ndarray:
     """Tetrachoric correlations of all pairs of items, pairwise complete.
 
-    The four counts of every pair come from three matrix products of right responses and
-    responses; `tetrachoric_of_counts` does the rest, block by block of items. The
-    result is `[items, items]`: select items first where there are thousands.
-
-    Args:
-        table: A `ResponseTable` of right and wrong responses.
-
-    Returns:
-        `[items, items]`, symmetric, 1 on the diagonal; NaN where an item has no
-        variation among the subjects who answered both.
-
-    Raises:
-        ValueError: If the responses are not right or wrong.
+    By `tetrachoric_of_counts`, block by block of items: `[items, items]`, symmetric,
+    1 on the diagonal; NaN where an item has no variation among the subjects who
+    answered both. Select items first where there are thousands. A `ResponseTable` whose
+    responses are not right or wrong is a ValueError.
 
     >>> from irtjax.data import ResponseTable
     >>> pair = ResponseTable.from_arrays([[1, 1], [1, 1], [0, 0], [0, 1], [1, 0]])
@@ -118,18 +98,16 @@ def tetrachoric(table: Any) -> np.ndarray:
             f" {table.kind} responses"
         )
     right = table.values.astype(np.float32)
-    seen = np.ones_like(right) if table.observed is None else table.observed
-    seen = seen.astype(np.float32)
+    seen = np.ones_like(right)
+    if table.observed is not None:
+        seen = table.observed.astype(np.float32)
     size = table.num_items
     result = np.empty((size, size))
     width = max(1, 4_000_000 // max(size, 1))
     for start in range(0, size, width):
         part = slice(start, start + width)
-        both = right[:, part].T @ right
-        first = right[:, part].T @ seen
-        second = seen[:, part].T @ right
-        count = seen[:, part].T @ seen
-        counts = (jnp.asarray(x, float) for x in (both, first, second, count))
-        result[part] = np.asarray(of_counts(*counts))
+        products = (a[:, part].T @ b for a in (right, seen) for b in (right, seen))
+        both, first, second, count = (jnp.asarray(x, float) for x in products)
+        result[part] = np.asarray(of_counts(both, first, second, count))
     np.fill_diagonal(result, 1.0)
     return result
