@@ -20,9 +20,9 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.matching import find_names
+from irtjax.estimators.laplace.components import outer_of
 from irtjax.estimators.laplace.item_posterior import Outer
-from irtjax.estimators.laplace.items import expected_responses
-from irtjax.estimators.laplace.outer import blocks_of, outer_of
+from irtjax.estimators.laplace.items import blocks_of, expected_responses
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 
 if TYPE_CHECKING:
