@@ -14,7 +14,6 @@ import irtjax
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
-from irtjax.estimators.laplace.components import own_covariance
 from irtjax.estimators.laplace.errors import errors_of
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
@@ -75,7 +74,7 @@ class Fitted(NamedTuple):
         items = jax.vmap(model.family.constrain)(model.family.with_offsets(rows))
         own = jnp.zeros((1, 1), rows.dtype)
         if model.num_groups > 1:
-            own = own_covariance(model, components.log_scale, components.correlation)
+            own = model.own_covariance(components)
         return score_groups(model.family, items, model.group, own, data)
 
     def score(self, values: np.ndarray, seen: np.ndarray) -> np.ndarray:

@@ -21,9 +21,9 @@ from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats, number_column
 from irtjax.data.matching import find_names
+from irtjax.estimators.laplace.components import outer_of
 from irtjax.estimators.laplace.item_posterior import Outer
-from irtjax.estimators.laplace.items import expected_responses
-from irtjax.estimators.laplace.outer import blocks_of, outer_of
+from irtjax.estimators.laplace.items import blocks_of, expected_responses
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 
 if TYPE_CHECKING:

@@ -10,30 +10,23 @@ are orthonormal under a subject's posterior it has few coefficients:
 
     Cov_i = sum_{m >= 1} c_im c_im',   c_im = E_i[phi_m(theta) d log p(y_i, theta)].
 
-Hence I = D - C'C with D block diagonal, exact once the terms suffice, and every row of
-C a matrix product over the nodes. With D = F F' and whitened rows C F'^-1 the inverse
-needs (1 - C'C)^-1: directly when there are few items, by the Woodbury identity when
-there are few subjects, and when there are many of both by the leading eigenvectors of
-C'C (randomised subspace iteration) with the remainder to first order, block by block.
-
-On a small problem Cov_i is summed over the nodes instead, which leaves nothing out: the
-score of an item with asymptotes or a steep slope is far from a polynomial of low
-degree, and what a polynomial leaves out makes errors too small.
-
-What is returned is each item's own block, and a factor of low rank of what ties items
-together: a change of the whole test's location or scale, above all.
+Hence I = D - C'C with D block diagonal, exact once the terms suffice. With D = F F' and
+whitened rows C F'^-1 the inverse needs (1 - C'C)^-1: directly when there are few items,
+by the Woodbury identity when there are few subjects, and when there are many of both by
+the leading eigenvectors of C'C (randomised subspace iteration) with the remainder to
+first order, block by block. On a small problem Cov_i is summed over the nodes: with
+asymptotes or steep slopes, truncation of the polynomials makes errors too small.
 
 **Identification.** Whitened by D, the information has eigenvalues of at most 1, the
 share of the complete-data information that is left in a direction. A direction with an
-eigenvalue of at most `FLAT` is not identified. It is left out of the inverse, and its
-contribution v v' / |eigenvalue| is returned apart (`Covariance.lost`). A parameter to
-which it contributes more than `LOST` of the variance has no standard error. The errors
-of all others then are those of the inverse Hessian to LOST / 2.
+eigenvalue of at most `flat` is not identified. It is left out of the inverse, and its
+contribution v v' / |eigenvalue| is returned separately (`Covariance.lost`). A parameter
+to which it contributes more than `LOST` of the variance has no standard error. The
+errors of all others then are those of the inverse Hessian to LOST / 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -44,11 +37,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax.likelihood.problem import Problem, is_rescaled
 from irtjax.models.model import Population
-from irtjax.numerics.kernels import (
-    inverse_cholesky,
-    normal_log_weights,
-    symmetric_eigen_2x2,
-)
+from irtjax.numerics.kernels import inverse_cholesky, symmetric_eigen_2x2
 from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty.gradients import (
     Setting,
@@ -72,29 +61,25 @@ KINDS = ("observed", "cross_product", "sandwich")
 
 
 class Covariance(NamedTuple):
-    """Sampling covariance of item coordinates and of the population.
+    """Sampling covariance of item coordinates and of the population's (mean, log sd).
 
     The covariance of two different items' coordinates is that of `shared`,
     sum_r shared_rj shared_rk', and likewise with the population.
 
     Attributes:
-        items: `[items, columns, columns]` covariance of each item's unconstrained
-            coordinates; zero rows where fixed.
-        scale: `[2, 2]` covariance of the population's (mean, log sd), zero where these
-            are not estimated.
-        items_scale: `[items, columns, 2]` covariance of coordinates with (mean, log
-            sd).
+        items: Of each item's unconstrained coordinates; zero rows where fixed.
+        scale: Of the population, zero where it is not estimated.
+        items_scale: Of coordinates with the population.
         definite: Whether the information was positive definite. If not, errors are
             usable for the parameters that `identified` names.
-        shared: `[rank, items, columns]` factor of what items share: leading
-            eigenvectors, at most RANK + 2 of them.
-        shared_scale: `[rank, 2]` the same of the population's (mean, log sd).
+        shared: Factor of what items share: leading eigenvectors, at most RANK + 2.
+        shared_scale: The same of the population.
         rescaled: Whether that sd is reported as a common discrimination (1PL), so that
             abilities are divided by it.
-        lost: What directions without identification contribute to `items`, `scale` and
-            `items_scale`, which leave it out.
+        lost: Contributions of directions without identification, which are left out of
+            `items`, `scale` and `items_scale`.
         negative: Number of eigenvalues of the information that are negative beyond
-            rounding: the point is not a maximum. A lower bound with many parameters.
+            rounding: no maximum. A lower bound with many parameters.
     """
 
     items: Float[Array, "items columns columns"]
@@ -119,38 +104,25 @@ class Covariance(NamedTuple):
     def of_independent(cls, items: Float[Array, "items columns columns"]) -> Covariance:
         """Items whose errors are independent, the population as known."""
         num_items, columns, _ = items.shape
-        none = jnp.zeros((num_items, columns, 2), items.dtype)
+        zeros = lambda *shape: jnp.zeros(shape, items.dtype)
+        scale, cross = zeros(2, 2), zeros(num_items, columns, 2)
         return cls(
             items,
-            jnp.zeros((2, 2), items.dtype),
-            none,
+            scale,
+            cross,
             jnp.ones((), bool),
-            jnp.zeros((0, num_items, columns), items.dtype),
-            jnp.zeros((0, 2), items.dtype),
+            zeros(0, num_items, columns),
+            zeros(0, 2),
             jnp.zeros((), bool),
-            (jnp.zeros_like(items), jnp.zeros((2, 2), items.dtype), none),
+            (jnp.zeros_like(items), scale, cross),
             jnp.zeros((), jnp.int32),
         )
 
 
-def leading_rows(
-    product: Callable[[Array], Array],
-    size: int,
-    dtype,
-    floor: float = 0.0,
-    most: int = RANK,
-) -> Array:
-    """Rows U of the leading eigenpairs of a matrix M >= floor: M - floor ~ U'U.
+def leading_rows(product, size: int, dtype, floor=0.0, most: int = RANK) -> Array:
+    """Rows U, at most `most`, of the leading eigenpairs of a matrix M: M - floor ~ U'U.
 
-    Args:
-        product: Applies M to `[size, vectors]`.
-        size: Order of M.
-        dtype: Of M.
-        floor: Subtracted from every eigenvalue.
-        most: Largest number of rows.
-
-    Returns:
-        `[min(size, most), size]`.
+    `product` applies M, of order `size`, to `[size, vectors]`.
     """
     rank = min(size, most)
     vectors = jnp.eye(size, dtype=dtype)
@@ -175,13 +147,7 @@ def _diagonal_blocks(rows: Array, num_items: int, columns: int):
 
 
 class Spectrum(NamedTuple):
-    """Rows of the inverse of an information matrix A, and of what it leaves out.
-
-    Attributes:
-        lost: Rows L, L'L the contribution of the directions left out.
-        definite: Whether none was.
-        negative: Eigenvalues that are negative beyond rounding.
-    """
+    """Rows L of what an inverse leaves out, L'L; if none are; negative eigenvalues."""
 
     lost: Array
     definite: Array
@@ -201,17 +167,27 @@ def _limits(values: Array):
     return bad, size, jnp.sum(values < -limit).astype(jnp.int32)
 
 
-def _inverse(matrix: Array) -> tuple[Array, Spectrum]:
-    """The inverse of a whitened information matrix over its identified directions."""
-    size, dtype = matrix.shape[0], matrix.dtype
+def _cholesky(matrix: Array) -> tuple[Array, Array]:
+    """The Cholesky factor, and whether it is far from singular."""
     factor = jnp.linalg.cholesky(matrix)
     pivots = jnp.diagonal(factor) ** 2
-    fine = jnp.all(jnp.isfinite(factor)) & (jnp.min(pivots) > flat(dtype))
+    fine = jnp.all(jnp.isfinite(factor)) & (jnp.min(pivots) > flat(matrix.dtype))
+    return factor, fine
+
+
+def _complete(like: Array) -> Spectrum:
+    """The spectrum of an information matrix all of whose directions are identified."""
+    return Spectrum(jnp.zeros_like(like), jnp.ones((), bool), jnp.zeros((), jnp.int32))
+
+
+def _inverse(matrix: Array) -> tuple[Array, Spectrum]:
+    """The inverse of a whitened information matrix over its identified directions."""
+    factor, fine = _cholesky(matrix)
 
     def whole():
-        inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(size, dtype=dtype))
-        none = jnp.zeros((), jnp.int32)
-        return inverse, Spectrum(jnp.zeros_like(matrix), jnp.ones((), bool), none)
+        identity = jnp.eye(len(matrix), dtype=matrix.dtype)
+        inverse = jax.scipy.linalg.cho_solve((factor, True), identity)
+        return inverse, _complete(matrix)
 
     def identified():
         values, vectors = jnp.linalg.eigh(jnp.nan_to_num(matrix))
@@ -226,10 +202,9 @@ def _inverse(matrix: Array) -> tuple[Array, Spectrum]:
 def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess):
     """(1 - C'C)^-1 as a matrix, or its cross-product or sandwich counterpart.
 
-    `num_terms` None sums the covariance of scores over the nodes. `excess` is what was
-    added to the blocks of D to make them positive definite; it is taken off again.
+    `num_terms` None sums over the nodes; `excess` was added to the blocks of D.
     """
-    size = setting.free.size + 2
+    size = setting.problem.free.size + 2
     zero = jnp.zeros((size, size), setting.nodes.dtype)
 
     def scores_and_later(carry, rows, start):
@@ -245,7 +220,7 @@ def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess
         correction = fold_nodes(
             setting, whitening, lambda carry, rows: carry + rows.T @ rows, zero
         )
-    added = _block_diagonal(_whitened(excess, whitening), size)
+    added = _whitened(excess, whitening, size)
     information = jnp.eye(size, dtype=zero.dtype) - added - correction
     if kind == "cross_product":
         information = outer + prior
@@ -256,68 +231,61 @@ def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess
     return inverse, spectrum
 
 
-def _low_rank(setting, whitening, num_terms, exact: bool, key, frame_rows):
-    """U and R of (1 - C'C)^-1 = 1 + U'U + R: exact by Woodbury, or leading vectors."""
-    num_subjects, dtype = setting.data.num_subjects, setting.nodes.dtype
-    num_items, columns = setting.free.shape
-    size = setting.free.size + 2
-    nothing = jnp.zeros((num_items, columns, columns), dtype)
-    if exact:
-        # Rows are laid out [terms, subjects, parameters].
-        empty = jnp.zeros((num_terms, num_subjects, size), dtype)
+def _woodbury(setting, whitening, num_terms, frame_rows):
+    """U of (1 - C'C)^-1 = 1 + U'U, by the Woodbury identity."""
+    dtype, size = setting.nodes.dtype, setting.problem.free.size + 2
+    # Rows are laid out [terms, subjects, parameters].
+    empty = jnp.zeros((num_terms, setting.problem.data.num_subjects, size), dtype)
 
-        def keep(carry, rows, start):
-            old = lax.dynamic_slice_in_dim(carry, start, rows.shape[1], 1)
-            return lax.dynamic_update_slice_in_dim(
-                carry, jnp.where(rows[1:] == 0, old, rows[1:]), start, 1
-            )
+    def keep(carry, rows, start):
+        old = lax.dynamic_slice_in_dim(carry, start, rows.shape[1], 1)
+        return lax.dynamic_update_slice_in_dim(
+            carry, jnp.where(rows[1:] == 0, old, rows[1:]), start, 1
+        )
 
-        rows = fold_blocks(setting, whitening, num_terms, keep, empty)
-        rows = jnp.concatenate([rows.reshape(-1, size), frame_rows])
-        core = jnp.eye(rows.shape[0], dtype=dtype) - rows @ rows.T
-        factor = jnp.linalg.cholesky(core)
-        pivots = jnp.diagonal(factor) ** 2
-        fine = jnp.all(jnp.isfinite(factor)) & (jnp.min(pivots) > flat(dtype))
+    rows = fold_blocks(setting, whitening, num_terms, keep, empty)
+    rows = jnp.concatenate([rows.reshape(-1, size), frame_rows])
+    core = jnp.eye(rows.shape[0], dtype=dtype) - rows @ rows.T
+    factor, fine = _cholesky(core)
 
-        def whole():
-            none = Spectrum(
-                jnp.zeros_like(rows), jnp.ones((), bool), jnp.zeros((), jnp.int32)
-            )
-            return jax.scipy.linalg.solve_triangular(factor, rows, lower=True), none
+    def whole():
+        kept = jax.scipy.linalg.solve_triangular(factor, rows, lower=True)
+        return kept, _complete(rows)
 
-        def identified():
-            values, vectors = jnp.linalg.eigh(jnp.nan_to_num(core))
-            bad, divisor, negative = _limits(values)
-            turned = vectors.T @ rows
-            kept = turned / jnp.sqrt(jnp.where(bad, 1, values))[:, None]
-            # R'w has length sqrt(1 - eigenvalue).
-            length = jnp.sqrt(jnp.maximum(1 - values, 0.5))
-            out = turned / (length * jnp.sqrt(divisor))[:, None]
-            return jnp.where(bad[:, None], 0, kept), Spectrum(
-                jnp.where(bad[:, None], out, 0), ~jnp.any(bad), negative
-            )
+    def identified():
+        values, vectors = jnp.linalg.eigh(jnp.nan_to_num(core))
+        bad, divisor, negative = _limits(values)
+        turned = vectors.T @ rows
+        kept = turned / jnp.sqrt(jnp.where(bad, 1, values))[:, None]
+        # R'w has length sqrt(1 - eigenvalue).
+        length = jnp.sqrt(jnp.maximum(1 - values, 0.5))
+        out = turned / (length * jnp.sqrt(divisor))[:, None]
+        return jnp.where(bad[:, None], 0, kept), Spectrum(
+            jnp.where(bad[:, None], out, 0), ~jnp.any(bad), negative
+        )
 
-        rows, spectrum = lax.cond(fine, whole, identified)
-        return rows, nothing, spectrum
+    return lax.cond(fine, whole, identified)
+
+
+def _leading(setting, whitening, num_terms, frame_rows):
+    """U and blocks R of (1 - C'C)^-1 ~ 1 + U'U + R, by leading eigenvectors."""
+    num_items, columns = setting.problem.free.shape
+    size = setting.problem.free.size + 2
+
+    def blocks_of(rows):
+        items = rows[:, :-2].reshape(-1, num_items, columns)
+        return jnp.einsum("rja,rjb->jab", items, items)
 
     def product(vectors):
         def body(carry, rows, start):
             sums, blocks = carry
             later = rows[1:].reshape(-1, size)
-            items = later[:, :-2].reshape(-1, num_items, columns)
-            return (
-                sums + later.T @ (later @ vectors),
-                blocks + jnp.einsum("rja,rjb->jab", items, items),
-            )
+            return sums + later.T @ (later @ vectors), blocks + blocks_of(later)
 
-        items = frame_rows[:, :-2].reshape(2, num_items, columns)
-        init = (
-            frame_rows.T @ (frame_rows @ vectors),
-            jnp.einsum("rja,rjb->jab", items, items),
-        )
+        init = frame_rows.T @ (frame_rows @ vectors), blocks_of(frame_rows)
         return fold_blocks(setting, whitening, num_terms, body, init)
 
-    vectors = jax.random.normal(key, (size, RANK), dtype)
+    vectors = jax.random.normal(jax.random.key(0), (size, RANK), setting.nodes.dtype)
     for _ in range(3):
         vectors, _ = jnp.linalg.qr(product(vectors)[0])
     image, blocks = product(vectors)
@@ -335,64 +303,50 @@ def _low_rank(setting, whitening, num_terms, exact: bool, key, frame_rows):
 
 
 def default_terms(num_items: int) -> int:
-    """Terms that make the truncation error negligible relative to a standard error.
-
-    Posteriors narrow as items are added, and a score's curvature over a posterior
-    falls with its variance: 20 terms at 5 items and 2 at thousands.
-    """
+    """Terms with a negligible error: posteriors narrow as items are added."""
     return 20 if num_items <= 30 else 8 if num_items <= 600 else 2
 
 
 @stored_jit
-def _covariance(problem, coordinates, population, nodes, log_weights, kind, terms, how):
-    setting = make_setting(problem, coordinates, population, nodes, log_weights)
-    blocks, scale = complete_information(setting, problem, coordinates, population)
+def _covariance(problem, coordinates, population, nodes, kind, terms, how):
+    setting = make_setting(problem, coordinates, population, nodes)
+    blocks, scale = complete_information(setting)
     num_items, columns = problem.free.shape
     blocks, excess, flat_blocks, num_negative = _positive_blocks(blocks)
     whitening = Whitening(inverse_cholesky(blocks), inverse_cholesky(scale))
     estimated = jnp.any(setting.scale_scores != 0, axis=1)
-    frame_rows = frame_rows_of(setting, problem, coordinates, whitening)
+    frame_rows = frame_rows_of(setting, whitening)
     if how == "dense":
-        log_sd = jnp.log(population.sd)
-        prior = _prior_information(setting, coordinates, whitening, estimated, log_sd)
+        prior = _prior_information(setting, whitening, estimated)
         inverse, spectrum = _invert_dense(
             setting, whitening, terms, kind, prior, frame_rows, excess
         )
         flat_blocks, num_negative = 0 * flat_blocks, 0
         common = problem.model.family.common_columns
         if common:
-            inverse = _with_common(inverse, whitening, common, num_items, columns)
-        index = jnp.arange(num_items)
-        square = inverse[:-2, :-2].reshape(num_items, columns, num_items, columns)
-        items = square[index, :, index, :]
+            inverse = _with_common(inverse, whitening, common)
         cross = inverse[:-2, -2:].reshape(num_items, columns, 2)
-        parts = items, inverse[-2:, -2:], cross
+        parts = inverse[blocks_at(num_items, columns)], inverse[-2:, -2:], cross
         # 1 is the part of the item alone. Other kinds have no such floor.
         floor = 1.0 if kind == "observed" and not common else 0.0
-        rows = leading_rows(
-            lambda v: inverse @ v,
-            inverse.shape[0],
-            inverse.dtype,
-            floor,
-            inverse.shape[0] if common else RANK,
-        )
+        size = inverse.shape[0]
+        most = size if common else RANK
+        rows = leading_rows(lambda v: inverse @ v, size, inverse.dtype, floor, most)
     else:
-        exact = how == "woodbury"
-        rows, remainder, spectrum = _low_rank(
-            setting, whitening, terms, exact, jax.random.key(0), frame_rows
-        )
+        if how == "woodbury":
+            rows, spectrum = _woodbury(setting, whitening, terms, frame_rows)
+            remainder = jnp.zeros_like(blocks)
+        else:
+            rows, remainder, spectrum = _leading(setting, whitening, terms, frame_rows)
         if kind == "sandwich":
             *parts, rows = _sandwich_blocks(setting, whitening, rows, remainder)
         else:
             items, corner, cross = _diagonal_blocks(rows, num_items, columns)
             items = items + remainder + jnp.eye(columns, dtype=items.dtype)
             parts = items, corner + jnp.eye(2, dtype=items.dtype), cross
-            if rows.shape[0] > RANK:
-                factor = rows
-                rows = leading_rows(
-                    lambda v: factor.T @ (factor @ v), factor.shape[1], factor.dtype
-                )
-    items, corner, cross = whitening.covariance(*parts)
+            if len(rows) > RANK:
+                product = lambda v, factor=rows: factor.T @ (factor @ v)
+                rows = leading_rows(product, rows.shape[1], rows.dtype)
     rows = _complete_scale(rows, parts[1])
     shared, shared_scale = whitening.unwhiten(rows)
     free = problem.free
@@ -408,7 +362,7 @@ def _covariance(problem, coordinates, population, nodes, log_weights, kind, term
     lost_items, *lost_scale = whitening.covariance(*lost_blocks)
     alone = jnp.any(flat_blocks != 0, axis=(1, 2))
     return Covariance(
-        *estimated_part(items, corner, cross),
+        *estimated_part(*whitening.covariance(*parts)),
         spectrum.definite & ~jnp.any(alone),
         jnp.where(free, shared, 0),
         jnp.where(estimated, shared_scale, 0),
@@ -418,13 +372,12 @@ def _covariance(problem, coordinates, population, nodes, log_weights, kind, term
     )
 
 
-def _with_common(
-    inverse: Array, whitening: Whitening, common, num_items: int, columns: int
-) -> Array:
+def _with_common(inverse: Array, whitening: Whitening, common) -> Array:
     """The whitened covariance given that common columns are equal for all items.
 
     The covariance S of free parameters under B x = 0 is S - S B'(B S B')^-1 B S.
     """
+    num_items, columns, _ = whitening.items.shape
     index = np.arange(num_items)
     rows = jnp.zeros((len(common), num_items, num_items, columns), inverse.dtype)
     for k, column in enumerate(common):
@@ -437,18 +390,16 @@ def _with_common(
 
 
 def _positive_blocks(blocks: Array) -> tuple[Array, Array, Array, Array]:
-    """Blocks of D made positive definite where they are not.
+    """Blocks of D made positive definite, what was added, and what is not identified.
 
-    The information is at most D: a direction in which D has none is not identified.
-
-    Returns:
-        The blocks, what was added to them, the variance in directions that were not
-        positive, and the number of negative eigenvalues.
+    The information is at most D: a direction in which D has none is not identified. The
+    third result is the variance in such directions, the last counts negative
+    eigenvalues.
     """
-    none = jnp.zeros((), jnp.int32)
 
     def fine():
-        return blocks, jnp.zeros_like(blocks), jnp.zeros_like(blocks), none
+        zeros = jnp.zeros_like(blocks)
+        return blocks, zeros, zeros, jnp.zeros((), jnp.int32)
 
     def repaired():
         finite = jnp.all(jnp.isfinite(blocks), axis=(1, 2), keepdims=True)
@@ -472,22 +423,21 @@ def _positive_blocks(blocks: Array) -> tuple[Array, Array, Array, Array]:
     return lax.cond(good, fine, repaired)
 
 
-def _whitened(blocks: Array, whitening) -> Array:
-    return jnp.einsum("jab,jbc,jdc->jad", whitening.items, blocks, whitening.items)
+def _whitened(blocks: Array, whitening, size: int) -> Array:
+    """Whitened blocks of items in a matrix of all parameters."""
+    white = jnp.einsum("jab,jbc,jdc->jad", whitening.items, blocks, whitening.items)
+    full = jnp.zeros((size, size), blocks.dtype)
+    return full.at[blocks_at(len(blocks), blocks.shape[1])].set(white)
 
 
-def _block_diagonal(blocks: Array, size: int) -> Array:
-    """Blocks of items on the diagonal of a matrix of all parameters, zero elsewhere."""
-    num_items, columns, _ = blocks.shape
-    index = jnp.arange(num_items)
-    full = jnp.zeros((num_items, columns, num_items, columns), blocks.dtype)
-    full = full.at[index, :, index, :].set(blocks)
-    result = jnp.zeros((size, size), blocks.dtype)
-    return result.at[:-2, :-2].set(full.reshape(size - 2, size - 2))
+def blocks_at(num_items: int, columns: int, start: int = 0):
+    """Index of the items' diagonal blocks in a matrix of all parameters."""
+    at = start + jnp.arange(num_items)[:, None] * columns + jnp.arange(columns)
+    return at[:, :, None], at[:, None, :]
 
 
 def _complete_scale(rows: Array, corner: Array) -> Array:
-    """The rows, and two more for what they leave of the population's covariance."""
+    """The rows, and two more for the rest of the population's covariance."""
     values, vectors = symmetric_eigen_2x2(corner - rows[:, -2:].T @ rows[:, -2:])
     root = vectors * jnp.sqrt(jnp.maximum(values, 0))
     zeros = jnp.zeros((2, rows.shape[1] - 2), rows.dtype)
@@ -500,7 +450,7 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
     Folded over subjects. The rows are Nystrom's, M ~ M O (O' M O)^-1 O' M, with O the
     span of the leading rows of U, where errors of location and scale lie.
     """
-    num_items, columns = setting.free.shape
+    num_items, columns = setting.problem.free.shape
     sketch = jnp.linalg.qr(rows.T)[0][:, :RANK]
 
     def body(carry, scores, start):
@@ -514,12 +464,8 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
         return jax.tree.map(jnp.add, carry, parts)
 
     dtype = setting.nodes.dtype
-    init = (
-        jnp.zeros((num_items, columns, columns), dtype),
-        jnp.zeros((2, 2), dtype),
-        jnp.zeros((num_items, columns, 2), dtype),
-        jnp.zeros(sketch.shape, dtype),
-    )
+    shapes = (num_items, columns, columns), (2, 2), (num_items, columns, 2)
+    init = tuple(jnp.zeros(shape, dtype) for shape in (*shapes, sketch.shape))
     *blocks, image = fold_blocks(setting, whitening, 0, body, init)
     values, vectors = jnp.linalg.eigh(sketch.T @ image)
     usable = values > 1e3 * jnp.finfo(dtype).eps * jnp.max(values)
@@ -527,18 +473,18 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
     return *blocks, root[:, None] * (vectors.T @ image.T)
 
 
-def _prior_information(setting: Setting, coordinates, whitening, estimated, log_sd):
+def _prior_information(setting: Setting, whitening, estimated) -> Array:
     """Whitened prior curvature, with 1 for what is fixed (its scores are 0)."""
-    model, free = setting.model, setting.free
-    log_prior = lambda row: model.log_prior_in(row, setting.frame)  # noqa: E731
-    curvature = -jax.vmap(jax.hessian(log_prior))(coordinates)
+    model, free = setting.problem.model, setting.problem.free
+    log_prior = lambda row: model.log_prior_in(row, setting.frame)
+    curvature = -jax.vmap(jax.hessian(log_prior))(setting.coordinates)
     both = free[:, :, None] & free[:, None, :]
     fixed = jnp.eye(both.shape[1], dtype=curvature.dtype) * ~free[:, :, None]
     blocks = jnp.where(both, curvature, fixed)
-    size = free.size + 2
-    result = _block_diagonal(_whitened(blocks, whitening), size)
-    log_prior = lambda log_sd: model.log_common_slope_prior(jnp.exp(log_sd))  # noqa: E731
-    own = -jax.grad(jax.grad(log_prior))(log_sd) * whitening.scale[1, 1] ** 2
+    result = _whitened(blocks, whitening, free.size + 2)
+    log_prior = lambda log_sd: model.log_common_slope_prior(jnp.exp(log_sd))
+    own = -jax.grad(jax.grad(log_prior))(jnp.log(setting.population.sd))
+    own = own * whitening.scale[1, 1] ** 2
     corner = jnp.where(estimated, jnp.stack([jnp.zeros_like(own), own]), 1)
     return result.at[[-2, -1], [-2, -1]].set(corner)
 
@@ -547,33 +493,28 @@ def check_kind(problem: Problem, kind: str) -> None:
     """Refuses a kind of error that these data cannot give, before any work is done.
 
     Raises:
-        ValueError: For an unknown kind, or a cross-product of more parameters
-            than subjects (its rank is at most their number) or than a dense matrix
-            allows. For a model with response lengths: for any kind but "observed", or
-            more parameters than a dense matrix allows.
+        ValueError: For an unknown kind, or a cross-product of more parameters than
+            subjects (its rank is at most their number). Where all parameters are
+            inverted at once, also for more than a dense matrix allows or another kind.
     """
     if kind not in KINDS:
         raise ValueError(f"standard errors {kind!r} are none of {', '.join(KINDS)}")
-    if problem.model.lengths is not None:
-        total = problem.free.size + 3 * problem.data.num_items + 1
+    model, whole, dense = problem.model, problem.free.size + 2, {}
+    if model.lengths is not None:
+        dense["model with response lengths"] = whole - 1 + 3 * problem.data.num_items
+    if model.family.common:
+        dense[f"{model.name} model"] = whole
+    for name, total in dense.items():
         if kind != "observed" or total > DENSE_LIMIT:
             raise ValueError(
-                "a model with response lengths has standard_errors='observed', from all"
-                f" its parameters at once (here {total}, at most {DENSE_LIMIT}); use"
+                f"a {name} has standard_errors='observed', from all its parameters at"
+                f" once (here {total}, at most {DENSE_LIMIT}); use"
                 " standard_errors='none' and the bootstrap"
             )
-    if problem.model.family.common and (
-        kind != "observed" or problem.free.size + 2 > DENSE_LIMIT
-    ):
-        raise ValueError(
-            f"a {problem.model.name} model has standard_errors='observed', from all its"
-            f" parameters at once (here {problem.free.size + 2}, at most"
-            f" {DENSE_LIMIT}); use standard_errors='none' and the bootstrap"
-        )
     if kind != "cross_product":
         return
     size, num_subjects = int(jnp.sum(problem.free)), problem.data.num_subjects
-    if problem.free.size + 2 > DENSE_LIMIT:
+    if whole > DENSE_LIMIT:
         raise ValueError(
             f"cross-product errors need all {size} parameters at once, at most"
             f" {DENSE_LIMIT}; use standard_errors='observed' or 'sandwich'"
@@ -626,20 +567,13 @@ def item_covariance(
             terms = max(terms, 20)
     work = 2.0 * data.num_subjects * nodes.size * size**2
     summed = num_terms is None and work <= EXACT_LIMIT and size <= DENSE_LIMIT
-    if how is None and summed:
-        how = "dense"
-    if how is None:
-        rows = data.num_subjects * terms
-        how = "dense" if size <= min(rows, DENSE_LIMIT) else "woodbury"
-        if how == "woodbury" and rows > DENSE_LIMIT:
-            how = "dense" if size <= DENSE_LIMIT else "leading"
+    rows = data.num_subjects * terms
     if kind == "cross_product" or problem.model.family.common:
         how = "dense"
+    elif how is None and (summed or size <= min(rows, DENSE_LIMIT)):
+        how = "dense"
+    elif how is None:
+        how = "woodbury" if rows <= DENSE_LIMIT else "leading"
     if how == "dense" and summed:
         terms = None
-    log_weights = population.log_weights
-    if log_weights is None:
-        log_weights = normal_log_weights(nodes)
-    return _covariance(
-        problem, coordinates, population, nodes, log_weights, kind, terms, how
-    )
+    return _covariance(problem, coordinates, population, nodes, kind, terms, how)

@@ -22,9 +22,9 @@ from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.lengths import LengthCoordinates, LengthParameters
 from irtjax.models.model import Population
-from irtjax.numerics.kernels import normal_log_weights
 from irtjax.uncertainty.covariance import (
     Covariance,
+    blocks_at,
     check_kind,
     default_terms,
     leading_rows,
@@ -44,16 +44,9 @@ LENGTH_COLUMNS = 3
 class LengthCovariance(NamedTuple):
     """Sampling covariance of coordinates, lengths included.
 
-    As in `Covariance`, what ties items together is a factor of low rank; its rows run
-    over the coordinates of accuracy, of lengths, and atanh(rho).
-
-    Attributes:
-        items: `[items, columns, columns]` of the accuracy coordinates.
-        lengths: `[items, 3, 3]` of (omega, phi, log lambda).
-        atanh_correlation: Variance of atanh(rho).
-        definite: Whether the information was positive definite.
-        shared: `[rank, items, columns]`, the accuracy part of the factor.
-        shared_lengths: The part of the lengths, each leaf with `rank` rows.
+    As in `Covariance`, what items share is a factor of low rank: `shared` of accuracy,
+    `shared_lengths` of lengths and atanh(rho). `lengths` is of (omega, phi, log
+    lambda).
     """
 
     items: Float[Array, "items columns columns"]
@@ -76,13 +69,7 @@ class LengthCovariance(NamedTuple):
 def evidence_moves(
     problem: Problem, lengths: LengthParameters, rows: LengthCoordinates
 ) -> Float[Array, "subjects 2 rank"]:
-    """How the evidence of lengths moves along each row of length coordinates.
-
-    Args:
-        problem: The problem, without evidence of its lengths.
-        lengths: Parameters of the lengths.
-        rows: Directions, as `LengthCovariance.shared_lengths`.
-    """
+    """Derivatives of the evidence of lengths along each row of length coordinates."""
     model, data = problem.model.lengths, problem.data
     assert model is not None
 
@@ -91,17 +78,14 @@ def evidence_moves(
         return model.evidence(parameters, model.summary(parameters, data))[0]
 
     at = model.unconstrain(lengths)
-    along = lambda row: jax.jvp(evidence, (at,), (row,))[1]  # noqa: E731
+    along = lambda row: jax.jvp(evidence, (at,), (row,))[1]
     return jnp.moveaxis(jax.lax.map(along, rows), 0, -1)
 
 
 class SpeedError(NamedTuple):
-    """What estimated parameters add to the errors of speeds.
+    """Errors of speeds from parameters: loadings of the shared part, items' variances.
 
-    Attributes:
-        shared: `[subjects, rank]` loadings of what errors share, the part that an
-            error of ability brings with it left out; the columns of `Scores.shared`.
-        own: `[subjects]` variances that single items add.
+    Loadings are as the columns of `Scores.shared`, without the part of ability's error.
     """
 
     shared: Float[Array, "subjects rank"]
@@ -119,12 +103,6 @@ def speed_error(
 
     The speed of a subject is v (rho theta / (1 - rho^2) - S), with v and S sums over
     its lengths: the delta method, along the rows of the shared part and item by item.
-
-    Args:
-        part: The lengths at their estimates.
-        data: The responses with lengths.
-        ability: Scores of ability.
-        covariance: Of all parameters.
     """
     model, zero = part.model, jnp.zeros_like(ability)
     assert data.log_length is not None
@@ -135,7 +113,7 @@ def speed_error(
         return model.speed(parameters, summary, ability, zero).mean
 
     at = model.unconstrain(part.parameters)
-    along = lambda row: jax.jvp(speed, (at,), (row,))[1]  # noqa: E731
+    along = lambda row: jax.jvp(speed, (at,), (row,))[1]
     shared = jax.lax.map(along, covariance.shared_lengths).T
     items, rho = part.parameters
     omega, phi, variance = items
@@ -168,18 +146,8 @@ def length_covariance(
 ) -> LengthCovariance:
     """Sampling covariance from the observed information of responses and lengths.
 
-    Args:
-        problem: The problem that was fitted, without evidence of its lengths.
-        coordinates: Unconstrained item coordinates of the accuracy at the estimate.
-        lengths: Parameters of the lengths there.
-        nodes: Standardised quadrature nodes.
-        num_terms: Polynomial terms of each subject's posterior of ability.
-
-    Returns:
-        The covariance. Check `definite` before using it.
-
-    Raises:
-        ValueError: See `check_kind`.
+    `problem` is that fitted, without evidence of its lengths; `coordinates` are those
+    of the accuracy. Check `definite` of the result before using it.
     """
     check_kind(problem, "observed")
     terms = default_terms(problem.data.num_items) if num_terms is None else num_terms
@@ -192,9 +160,8 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     assert part is not None
     dtype = coordinates.dtype
     population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
-    weights = normal_log_weights(nodes)
-    setting = make_setting(problem, coordinates, population, nodes, weights)
-    blocks, scale = complete_information(setting, problem, coordinates, population)
+    setting = make_setting(problem, coordinates, population, nodes)
+    blocks, _ = complete_information(setting)
     num_items, columns = problem.free.shape
     num_subjects, data = problem.data.num_subjects, problem.data
     # One block of all subjects: models of this kind are small.
@@ -210,16 +177,16 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     joint = jnp.concatenate(
         [jnp.concatenate([accuracy, none]), *rows], axis=-1
     ).reshape((num_terms + 3) * num_subjects, -1)
-    information = -(joint.T @ joint)
-    index = jnp.arange(num_items)
-    information = _add_blocks(information, blocks, index, 0, columns)
     start = num_items * columns
-    information = _add_blocks(information, lines, index, start, LENGTH_COLUMNS)
+    of_accuracy = blocks_at(num_items, columns)
+    of_lengths = blocks_at(num_items, LENGTH_COLUMNS, start)
+    information = -(joint.T @ joint)
+    information = information.at[of_accuracy].add(blocks).at[of_lengths].add(lines)
     information = information.at[-1, -1].add(corner)
     # The frame of the priors is estimated too: see `frame_rows_of`.
     identity = jnp.broadcast_to(jnp.eye(columns, dtype=dtype), blocks.shape)
     plain = Whitening(identity, jnp.eye(2, dtype=dtype))
-    frame = frame_rows_of(setting, problem, coordinates, plain)[:, :start]
+    frame = frame_rows_of(setting, plain)[:, :start]
     information = information.at[:start, :start].add(-(frame.T @ frame))
     # Scaled to a unit diagonal, so that unlike parameters do not spoil the inverse.
     spread = jnp.sqrt(jnp.maximum(jnp.diagonal(information), jnp.finfo(dtype).tiny))
@@ -229,45 +196,27 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     )
     inverse = inverse / spread[:, None] / spread
     free = problem.free
-    items = _take_blocks(inverse, index, 0, columns)
-    items = jnp.where(free[:, :, None] & free[:, None, :], items, 0)
-    # Of the scaled matrix, in which unlike parameters weigh alike.
+    items = jnp.where(free[:, :, None] & free[:, None, :], inverse[of_accuracy], 0)
+    # Of the scaled matrix, in which all parameters have equal weight.
     scaled = inverse * spread[:, None] * spread
     rows = leading_rows(lambda v: scaled @ v, scaled.shape[0], dtype) / spread
     shared = rows[:, :start].reshape(-1, num_items, columns)
     by_length = rows[:, start:-1].reshape(-1, num_items, LENGTH_COLUMNS)
+    omega, phi, log_variance = jnp.moveaxis(by_length, -1, 0)
     return LengthCovariance(
         items,
-        _take_blocks(inverse, index, start, LENGTH_COLUMNS),
+        inverse[of_lengths],
         inverse[-1, -1],
         jnp.all(jnp.isfinite(factor)),
         jnp.where(free, shared, 0),
-        LengthCoordinates(
-            by_length[..., 0], by_length[..., 1], by_length[..., 2], rows[:, -1]
-        ),
+        LengthCoordinates(omega, phi, log_variance, rows[:, -1]),
     )
-
-
-def _positions(index, start: int, columns: int):
-    return start + index[:, None] * columns + jnp.arange(columns)
-
-
-def _add_blocks(matrix, blocks, index, start: int, columns: int):
-    at = _positions(index, start, columns)
-    return matrix.at[at[:, :, None], at[:, None, :]].add(blocks)
-
-
-def _take_blocks(matrix, index, start: int, columns: int):
-    at = _positions(index, start, columns)
-    return matrix[at[:, :, None], at[:, None, :]]
 
 
 def _length_scores(part: LengthPart, data, found, theta, root):
     """Complete information of the lengths, and their scores on the basis.
 
-    Returns:
-        `[items, 3, 3]` blocks, the information of atanh rho, and the scores: of items
-        `[terms, subjects, items * 3]` and of atanh rho `[terms, subjects, 1]`.
+    `[items, 3, 3]` blocks, that of atanh rho, and scores `[terms, subjects, ...]`.
     """
     items, rho = part.parameters
     omega, phi, variance = items
@@ -280,7 +229,7 @@ def _length_scores(part: LengthPart, data, found, theta, root):
     lean = v * rho / rest
     line = lean[:, None] * theta - (v * part.summary.slope)[:, None]
     weighted = [found.posterior * basis for basis in found.basis]
-    over = lambda w, f: jnp.sum(w * f, axis=1)  # noqa: E731
+    over = lambda w, f: jnp.sum(w * f, axis=1)
     # Coefficients of tau, tau^2, theta tau and theta^2 on p_m, on p_0 epsilon,
     # p_1 epsilon and on p_0 (epsilon^2 - 1) / sqrt(2).
     first = [over(w, line) for w in weighted]
@@ -306,7 +255,7 @@ def _length_scores(part: LengthPart, data, found, theta, root):
     rows = tuple(s[1:] * root[:, None] for s in (scores, of_rho))
 
     weight = root**2
-    on = lambda cells: weight @ (cells * mask)  # noqa: E731
+    on = lambda cells: weight @ (cells * mask)
     tau, tau2 = first[0][:, None], second[0][:, None]
     residual = gap + phi * tau
     error = gap**2 + 2 * gap * phi * tau + phi**2 * tau2
@@ -320,14 +269,10 @@ def _length_scores(part: LengthPart, data, found, theta, root):
         (2, 2): on(error) / (2 * variance)
         + 0.5 * part.model.prior_weight * part.model.prior_variance / variance,
     }
-    blocks = jnp.stack(
-        [
-            jnp.stack([parts[min(i, j), max(i, j)] for j in range(LENGTH_COLUMNS)], -1)
-            for i in range(LENGTH_COLUMNS)
-        ],
-        -2,
-    )
-    # An item without lengths has no information: its errors are of no use, not 0.
+    order = range(LENGTH_COLUMNS)
+    rows_of = [[parts[min(i, j), max(i, j)] for j in order] for i in order]
+    blocks = jnp.moveaxis(jnp.asarray(rows_of), -1, 0)
+    # An item without lengths has no information: no finite errors, not 0.
     empty = on(mask) == 0
     unknown = jnp.diag(jnp.asarray([1.0, 1.0, 0.0], blocks.dtype))
     blocks = jnp.where(empty[:, None, None], blocks + unknown, blocks)

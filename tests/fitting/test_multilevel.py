@@ -19,10 +19,10 @@ from experiments.lego_irt.tables import simulated_ratings
 from irtjax.calibration.groups import vanishing_groups
 from irtjax.cli.app import app
 from irtjax.data.responses import Responses
+from irtjax.estimators.laplace.components import without_end
 from irtjax.estimators.laplace.estimates import _diverged
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.m_step import pull_of_priors
-from irtjax.estimators.laplace.outer import without_end
 from irtjax.estimators.laplace.problem import MultilevelProblem, start_components
 from irtjax.estimators.posterior.methods import NUTS, Variational
 from irtjax.models.families.logistic import Binary, LogisticItems

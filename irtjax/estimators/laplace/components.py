@@ -8,14 +8,49 @@ from jax import lax
 from jaxtyping import Array
 
 from irtjax._types import Scalar
-from irtjax.estimators.laplace.items import Units
-from irtjax.estimators.laplace.problem import Components
-from irtjax.models.multilevel.model import Hierarchical, general_variance
-from irtjax.models.priors import HalfNormal, Normal
-from irtjax.numerics.bijections import correlation_cholesky, lkj_height, lkj_log_density
+from irtjax.estimators.laplace.item_posterior import Outer
+from irtjax.estimators.laplace.items import Units, blocks_of
+from irtjax.estimators.laplace.problem import (
+    Components,
+    LaplaceState,
+    MultilevelProblem,
+)
+from irtjax.models.multilevel.model import Hierarchical, log_half_normal
+from irtjax.models.priors import Normal
+from irtjax.numerics.bijections import lkj_height, lkj_log_density
 
-#: Prior precision of an effect that is held at 0; no data weigh a millionth of it.
-HELD = 1e12
+#: Prior precision of an effect that is fixed at 0; no data weigh a millionth of it.
+FIXED = 1e12
+#: A log standard deviation of group-specific abilities that counts as 0.
+LOG_NOTHING = -3.5
+#: A log standard deviation of log discriminations or dispersions (2) counted as
+#: diverged.
+LOG_TOO_WIDE = 0.69
+
+
+def outer_of(model: Hierarchical, ability: Array, components: Components) -> Outer:
+    """Abilities, effects and covariances that items are integrated given."""
+    omega = factors(model, components)
+    return Outer(ability, components.effects, omega, components.group_effects)
+
+
+def items_given(problem: MultilevelProblem, state: LaplaceState):
+    """The first arguments of a pass over the items, such as `summarise`."""
+    model, units, groups = problem.model, problem.units, problem.model.num_groups
+    outer = outer_of(model, state.ability_mode, state.components)
+    blocks = blocks_of(state.ability_covariance, groups, units.is_aligned)
+    return model, units, outer, state.mode, blocks
+
+
+def without_end(model: Hierarchical, components: Components) -> tuple[Array, Array]:
+    """What diverges: `[groups]` group-specific abilities to 0, `[columns]` log SDs."""
+    widest = components.log_residual_sd
+    if model.num_clusters:
+        widest = widest + jnp.max(components.spread, axis=0)
+    wide = widest > LOG_TOO_WIDE
+    logarithm = [p.bijection.kind == "positive" for p in model.column_parameters]
+    logarithms = jnp.asarray(logarithm) & jnp.asarray(model.regressed)
+    return components.log_scale < LOG_NOTHING, wide & logarithms[: wide.shape[0]]
 
 
 def factors(model: Hierarchical, components: Components) -> Array:
@@ -28,32 +63,19 @@ def factors(model: Hierarchical, components: Components) -> Array:
     )
 
 
+def inverse_of(factor: Array) -> Array:
+    """The inverse of a matrix, of its Cholesky factor."""
+    identity = jnp.eye(factor.shape[-1], dtype=factor.dtype)
+    return jax.scipy.linalg.cho_solve((factor, True), identity)
+
+
 def inverses(factors: Array) -> Array:
-    """Of Omega, of its factors."""
-    identity = jnp.eye(factors.shape[-1], dtype=factors.dtype)
-    invert = lambda factor: jax.scipy.linalg.cho_solve((factor, True), identity)  # noqa: E731
-    return jax.vmap(invert)(factors)
-
-
-def covariance_factor(model: Hierarchical, components: Components) -> Array:
-    """The Cholesky factor of tau^2 1 1' + Sigma; tau with one group."""
-    variance = general_variance(components.log_general_sd)
-    if model.num_groups == 1:
-        one = jnp.ones((1, 1), components.log_residual_sd.dtype)
-        return one * variance**0.5
-    own = own_covariance(model, components.log_scale, components.correlation)
-    return jnp.linalg.cholesky(own + variance)
-
-
-def own_covariance(model: Hierarchical, log_scale: Array, correlation: Array) -> Array:
-    """Sigma of its coordinates."""
-    factor = correlation_cholesky(correlation, model.num_groups)
-    factor = jnp.exp(log_scale)[:, None] * factor
-    return factor @ factor.T
+    """The inverses of several matrices, of their Cholesky factors."""
+    return jax.vmap(inverse_of)(factors)
 
 
 def num_units(model: Hierarchical) -> int:
-    """How many units of ability items can take up: every group's, one, or none."""
+    """Number of scales of ability that items can compensate: all groups', 1, or 0."""
     if not model.family.has_slope:
         return 0
     if model.has_group_scales:
@@ -62,7 +84,7 @@ def num_units(model: Hierarchical) -> int:
 
 
 def known_units(model: Hierarchical, components: Components) -> tuple[Array, Array]:
-    """Of `KnownSlopes`: how far units' means are from the prior's, its precisions."""
+    """Of `KnownSlopes`: means of the scales' items less the prior's, precisions."""
     known = model.known_slopes
     assert known is not None
     first, rows = known.mean, jnp.asarray(known.rows)
@@ -86,62 +108,38 @@ def squares(units: Units, rows: int) -> Array:
 
 
 def log_prior(model: Hierarchical, components: Components) -> Scalar:
-    """Log density of effects and variances, in their coordinates, but for constants.
-
-    The groups' correlations have `lkj_height`, whose mode does not depend on their
-    order.
-    """
-    own = model.hyperpriors
-    total = jnp.zeros((), components.effects.dtype)
+    """Log density of effects and variances, in their coordinates, but for constants."""
+    own, at, mask = model.hyperpriors, components, jnp.asarray(model.regressed)
+    total = log_half_normal(at.log_scale, own.scale)
+    total = total + log_half_normal(at.log_general_sd, own.general)
+    total = total + log_half_normal(at.log_residual_sd, own.residual, mask)
+    total = total + log_half_normal(at.log_component_sd, own.component, mask)
     if model.num_groups > 1:
-        total = total + lkj_height(
-            components.correlation, model.num_groups, own.concentration
-        )
-        total = total + log_half_normal(components.log_scale, own.scale)
+        # Its mode does not depend on the order of the groups.
+        of_groups = model.num_groups, own.concentration
+        total = total + lkj_height(at.correlation, *of_groups)
     if model.correlated:
-        total = total + lkj_log_density(
-            components.residual_correlation, model.num_correlated, own.concentration
-        )
-    total = total + log_half_normal(components.log_general_sd, own.general)
+        of_items = model.num_correlated, own.concentration
+        total = total + lkj_log_density(at.residual_correlation, *of_items)
     if model.known_slopes is not None:
-        gap, precision = known_units(model, components)
+        gap, precision = known_units(model, at)
         total = total - jnp.sum(gap**2 * precision) / 2
-    if any(model.learned):
-        mask = jnp.asarray(model.regressed)
-        total = total + log_half_normal(components.log_residual_sd, own.residual, mask)
-        total = total + log_half_normal(
-            components.log_component_sd, own.component, mask
-        )
-        scale = effect_sd(model, components.log_component_sd)
-        density = Normal(0.0, scale).log_density(components.effects)
-        total = total + jnp.sum(jnp.where(mask & model.told_effects, density, 0))
+    density = Normal(0.0, model.effect_sd(at)).log_density(at.effects)
+    total = total + jnp.sum(jnp.where(mask & model.told_effects, density, 0))
     for part, sd in (
-        (components.group_effects, own.group_effect),
-        (components.subject_effects, own.subject_effect),
-        (components.tilt, own.tilt),
-        (components.spread, own.spread),
+        (at.group_effects, own.group_effect),
+        (at.subject_effects, own.subject_effect),
+        (at.tilt, own.tilt),
+        (at.spread, own.spread),
     ):
         total = total + jnp.sum(Normal(0.0, sd).log_density(part))
     return total
 
 
-def log_half_normal(log_sd: Array, scale: float, mask: Array | bool = True) -> Array:
-    """Log density of logarithms of half-normals, those outside the mask left out."""
-    density = HalfNormal(scale).log_density(jnp.exp(log_sd)) + log_sd
-    return jnp.sum(jnp.where(mask, density, 0))
-
-
-def effect_sd(model: Hierarchical, log_component_sd: Array) -> Array:
-    """`[effects, columns]` prior standard deviations of the effects."""
-    sd = jnp.exp(log_component_sd)
-    fixed = jnp.full((1, model.num_columns), model.hyperpriors.effect, sd.dtype)
-    return jnp.concatenate([sd, fixed])[model.component]
-
-
-def effect_precision(model: Hierarchical, log_component_sd: Array) -> Array:
-    """`[effects, columns]` prior precisions; of effects that are 0 next to infinite."""
-    precision = effect_sd(model, log_component_sd) ** -2.0
-    return jnp.where(model.told_effects, precision, HELD)
+def effect_precision(model: Hierarchical, components: Components) -> Array:
+    """`[effects, columns]` prior precisions; nearly infinite for effects fixed at 0."""
+    precision = model.effect_sd(components) ** -2.0
+    return jnp.where(model.told_effects, precision, FIXED)
 
 
 def num_effective(model: Hierarchical, components: Components) -> Scalar:
@@ -151,53 +149,36 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     (P + R)^-1 P, P the precision of the items and R that of the prior (Vaida and
     Blanchard 2005); all else counts fully, except for sums fixed at 0.
     """
-    learned = sum(model.regressed)
-    total = sum(
-        part.size
-        for part in (
-            components.log_scale,
-            components.correlation,
-            components.residual_correlation,
-            components.subject_effects,
-            components.log_general_sd,
-        )
-    )
-    total += max(components.tilt.size - 1, 0)
-    total += max(components.group_effects.shape[0] - 1, 0) * model.num_columns
-    if not learned:
+    at = components
+    total = at.log_scale.size + at.correlation.size + at.residual_correlation.size
+    total += at.subject_effects.size + at.log_general_sd.size + max(at.tilt.size - 1, 0)
+    total += max(at.group_effects.shape[0] - 1, 0) * model.num_columns
+    if not any(model.regressed):
         return jnp.asarray(float(total))
     mask = jnp.asarray(model.regressed)
     # A standard deviation of each level, and of each benchmark relative to their mean,
     # as far as the data identify it.
     levels = jnp.sum((model.told_components > 0) & mask)
     clusters = jnp.maximum(jnp.sum(model.told_spreads, axis=0) - 1, 0)
-    total = total + learned + levels + jnp.sum(clusters)
-    omega = inverses(factors(model, components)) * (mask & mask[:, None])
+    total = total + sum(model.regressed) + levels + jnp.sum(clusters)
+    omega = inverses(factors(model, at)) * (mask & mask[:, None])
     row = model.factor_row if len(omega) > 1 else jnp.zeros(model.num_stems, int)
     member = jax.nn.one_hot(row, len(omega), dtype=omega.dtype)
     by_row = jnp.einsum("jr,je->rje", member, model.design)
     square = jnp.einsum("rje,jf->ref", by_row, model.design)
     data = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
-    prior = effect_precision(model, components.log_component_sd).T.reshape(-1)
+    prior = effect_precision(model, at).T.reshape(-1)
     return total + jnp.trace(jnp.linalg.solve(data + jnp.diag(prior), data))
 
 
 def judged(
     model: Hierarchical, components: Components, ability: Array, error: Array
 ) -> tuple[Components, Array]:
-    """Quantities whose change decides convergence of components and abilities.
+    """Weights of the moves that decide convergence of components and abilities.
 
-    Precisions, but for what goes up and down with the units of ability, whose errors
-    are those of a sample of subjects: abilities, log discriminations, and intercepts
-    where groups' depend on these. Of complete data the mean of many items, and an
-    ability given the items, are known so well that in single precision the rounding of
-    the units alone moves them.
-
-    Args:
-        model: The model.
-        components: Where.
-        ability: `[subjects, groups]`.
-        error: `[subjects, groups]` errors of the abilities, their units given.
+    Precisions; where a quantity changes with the scale of ability (abilities, log
+    discriminations, intercepts that depend on these) with the error of that scale in a
+    sample of subjects, which rounding does not exceed. `error` is given the scales.
     """
     weights = precisions(model, components)
     if not num_units(model):
@@ -218,29 +199,28 @@ def judged(
 def precisions(model: Hierarchical, components: Components) -> Components:
     """One over the standard errors of effects and variances, of complete data."""
     subjects, stems = model.subject_design.shape[0], model.num_stems
-    like = lambda part, value: jnp.broadcast_to(value, part.shape).astype(part.dtype)  # noqa: E731
     by_item = jnp.exp(-components.log_residual_sd) * stems**0.5
     levels = jnp.ones(model.num_components, int)
     if model.num_components:
         index = jnp.where(model.component < 0, model.num_components, model.component)
         levels = jnp.bincount(index, length=model.num_components + 1)[:-1]
-    return Components(
-        like(components.log_scale, (2.0 * subjects) ** 0.5),
-        like(components.correlation, subjects**0.5),
+    tilt = jnp.ones(())
+    if model.has_tilts:
+        sd = components.log_residual_sd
+        tilt = jnp.exp(sd[0] - sd[1]) * (stems / model.num_groups) ** 0.5
+    found = Components(
+        log_scale=(2.0 * subjects) ** 0.5,
+        correlation=subjects**0.5,
         # The number of stems of an average level.
-        like(components.effects, by_item / max(model.design.shape[1] - 1, 1) ** 0.5),
-        like(components.log_component_sd, (2.0 * levels[:, None]) ** 0.5),
-        like(components.log_residual_sd, (2.0 * stems) ** 0.5),
-        like(components.residual_correlation, stems**0.5),
-        like(components.group_effects, by_item / model.num_groups**0.5),
-        like(components.subject_effects, subjects**0.5),
-        like(components.log_general_sd, (2.0 * subjects) ** 0.5),
-        like(
-            components.tilt,
-            jnp.exp(components.log_residual_sd[0] - components.log_residual_sd[1])
-            * (stems / model.num_groups) ** 0.5
-            if model.has_tilts
-            else 1.0,
-        ),
-        like(components.spread, (2.0 * stems / max(model.num_clusters, 1)) ** 0.5),
+        effects=by_item / max(model.design.shape[1] - 1, 1) ** 0.5,
+        log_component_sd=(2.0 * levels[:, None]) ** 0.5,
+        log_residual_sd=(2.0 * stems) ** 0.5,
+        residual_correlation=stems**0.5,
+        group_effects=by_item / model.num_groups**0.5,
+        subject_effects=subjects**0.5,
+        log_general_sd=(2.0 * subjects) ** 0.5,
+        tilt=tilt,
+        spread=(2.0 * stems / max(model.num_clusters, 1)) ** 0.5,
     )
+    like = lambda part, value: jnp.broadcast_to(value, part.shape).astype(part.dtype)
+    return jax.tree.map(like, components, found)

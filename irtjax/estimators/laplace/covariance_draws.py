@@ -22,14 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
-from irtjax.estimators.laplace.components import (
-    log_half_normal,
-    num_units,
-    own_covariance,
-)
+from irtjax.estimators.laplace.components import inverse_of, num_units
 from irtjax.estimators.laplace.m_step import pull_of_priors
 from irtjax.estimators.laplace.problem import (
     Components,
@@ -41,15 +37,19 @@ from irtjax.models.multilevel.covariance_mixture import (
     Subjects,
     told_by_responses,
 )
-from irtjax.models.multilevel.model import Hierarchical, general_variance
+from irtjax.models.multilevel.model import (
+    Hierarchical,
+    general_variance,
+    log_half_normal,
+)
 from irtjax.numerics.bijections import lkj_log_density
 from irtjax.numerics.programs import stored_jit
 
-#: Chains side by side; trajectories that are left out, and kept, of each.
+#: Chains; trajectories of each that are left out, and that are kept.
 NUM_CHAINS, NUM_WARMUP, NUM_KEPT = 64, 30, 8
-#: Trajectories from one draw that is kept to the next.
+#: Trajectories from one kept draw to the next.
 THINNING = 5
-#: Leapfrog steps are so long in one dimension, and trajectories: a bit more than a
+#: Length of leapfrog steps in one dimension, and of trajectories: a bit more than a
 #: quarter of the period of a standard normal.
 STEP_SIZE, TRAJECTORY = 0.5, 1.8
 #: Least information on a coordinate, so that no first step is longer than 4.
@@ -59,11 +59,8 @@ LEAST_INFORMATION = 0.06
 class Spread(NamedTuple):
     """Coordinates of the covariance of abilities; fixed parts have no elements.
 
-    Attributes:
-        log_scale: `[groups]` log standard deviations of the group-specific abilities.
-        correlation: Coordinates of their correlations.
-        log_general_sd: `[1]` log tau, for families without slopes.
-        log_unit: `[groups]` or `[1]` log u; 0 is the scale of the fit.
+    The first three are those of `Components`; `log_unit` is `[groups]` or `[1]` log u,
+    0 being the scale of the fit.
     """
 
     log_scale: Array
@@ -73,28 +70,23 @@ class Spread(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """Statistics of the abilities that determine their covariance.
+    """Statistics of the abilities: the sum of y y', N, subjects less estimated means.
 
-    Attributes:
-        scatter: `[groups, groups]` sum of y y'.
-        error: `[groups, groups]` N.
-        num_subjects: Subjects less the number of estimated means.
-        pull: Minus gradient `[groups]` and curvature `[groups, groups]` of the priors
-            of items' effects in the log scales.
+    `pull` is minus gradient and curvature of the priors of effects in the log scales.
     """
 
-    scatter: Array
-    error: Array
-    num_subjects: Array
+    scatter: Float[Array, "groups groups"]
+    error: Float[Array, "groups groups"]
+    num_subjects: Scalar
     pull: tuple[Array, Array]
 
 
 def subjects_of(problem: MultilevelProblem, state: LaplaceState) -> Subjects:
-    """Abilities of the fit with their own covariances, origins known."""
+    """Posteriors of the abilities of each subject in a fit, locations known."""
     model, components = problem.model, state.components
     ability = np.asarray(state.ability, float)
     count, groups = ability.shape
-    spread = np.asarray(_covariance(model, _spread_of(model, components)), float)
+    spread = np.asarray(_covariance(model, components), float)
     mean = np.asarray(model.subject_design @ components.subject_effects, float)
     blocks = np.asarray(state.ability_covariance, float)
     own = np.einsum("anbn->nab", blocks.reshape(groups, count, groups, count))
@@ -107,7 +99,7 @@ def subjects_of(problem: MultilevelProblem, state: LaplaceState) -> Subjects:
 def evidence_of(
     problem: MultilevelProblem, state: LaplaceState, subjects: Subjects
 ) -> Evidence:
-    """The same for all subjects together, with their average error."""
+    """Statistics of all subjects together, with their average error."""
     model, dtype = problem.model, state.ability.dtype
     average = subjects.covariance.mean(axis=0)
     precision, told = told_by_responses(average, subjects.spread)
@@ -129,13 +121,10 @@ _pull_jit = stored_jit(pull_of_priors)
 def draw_spread(
     model: Hierarchical, components: Components, evidence: Evidence
 ) -> tuple[Possible | None, float]:
-    """Draws of Sigma, tau and the scales; None where all are fixed.
+    """Draws of Sigma, tau and the scales, or None where all are fixed; acceptance rate.
 
-    The key is fixed: the same fit has the same draws.
-
-    Returns:
-        The draws, and the share of accepted proposals. If it is small, the draws stay
-        near the estimate and understate its uncertainty.
+    The key is fixed: the same fit has the same draws. If few proposals are accepted,
+    the draws stay near the estimate and understate its uncertainty.
     """
     start = _spread_of(model, components)
     if not sum(part.size for part in start):
@@ -146,27 +135,19 @@ def draw_spread(
 
 
 def _spread_of(model: Hierarchical, components: Components) -> Spread:
-    """Where `laplace` ended."""
+    """The estimates of `laplace`."""
     several = model.num_groups > 1
-    zeros = jnp.zeros(num_units(model), components.log_residual_sd.dtype)
     return Spread(
         components.log_scale[: model.num_groups * several],
         components.correlation,
         components.log_general_sd,
-        zeros,
+        jnp.zeros(num_units(model), components.log_residual_sd.dtype),
     )
 
 
-def _covariance(model: Hierarchical, spread: Spread) -> Array:
+def _covariance(model: Hierarchical, spread: Spread | Components) -> Array:
     """tau^2 1 1' + Sigma."""
-    variance = general_variance(spread.log_general_sd)
-    return _own(model, spread) + variance
-
-
-def _own(model: Hierarchical, spread: Spread) -> Array:
-    if model.num_groups == 1:
-        return jnp.zeros((1, 1), spread.log_unit.dtype)
-    return own_covariance(model, spread.log_scale, spread.correlation)
+    return model.own_covariance(spread) + general_variance(spread.log_general_sd)
 
 
 def _seen(model: Hierarchical, spread: Spread, evidence: Evidence) -> Array:
@@ -187,8 +168,7 @@ def log_evidence(model: Hierarchical, spread: Spread, evidence: Evidence) -> Sca
     # Derivatives by hand: that of a Cholesky factor takes as long to compile as a fit.
     fixed = jax.lax.stop_gradient(seen)
     root = jnp.linalg.cholesky(fixed)
-    identity = jnp.eye(len(seen), dtype=seen.dtype)
-    inverse = jax.scipy.linalg.cho_solve((root, True), identity)
+    inverse = inverse_of(root)
     slope = (inverse @ evidence.scatter @ inverse - evidence.num_subjects * inverse) / 2
     total = -evidence.num_subjects * jnp.sum(jnp.log(jnp.diagonal(root)))
     total = total - jnp.sum(inverse * evidence.scatter) / 2
@@ -206,34 +186,29 @@ def log_evidence(model: Hierarchical, spread: Spread, evidence: Evidence) -> Sca
 def _information(model: Hierarchical, spread: Spread, evidence: Evidence) -> Array:
     """Expected information on the coordinates, that of the priors with it."""
     flat, unravel = ravel_pytree(spread)
-    seen = lambda x: _seen(model, unravel(x), evidence)  # noqa: E731
+    seen = lambda x: _seen(model, unravel(x), evidence)
     along = jax.vmap(lambda way: jax.jvp(seen, (flat,), (way,))[1])(
         jnp.eye(flat.size, dtype=flat.dtype)
     )
-    root = jnp.linalg.cholesky(seen(flat))
-    identity = jnp.eye(len(root), dtype=root.dtype)
-    inverse = jax.scipy.linalg.cho_solve((root, True), identity)
-    part = inverse @ along
+    part = inverse_of(jnp.linalg.cholesky(seen(flat))) @ along
     whole = evidence.num_subjects / 2 * jnp.einsum("iab,jba->ij", part, part)
     own, groups = model.hyperpriors, model.num_groups
     _, columns = np.tril_indices(groups, -1)
     shape = own.concentration + (groups - 2 - columns) / 2
-    of_half_normal = lambda log_sd, scale: 2 * jnp.exp(2 * log_sd) / scale**2  # noqa: E731
+    of_half_normal = lambda log_sd, scale: 2 * jnp.exp(2 * log_sd) / scale**2
     prior = Spread(
         of_half_normal(spread.log_scale, own.scale),
         2 * jnp.asarray(shape, flat.dtype) / jnp.cosh(spread.correlation) ** 2,
         of_half_normal(spread.log_general_sd, own.general),
         jnp.zeros_like(spread.log_unit),
     )
-    diagonal, _ = ravel_pytree(prior)
-    whole = whole + jnp.diag(diagonal)
-    if not spread.log_unit.shape[0]:
+    whole, count = whole + jnp.diag(ravel_pytree(prior)[0]), len(spread.log_unit)
+    if not count:
         return whole
     # One unit of all groups, or one of each.
     pull = evidence.pull[1]
-    units = slice(-spread.log_unit.shape[0], None)
-    pull = pull if len(pull) == spread.log_unit.shape[0] else jnp.sum(pull)
-    return whole.at[units, units].add(pull)
+    pull = pull if len(pull) == count else jnp.sum(pull)
+    return whole.at[-count:, -count:].add(pull)
 
 
 @stored_jit
@@ -244,7 +219,7 @@ def _draw_jit(model: Hierarchical, start: Spread, evidence: Evidence, key):
     flat, unravel = ravel_pytree(start)
     roots, vectors = jnp.linalg.eigh(_information(model, start, evidence))
     scale = vectors / jnp.sqrt(jnp.maximum(roots, LEAST_INFORMATION))
-    spread_at = lambda z: unravel(flat + scale @ z)  # noqa: E731
+    spread_at = lambda z: unravel(flat + scale @ z)
 
     def density(z):
         value = log_evidence(model, spread_at(z), evidence)
@@ -268,7 +243,7 @@ def _draw_jit(model: Hierarchical, start: Spread, evidence: Evidence, key):
     _, (positions, accepted) = jax.lax.scan(step, begin, keys)
     kept = positions[NUM_WARMUP + THINNING - 1 :: THINNING].reshape(-1, flat.size)
     spreads = jax.vmap(spread_at)(kept)
-    own = jax.vmap(partial(_own, model))(spreads)
+    own = jax.vmap(model.own_covariance)(spreads)
     variance = jax.vmap(lambda x: general_variance(x) * jnp.ones(()))(
         spreads.log_general_sd
     )

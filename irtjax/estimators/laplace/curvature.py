@@ -1,8 +1,4 @@
-"""Precision of abilities in a multilevel model.
-
-Second derivatives of the log density of the abilities, and the location and scale of
-ability, which the items do not identify.
-"""
+"""Precision of abilities in a multilevel model, and fixed means."""
 
 from __future__ import annotations
 
@@ -10,32 +6,28 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.estimators.laplace.components import num_units
 from irtjax.estimators.laplace.items import Summary
 from irtjax.estimators.laplace.problem import Components, MultilevelProblem
 
-#: Share of the abilities' prior precision that items may take away: they have learned
-#: priors of their own, so truly they take little.
+#: Share of the abilities' prior precision by which items may reduce it: they have
+#: learned priors, so the true reduction is small.
 LARGEST_LOSS = 0.7
 
 
 class _Held(NamedTuple):
-    """Contribution of fixing the mean log discrimination of the items of each scale.
+    """Contribution of fixed means: value, gradient, S with minus its Hessian S S'.
 
-    Attributes:
-        value: Added to the log density of the abilities.
-        gradient: `[groups * subjects]` its gradient.
-        slope: `[groups * subjects, units]` S; minus its Hessian is S S'.
-        mean: `[items, columns]` means of the items given the fixed mean.
+    `mean` is the means of the items given the fixed mean.
     """
 
     value: Scalar
-    gradient: Array
-    slope: Array
-    mean: Array
+    gradient: Float[Array, " abilities"]
+    slope: Float[Array, "abilities scales"]
+    mean: Float[Array, "items columns"]
 
 
 def held_units(
@@ -52,12 +44,11 @@ def held_units(
     model, units = problem.model, problem.units
     flat, num = found.gradient.size, num_units(model)
     if not (problem.expected and num and model.learned[0]):
-        dtype = found.mean.dtype
-        zero = jnp.zeros((), dtype)
-        return _Held(zero, jnp.zeros(flat, dtype), jnp.zeros((flat, 0)), found.mean)
+        zeros = jnp.zeros(flat, found.mean.dtype)
+        return _Held(jnp.sum(zeros), zeros, jnp.zeros((flat, 0)), found.mean)
     num = 1 if units.is_aligned else num
     of = units.group[:, 0] if num > 1 else jnp.zeros_like(units.group[:, 0])
-    total = lambda x: jax.ops.segment_sum(units.weight * x, of, num)  # noqa: E731
+    total = lambda x: jax.ops.segment_sum(units.weight * x, of, num)
     count = total(jnp.ones_like(units.weight))
     offset = total(found.mean_at[:, 0] - units.design @ components.effects[:, 0])
     variance = total(found.covariance[:, 0, 0]) / count**2
@@ -77,12 +68,7 @@ def held_units(
 
 
 def centred(array: Array, parts: int) -> Array:
-    """Projects `[groups * subjects]`, or a matrix, on abilities whose means are 0.
-
-    Args:
-        array: By group and subject, along every axis.
-        parts: Number of means, each of equally many groups; 0 changes nothing.
-    """
+    """Projects every axis on abilities with means 0 in equal `parts` of the groups."""
     if not parts:
         return array
     for axis in range(array.ndim):
@@ -93,19 +79,14 @@ def centred(array: Array, parts: int) -> Array:
 
 
 def factorise(
-    found,
-    precision: Array,
-    groups: int,
-    held: Array | None = None,
-    num_shifts: int = 0,
+    found, precision: Array, groups: int, held: Array | None = None, num_shifts: int = 0
 ) -> tuple[Array, Array, Array]:
     """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
 
     If the curvature is not positive, or items remove most of the prior, as can happen
-    far from the mode, the expected information replaces the data's part. `held` @
-    `held'` is the part of the fixed means of items, if given. With `num_shifts` that
-    many means of abilities are fixed (`centred`); they get a curvature of 1, which is
-    left out.
+    far from the mode, the expected information replaces the data's part. `held` is the
+    `slope` of fixed means of items. With `num_shifts` means of abilities fixed
+    (`centred`), these directions get a curvature of 1, which is left out.
     """
     subjects = found.gradient.shape[0]
     size = groups * subjects

@@ -1,9 +1,7 @@
-"""Errors of a multilevel fit by `laplace`: of abilities, and of items with them.
+"""Errors of a multilevel fit by `laplace`: of abilities, and of items.
 
-First given the estimated covariance of abilities: the curvature of the log density of
-abilities and effects, items integrated out. Then averaged over draws of that
-covariance and of the scales of ability, which many items do not identify better
-(`covariance_draws`).
+First given the estimated covariance of abilities, then averaged over draws of it and of
+the scales of ability (`covariance_draws`).
 """
 
 from __future__ import annotations
@@ -13,13 +11,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from irtjax.estimators.laplace.components import (
-    covariance_factor,
     effect_precision,
     factors,
+    inverse_of,
     inverses,
+    items_given,
     num_units,
     squares,
 )
@@ -30,7 +29,6 @@ from irtjax.estimators.laplace.covariance_draws import (
 )
 from irtjax.estimators.laplace.curvature import factorise
 from irtjax.estimators.laplace.items import Following, Summary, Units, spread_of_items
-from irtjax.estimators.laplace.outer import blocks_of, outer_of
 from irtjax.estimators.laplace.problem import (
     Components,
     LaplaceState,
@@ -45,32 +43,24 @@ class Errors(NamedTuple):
     """Errors of one fit.
 
     Attributes:
-        given: `[groups * subjects] * 2` covariance of the abilities given their
-            covariance matrix and scales, group by group.
-        covariance: The same, averaged over draws of these.
-        items: `[units, columns]` variances that the errors of abilities and of effects
-            add to the coordinates of each item.
+        given: Covariance of the abilities, group by group, given their covariance
+            matrix and scales; `covariance` averaged over draws of these.
+        items: Variances that the errors of abilities and of effects add to items.
         possible: Draws of the covariance and the scales; None where these are fixed.
-        ability: `[draws, subjects, groups]` means of the abilities given each draw.
+        ability: Means of the abilities given each draw.
         accepted: Share of the sampler's proposals that were accepted.
     """
 
-    given: np.ndarray
-    covariance: np.ndarray
-    items: np.ndarray
+    given: Float[np.ndarray, "abilities abilities"]
+    covariance: Float[np.ndarray, "abilities abilities"]
+    items: Float[np.ndarray, "units columns"]
     possible: Possible | None
-    ability: np.ndarray
+    ability: Float[np.ndarray, "draws subjects groups"]
     accepted: float
 
 
 def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> Errors:
-    """Errors of a fit. Not for use under jit.
-
-    Args:
-        problem: The model and its data.
-        method: The `Laplace` that fitted it.
-        state: The last state of the fit.
-    """
+    """Errors of a fit at the last state of its `Laplace`. Not for use under jit."""
     covariance, follow = _given_spread_jit(problem, method, state)
     given = whole = np.asarray(covariance, float)
     subjects = subjects_of(problem, state)
@@ -101,13 +91,8 @@ def _given_spread_jit(
 
 @stored_jit
 def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follow):
-    model, units = problem.model, problem.units
     return spread_of_items(
-        model,
-        units,
-        outer_of(model, state.ability_mode, state.components),
-        state.mode,
-        blocks_of(state.ability_covariance, model.num_groups, units.is_aligned),
+        *items_given(problem, state),
         whole,
         follow,
         order=method.order,
@@ -134,19 +119,14 @@ def following(
     square = squares(units, rows)
     known = jnp.einsum("rab,rbcef,rcd->adef", omega, found.square, omega)
     block = jnp.einsum("rab,ref->aebf", omega, square) - known.transpose(0, 2, 1, 3)
-    ridge = effect_precision(model, components.log_component_sd).T.reshape(-1)
+    ridge = effect_precision(model, components).T.reshape(-1)
     root = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
-    solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
-    return Following(
-        omega, cross, solve(cross.T), solve(jnp.eye(size, dtype=root.dtype))
-    )
+    slope = jax.scipy.linalg.cho_solve((root, True), cross.T)
+    return Following(omega, cross, slope, inverse_of(root))
 
 
 def given_covariance(
-    model: Hierarchical,
-    state: LaplaceState,
-    found: Summary,
-    follow: Following | None,
+    model: Hierarchical, state: LaplaceState, found: Summary, follow: Following | None
 ) -> Array:
     """Covariance of the abilities given their covariance matrix and scales.
 
@@ -154,47 +134,41 @@ def given_covariance(
     integrated out, with the effects eliminated (Schur complement).
     """
     groups = model.num_groups
-    factor = covariance_factor(model, state.components)
-    identity = jnp.eye(groups, dtype=factor.dtype)
-    precision = jax.scipy.linalg.cho_solve((factor, True), identity)
+    precision = inverse_of(model.covariance_factor(state.components))
     root, _, _ = factorise(found, precision, groups)
     identity = jnp.eye(len(root), dtype=root.dtype)
     prior = jnp.kron(precision, jnp.eye(len(root) // groups, dtype=root.dtype))
     data = root @ root.T - prior
     if follow is not None:
         data = data - follow.cross @ follow.slope
-        # What is left along origins is rounding and the error of the quadrature, of
-        # either sign: information is not negative.
+        # Along shifts of location, rounding and the error of the quadrature can make
+        # the information negative.
         roots, vectors = jnp.linalg.eigh((data + data.T) / 2)
         data = (vectors * jnp.maximum(roots, 0)) @ vectors.T
     curvature = data + prior
     if model.correlated:
-        # A shift of all abilities is taken up by intercepts and by their regression on
-        # discriminations, which is estimated: only the prior identifies it.
+        # Intercepts and their estimated regression on discriminations compensate a
+        # shift of all abilities: only the prior identifies it.
         shifts = jnp.eye(model.num_shifts, dtype=prior.dtype)
         shifts = jnp.repeat(shifts, prior.shape[0] // len(shifts), axis=0)
         moved, held = curvature @ shifts, prior @ shifts
-        own = lambda x: x @ jnp.linalg.solve(shifts.T @ x, x.T)  # noqa: E731
+        own = lambda x: x @ jnp.linalg.solve(shifts.T @ x, x.T)
         curvature = curvature - own(moved) + own(held)
-    # The data's information about a scale is a small difference of large numbers, which
-    # the error of the quadrature rules: it is given here.
+    # The data's information about a scale is a small difference of large numbers,
+    # dominated by the error of the quadrature: scales are fixed here.
     unit = _units_of(model, state.ability)
     held = unit @ unit.T
     clear = identity - held
     root = jnp.linalg.cholesky(clear @ curvature @ clear + held)
-    covariance = jax.scipy.linalg.cho_solve((root, True), identity) - held
+    covariance = inverse_of(root) - held
     return jnp.where(jnp.all(jnp.isfinite(root)), covariance, state.ability_covariance)
 
 
 def _units_of(model: Hierarchical, ability: Array) -> Array:
-    """Directions in which each unit moves the abilities, `[groups * subjects, units]`.
-
-    Deviations from the mean of all subjects, of length 1: what moves with it is told
-    apart by the origin.
-    """
+    """Deviations of the abilities along each scale, `[groups * subjects, scales]`."""
     count, groups = num_units(model), ability.shape[1]
-    deviations = ability - jnp.mean(ability, axis=0)
-    parts = deviations.T[:, :, None]
+    # From the mean, which shifts of location identify.
+    parts = (ability - jnp.mean(ability, axis=0)).T[:, :, None]
     if count == groups:
         along = jax.scipy.linalg.block_diag(*parts)
     else:

@@ -10,24 +10,16 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.estimators.estimates import Estimates, GroupEstimates
-from irtjax.estimators.laplace.components import (
-    log_prior,
-    num_effective,
-    own_covariance,
-)
+from irtjax.estimators.laplace.components import log_prior, num_effective, without_end
 from irtjax.estimators.laplace.errors import Errors, errors_of
 from irtjax.estimators.laplace.expected_scores import mean_responses
-from irtjax.estimators.laplace.outer import without_end
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.models.families.bounded import log_base_total
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible, general_weights
-from irtjax.models.multilevel.model import (
-    Hierarchical,
-    general_variance,
-)
+from irtjax.models.multilevel.model import Hierarchical, general_variance
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import scale_loadings
 from irtjax.uncertainty import Covariance
@@ -35,7 +27,7 @@ from irtjax.uncertainty import Covariance
 #: Responses in all, and subjects, below which intervals hold less often than stated
 #: (docs/evidence/index.md).
 LEAST_RESPONSES, LEAST_SUBJECTS = 800, 8
-#: Share of accepted proposals below which draws of Sigma are not to be trusted.
+#: Share of accepted proposals below which draws of Sigma are unreliable.
 LEAST_ACCEPTED = 0.4
 FEW_ACCEPTED = (
     "what is not known of the abilities' covariance and units could not be drawn:"
@@ -49,18 +41,12 @@ OTHER_SLOPES = (
 #: Items in a group below which `laplace` has not been compared with the truth.
 FEW_ITEMS = 20
 
-_own_covariance_jit = stored_jit(own_covariance)
-
-
 #: Draws of Sigma that are kept with a fit, for the errors of new subjects.
 NUM_POSSIBLE = 200
 
 
 def summary_of_laplace(
-    problem: MultilevelProblem,
-    method: Any,
-    state: LaplaceState,
-    level: float = 0.95,
+    problem: MultilevelProblem, method: Any, state: LaplaceState, level: float = 0.95
 ) -> GroupEstimates:
     """Results of `laplace`, at the most probable covariance."""
     model, components = problem.model, state.components
@@ -70,17 +56,14 @@ def summary_of_laplace(
     )
     own = np.zeros((1, 1))
     if groups > 1:
-        own = np.asarray(
-            _own_covariance_jit(model, components.log_scale, components.correlation)
-        )
+        own = np.asarray(_own_covariance_jit(model, components))
     variance = float(general_variance(components.log_general_sd))
     weights, _ = general_weights(own, variance)
     ability = np.asarray(state.ability, float)
     subjects = len(ability)
     mean = np.asarray(model.subject_design @ components.subject_effects, float)
     given, of_effects = _with_subject_effects(model, errors.given, own + variance)
-    # Errors over the uncertainty of the covariance are errors given it, on
-    # average, and what it moves.
+    # The mean covariance given Sigma, plus that of the means given Sigma.
     whole = errors.covariance + given - errors.given
     error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
     covariance, left, moved = _errors_of_general(errors, given, own, variance, mean)
@@ -98,9 +81,10 @@ def summary_of_laplace(
         coordinates = coordinates + shifts[np.asarray(model.group)]
         effects = np.concatenate([effects, shifts])
     coordinates = model.family.with_offsets(coordinates)
-    bounds, possible = None, errors.possible if groups > 1 else None
-    if possible is not None:
-        bounds = correlation_bounds(possible.own, level)
+    levels, items = components.log_component_sd, components.log_residual_sd
+    log_sds = levels, items, components.spread + items
+    possible = errors.possible if groups > 1 else None
+    bounds = None if possible is None else correlation_bounds(possible.own, level)
     return GroupEstimates(
         general,
         np.sqrt(np.diag(covariance) + left),
@@ -115,12 +99,7 @@ def summary_of_laplace(
         np.stack([np.asarray(components.subject_effects, float), of_effects]),
         variance,
         thinned(_with_origins(model, possible)),
-        spreads(
-            model,
-            np.exp(np.asarray(components.log_component_sd, float)),
-            np.exp(np.asarray(components.log_residual_sd, float)),
-            np.exp(np.asarray(components.spread + components.log_residual_sd, float)),
-        ),
+        spreads(model, *(np.exp(np.asarray(log_sd, float)) for log_sd in log_sds)),
         errors.accepted,
         scale_loadings(general, moved.T / len(moved) ** 0.5),
         (np.asarray(expected.mean, float), np.asarray(expected.standard_error, float)),
@@ -135,25 +114,12 @@ def spreads(model: Hierarchical, components, items, clusters) -> np.ndarray:
     return np.where(told, np.concatenate([components, items[None], clusters]), np.nan)
 
 
-def _errors_of_general(
-    errors: Errors,
-    given: np.ndarray,
-    own: np.ndarray,
-    variance: float,
-    mean: np.ndarray,
-) -> tuple[np.ndarray, float, np.ndarray]:
-    """Covariance of general abilities, the variance that abilities leave open, moves.
+def _errors_of_general(errors: Errors, given, own, variance: float, mean: np.ndarray):
+    """Covariance of general abilities, their variance given all abilities, and moves.
 
-    Both are averages over draws of the covariance of abilities; the covariance includes
-    the variation of weights, scales and means over these draws.
-
-    Args:
-        errors: Of the fit.
-        given: `[groups * subjects] * 2` covariance of the abilities given their
-            covariance matrix.
-        own: Sigma as estimated.
-        variance: tau^2, likewise.
-        mean: `[subjects]` means of the abilities, from covariates.
+    Averages over draws; the covariance includes the variation of weights, scales and
+    means over these. `given` is the covariance of the abilities given Sigma, here
+    `own`.
     """
     possible, subjects = errors.possible, len(mean)
     moved = np.zeros((1, subjects))
@@ -177,17 +143,11 @@ def thinned(possible: Possible | None) -> Possible | None:
     if possible is None:
         return None
     at = np.linspace(0, len(possible.own) - 1, NUM_POSSIBLE).round().astype(int)
-    at = np.unique(at)
-    return Possible(
-        possible.own[at],
-        possible.variance[at],
-        possible.unit[at],
-        possible.origin[at],
-    )
+    return Possible(*(part[np.unique(at)] for part in possible))
 
 
 def _with_origins(model: Hierarchical, possible: Possible | None) -> Possible | None:
-    """The draws with those of where 0 is: the mean of the subjects that were drawn."""
+    """The draws with locations drawn too: the error of the mean of the subjects."""
     if possible is None or not model.num_shifts:
         return possible
     rng = np.random.default_rng(0)
@@ -211,19 +171,12 @@ def correlation_bounds(own: np.ndarray, level: float):
 
 
 def _with_subject_effects(model: Hierarchical, whole: np.ndarray, spread: np.ndarray):
-    """Covariance of the abilities with what effects of subjects' covariates add.
+    """Covariance of the abilities with that of effects of subjects' covariates.
 
     Of abilities N(Z gamma, C) whose covariance given gamma is V, gamma has the
     information Z' (P - P V P) Z, P the inverse of C (Louis' identity), and they move
-    by V P Z with it.
-
-    Args:
-        model: The model.
-        whole: V, `[groups * subjects] * 2`.
-        spread: `[groups, groups]` covariance of a subject's abilities.
-
-    Returns:
-        The covariance, and the standard errors of gamma `[covariates]`.
+    by V P Z with it. `whole` is V, `spread` the covariance of a subject's abilities.
+    Returns also the standard errors of gamma.
     """
     design = np.asarray(model.subject_design, float)
     if not design.shape[1]:
@@ -233,14 +186,20 @@ def _with_subject_effects(model: Hierarchical, whole: np.ndarray, spread: np.nda
     square = design.T @ design * np.linalg.inv(spread).sum()
     ridge = model.hyperpriors.subject_effect**-2.0
     information = square - held.T @ moved + ridge * np.eye(design.shape[1])
-    # Never less than the prior's: along a covariate nothing may be known.
+    # Never less than the prior's: a covariate may have no information.
     roots, vectors = np.linalg.eigh(information)
     covariance = (vectors / np.maximum(roots, ridge)) @ vectors.T
     return whole + moved @ covariance @ moved.T, np.sqrt(np.diag(covariance))
 
 
-_count_jit = stored_jit(num_effective)
-_log_prior_jit = stored_jit(log_prior)
+@stored_jit
+def _own_covariance_jit(model: Hierarchical, components):
+    return model.own_covariance(components)
+
+
+@stored_jit
+def _numbers_jit(model: Hierarchical, components):
+    return log_prior(model, components), num_effective(model, components)
 
 
 @stored_jit
@@ -277,15 +236,7 @@ def multilevel_estimates(
     warnings: tuple[str, ...],
     verdict: tuple[str, ...] = (),
 ) -> Estimates:
-    """Estimates of a multilevel model from its summary and the fit it came from.
-
-    Args:
-        problem: What was solved.
-        solution: Its fit by `Laplace`, with draws if there are any.
-        found: Abilities by group, items and variance components.
-        warnings: What the estimates must be read with.
-        verdict: What a sampler's diagnostics conclude.
-    """
+    """Estimates of a multilevel model from its summary and the fit by `Laplace`."""
     fit, family, data = solution.fit, problem.model.family, problem.data
     found = found._replace(group=np.asarray(problem.model.group))
     components = fit.state.components
@@ -296,11 +247,10 @@ def multilevel_estimates(
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
     population = Population(0 * one, found.variance**0.5 * one)
-    log_prior = float(_log_prior_jit(problem.model, components))
+    log_prior, count = map(float, _numbers_jit(problem.model, components))
     log_likelihood = float(fit.objective) - log_prior
     log_likelihood += log_base_total(model, items, data)
-    steps = int(fit.num_steps)
-    draws = solution.draws
+    steps, draws = int(fit.num_steps), solution.draws
     if draws is not None:
         steps = int(np.prod(next(iter(draws.values.values())).shape[:2]))
     return Estimates(
@@ -314,7 +264,7 @@ def multilevel_estimates(
         expected=found.expected,
         log_likelihood=log_likelihood,
         log_prior=log_prior,
-        num_parameters=round(float(_count_jit(problem.model, components))),
+        num_parameters=round(count),
         status=Status(int(fit.status)) if solution.status is None else solution.status,
         num_steps=steps,
         trace=np.asarray(fit.trace)[: int(fit.num_steps)],
@@ -330,57 +280,42 @@ def multilevel_estimates(
 
 
 def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
-    """What a fit by `laplace` must be read with."""
-    model, data = problem.model, problem.data
-    status, said = Status(int(fit.status)), []
-    if status == Status.STALLED:
-        said += _diverged(model, wide)
-    if status != Status.CONVERGED and not said and not gone.any():
-        said.append(
-            f"{status.explain()} (residual {float(fit.residual):.2g}): treat the"
-            " estimates as provisional; raise max_steps, or use method='nuts'"
-        )
+    """Warnings about a fit by `laplace`."""
+    model, data, status = problem.model, problem.data, Status(int(fit.status))
+    diverged = _diverged(model, wide) if status == Status.STALLED else []
+    unsolved = status != Status.CONVERGED and not diverged and not gone.any()
     num_observed = data.values.size
     if data.observed is not None:
         num_observed = int(np.sum(np.asarray(data.observed)))
     subjects, groups = model.subject_design.shape[0], model.num_groups
     few = num_observed < LEAST_RESPONSES or subjects < LEAST_SUBJECTS
-    if groups == 1 and few:
-        said.append(
-            f"{subjects} subjects and {num_observed:,} responses are few: in"
-            " simulations of such sizes 95 % intervals of differences held 86 to 97 %,"
-            " of expected scores 80 to 89 %; add subjects or items"
-        )
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
-    if fewest < FEW_ITEMS:
-        said.append(
-            f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
-            f" about {FEW_ITEMS} in each group to be near the posterior; use"
-            " method='nuts'"
-        )
-    if groups == 2:
-        said.append(
-            "two groups identify the correlation of their abilities only: the"
-            " standard deviations of group-specific abilities, and so the scale of the"
-            " general ability, depend on their priors"
-        )
-    if groups > 1 and subjects < 5 * groups:
-        said.append(
-            f"correlations of {groups} groups from {subjects} subjects depend on their"
-            " prior, which prefers none"
-        )
-    if subjects < 30 and groups > 1:
-        said.append(
-            f"with {subjects} subjects the errors of method='laplace' leave out what is"
-            " the uncertainty of the variances of items; method='nuts' includes it"
-        )
-    return said
+    said = {
+        f"{status.explain()} (residual {float(fit.residual):.2g}): treat the"
+        " estimates as provisional; raise max_steps, or use method='nuts'": unsolved,
+        f"{subjects} subjects and {num_observed:,} responses are few: in"
+        " simulations of such sizes 95 % intervals of differences held 86 to 97 %,"
+        " of expected scores 80 to 89 %; add subjects or items": groups == 1 and few,
+        f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
+        f" about {FEW_ITEMS} in each group to be near the posterior; use"
+        " method='nuts'": fewest < FEW_ITEMS,
+        "two groups identify the correlation of their abilities only: the"
+        " standard deviations of group-specific abilities, and so the scale of the"
+        " general ability, depend on their priors": groups == 2,
+        f"correlations of {groups} groups from {subjects} subjects depend on their"
+        " prior, which prefers none": groups > 1 and subjects < 5 * groups,
+        f"with {subjects} subjects the errors of method='laplace' leave out what is"
+        " the uncertainty of the variances of items; method='nuts' includes it": (
+            subjects < 30 and groups > 1
+        ),
+    }
+    return diverged + [message for message, applies in said.items() if applies]
 
 
 def _diverged(model: Hierarchical, wide: np.ndarray) -> list[str]:
     """Which variance components of items have no finite estimate."""
-    columns = [p.name for p in model.family.parameters for _ in range(p.columns)]
-    names = dict.fromkeys(n for n, at in zip(columns, wide, strict=False) if at)
+    parameters = zip(model.column_parameters, wide, strict=False)
+    names = dict.fromkeys(parameter.name for parameter, at in parameters if at)
     return [
         f"not converged: the standard deviation of the items' {name} diverges: many"
         " items are nearly unrelated to ability. Leave those out, or give a prior,"

@@ -1,8 +1,7 @@
-r"""Each subject's mean expected response over all items, under Laplace's approximation.
+"""Each subject's mean expected response over all items, under Laplace's approximation.
 
-The mean over the J items of E[y | theta_i, x_j] depends on the abilities theta of all
-subjects and on the items' coordinates x, which are independent given theta. So its
-posterior variance is
+The mean S_i over the J items of E[y | theta_i, x_j] depends on the abilities theta of
+all subjects and the items' coordinates x, independent given theta. So
 
     Var[S_i] = J_i V J_i' + (1 / J^2) sum_j Var[E[y | theta_i, x_j] | theta],       (1)
 
@@ -25,6 +24,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from irtjax.estimators.laplace.components import outer_of
 from irtjax.estimators.laplace.item_posterior import (
     Block,
     Error,
@@ -32,19 +32,13 @@ from irtjax.estimators.laplace.item_posterior import (
     over_error,
     posterior,
 )
-from irtjax.estimators.laplace.items import in_blocks
-from irtjax.estimators.laplace.outer import blocks_of, outer_of
+from irtjax.estimators.laplace.items import blocks_of, in_blocks
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.numerics.programs import stored_jit
 
 
 class MeanResponses(NamedTuple):
-    """Means over all items, each `[subjects]`.
-
-    Attributes:
-        mean: Posterior mean.
-        standard_error: Posterior standard deviation.
-    """
+    """Posterior means and standard deviations of means over all items."""
 
     mean: Float[Array, " subjects"]
     standard_error: Float[Array, " subjects"]
@@ -53,16 +47,7 @@ class MeanResponses(NamedTuple):
 def mean_responses(
     problem: MultilevelProblem, state: LaplaceState, *, order: int, num_newton: int = 3
 ) -> MeanResponses:
-    """Mean expected response over all items, with its error; see the module.
-
-    Left out is the uncertainty of effects and variances (`state.components`).
-
-    Args:
-        problem: The model and its data.
-        state: Where the fit ended.
-        order: Nodes per coordinate of an item.
-        num_newton: Newton steps to the items' modes.
-    """
+    """Mean expected response over items, and its error given `state.components`."""
     model, units = problem.model, problem.units
     # Columns of each unit and group: units stand for equal stems.
     unit = np.asarray(units.unit)[np.asarray(model.stem)]
@@ -70,62 +55,50 @@ def mean_responses(
     size = units.group.shape
     count = np.bincount(unit * size[1] + column, minlength=size[0] * size[1])
     count = count.reshape(size).astype(float)
-    found = _mean_responses(
-        problem,
-        state,
-        (count / len(unit)).astype(state.ability.dtype),
-        order,
-        num_newton,
-    )
-    variance = np.maximum(np.asarray(found[1]), 0)
-    return MeanResponses(found[0], jnp.array(np.sqrt(variance)))
+    share = (count / len(unit)).astype(state.ability.dtype)
+    mean, variance = _mean_responses(problem, state, share, order, num_newton)
+    error = np.sqrt(np.maximum(np.asarray(variance), 0))
+    return MeanResponses(mean, jnp.array(error))
 
 
 @stored_jit
 def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton: int):
     """Means and variances; `share` is each unit and column's part of all items."""
-    model, units, components = problem.model, problem.units, state.components
+    model, units = problem.model, problem.units
     family, ability = model.family, state.ability
     subjects, groups = ability.shape
-    width = units.group.shape[1]
-    outer = outer_of(model, ability, components)
+    outer = outer_of(model, ability, state.components)
     whole = state.ability_covariance
     errors = blocks_of(whole, groups, units.is_aligned)
     variance = jnp.diagonal(whole).reshape(groups, subjects)
     nodes, blocks, parts = in_blocks(model, units, state.mode, order, share)
 
     def one(unit: Block, part):
-        error = None
-        if problem.expected:
-            place = unit.group[0] if width == 1 else 0
-            nothing = jnp.zeros(unit.values.shape, ability.dtype)
-            error = Error(errors[place], nothing, True)
-        log_joint, terms, _, (theta, shift, _, _) = joint_density(
-            model, outer, unit, error
-        )
-        found = posterior(model, outer, unit, log_joint, nodes, num_newton)
+        error = Error.of(unit, errors, True) if problem.expected else None
+        log_joint, terms, _, theta, shift = joint_density(model, outer, unit, error)
+        _, rows, share, _ = posterior(model, outer, unit, log_joint, nodes, num_newton)
         own = variance[unit.group]
 
         def at(row):
             items = jax.vmap(family.constrain)(row + shift)
             per_subject = jax.vmap(family.expected_response, in_axes=(None, 0))
-            mean = lambda t: jax.vmap(per_subject)(items, t)  # noqa: E731
+            mean = lambda t: jax.vmap(per_subject)(items, t)
             one = jnp.ones_like(theta)
             value, slope = jax.jvp(mean, (theta,), (one,))
             score = jax.jvp(lambda t: terms(row, t, shift), (theta,), (one,))[1]
             return value, slope, over_error(mean, theta, own), score
 
-        value, slope, mean, score = jax.vmap(at)(found.rows)
+        value, slope, mean, score = jax.vmap(at)(rows)
         # Of all columns of a unit together, `[nodes, subjects]`.
         value = jnp.einsum("qwn,w->qn", value, part)
-        centred = value - found.share @ value
-        weighted = found.share[:, None] * centred
+        centred = value - share @ value
+        weighted = share[:, None] * centred
         # Stems are independent given the abilities: variances add up over them.
         times = jnp.maximum(unit.weight, 1)
         return (
-            jnp.einsum("q,qwn,w->n", found.share, mean, part),
+            jnp.einsum("q,qwn,w->n", share, mean, part),
             jnp.sum(weighted * centred, axis=0) / times,
-            jnp.einsum("q,qwn->wn", found.share, slope) * part[:, None],
+            jnp.einsum("q,qwn->wn", share, slope) * part[:, None],
             weighted,
             score,
         )
@@ -136,7 +109,7 @@ def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton:
         means, spreads, slopes, weighted, score = jax.vmap(one)(block, part)
         group = block.group.reshape(-1)
         direct = direct.at[group].add(slopes.reshape(-1, subjects))
-        if width == 1:
+        if not units.is_aligned:
             product = jnp.einsum("uqn,uqk->unk", weighted, score[:, :, 0])
             follows = follows.at[group].add(product)
         else:
@@ -144,15 +117,9 @@ def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton:
         carry = mean + means.sum(0), spread + spreads.sum(0), direct, follows
         return carry, None
 
-    zeros = jnp.zeros(subjects, ability.dtype)
-    init = (
-        zeros,
-        zeros,
-        jnp.zeros((groups, subjects), ability.dtype),
-        jnp.zeros((groups, subjects, subjects), ability.dtype),
-    )
-    carry, _ = lax.scan(body, init, (blocks, parts))
-    mean, spread, direct, follows = carry
+    shapes = (subjects,), (subjects,), (groups, subjects), (groups, subjects, subjects)
+    init = tuple(jnp.zeros(shape, ability.dtype) for shape in shapes)
+    (mean, spread, direct, follows), _ = lax.scan(body, init, (blocks, parts))
     index = jnp.arange(subjects)
     follows = follows.at[:, index, index].add(direct)
     gradient = jnp.moveaxis(follows, 1, 0).reshape(subjects, groups * subjects)

@@ -9,8 +9,7 @@ abilities is a product of integrals over two to four coordinates,
 each by Gauss-Hermite nodes around its mode, scaled by the curvature there (Naylor and
 Smith 1982; one node is the Laplace approximation). Derivatives in the abilities are
 posterior expectations at the same nodes (Fisher's and Louis' identities). Items are
-processed in blocks, so no items x nodes x subjects array exists. One item's integral is
-in `item_posterior`.
+processed in blocks, so no items x nodes x subjects array exists.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.laplace.item_posterior import (
     Block,
     Error,
-    Found,
     Outer,
     hermite_nodes,
     integrate,
@@ -37,10 +35,9 @@ from irtjax.estimators.laplace.item_posterior import (
 )
 from irtjax.models.multilevel.model import Hierarchical
 
-#: Items up to which equal ones are not merged to save time: a pass over so many takes
-#: milliseconds.
+#: Items up to which a pass takes milliseconds: merging equal ones saves no time.
 MOST_UNMERGED = 1024
-#: Floats of a block's largest array, about what a processor keeps close by.
+#: Floats of a block's largest array, about the size of a processor's cache.
 BLOCK_FLOATS = 2**19
 
 
@@ -48,16 +45,12 @@ class Units(NamedTuple):
     """Responses arranged by stem: the columns of one stem side by side.
 
     Attributes:
-        values: `[units, width, subjects]` responses.
-        exposure: Likewise the mask or number of trials; 0 where a stem has no column.
-        group: `[units, width]` group of each column.
-        design: `[units, effects]` D.
-        offset: `[units, width, columns]` offsets that take coordinates of a column out
-            of use (`AbstractResponseFamily.offsets`), or None.
-        weight: `[units]` number of stems with the same responses, groups and design:
-            with few subjects many are equal. 0 for rows that pad a block.
-        row: `[units]` index of the unit's factor of Omega (`Hierarchical.factor_row`).
-        unit: `[stems]` unit of each stem.
+        exposure: The mask or number of trials; 0 where a stem has no column.
+        offset: Offsets that take coordinates of a column out of use, or None.
+        weight: Number of stems with the same responses, groups and design: with few
+            subjects many are equal. 0 for rows that pad a block.
+        row: Index of the unit's factor of Omega (`Hierarchical.factor_row`).
+        unit: Unit of each stem.
     """
 
     values: Num[Array, "units width subjects"]
@@ -76,41 +69,35 @@ class Units(NamedTuple):
 
 
 def arrange(model: Hierarchical, data: Responses) -> Units:
-    """Arranges responses by stem. Not for use under jit.
-
-    Raises:
-        ValueError: If a stem has two columns of one group.
-    """
+    """Responses by stem; not for use under jit. Refuses two columns of one group."""
     stem, group = np.asarray(model.stem), np.asarray(model.group)
-    width = int(np.bincount(stem, minlength=1).max())
+    aligned = int(np.bincount(stem, minlength=1).max()) > 1
+    width = model.num_groups if aligned else 1
+    place = group if aligned else np.zeros_like(group)
+    if len(np.unique(stem * width + place)) < len(stem):
+        raise ValueError(
+            "an item has two columns of one metric: give each column an item and a"
+            " metric of its own"
+        )
     column = np.full((model.num_stems, width), -1)
-    if width == 1:
-        column[stem, 0] = np.arange(len(stem))
+    column[stem, place] = np.arange(len(stem))
+    groups = np.broadcast_to(np.arange(width), column.shape)
+    if not aligned:
         groups = np.zeros((model.num_stems, 1), int)
         groups[stem, 0] = group
-    else:
-        width = model.num_groups
-        column = np.full((model.num_stems, width), -1)
-        groups = np.broadcast_to(np.arange(width), column.shape)
-        if len(np.unique(stem * width + group)) < len(stem):
-            raise ValueError(
-                "an item has two columns of one metric: give each column an item and"
-                " a metric of its own"
-            )
-        column[stem, group] = np.arange(len(stem))
     absent = column[..., None] < 0
     values = np.asarray(data.values).T[column]
     seen = np.ones(values.shape, bool)
     if data.exposure is not None:
         seen = np.asarray(data.exposure).T[column]
-    # A column that is not there holds another's values: they must count for nothing.
+    # An absent column has another's values: they must not count.
     values, seen = (np.where(absent, 0, x).astype(x.dtype) for x in (values, seen))
     offset = model.family.offsets()
     if offset is not None:
         offset = np.where(absent, 0, offset[column])
     design = np.asarray(model.design)
     first, unit, count = _distinct(values, seen, groups, design)
-    # Rows that count for nothing, so that data of about this size share programs.
+    # Rows of weight 0, so that data of about this size share programs.
     lacking = padded_size(model.num_stems, len(first)) - len(first)
     first = np.concatenate([first, np.full(lacking, first[0])])
     count = np.concatenate([count, np.zeros(lacking, count.dtype)])
@@ -130,12 +117,8 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
 def padded_size(stems: int, distinct: int) -> int:
     """Number of rows that distinct items are stored in.
 
-    The number of distinct items varies with the responses, and a program compiled for
-    it would suit one data set only. Few items take as many rows as there are items;
-    many take the next of four sizes per power of two.
-
-    >>> padded_size(240, 151), padded_size(41_871, 5_055)
-    (240, 5120)
+    That of all items if few, else the next of four sizes per power of two: each shape
+    is compiled for, and the number of distinct items varies with the responses.
     """
     if stems <= MOST_UNMERGED:
         return stems
@@ -164,61 +147,47 @@ class Summary(NamedTuple):
     """Results of a pass over all items.
 
     Attributes:
-        mode: `[units, columns]` posterior modes, where the next pass starts.
-        mean: `[units, columns]` posterior means, averaged over the error of abilities.
-        mean_at: `[units, columns]` posterior means at the abilities.
-        covariance: `[units, columns, columns]` of each posterior at the abilities.
-        within: `[rows, columns, columns]` sums of the covariances averaged over the
-            error of abilities, by `factor_row`.
-        log_marginal: `[units]` log m_j.
-        gradient: `[subjects, groups]` of their sum in the abilities.
+        mode: Posterior modes, where the next pass starts.
+        mean: Posterior means, averaged over the error of abilities.
+        mean_at: Posterior means at the abilities; `covariance` likewise.
+        within: Sums of covariances over the error of abilities, by `factor_row`.
+        log_marginal: log m_j.
+        gradient: Of their sum in the abilities.
         curvature: Minus its second derivatives, `[groups, subjects, subjects]` where a
             unit measures one group, else `[1, groups * subjects, groups * subjects]`.
-        safe: Its expected, non-negative part: `[subjects, groups]` diagonal.
-        bend: `[subjects, groups]` sum of the derivatives of h_j in the abilities.
-        cross: `[groups * subjects, columns, effects]` sums of D times the posterior
-            covariance of an item's coordinates with its derivative in the abilities;
-            for one group with standard deviations by benchmark these one by one,
-            `[rows * subjects, columns, effects]`.
-        square: `[rows, columns, columns, effects, effects]` sums of D D' times
-            `covariance`, by `factor_row`.
-        effect_gradient: `[groups, columns]` of the groups' effects, averaged over the
-            error of abilities; no rows without them.
-        effect_curvature: `[groups, columns, columns]`, expected; likewise.
+        safe: Diagonal of its expected, non-negative part.
+        bend: Sum of the derivatives of h_j in the abilities.
+        cross: Sums of D times the posterior covariance of an item's coordinates with
+            its derivative in the abilities; with SDs by benchmark in one group, by row.
+        square: Sums of D D' times `covariance`, by `factor_row`.
+        effect_gradient: Of the groups' effects, averaged over the error of abilities.
+        effect_curvature: Expected; both have no rows without such effects.
     """
 
-    mode: Array
-    mean: Array
-    mean_at: Array
-    covariance: Array
-    within: Array
-    log_marginal: Array
-    gradient: Array
-    curvature: Array
-    safe: Array
-    bend: Array
-    cross: Array
-    square: Array
-    effect_gradient: Array
-    effect_curvature: Array
-
-
-def block_size(units: Units, num_nodes: int) -> int:
-    """Units of one block."""
-    _, width, subjects = units.values.shape
-    size = BLOCK_FLOATS // (num_nodes * width * subjects)
-    return int(min(max(size, 1), units.values.shape[0]))
+    mode: Float[Array, "units columns"]
+    mean: Float[Array, "units columns"]
+    mean_at: Float[Array, "units columns"]
+    covariance: Float[Array, "units columns columns"]
+    within: Float[Array, "rows columns columns"]
+    log_marginal: Float[Array, " units"]
+    gradient: Float[Array, "subjects groups"]
+    curvature: Float[Array, "blocks abilities abilities"]
+    safe: Float[Array, "subjects groups"]
+    bend: Float[Array, "subjects groups"]
+    cross: Float[Array, "abilities columns effects"]
+    square: Float[Array, "rows columns columns effects effects"]
+    effect_gradient: Float[Array, "some columns"]
+    effect_curvature: Float[Array, "some columns columns"]
 
 
 def in_blocks(model: Hierarchical, units: Units, mode: Array, order: int, *more):
-    """Quadrature nodes, and the units in blocks, the last one filled up.
-
-    Arrays in `more`, with an axis of units, are put in blocks with them.
-    """
+    """Quadrature nodes, and the units (with arrays in `more`) in blocks, filled up."""
     points = hermite_nodes(orders_of(model, order), model.num_columns)
     nodes = tuple(jnp.asarray(x, mode.dtype) for x in points)
-    size = block_size(units, len(points[1]))
-    fill = -units.values.shape[0] % size
+    count, width, subjects = units.values.shape
+    size = BLOCK_FLOATS // (len(points[1]) * width * subjects)
+    size = min(max(size, 1), count)
+    fill = -count % size
 
     def block(array):
         if fill:
@@ -242,16 +211,9 @@ def expected_responses(
 ) -> Float[Array, "units width subjects"]:
     """Mean of each response, observed or not, over the posterior of its item.
 
-    Args:
-        model: The model.
-        units: The responses that the items are estimated from.
-        outer: Abilities and effects that the items are integrated given.
-        mode: Modes of the items.
-        order: Nodes per coordinate.
-        num_newton: Newton steps to the modes.
-        ability_covariance: As in `summarise`: the items' densities are then averaged
-            over the error of the abilities.
-        at: Abilities that respond, if other than those of `outer`.
+    With `ability_covariance` (as in `summarise`) the items' densities are averaged over
+    the error of the abilities. `at` are the abilities that respond, if not those of
+    `outer`.
     """
     ability = outer.ability if at is None else at
     nodes, blocks = in_blocks(model, units, mode, order)
@@ -261,17 +223,15 @@ def expected_responses(
     def one(unit: Block):
         error = None
         if ability_covariance is not None:
-            place = unit.group[0] if unit.group.shape[0] == 1 else 0
-            nothing = jnp.zeros(unit.values.shape, ability.dtype)
-            error = Error(ability_covariance[place], nothing, True)
-        log_joint, _, _, (_, shift, _, _) = joint_density(model, outer, unit, error)
+            error = Error.of(unit, ability_covariance, True)
+        log_joint, *_, shift = joint_density(model, outer, unit, error)
         theta = ability.T[unit.group]
-        found = posterior(model, outer, unit, log_joint, nodes, num_newton)
+        _, rows, share, _ = posterior(model, outer, unit, log_joint, nodes, num_newton)
 
         def at(row):
             return jax.vmap(per_subject)(jax.vmap(family.constrain)(row + shift), theta)
 
-        return jnp.einsum("q,qwn->wn", found.share, jax.vmap(at)(found.rows))
+        return jnp.einsum("q,qwn->wn", share, jax.vmap(at)(rows))
 
     found = lax.map(jax.vmap(one), blocks)
     return found.reshape(-1, *found.shape[2:])[: units.values.shape[0]]
@@ -290,140 +250,101 @@ def summarise(
     corrected: bool = True,
     expected: bool = False,
 ) -> Summary:
-    """One pass over all items; see `Summary`.
+    """One pass over all items from start values `mode`; see `Summary`.
 
-    Args:
-        model: The model.
-        units: The responses by stem.
-        outer: Abilities and effects that the items are integrated given.
-        mode: Start of the search for their modes.
-        ability_covariance: Of the abilities, shaped as `Summary.curvature`.
-        ability_shift: From their mode to their mean.
-        order: Nodes per coordinate.
-        num_newton: Newton steps to each mode.
-        corrected: Whether expectations of items are averaged over the error of the
-            abilities; the derivatives in the abilities are the same without.
-        expected: Whether the items' densities are averaged over the error of the
-            abilities; see the module.
+    `ability_covariance` is shaped as `Summary.curvature`; `ability_shift` is from the
+    mode of the abilities to their mean. If `corrected`, expectations of items are
+    averaged over the error of the abilities; derivatives in the abilities are the same
+    without. If `expected`, the items' densities are (see `item_posterior`).
     """
     num_units, width, subjects = units.values.shape
-    groups, dtype = model.num_groups, outer.ability.dtype
+    groups, columns, size = model.num_groups, model.num_columns, units.design.shape[1]
     nodes, blocks = in_blocks(model, units, mode, order)
-    columns = model.num_columns
 
-    def one(unit: Block) -> Found:
-        place = unit.group[0] if width == 1 else 0
+    def one(unit: Block) -> dict[str, Array]:
         error = None
         if corrected or expected:
-            shift = ability_shift.T[unit.group]
-            error = Error(ability_covariance[place], shift, expected)
+            error = Error.of(unit, ability_covariance, expected, ability_shift)
         return integrate(model, outer, unit, error, nodes, num_newton, corrected)
 
-    rows = model.num_groups if model.has_group_effects else 0
+    rows = groups if model.has_group_effects else 0
     num_rows = len(outer.residual_factor)
     by_row = groups == 1 and num_rows > 1
-    empty = (
-        jnp.zeros((groups, subjects), dtype),
-        jnp.zeros((groups, subjects), dtype),
-        jnp.zeros((num_rows, columns, columns), dtype),
-        jnp.zeros_like(ability_covariance),
-        jnp.zeros((groups, subjects), dtype),
-        jnp.zeros(
-            (num_rows if by_row else groups, subjects, columns, units.design.shape[1]),
-            dtype,
-        ),
-        jnp.zeros((num_rows, columns, columns, *[units.design.shape[1]] * 2), dtype),
-        jnp.zeros((rows, columns), dtype),
-        jnp.zeros((rows, columns, columns), dtype),
-    )
+    zeros = lambda *shape: jnp.zeros(shape, outer.ability.dtype)
+    empty = {
+        "gradient": zeros(groups, subjects),
+        "bend": zeros(groups, subjects),
+        "safe": zeros(groups, subjects),
+        "within": zeros(num_rows, columns, columns),
+        "curvature": jnp.zeros_like(ability_covariance),
+        "cross": zeros(num_rows if by_row else groups, subjects, columns, size),
+        "square": zeros(num_rows, columns, columns, size, size),
+        "effect_gradient": zeros(rows, columns),
+        "effect_curvature": zeros(rows, columns, columns),
+    }
 
-    def body(carry, block: Block):
+    def body(sums, block: Block):
         found = jax.vmap(one)(block)
         group = block.group.reshape(-1)
-        add = (
-            lambda old, new: old.at[group].add(  # noqa: E731
-                new.reshape(-1, *new.shape[2:])
-            )
-        )
-        gradient, bend, within, curvature, safe, cross, square, effect, bow = carry
+        sums = dict(sums)
+
+        def add(name, parts, at=group):
+            parts = parts.reshape(-1, *parts.shape[2:])
+            sums[name] = sums[name].at[at].add(parts)
+
         weighted = block.design * block.weight[:, None]
-        row = jax.nn.one_hot(block.row, num_rows, dtype=dtype)
-        square = square + jnp.einsum(
-            "ur,uab,ue,uf->rabef", row, found.covariance, weighted, block.design
+        row = jax.nn.one_hot(block.row, num_rows, dtype=weighted.dtype)
+        sums["within"] += jnp.einsum("ur,uab->rab", row, found["within"])
+        sums["square"] += jnp.einsum(
+            "ur,uab,ue,uf->rabef", row, found["covariance"], weighted, block.design
         )
-        ties = jnp.einsum("uawn,ue->uwnae", found.together, weighted)
-        cross = cross.at[block.row if by_row else group].add(
-            ties.reshape(-1, *ties.shape[2:])
-        )
+        ties = jnp.einsum("uawn,ue->uwnae", found["together"], weighted)
+        add("cross", ties, block.row if by_row else group)
         if width == 1:
             # [units, subjects, subjects], added up by group.
-            shared = found.by_node[:, :, 0]
-            product = jnp.einsum("uqn,uqk->unk", shared, shared)
-            curvature = curvature.at[group].add(-product)
+            shared = found["by_node"][:, :, 0]
+            add("curvature", -jnp.einsum("uqn,uqk->unk", shared, shared)[:, None])
         else:
-            shared = found.by_node.reshape(-1, groups * subjects)
-            curvature = curvature.at[0].add(-shared.T @ shared)
-        if model.has_group_effects:
-            effect = add(effect, found.effect_gradient)
-            bow = add(bow, found.effect_curvature)
-        carry = (
-            add(gradient, found.score),
-            add(bend, found.bend),
-            within + jnp.einsum("ur,uab->rab", row, found.within),
-            curvature,
-            add(safe, -found.curve),
-            cross,
-            square,
-            effect,
-            bow,
-        )
-        at = found.mean, found.mean_at, found.covariance
-        kept = found.mode, *at, found.log_marginal
-        return carry, kept
+            shared = found["by_node"].reshape(-1, groups * subjects)
+            sums["curvature"] = sums["curvature"].at[0].add(-shared.T @ shared)
+        for name in ("gradient", "bend", "safe", "effect_gradient", "effect_curvature"):
+            if name in found:
+                add(name, found[name])
+        names = "mode", "mean", "mean_at", "covariance", "log_marginal"
+        return sums, {name: found[name] for name in names}
 
-    carry, kept = lax.scan(body, empty, blocks)
-    gradient, bend, within, curvature, safe, cross, square, effect, bow = carry
-    mode, mean, mean_at, covariance, log_marginal = (
-        x.reshape(-1, *x.shape[2:])[:num_units] for x in kept
-    )
+    sums, kept = lax.scan(body, empty, blocks)
+    kept = {k: x.reshape(-1, *x.shape[2:])[:num_units] for k, x in kept.items()}
+    curvature, cross = sums["curvature"], sums["cross"]
     diagonal = jnp.arange(curvature.shape[-1])
-    at_diagonal = (
-        safe if curvature.shape[0] == groups and width == 1 else safe.reshape(1, -1)
-    )
-    curvature = curvature.at[:, diagonal, diagonal].add(at_diagonal)
-    return Summary(
-        mode,
-        mean,
-        mean_at,
-        covariance,
-        within,
-        log_marginal,
-        gradient.T,
-        curvature,
-        safe.T,
-        bend.T,
-        cross.reshape(-1, *cross.shape[2:]),
-        square,
-        effect,
-        bow,
-    )
+    at_diagonal = sums["safe"].reshape(curvature.shape[:-1])
+    sums["curvature"] = curvature.at[:, diagonal, diagonal].add(at_diagonal)
+    sums["cross"] = cross.reshape(-1, *cross.shape[2:])
+    sums |= {name: sums[name].T for name in ("gradient", "bend", "safe")}
+    return Summary(**kept, **sums)
+
+
+def blocks_of(covariance: Array, groups: int, aligned: bool) -> Array:
+    """The covariance as `summarise` takes it: dense, or group by group."""
+    if aligned:
+        return covariance[None]
+    subjects = covariance.shape[0] // groups
+    whole = covariance.reshape(groups, subjects, groups, subjects)
+    index = jnp.arange(groups)
+    return whole[index, :, index]
 
 
 class Following(NamedTuple):
     """How the effects of items change with the abilities, at the mode of both.
 
-    Attributes:
-        omega: `[rows, columns, columns]` precisions of items around their prior means.
-        cross: `[groups * subjects, columns * effects]` mixed second derivatives of the
-            log-likelihood.
-        slope: `[columns * effects, groups * subjects]` derivatives of the effects.
-        covariance: `[columns * effects] * 2` of the effects given the abilities.
+    `omega` are precisions of items around their prior means, `cross` mixed second
+    derivatives of the log-likelihood; `covariance` is given the abilities.
     """
 
-    omega: Array
-    cross: Array
-    slope: Array
-    covariance: Array
+    omega: Float[Array, "rows columns columns"]
+    cross: Float[Array, "abilities effects"]
+    slope: Float[Array, "effects abilities"]
+    covariance: Float[Array, "effects effects"]
 
 
 def spread_of_items(
@@ -443,39 +364,22 @@ def spread_of_items(
 
     An item's mean changes with the abilities by its posterior covariance with its
     derivative in them, and with the effects by that with its prior. The effects change
-    with the abilities too, so a change of the scale of ability is passed on to the
-    items fully.
-
-    Args:
-        model: The model.
-        units: The responses by stem.
-        outer: Abilities and effects that the items are integrated given.
-        mode: Start of the search for their modes.
-        ability_covariance: As in `summarise`, for expectations of scores.
-        whole: `[groups * subjects] * 2` covariance of the abilities, effects unknown.
-        follow: How effects change with abilities; None where they are given.
-        order: Nodes per coordinate.
-        num_newton: Newton steps to each mode.
-        expected: As in `summarise`.
+    with the abilities too, so the items follow a change of the scale of ability fully.
+    `whole` is the covariance of the abilities with unknown effects; `follow` is None
+    where effects are given; the other arguments are those of `summarise`.
     """
-    width = units.group.shape[1]
     groups, subjects = model.num_groups, outer.ability.shape[0]
     nodes, blocks = in_blocks(model, units, mode, order)
 
     def one(unit: Block):
-        place = unit.group[0] if width == 1 else 0
-        error = None
-        if expected:
-            nothing = jnp.zeros((width, subjects), whole.dtype)
-            error = Error(ability_covariance[place], nothing, expected)
+        error = Error.of(unit, ability_covariance, True) if expected else None
         found = integrate(model, outer, unit, error, nodes, num_newton, False)
         along = jnp.zeros((model.num_columns, groups, subjects), whole.dtype)
-        along = along.at[:, unit.group].set(found.together)
+        along = along.at[:, unit.group].set(found["together"])
         along = along.reshape(model.num_columns, -1)
         more = jnp.zeros(model.num_columns, whole.dtype)
         if follow is not None:
-            row = unit.row
-            by_effect = found.covariance @ follow.omega[row]
+            by_effect = found["covariance"] @ follow.omega[unit.row]
             by_effect = jnp.kron(by_effect, unit.design)
             along = along + by_effect @ follow.slope
             more = jnp.sum((by_effect @ follow.covariance) * by_effect, axis=1)

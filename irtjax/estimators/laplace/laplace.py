@@ -8,26 +8,23 @@ priors: empirical Bayes.
 
 Expectations are over the error of the abilities. Their mean differs from their mode by
 half of A^-1 times the gradient of -log|A| (Tierney and Kadane 1986), and expectations
-of items follow (`item_posterior`). EM with modes in place of means is biased:
-deviations of abilities times c with discriminations over c are as likely as before, so
-the scale at the mode is too small, and with few responses it shrinks to 0. With a dozen
-subjects derivatives suffice, and the fixed point is a mode of Laplace's marginal
-likelihood. With many subjects, or with scores, the items' densities are averaged over
-the error of the abilities, and the mean log discrimination of each scale is fixed
-(`held_units`): the fixed point then maximises a variational bound with items integrated
-out.
+of items follow (`item_posterior`). With modes in place of means the scale of ability is
+too small, and with few responses it shrinks to 0. With a dozen subjects derivatives
+suffice, and the fixed point is a mode of Laplace's marginal likelihood. With many
+subjects, or with scores, the items' densities are averaged over the error of the
+abilities, and the mean log discrimination of each scale is fixed (`held_units`): the
+fixed point then maximises a variational bound with items integrated out.
 
-The covariance of the abilities is a dense matrix over subjects and groups, so errors of
-abilities and of their differences include what subjects share. Where the regression of
-intercepts on discriminations is learned, a shift of all abilities is identified by
-their prior alone, and so is the shift of a group with its own regression. EM would
-converge slowly along that direction: the mean of the abilities is fixed at 0
-(`centred`), and its prior variance is added to what is reported.
+Where the regression of intercepts on discriminations is learned, only the prior
+identifies a shift of all abilities, or of a group with its own regression, and EM would
+converge slowly along it: the mean of the abilities is fixed at 0 (`centred`), and its
+prior variance is added to what is reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -42,17 +39,18 @@ from irtjax._types import KeyArray
 from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.laplace.components import (
-    covariance_factor,
+    inverse_of,
+    items_given,
     judged,
     log_prior,
     precisions,
+    without_end,
 )
 from irtjax.estimators.laplace.curvature import centred, factorise, held_units
 from irtjax.estimators.laplace.estimates import laplace_estimates
 from irtjax.estimators.laplace.item_posterior import has_shares
 from irtjax.estimators.laplace.items import Summary, summarise
 from irtjax.estimators.laplace.m_step import maximise
-from irtjax.estimators.laplace.outer import blocks_of, outer_of, without_end
 from irtjax.estimators.laplace.problem import (
     Approximation,
     Components,
@@ -64,16 +62,16 @@ from irtjax.estimators.laplace.problem import (
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.numerics.acceleration import accelerate, empty_memory, forget
 
-#: The covariance of abilities is dense; beyond this many the memory is not there.
+#: Most abilities, whose covariance is a dense matrix.
 LARGEST = 6000
-#: Steps in which neither is taken for running away.
+#: Steps before a variance component can count as diverged.
 EARLY_STEPS = 15
-#: Steps before the acceleration: far from the end it leaps, rounding decides where to,
-#: and a likelihood with several tops has one below another within its reach.
+#: Steps before the acceleration, whose long first steps depend on rounding and can end
+#: at a lower mode of the likelihood.
 PLAIN_STEPS = 10
 #: Responses up to which both passes of a step with one group are one program,
-#: corrections included: compiling takes seconds, and a pass milliseconds. With several
-#: groups the acceleration amplifies the difference in rounding.
+#: corrections included: compiling takes seconds, and a pass milliseconds. Not with
+#: several groups, where the acceleration amplifies the difference in rounding.
 FEW_CELLS = 2**14
 #: Fall of the log marginal likelihood that a proposal of the acceleration may bring.
 LARGEST_FALL = 0.5
@@ -122,35 +120,19 @@ class Laplace(AbstractMethod):
             )
         ability, mode = start_multilevel(model, problem.data)
         components = start_components(model, mode) if start is None else start
-        size = subjects * groups
-        covariance = jnp.zeros((size, size), ability.dtype)
-        mode = (
-            jnp.zeros((units.weight.shape[0], mode.shape[1]), mode.dtype)
-            .at[units.unit]
-            .set(mode)
-        )
-        found = summarise(
-            model,
-            units,
-            outer_of(model, ability, components),
-            mode,
-            blocks_of(covariance, groups, units.is_aligned),
-            jnp.zeros_like(ability),
-            order=2,
-            num_newton=25,
-            corrected=False,  # Abilities have no error yet, so nothing to correct.
-        )
         dtype = ability.dtype
+        empty = jnp.zeros((units.weight.shape[0], mode.shape[1]), mode.dtype)
+        mode = empty.at[units.unit].set(mode)
         size = ravel_pytree((components, ability))[0].size
-        return LaplaceState(
+        state = LaplaceState(
             components=components,
             ability_mode=ability,
             ability=ability,
-            ability_covariance=covariance,
-            mode=found.mode,
-            mean=found.mean,
-            covariance=found.covariance,
-            log_marginal=found.log_marginal,
+            ability_covariance=jnp.zeros((ability.size, ability.size), dtype),
+            mode=mode,
+            mean=mode,  # This and the next two are replaced below.
+            covariance=mode,
+            log_marginal=units.weight,
             objective=jnp.zeros((), dtype),
             residual=jnp.full((), jnp.inf, dtype),
             image=(components, ability),
@@ -160,6 +142,11 @@ class Laplace(AbstractMethod):
             memory=empty_memory(size, max(self.depth, 1), dtype),
             num_seen=jnp.zeros((), jnp.int32),
         )
+        # Abilities have no error yet, so nothing to correct.
+        options = {"order": 2, "num_newton": 25, "corrected": False}
+        shift = jnp.zeros_like(ability)
+        found = summarise(*items_given(problem, state), shift, **options)
+        return state._replace(**_of_items(found))
 
     def step(
         self, problem: MultilevelProblem, state: LaplaceState, key: KeyArray | None
@@ -168,39 +155,30 @@ class Laplace(AbstractMethod):
         model, components = problem.model, state.components
         found = self.approximate(problem, state)
         moved = maximise(model, problem.units, components, found)
-        precision = precisions(model, moved[0])
-        scale = (precision, 1 / found.error)
         point, _ = ravel_pytree((components, state.ability_mode))
         image, unravel = ravel_pytree(moved)
-        weight, _ = ravel_pytree(scale)
         judge, _ = ravel_pytree(judged(model, *moved, found.error))
         residual = jnp.max(jnp.abs((image - point) * judge))
-        # The map climbs but need not end at the very top of the approximation, so a
-        # plain step is always kept, and a proposal if it falls by next to nothing.
+        # A step need not raise the objective, so a plain step is always kept, and a
+        # proposal unless the objective falls by more than `LARGEST_FALL`.
         kept = state.is_plain | (found.objective >= state.reached - LARGEST_FALL)
-        choose = lambda a, b: jax.tree.map(  # noqa: E731
-            lambda x, y: jnp.where(kept, x, y), a, b
-        )
-        moved = choose(moved, state.image)
+        choose = lambda when, *trees: jax.tree.map(partial(jnp.where, when), *trees)
+        weight, _ = ravel_pytree((precisions(model, moved[0]), 1 / found.error))
+        moved = choose(kept, moved, state.image)
         (components, mode), memory, is_plain = moved, state.memory, jnp.array(True)
         if self.depth:
             proposal, memory = accelerate(memory, point, image, weight)
             first = state.num_seen < PLAIN_STEPS
-            components, mode = jax.tree.map(
-                lambda x, y: jnp.where(kept & ~first, x, y), unravel(proposal), moved
-            )
+            components, mode = choose(kept & ~first, unravel(proposal), moved)
             is_plain = first | ~kept | (memory.num_seen == 1)
             memory = forget(memory, first | ~kept)
         reached = jnp.where(kept, found.objective, state.reached)
-        return state._replace(
+        return LaplaceState(
             components=components,
             ability_mode=mode,
             ability=mode + found.shift,
             ability_covariance=found.covariance,
-            mode=found.items.mode,
-            mean=found.items.mean,
-            covariance=found.items.covariance,
-            log_marginal=found.items.log_marginal,
+            **_of_items(found.items),
             objective=found.objective,
             residual=residual,
             image=moved,
@@ -214,19 +192,12 @@ class Laplace(AbstractMethod):
     def approximate(
         self, problem: MultilevelProblem, state: LaplaceState
     ) -> Approximation:
-        """A Newton step of the abilities, and one pass over the items at the new point.
-
-        Args:
-            problem: The model and its data.
-            state: The state; its covariance and means of abilities are those of the
-                step before.
-        """
+        """A Newton step of the abilities, and a pass over the items after it."""
         model, units, groups = problem.model, problem.units, problem.model.num_groups
         components, shift = state.components, state.ability - state.ability_mode
-        factor = covariance_factor(model, components)
+        factor = model.covariance_factor(components)
+        precision = inverse_of(factor)
         mean = (model.subject_design @ components.subject_effects)[:, None]
-        identity = jnp.eye(groups, dtype=shift.dtype)
-        precision = jax.scipy.linalg.cho_solve((factor, True), identity)
         flatten, fold = lambda x: x.T.reshape(-1), lambda x: x.reshape(groups, -1).T
         shifts = model.num_shifts
 
@@ -240,7 +211,7 @@ class Laplace(AbstractMethod):
                 found, precision, groups, held.slope, shifts
             )
             flat = jax.scipy.linalg.cho_solve((root, True), gradient)
-            # What the mode would add to the point given, to second order.
+            # The rise from the given point to the mode, to second order.
             rise = 0.5 * flat @ gradient + held.value
             inner = rise - 0.5 * jnp.sum((gap @ precision) * gap) - 0.5 * log_det
             step = fold(flat)
@@ -248,9 +219,9 @@ class Laplace(AbstractMethod):
             found = found._replace(mean=held.mean)
             return found, state.ability_mode + step, root, data, held, inner
 
-        # What is expected of items is that at the abilities to be, not those that were:
-        # from the same point both overshoot, and some fits then go to and fro for ever.
-        moved = lambda mode: state._replace(ability_mode=mode, ability=mode + shift)  # noqa: E731
+        # Items are expected at the new abilities: from the same point both overshoot,
+        # and some fits then alternate between two points.
+        moved = lambda mode: state._replace(ability_mode=mode, ability=mode + shift)
         if groups == 1 and units.values.size <= FEW_CELLS:
 
             def again(mode, _):
@@ -262,15 +233,14 @@ class Laplace(AbstractMethod):
         else:
             _, ability, *_ = newton(state, corrected=False)
             found, ability, root, data, held, inner = newton(moved(ability), True)
-        solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)  # noqa: E731
-        covariance = solve(jnp.eye(root.shape[0], dtype=root.dtype))
-        covariance = centred(covariance, shifts)
-        # Half-way, like the shift below: items follow abilities and these follow items,
-        # which with free units of many groups goes to and fro.
+        solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)
+        # Half a step, as for the shift: items depend on abilities and these on items,
+        # which alternates where many groups have free scales.
+        covariance = centred(inverse_of(root), shifts)
         covariance = (covariance + state.ability_covariance) / 2
         error = fold(jnp.sqrt(jnp.diagonal(covariance)))
-        # The derivative of -log|A| / 2: that of h has the part of the old shift in it,
-        # except for the fixed means, which h does not contain.
+        # The derivative of -log|A| / 2: that of h includes the old shift, except for
+        # the fixed means, which h does not contain.
         old = flatten(shift)
         of_items = data @ old - held.slope @ (held.slope.T @ old)
         bend = centred(flatten(found.bend) + of_items, shifts)
@@ -283,7 +253,7 @@ class Laplace(AbstractMethod):
             + log_prior(model, components)
         )
         if problem.expected:
-            # Items' densities are lower by what they lose over the abilities' error.
+            # The items' densities were averaged over the error of the abilities.
             variance = fold(jnp.diagonal(state.ability_covariance))
             objective = objective + 0.5 * jnp.sum(found.safe * variance)
         return Approximation(found, ability, shift, covariance, error, mean, objective)
@@ -291,14 +261,9 @@ class Laplace(AbstractMethod):
     def summarise(
         self, problem: MultilevelProblem, state: LaplaceState, corrected: bool = True
     ) -> Summary:
-        """A pass over the items; see `units.summarise`."""
-        model, units = problem.model, problem.units
+        """A pass over the items; see `items.summarise`."""
         return summarise(
-            model,
-            units,
-            outer_of(model, state.ability_mode, state.components),
-            state.mode,
-            blocks_of(state.ability_covariance, model.num_groups, units.is_aligned),
+            *items_given(problem, state),
             state.ability - state.ability_mode,
             order=self.order,
             num_newton=self.num_newton,
@@ -307,28 +272,22 @@ class Laplace(AbstractMethod):
         )
 
     def progress(self, problem: MultilevelProblem, state: LaplaceState) -> Progress:
-        """Objective of the last point; converged by the last move and the objective.
+        """Converged by the last move and the objective of the last steps.
 
         Where items have little information, short steps of their variances can continue
-        for long: the log marginal likelihood must have converged too.
-
-        Stalled where the group-specific abilities have shrunk to 0, or the variance of
-        items' logarithms has no bound: with few responses the approximation can lead
-        there whatever the data.
+        for long. Stalled where group-specific abilities have shrunk to 0, or the
+        variance of items' logarithms diverges: with few responses the approximation can
+        lead there.
         """
         tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
-        # By the last kept point: a proposal can leap there and will be taken back.
+        # By the last kept point: a proposal can be refused.
         gone, wide = without_end(problem.model, state.image[0])
         gone = (jnp.any(gone) | jnp.any(wide)) & (state.num_seen >= EARLY_STEPS)
         rounding = ROUNDINGS * jnp.finfo(state.objective.dtype).eps
         small = jnp.maximum(CHANGE * tolerance, rounding * jnp.abs(state.objective))
-        rests = jnp.max(state.recent) - jnp.min(state.recent) <= small
-        return Progress(
-            state.objective,
-            state.residual,
-            (state.residual <= tolerance) & rests & ~gone,
-            gone,
-        )
+        converged = jnp.max(state.recent) - jnp.min(state.recent) <= small
+        converged = (state.residual <= tolerance) & converged & ~gone
+        return Progress(state.objective, state.residual, converged, gone)
 
     def result(
         self, problem: MultilevelProblem, state: LaplaceState
@@ -351,17 +310,19 @@ class Laplace(AbstractMethod):
             return laplace_estimates(problem, solution, level=run.level)
 
 
+def _of_items(found: Summary) -> dict[str, Array]:
+    """The parts of a pass over the items that a state keeps."""
+    names = "mode", "mean", "covariance", "log_marginal"
+    return {name: getattr(found, name) for name in names}
+
+
 def suitable_order(family: AbstractResponseFamily, subjects: int) -> int:
     """Nodes per coordinate that integrate items well enough.
 
-    The fewer subjects respond to an item, the less normal its posterior. With
-    asymptotes it is not normal with many either: variances estimated with 6 nodes from
-    12 subjects and 550 items had a log-likelihood 17 nats below those with 8 (checked
-    with 16 and more).
-
-    >>> from irtjax.models.families.logistic import Binary
-    >>> suitable_order(Binary(), 12), suitable_order(Binary(asymptotes=2), 12)
-    (5, 8)
+    The fewer subjects respond to an item, the less normal its posterior; with
+    asymptotes it is never normal: variances estimated with 6 nodes from 12 subjects and
+    550 items had a log-likelihood 17 nats below those with 8 (checked with 16 and
+    more).
     """
     if has_shares(family):
         return 8 if subjects < 40 else 5

@@ -1,8 +1,4 @@
-"""The M-step of `laplace`: effects and variances at the mode of their expected density.
-
-Effects by regression; standard deviations alone in closed form; some steps of L-BFGS
-where correlations are learned.
-"""
+"""The M-step of `laplace`: effects and variances at their expected density's mode."""
 
 from __future__ import annotations
 
@@ -13,27 +9,26 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from irtjax.estimators.laplace.components import (
-    covariance_factor,
     effect_precision,
     factors,
+    inverse_of,
     inverses,
     known_units,
-    log_half_normal,
     num_units,
-    own_covariance,
     squares,
 )
 from irtjax.estimators.laplace.items import Units
 from irtjax.estimators.laplace.problem import Approximation, Components
-from irtjax.models.multilevel.model import Hierarchical, general_variance
+from irtjax.models.multilevel.model import Hierarchical, log_half_normal
 from irtjax.numerics.bijections import lkj_height, lkj_log_density
 from irtjax.numerics.kernels import positive_definite_solve
 
-#: Share of the items' covariances that must be left once abilities have errors.
+#: Least share of the items' covariances that the correction for errors leaves: far from
+#: the mode it can remove nearly all.
 SMALLEST_WITHIN = 0.25
-#: Least share of the items' information about their effects, to keep the
-#: quadrature's error from making it negative: first, and where that does not do. More
-#: than next to nothing would have levels of few items known better than they are.
+#: Least share of the items' information about their effects, so that the error of the
+#: quadrature does not make it negative: first, and where that is not enough. Larger
+#: shares would overstate the information about levels of few items.
 LEAST_TOLD = (1e-6, 0.02)
 #: Least curvature of a factor of all items' deviations, for each item.
 LEAST_OF_FACTOR = 0.02
@@ -46,9 +41,9 @@ LARGEST_FACTOR = 0.3
 def maximise(
     model: Hierarchical, units: Units, old: Components, at: Approximation
 ) -> tuple[Components, Array]:
-    """Effects and variances that suit the expectations best, and the abilities' mode.
+    """Effects and variances at the mode of their expected density, and the abilities'.
 
-    The unit of abilities is maximised too and folded into the items (parameter
+    The scales of abilities are maximised too and folded into the items (parameter
     expansion: Liu, Rubin and Wu 1998), for speed.
     """
     found, ability, shift = at.items, at.ability_mode, at.shift
@@ -66,8 +61,7 @@ def maximise(
     slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
     known = model.known_slopes
     if known is not None:
-        # These means are identified by the scale only: the items' means are fixed at
-        # them.
+        # Only the scale identifies these means: the items' means are fixed at them.
         rows = jnp.asarray(known.rows)
         taken = log_unit if len(rows) == groups else jnp.mean(log_unit)
         new = new._replace(effects=new.effects.at[rows, 0].add(taken))
@@ -75,9 +69,7 @@ def maximise(
         left = log_unit if known is None else log_unit - jnp.mean(log_unit)
         moved = new.group_effects + left[:, None] * slope
         new = new._replace(group_effects=moved)
-    elif known is not None:
-        pass
-    elif model.learned[0] and num_units(model):
+    elif known is None and model.learned[0] and num_units(model):
         moved = log_unit[units.group[:, 0]][:, None] * slope
         found = found._replace(mean=found.mean + moved)
     if any(model.regressed):
@@ -108,11 +100,11 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     # A column with a given prior is not learned and does not inform others.
     omega = omega * mask * mask[:, None]
     row, square = units.row, squares(units, rows)
-    # Starts at the present effects: priors alone distinguish levels from the mean of
-    # items alone, and sums of the items themselves would move them by their rounding.
+    # A step from the present effects: only priors separate levels from the mean of all
+    # items, and rounding of sums of the items would change both.
     gap = found.mean - design @ old.effects
     pulled = jnp.einsum("u,ua,uab->ub", weight, gap, omega[row])
-    prior = effect_precision(model, old.log_component_sd)
+    prior = effect_precision(model, old)
     # All columns at once, column by column in the vector.
     precision = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
     ridge = jnp.diag(prior.T.reshape(-1))
@@ -122,7 +114,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     effects = old.effects + step.reshape(columns, -1).T
     inverse, told = _error_of_effects(precision, ridge, omega, found.square)
     gap = found.mean - design @ effects
-    # What items do not follow of an error of their effects.
+    # The part of an error of effects that items do not follow.
     left = jnp.eye(columns) - found.covariance @ omega[row]
     moved = jnp.einsum("ue,aebf,uf->uab", design, inverse, design)
     scatter = jnp.einsum("ua,ub->uab", gap, gap)
@@ -156,21 +148,13 @@ def _improve_components(
 ) -> Array:
     """Standard deviations of the levels' effects, by parameter-expanded EM.
 
-    Near 0 plain EM hardly moves, because the error of an effect is then that standard
-    deviation. So a common factor of a component's effects is estimated as well (Liu,
-    Rubin and Wu 1998), with the same gradient and the curvature of the data in the
-    factor.
-
-    Args:
-        model: The model.
-        old: `[components, columns]` log standard deviations.
-        effects: `[effects, columns]`.
-        inverse: `[columns, effects, columns, effects]` covariance of their errors.
-        told: The same shape: precision of the effects from the data alone.
+    Near 0 plain EM hardly moves, so a common factor of a component's effects is
+    estimated too (Liu, Rubin and Wu 1998), with the same gradient and the curvature of
+    the data.
     """
     count, scale = model.num_components, model.hyperpriors.component
     index = jnp.where(model.component < 0, count, model.component)
-    by_component = lambda x: jax.ops.segment_sum(x, index, count + 1)[:-1]  # noqa: E731
+    by_component = lambda x: jax.ops.segment_sum(x, index, count + 1)[:-1]
     each = model.told_components.astype(effects.dtype)
     total = by_component(effects**2 + jnp.einsum("aeae->ea", inverse))
     new = half_normal_mode(total, each, scale)
@@ -191,8 +175,7 @@ def _improve_components(
 def _far(step: Array, error: Array | float) -> Array:
     """Half of the excess over a share of an error.
 
-    Deviations of levels and of items within them are almost the same for items with
-    little information, so both factors together overshoot by up to two. Near
+    Common factors of levels and of items overshoot by up to two together. Near
     convergence only the steps of EM remain, which the acceleration extrapolates well.
     """
     return jnp.sign(step) * jnp.maximum(jnp.abs(step) - NEAR * error, 0) / 2
@@ -201,21 +184,12 @@ def _far(step: Array, error: Array | float) -> Array:
 def _error_of_effects(
     precision: Array, ridge: Array, omega: Array, square: Array
 ) -> tuple[Array, Array]:
-    """Covariance of effects once items are integrated out, and precision of the data.
+    """Covariance of effects with items integrated out, and precision from the data.
 
-    Given the items it is that of a regression. Items with few responses follow their
-    effects and do not inform them; a plain regression would ignore this and make the
-    effects and their standard deviations too precise.
-
-    Args:
-        precision: Of the effects given the items, `[columns * effects] * 2`.
-        ridge: Precision of their priors.
-        omega: `[rows, columns, columns]` inverses of the items' prior covariances.
-        square: `[rows, columns, columns, effects, effects]` sums of D D' times the
-            items' posterior covariances.
-
-    Returns:
-        The two, `[columns, effects, columns, effects]`.
+    Items with few responses follow their effects and do not inform them, which a
+    regression on the items would ignore. `precision` is that given the items, `ridge`
+    of the priors, `omega` of the items' priors, and `square` sums of D D' times items'
+    covariances.
     """
     columns, size = square.shape[1], square.shape[-1]
     lost = jnp.einsum("rab,rbcef,rcd->aedf", omega, square, omega)
@@ -227,9 +201,8 @@ def _error_of_effects(
         sound = jnp.all(jnp.isfinite(better))
         root = jnp.where(sound, better, root)
         kept_of_all = jnp.where(sound, kept, kept_of_all)
-    inverse = jax.scipy.linalg.cho_solve((root, True), jnp.eye(root.shape[0]))
     whole = (columns, size, columns, size)
-    return inverse.reshape(whole), kept_of_all.reshape(whole)
+    return inverse_of(root).reshape(whole), kept_of_all.reshape(whole)
 
 
 def _by_row(parts: Array, row: Array, rows: int) -> Array:
@@ -242,15 +215,12 @@ def _by_row(parts: Array, row: Array, rows: int) -> Array:
 def _improve_tilts(
     model: Hierarchical, old: Components, scatter: Array
 ) -> tuple[Components, Array]:
-    """The groups' slopes of intercepts on log discriminations, given their covariances.
+    """The groups' slopes of intercepts on log discriminations; the scatter without.
 
     With P the inverse of Omega without slopes and S the scatter, both of group m, the
     expected log density is k b - k^2 w / 2 with b = u'P S e and
     w = u'P u e'S e + 1 / sd^2, e for the log discrimination and u for all intercepts;
     the k sum to 0.
-
-    Returns:
-        The new components, and the scatter without slopes `[rows, columns, columns]`.
     """
     if not model.has_tilts:
         return old, scatter
@@ -269,11 +239,7 @@ def _improve_tilts(
 
 
 def _within(plain: Array, within: Array) -> Array:
-    """Sum of items' covariances over the error of the abilities, kept positive.
-
-    The correction is of second order; where it would take nearly all away from the sum
-    without it, as can be far from the mode, it is held.
-    """
+    """Sum of items' covariances over the error of abilities, kept positive."""
     root = jnp.linalg.cholesky(plain)
     half = jax.scipy.linalg.solve_triangular(root, within, lower=True)
     ratio = jax.scipy.linalg.solve_triangular(root, half.T, lower=True)
@@ -283,36 +249,26 @@ def _within(plain: Array, within: Array) -> Array:
 
 
 def _improve_residual(
-    model: Hierarchical,
-    old: Components,
-    scatter: Array,
-    counts: Array,
-    of_factor: Array,
+    model: Hierarchical, old: Components, scatter: Array, counts: Array, of_factor
 ) -> Components:
-    """Omega0, and the relative standard deviations of benchmarks, from the scatter.
+    """Omega0, and relative standard deviations of benchmarks, from the scatter by row.
 
-    Where items have little information EM alone converges slowly, so a common factor of
-    all items' deviations is estimated as well, as for levels.
-
-    Args:
-        model: The model.
-        old: Components before.
-        scatter: `[rows, columns, columns]`, slopes of groups removed.
-        counts: `[rows]` items of each.
-        of_factor: `[columns]` curvatures of the data in such factors.
+    A common factor of all items' deviations, with curvatures `of_factor` of the data by
+    column, is estimated too, as for levels.
     """
     count, own = float(model.num_stems), model.hyperpriors
     mask = jnp.asarray(model.regressed)
     if not (model.correlated or model.num_clusters):
         total = jnp.sum(jnp.diagonal(scatter, axis1=1, axis2=2), axis=0)
         log_sd = half_normal_mode(total, count, own.residual)
-        return old._replace(
-            log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd)
-        )
+        log_sd = jnp.where(mask, log_sd, old.log_residual_sd)
+        return old._replace(log_residual_sd=log_sd)
     scatter = scatter if model.num_clusters else jnp.sum(scatter, axis=0, keepdims=True)
 
+    ratios = model.centred_spreads
+
     def loss(point):
-        # Columns that are not learned keep what they have.
+        # Columns that are not learned keep their values.
         log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
         factor = model.common_factor(log_sd, correlation)
         inner, log_det = scatter, 2 * count * jnp.sum(jnp.log(jnp.diagonal(factor)))
@@ -330,8 +286,6 @@ def _improve_residual(
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
         return ((log_det + fit) / 2 - prior) / count
 
-    ratios = model.centred_spreads
-
     first = (old.log_residual_sd, old.residual_correlation, old.spread)
     log_sd, correlation, spread = _descend(loss, first)
     slope = -count * jax.grad(loss)(first)[0]
@@ -348,7 +302,7 @@ def _improve_residual(
 
 
 def _descend(loss, first, num_steps: int = 25):
-    """A lower point of a loss, by some steps of L-BFGS; the first if they fail."""
+    """A point of lower loss, by L-BFGS; the first if that fails."""
     import optax  # Not needed where the program is stored.
 
     # The default line search is a third of what compiling a whole fit takes.
@@ -372,12 +326,12 @@ def _descend(loss, first, num_steps: int = 25):
 
 
 def _improve_group_effects(model: Hierarchical, old: Components, found) -> Components:
-    """A Newton step of the groups' effects; their learned mean goes to the items."""
+    """A Newton step of the groups' effects; their learned mean moves to the items."""
     prior = model.hyperpriors.group_effect**-2.0
     identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
     curvature = found.effect_curvature + prior * identity
     gradient = found.effect_gradient - prior * old.group_effects
-    # Far from the mode the curvature may point down; ascent is wanted all the same.
+    # Far from the mode the curvature may be negative; the step must still ascend.
     step, _ = positive_definite_solve(curvature, gradient)
     effects = old.group_effects + jnp.clip(step, -0.5, 0.5)
     mean = jnp.where(jnp.asarray(model.learned), jnp.mean(effects, axis=0), 0)
@@ -390,10 +344,10 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
 def pull_of_priors(
     model: Hierarchical, units: Units, old: Components
 ) -> tuple[Array, Array]:
-    """What the priors of effects take for the groups' log units, to second order.
+    """The cost of a change of the groups' log scales in the priors of effects.
 
-    A unit is folded into effects of items, whose priors do not let it go for nothing:
-    minus their slope `[groups]` and curvature `[groups, groups]` in the log units.
+    A scale is folded into effects of items, which have priors. To second order: minus
+    their slope `[groups]` and curvature `[groups, groups]` in the log scales.
     """
     groups, own = model.num_groups, model.hyperpriors
     dtype = old.effects.dtype
@@ -407,45 +361,42 @@ def pull_of_priors(
         precision = own.group_effect**-2.0
         curvature = curvature + precision * jnp.eye(groups, dtype=dtype)
         return slope + precision * old.group_effects[:, 0], curvature
-    if model.known_slopes is not None:
-        return slope, curvature
-    if not (model.learned[0] and num_units(model)):
+    if model.known_slopes is not None or not (model.learned[0] and num_units(model)):
         return slope, curvature
     weighted = units.design * units.weight[:, None]
     square = weighted.T @ units.design
-    # Levels add up to all items, so it is singular; the ridge must outlast rounding.
+    # Levels add up to all items, so it is singular; the ridge must exceed rounding.
     least = max(1e-9, 50 * float(jnp.finfo(dtype).eps))
     ridge = least * jnp.trace(square) * jnp.eye(square.shape[0], dtype=dtype)
     # Effects that add 1 to all items of a group and to no others.
     member = jax.nn.one_hot(units.group[:, 0], groups, dtype=dtype)
     to_groups = jnp.linalg.solve(square + ridge, weighted.T @ member)
-    # What groups have in common goes to the mean of all items, whose prior is wide. In
-    # levels whose standard deviation is near 0 their common unit would crawl.
+    # A common scale of all groups changes the mean of all items, whose prior is wide:
+    # in levels with a standard deviation near 0 it would converge slowly.
     common = jnp.mean(to_groups, axis=1, keepdims=True)
     to_groups = (to_groups - common).at[0].add(1 / groups)
-    # Effects that are 0 follow no unit, whatever rounding gave them.
+    # Effects that are fixed at 0 do not change.
     to_groups = jnp.where(model.told_effects[:, :1], to_groups, 0)
-    prior = effect_precision(model, old.log_component_sd)[:, 0]
+    prior = effect_precision(model, old)[:, 0]
     curvature = to_groups.T @ (to_groups * prior[:, None])
     return to_groups.T @ (prior * old.effects[:, 0]), curvature
 
 
 def _improve_covariance(
-    model: Hierarchical,
-    old: Components,
-    scatter: Array,
-    count: float,
-    pull: tuple[Array, Array],
+    model: Hierarchical, old: Components, scatter: Array, count: float, pull
 ) -> tuple[Components, Array]:
-    """Scales and correlations of the groups' own abilities, and their log units.
-
-    Some steps of L-BFGS from the old values; closed where there is one scale only.
-    """
+    """Scales and correlations of group-specific abilities, log scales of abilities."""
     groups, hyper = model.num_groups, model.hyperpriors
     whole = jnp.zeros(groups, scatter.dtype)
     if groups == 1 and model.has_general_scale:
         best = half_normal_mode(scatter[0], count, hyper.general)
         return old._replace(log_general_sd=best), whole
+
+    def replaced(point):
+        log_scale, correlation, _, log_general_sd = point
+        return old._replace(
+            log_scale=log_scale, correlation=correlation, log_general_sd=log_general_sd
+        )
 
     def loss(point):
         log_scale, correlation, log_unit, log_general = point
@@ -454,8 +405,7 @@ def _improve_covariance(
         pulled = pull[0] @ log_unit + log_unit @ pull[1] @ log_unit / 2
         if groups == 1:
             return jnp.sum(count * log_unit + scatter / unit**2 / 2) + pulled
-        own = own_covariance(model, log_scale, correlation)
-        factor = jnp.linalg.cholesky(own + general_variance(log_general))
+        factor = model.covariance_factor(replaced(point))
         inner = scatter / unit / unit[:, None]
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)) + log_unit)
@@ -464,24 +414,16 @@ def _improve_covariance(
         prior = prior + log_half_normal(log_general, hyper.general)
         return (count * log_det + fit) / 2 - prior + pulled
 
-    first = (
-        old.log_scale,
-        old.correlation,
-        whole[: num_units(model)],
-        old.log_general_sd,
-    )
-    log_scale, correlation, log_unit, log_general = _descend(loss, first)
-    new = old._replace(
-        log_scale=log_scale, correlation=correlation, log_general_sd=log_general
-    )
-    return new, log_unit + whole if num_units(model) else whole
+    start = old.log_scale, old.correlation, whole[: num_units(model)]
+    point = _descend(loss, (*start, old.log_general_sd))
+    return replaced(point), point[2] + whole if num_units(model) else whole
 
 
 def _improve_subject_effects(
     model: Hierarchical, old: Components, ability: Array
 ) -> Components:
     """Generalised least squares of abilities on the subjects' covariates."""
-    factor = covariance_factor(model, old)
+    factor = model.covariance_factor(old)
     ones = jnp.ones(model.num_groups, ability.dtype)
     weights = jax.scipy.linalg.cho_solve((factor, True), ones)
     design = model.subject_design

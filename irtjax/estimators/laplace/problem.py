@@ -16,7 +16,7 @@ from irtjax.estimators.laplace.items import Summary, Units, arrange
 from irtjax.models.multilevel.model import Hierarchical, slopes_known
 from irtjax.numerics.acceleration import Memory
 
-#: Responses of an item from which on they are many.
+#: Responses of an item from which on `MultilevelProblem.expected` is set.
 MANY_PER_ITEM = 20
 
 
@@ -24,13 +24,12 @@ class MultilevelProblem(eqx.Module):
     """A multilevel model with its data.
 
     Attributes:
-        model: The model; where `expected`, a given prior of discriminations is in its
-            `known_slopes`.
+        model: The model; where `expected`, given discriminations are `known_slopes`.
         data: The responses.
         units: The same by stem.
-        expected: Whether items' densities are averaged over the error of the
-            abilities, and the mean log discrimination of each scale is fixed: for
-            scores, and from `MANY_PER_ITEM` responses of an item with a slope on.
+        expected: Whether items' densities are averaged over the error of the abilities,
+            and the mean log discrimination of each scale is fixed: for scores, and from
+            `MANY_PER_ITEM` responses of an item with a slope on.
     """
 
     model: Hierarchical
@@ -46,29 +45,17 @@ class MultilevelProblem(eqx.Module):
         if data.observed is not None:
             seen = float(jnp.sum(data.observed))
         each = seen / max(model.num_stems, 1)
-        # Without slopes nothing diverges, and derivatives are more accurate.
+        # Without slopes no scale diverges, and derivatives are more accurate.
         expected = scores or (each >= MANY_PER_ITEM and model.family.has_slope)
         model = slopes_known(model) if expected else model
         return cls(model, data, arrange(model, data), expected)
 
 
 class Components(NamedTuple):
-    """Estimated effects and variances.
+    """Estimated effects and variances, with the shapes of `Position`.
 
-    Attributes:
-        log_scale: `[groups]` log standard deviations of the groups' own abilities.
-        correlation: Coordinates of their correlations.
-        effects: `[effects, columns]` beta.
-        log_component_sd: `[components, columns]`.
-        log_residual_sd: `[columns]` of Omega.
-        residual_correlation: Coordinates of its correlations.
-        group_effects: `[groups, columns]`; no rows without.
-        subject_effects: `[covariates]`.
-        log_general_sd: `[1]` log tau, for families without slopes; else empty.
-        tilt: `[groups]` slopes k of intercepts on log discriminations, of sum 0, where
-            groups have such; else empty.
-        spread: `[clusters, columns]` log ratios delta of the standard deviations of
-            benchmarks' items to those of Omega, of sum 0; no rows without.
+    In natural units: `effects` is beta, `tilt` k and `spread` delta. Effects and
+    standard deviations of items have elements even where nothing is learned.
     """
 
     log_scale: Array
@@ -85,37 +72,28 @@ class Components(NamedTuple):
 
 
 class LaplaceState(NamedTuple):
-    """State of `laplace`.
+    """State of `laplace`: abilities by group, group by group in their covariance.
 
     Attributes:
-        components: Effects and variances.
-        ability_mode: `[subjects, groups]` mode of the abilities.
-        ability: `[subjects, groups]` means of the abilities.
-        ability_covariance: `[groups * subjects, groups * subjects]`, group by group.
-        mode: `[units, columns]` modes of the items.
-        mean: `[units, columns]` their posterior means.
-        covariance: `[units, columns, columns]` posterior covariances, the error of the
-            abilities left out.
-        log_marginal: `[units]` log-likelihood of each item's responses.
+        covariance: Posterior covariances of the items given the abilities.
+        log_marginal: Log-likelihood of each item's responses.
         objective: Laplace's log marginal likelihood, with priors.
         residual: Largest move of the last step, in standard errors.
-        image: Components and abilities of the last plain step that was kept, to go back
-            to when the acceleration's proposal proves worse.
-        reached: Objective of the last point that was kept.
-        recent: `[window]` objectives kept at the last steps, in no order.
+        image: Components and abilities of the last accepted plain step, where the next
+            step starts if a proposal of the acceleration is refused.
+        reached: Objective of the last accepted point; `recent` of the last steps'.
         is_plain: Whether the next point is a plain step.
-        memory: Of the acceleration.
         num_seen: Steps taken.
     """
 
     components: Components
     ability_mode: Float[Array, "subjects groups"]
     ability: Float[Array, "subjects groups"]
-    ability_covariance: Array
-    mode: Array
-    mean: Array
-    covariance: Array
-    log_marginal: Array
+    ability_covariance: Float[Array, "abilities abilities"]
+    mode: Float[Array, "units columns"]
+    mean: Float[Array, "units columns"]
+    covariance: Float[Array, "units columns columns"]
+    log_marginal: Float[Array, " units"]
     objective: Scalar
     residual: Scalar
     image: tuple[Components, Array]
@@ -129,22 +107,16 @@ class LaplaceState(NamedTuple):
 class Approximation(NamedTuple):
     """The abilities given components, and expectations of items.
 
-    Attributes:
-        items: A pass over them.
-        ability_mode: `[subjects, groups]` mode of the abilities, one step nearer.
-        shift: `[subjects, groups]` from there to their mean.
-        covariance: `[groups * subjects, groups * subjects]` of the abilities.
-        error: `[subjects, groups]` roots of its diagonal.
-        prior_mean: `[subjects, 1]` of the abilities.
-        objective: Laplace's log marginal likelihood, with priors.
+    The mode after a Newton step, the shift from there to the mean, covariance and
+    standard errors, prior mean, and Laplace's log marginal likelihood with priors.
     """
 
     items: Summary
-    ability_mode: Array
-    shift: Array
-    covariance: Array
-    error: Array
-    prior_mean: Array
+    ability_mode: Float[Array, "subjects groups"]
+    shift: Float[Array, "subjects groups"]
+    covariance: Float[Array, "abilities abilities"]
+    error: Float[Array, "subjects groups"]
+    prior_mean: Float[Array, "subjects 1"]
     objective: Scalar
 
 
@@ -159,12 +131,9 @@ def start_multilevel(model: Hierarchical, data: Responses) -> tuple[Array, Array
     seen = jnp.ones_like(values) if exposure is None else exposure.astype(dtype)
     count = jnp.maximum(jnp.sum(seen, axis=0), 1e-6)
     deviation = values - seen * (jnp.sum(values, axis=0) / count)
-    by_group = lambda cells: (
-        jax.ops.segment_sum(  # noqa: E731
-            cells.T, model.group, model.num_groups
-        ).T
-    )
-    # Shrunken by one response, so that a subject with few does not lead.
+    group = model.group, model.num_groups
+    by_group = lambda cells: jax.ops.segment_sum(cells.T, *group).T
+    # Shrunken as by one response more: those with few responses are no outliers.
     theta = by_group(deviation) / (by_group(seen) + 1)
     centred = theta - jnp.mean(theta, axis=0)
     spread = jnp.sqrt(jnp.mean(centred**2, axis=0))
@@ -174,10 +143,10 @@ def start_multilevel(model: Hierarchical, data: Responses) -> tuple[Array, Array
     rows = jax.vmap(model.family.unconstrain)(items)
     offsets = model.family.offsets()
     used = jnp.ones_like(rows) if offsets is None else jnp.asarray(offsets == 0, dtype)
-    # Of a stem its columns' mean; of what a stem has none of, that of all columns.
+    # The mean of a stem's columns; that of all columns where it has none.
     mean = jnp.sum(rows * used, axis=0) / jnp.sum(used, axis=0)
     weight = jnp.where(used > 0, count[:, None], 1e-6)
-    by_stem = lambda x: jax.ops.segment_sum(x, model.stem, model.num_stems)  # noqa: E731
+    by_stem = lambda x: jax.ops.segment_sum(x, model.stem, model.num_stems)
     total = by_stem(weight * jnp.where(used > 0, rows, mean))
     return theta, total / by_stem(weight)
 
@@ -191,16 +160,11 @@ def start_components(model: Hierarchical, mode: Array) -> Components:
     if model.known_slopes is not None:
         effects = effects.at[0, 0].set(model.known_slopes.mean)
         log_residual_sd = log_residual_sd.at[0].set(math.log(model.known_slopes.sd))
-    return Components(
-        zeros.log_scale - 0.5,
-        zeros.correlation,
-        effects,
-        jnp.full((model.num_components, model.num_columns), -0.5, mode.dtype),
-        log_residual_sd,
-        zeros.residual_correlation,
-        zeros.group_effects,
-        zeros.subject_effects,
-        zeros.log_general_sd,
-        zeros.tilt,
-        zeros.spread,
+    parts = {name: getattr(zeros, name) for name in Components._fields}
+    levels = jnp.full((model.num_components, model.num_columns), -0.5, mode.dtype)
+    return Components(**parts)._replace(
+        log_scale=zeros.log_scale - 0.5,
+        effects=effects,
+        log_component_sd=levels,
+        log_residual_sd=log_residual_sd,
     )

@@ -1,8 +1,8 @@
-"""Abilities averaged over draws of their covariance; plain sums, no programs.
+"""Abilities averaged over draws of their covariance, in NumPy.
 
-A draw is Sigma, tau and the scales of the groups' abilities (`spread_draws`). What
-the responses contribute to a subject's abilities is a normal density in units of the
-fit; given another draw it has another prior and other units.
+A draw is Sigma, tau and the scales of the groups' abilities (`covariance_draws`). The
+likelihood of a subject's abilities is a normal density in units of the fit; another
+draw has another prior and other units.
 """
 
 from __future__ import annotations
@@ -10,53 +10,42 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
-#: What responses point at is less certain than the variance of abilities by this share
-#: of it at least.
+#: Least share of the prior variance of abilities by which responses reduce it.
 LEAST_TOLD = 1e-3
 
 
 class Possible(NamedTuple):
-    """Draws of the covariance of abilities.
+    """Draws of the covariance of abilities: Sigma, tau^2 and u.
 
-    Attributes:
-        own: `[draws, groups, groups]` Sigma.
-        variance: `[draws]` tau^2.
-        unit: `[draws, groups]` u, in units of the fit.
-        origin: `[draws, groups]` where 0 of the fit lies; 0 where errors count it.
+    u is in units of the fit; `origin` is location 0 of the fit, 0 where errors
+    include it.
     """
 
-    own: np.ndarray
-    variance: np.ndarray
-    unit: np.ndarray
-    origin: np.ndarray
+    own: Float[np.ndarray, "draws groups groups"]
+    variance: Float[np.ndarray, " draws"]
+    unit: Float[np.ndarray, "draws groups"]
+    origin: Float[np.ndarray, "draws groups"]
 
 
 class Subjects(NamedTuple):
     """Posterior of the abilities of each subject.
 
-    Attributes:
-        mean: `[subjects, groups]` of them given no responses, from covariates.
-        gap: `[subjects, groups]` of their means from these.
-        covariance: `[subjects, groups, groups]` of each.
-        spread: `[groups, groups]` tau^2 1 1' + Sigma.
+    Prior means (from covariates), posterior means less these, covariances, and
+    tau^2 1 1' + Sigma.
     """
 
-    mean: np.ndarray
-    gap: np.ndarray
-    covariance: np.ndarray
-    spread: np.ndarray
+    mean: Float[np.ndarray, "subjects groups"]
+    gap: Float[np.ndarray, "subjects groups"]
+    covariance: Float[np.ndarray, "subjects groups groups"]
+    spread: Float[np.ndarray, "groups groups"]
 
 
 def told_by_responses(
     covariance: np.ndarray, spread: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Precisions of abilities `[..., groups, groups]`, and what is not of the prior.
-
-    Args:
-        covariance: `[..., groups, groups]` of abilities given responses.
-        spread: `[groups, groups]` of abilities without.
-    """
+    """Precisions of abilities given responses, and these less the prior's."""
     whiten = np.linalg.inv(np.linalg.cholesky(spread))
     roots, vectors = np.linalg.eigh(whiten @ covariance @ whiten.T)
     roots = np.clip(roots, 1e-8, 1 - LEAST_TOLD)[..., None, :]
@@ -71,11 +60,9 @@ def abilities_given(possible: Possible, subjects: Subjects) -> np.ndarray:
     toward = (precision @ subjects.gap[:, :, None])[:, :, 0]
     prior = np.linalg.inv(possible.own + possible.variance[:, None, None])
     means = np.empty((len(prior), *toward.shape))
-    for k, (unit, origin) in enumerate(
-        zip(possible.unit, possible.origin, strict=True)
-    ):
+    for k, unit in enumerate(possible.unit):
         scaled = told / unit / unit[:, None]
-        right = toward / unit + scaled @ origin
+        right = toward / unit + scaled @ possible.origin[k]
         gap = np.linalg.solve(scaled + prior[k], right[:, :, None])[:, :, 0]
         means[k] = subjects.mean * unit + gap
     return means

@@ -1,4 +1,4 @@
-"""From labels and covariates of a table to the multilevel model that they describe."""
+"""The multilevel model that labels and covariates of a table describe."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from irtjax.models.priors import AbstractPrior
 
 #: Fewest responses of a subject to a group at which abilities are sampled as they are.
 ENOUGH = 10
-#: Standard deviations of covariates for which the priors of their effects, stated per
-#: unit of the covariate, are wide and the regression is well conditioned.
+#: Standard deviations of covariates for which priors of effects, stated per unit, are
+#: wide and the regression is well conditioned.
 LEAST_SPREAD, MOST_SPREAD = 1e-2, 1e3
 #: Between the names of a level and of what it is nested in.
 NESTED = "/"
@@ -25,17 +25,9 @@ NESTED = "/"
 class Layout(NamedTuple):
     """A multilevel model and the names of its parts.
 
-    Attributes:
-        model: The model.
-        groups: `[groups]` names.
-        effects: `[effects]` names of the effects on items' coordinates; those of the
-            groups, where there are such, come last.
-        covariates: `[covariates]` names of the effects on abilities.
-        stems: `[items]` what each item measures, where items are shared; else None.
-        levels: `[components]` names of the levels, whose effects have a standard
-            deviation each.
-        clusters: `[clusters]` names of the benchmarks whose items have standard
-            deviations of their own.
+    Groups, effects on items' coordinates (those of groups last), covariates of
+    subjects, what each item measures (None where items are not shared), levels, and
+    the benchmarks whose items have standard deviations of their own.
     """
 
     model: Hierarchical
@@ -62,68 +54,49 @@ def lay_out(
     hyperpriors: Hyperpriors | None = None,
     dtype: Any = float,
 ) -> Layout:
-    """The multilevel model of a table.
+    """The multilevel model of a table with its benchmarks as groups.
 
-    Args:
-        table: The responses; groups are its benchmarks.
-        family: Response family with positive discriminations, or with none.
-        grouped: Whether each benchmark has an ability of its own.
-        levels: Facets of items whose values have effects on items' coordinates, each
-            with a standard deviation of its own; "benchmark" is one of them wherever
-            there are several benchmarks. "a/b" is a, and b within a: equal values of
-            b under two values of a are two levels.
-        shared_items: The facet that names the thing measured, or such a name for each
-            item: columns of one thing, one for each group, have the same coordinates.
-        metric_effects: For shared items: whether each group shifts the coordinates of
-            all its items (LEGO-MM as printed has no such shifts).
-        item_covariates: `[items]` numbers by name, with effects on items' coordinates.
-            They are taken from their mean, where "all items" stands.
-        subject_covariates: `[subjects]` numbers by name, or `[subjects, covariates]`,
-            with effects on abilities; taken from their mean too, so that ability 0 is
-            that of an average subject.
-        spread_by_benchmark: Whether items of each benchmark have standard deviations of
-            their own around its mean, b_ij ~ N(mu_j, sigma_j^2) of AIMS 2.3.5; else one
-            serves all.
-        priors: Priors of named item parameters, in place of learned ones.
-        hyperpriors: Priors of what is learned.
-        dtype: Floating type.
+    `irtjax.fit` describes the arguments. `family` has positive discriminations, or
+    none. Each benchmark has an ability of its own if `grouped`. The effects of a level
+    have a standard deviation; "benchmark" is a level wherever there are several, and
+    "a/b" is a, and b within a. LEGO-MM as printed has no `metric_effects`. Covariates
+    are centred: "all items" is the mean, and ability 0 that of an average subject. With
+    `spread_by_benchmark`, b_ij ~ N(mu_j, sigma_j^2) of AIMS 2.3.5. `priors` replace
+    learned ones.
 
     Raises:
-        ValueError: If a facet is unknown, a parameter is, a covariate does not suit the
+        ValueError: If a facet or parameter is unknown, a covariate does not suit the
             table, or items cannot be shared.
-
-    >>> from irtjax.models.families.logistic import Binary
-    >>> table = ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1]])
-    >>> layout = lay_out(table, Binary(slopes="unit"), grouped=False)
-    >>> layout.effects.tolist(), layout.model.num_groups
-    (['all items'], 1)
     """
     if family.has_slope and family.parameters[0].bijection.kind != "positive":
         raise ValueError(
             "multilevel models keep discriminations above 0: use a family with"
             " positive slopes"
         )
-    _check_priors(family, priors or {})
+    priors = dict(priors or {})
+    known = [parameter.name for parameter in family.parameters]
+    for name in priors:
+        if name not in known:
+            raise ValueError(
+                f"no parameter {name!r} in this model; it has {', '.join(known)}"
+            )
     if not isinstance(hyperpriors, Hyperpriors | None):
         raise ValueError(
             f"hyperpriors is a {type(hyperpriors).__name__}: give"
             " irtjax.Hyperpriors(...)"
         )
-    benchmarks, of_item = np.unique(np.asarray(table.benchmarks), return_inverse=True)
+    benchmark = np.asarray(table.benchmarks)
+    benchmarks, of_item = np.unique(benchmark, return_inverse=True)
     names, group, several = benchmarks, of_item, len(benchmarks) > 1
     if not grouped:
         names, group = np.array(["all"]), np.zeros(table.num_items, int)
-    facets: dict[str, np.ndarray] = {
-        "benchmark": np.asarray(table.benchmarks),
-        **{name: np.asarray(labels) for name, labels in table.item_facets.items()},
-        "stem": stems_of(table),
-    }
+    facets = {"benchmark": benchmark, **table.item_facets, "stem": stems_of(table)}
     stems, stem = None, np.arange(table.num_items)
     if shared_items is not None:
         stems = _shared(table, facets, shared_items, names, group)
         _, stem = np.unique(stems, return_inverse=True)
-    num_stems = int(stem.max()) + 1
     first = np.unique(stem, return_index=True)[1]
+    num_stems = len(first)
     columns, effects, component = [np.ones((num_stems, 1))], ["all items"], [-1]
     chosen = level_labels(facets, levels)
     if several and stems is None:
@@ -150,13 +123,15 @@ def lay_out(
                 "spread_by_benchmark needs items of two or more benchmarks, each with"
                 " items of its own"
             )
-        if {parameter.name for parameter in family.parameters} <= set(priors or {}):
+        if set(known) <= set(priors):
             raise ValueError(
                 "spread_by_benchmark has nothing to learn: all priors are given"
             )
         clusters, cluster = benchmarks, jnp.asarray(of_item)
     covariates, subject = _subject_design(table, subject_covariates)
     answered = table.num_observed / (table.num_subjects * len(names))
+    # Shared items without shifts identify one common scale of all abilities.
+    scales = len(names) > 1 and family.has_slope and (stems is None or shifts)
     model = Hierarchical(
         family,
         jnp.asarray(group),
@@ -164,18 +139,15 @@ def lay_out(
         jnp.asarray(np.concatenate(columns, axis=1), dtype),
         jnp.asarray(component),
         jnp.asarray(subject, dtype),
-        dict(priors or {}),
-        Hyperpriors() if hyperpriors is None else hyperpriors,
+        priors,
+        hyperpriors or Hyperpriors(),
         cluster=cluster,
         num_clusters=len(clusters),
         num_groups=len(names),
         num_stems=num_stems,
         num_components=len(chosen),
         has_group_effects=shifts,
-        # Shared items without shifts identify one common scale of all abilities.
-        has_group_scales=len(names) > 1
-        and family.has_slope
-        and (stems is None or shifts),
+        has_group_scales=scales,
         centred=answered >= ENOUGH,
     )
     parts = np.asarray(effects), covariates, stems, np.asarray(list(chosen), str)
@@ -183,7 +155,7 @@ def lay_out(
 
 
 def stems_of(table: ResponseTable) -> np.ndarray:
-    """Names of items with the benchmark's taken off: one for all metrics of a thing."""
+    """Names of items without the benchmark's: the same for all metrics of a thing."""
     if "stem" in table.item_facets:
         return np.asarray(table.item_facets["stem"])
     pairs = zip(table.items.tolist(), table.benchmarks.tolist(), strict=True)
@@ -193,16 +165,7 @@ def stems_of(table: ResponseTable) -> np.ndarray:
 def level_labels(
     facets: Mapping[str, np.ndarray], levels: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Labels `[items]` by level, in order; "a/b" gives a, and a and b together.
-
-    Raises:
-        ValueError: If there is no such facet.
-
-    >>> facets = {"suite": np.array(["x", "y"]), "task": np.array(["1", "1"])}
-    >>> found = level_labels(facets, ["suite/task"])
-    >>> list(found), found["suite/task"].tolist()
-    (['suite', 'suite/task'], ['x/1', 'y/1'])
-    """
+    """Labels `[items]` by level, in order; "a/b" gives a, and a and b together."""
     found: dict[str, np.ndarray] = {}
     for level in levels:
         parts = [level] if level in facets else level.split(NESTED)
@@ -222,17 +185,6 @@ def level_labels(
     return found
 
 
-def _check_priors(
-    family: AbstractResponseFamily, priors: Mapping[str, AbstractPrior]
-) -> None:
-    known = [parameter.name for parameter in family.parameters]
-    for name in priors:
-        if name not in known:
-            raise ValueError(
-                f"no parameter {name!r} in this model; it has {', '.join(known)}"
-            )
-
-
 def _shared(
     table: ResponseTable,
     facets: Mapping[str, np.ndarray],
@@ -240,7 +192,7 @@ def _shared(
     names: np.ndarray,
     group: np.ndarray,
 ) -> np.ndarray:
-    """What each item measures, `[items]`; refuses what would share nothing."""
+    """What each item measures, `[items]`, checked."""
     if isinstance(shared_items, str):
         if shared_items not in facets:
             raise ValueError(
@@ -284,7 +236,7 @@ def _check_within(values, stem, first, stems, what: str) -> None:
 
 
 def _covariate(name: str, values: Any, size: int, of: str) -> np.ndarray:
-    """Numbers that vary, and on a scale that the priors of effects are made for."""
+    """Numbers that vary, on a scale for which the priors of effects are made."""
     values = np.asarray(values, float)
     if values.shape != (size,) or not np.isfinite(values).all():
         raise ValueError(

@@ -9,22 +9,19 @@ Any response family, by three additions to a plain model:
 Groups are metrics (LEGO-MM) or benchmarks (LEGO-MB); with one group theta = psi
 (LEGO-CM). Rows of the design D are dummies of benchmark and domain, whose effects have
 standard deviations of their own (two and three levels: AIMS 2.3.5), and covariates
-(LLTM). Where groups have items of their own, the regression of intercepts on log
-discriminations is each group's own too: in a benchmark that is hard for all, steeper
-items have lower intercepts, and a slope common to all groups would move its abilities
-away from 0 instead. With Omega0 what groups agree in, and e the coordinates' residuals,
+(LLTM). Where groups have items of their own, each also has its own regression of
+intercepts on log discriminations: in a benchmark that is hard for all, steeper items
+have lower intercepts, and a common slope would move its abilities away from 0. With
+Omega0 common to all groups, and e the coordinates' residuals,
 
     (e_log a, e_d - k_m e_log a, ...) ~ N(0, Omega0),   sum_m k_m = 0.
 
-Items of a benchmark may also lie closer together than others': on request, standard
-deviations are those of Omega0 times exp(delta_b) in benchmark b, of sum 0 over b.
-
-z are covariates of subjects (latent regression). Where all slopes are 1 (Rasch)
-items state the unit of ability themselves: then psi_i ~ N(0, tau^2), tau learned.
+On request, standard deviations are those of Omega0 times exp(delta_b) in benchmark b,
+of sum 0 over b. z are covariates of subjects (latent regression). Where all slopes are
+1 (Rasch), the items fix the scale of ability: then psi_i ~ N(0, tau^2), tau learned.
 
 psi and zeta are summed out: abilities of a subject are N(z'gamma, tau^2 1 1' + Sigma),
-with as many dimensions as groups and no ridge between psi and zeta; psi given the
-abilities is normal again (`general_ability`).
+without a ridge between psi and zeta; psi given them is normal (`general_ability`).
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.multilevel.moments import item_moments, normal_log_lik
 from irtjax.models.priors import AbstractPrior, HalfNormal, LogNormal, Normal
-from irtjax.numerics.bijections import correlation_cholesky, lkj_log_density
+from irtjax.numerics.bijections import Parameter, correlation_cholesky, lkj_log_density
 
 _LOG_TWO_PI = 1.8378770664093453
 
@@ -53,57 +50,41 @@ _LOG_TWO_PI = 1.8378770664093453
 class Position(NamedTuple):
     """Unconstrained parameters of a multilevel model; unused parts have no elements.
 
-    Attributes:
-        ability: `[subjects, groups]`.
-        log_scale: `[groups]` log s; empty with one group.
-        correlation: `[groups (groups - 1) / 2]` coordinates of R.
-        items: `[stems, columns]` coordinates of the items.
-        group_effects: `[groups, columns]` what a group adds to the coordinates of all
-            its items.
-        effects: `[effects, columns]` beta, in units of their standard deviations.
-        log_component_sd: `[components, columns]`.
-        log_residual_sd: `[columns]` log standard deviations of Omega.
-        residual_correlation: `[columns (columns - 1) / 2]` coordinates of its
-            correlations.
-        subject_effects: `[covariates]` gamma.
-        log_general_sd: `[1]` log tau, for families without slopes; else empty.
-        tilt: `[groups]` standard normals that make k; empty where there is none.
-        spread: `[clusters, columns]` standard normals that make delta; no rows where
-            there is none.
+    With s, R, beta, Omega, gamma, tau, k and delta of the module: log s, coordinates of
+    R, beta in units of its standard deviations, log standard deviations of Omega and
+    coordinates of its correlations, gamma, log tau, and standard normals that make k
+    and delta. A group adds `group_effects` to the coordinates of all its items.
     """
 
-    ability: Array
-    log_scale: Array
-    correlation: Array
-    items: Array
-    group_effects: Array
-    effects: Array
-    log_component_sd: Array
-    log_residual_sd: Array
-    residual_correlation: Array
-    subject_effects: Array
-    log_general_sd: Array
-    tilt: Array
-    spread: Array
+    ability: Float[Array, "subjects groups"]
+    log_scale: Float[Array, " groups"]
+    correlation: Float[Array, " pairs"]
+    items: Float[Array, "stems columns"]
+    group_effects: Float[Array, "groups columns"]
+    effects: Float[Array, "effects columns"]
+    log_component_sd: Float[Array, "components columns"]
+    log_residual_sd: Float[Array, " columns"]
+    residual_correlation: Float[Array, " pairs"]
+    subject_effects: Float[Array, " covariates"]
+    log_general_sd: Float[Array, " scales"]
+    tilt: Float[Array, " tilts"]
+    spread: Float[Array, "clusters columns"]
 
 
 class Hyperpriors(eqx.Module):
-    """Priors of what priors are learned from: scales of (half-)normals, and of LKJ.
+    """Priors of hyperparameters: scales of (half-)normals, concentration of LKJ.
 
     Attributes:
         concentration: Of the LKJ priors of R and of the correlations in Omega.
-        scale: Half-normal, of the standard deviations s of the groups' own abilities.
-        effect: Normal, of effects without a component (the mean of all items,
-            covariates).
+        scale: Half-normal, of the standard deviations s of group-specific abilities.
+        effect: Normal, of effects without a component (covariates, mean of all items).
         component: Half-normal, of the standard deviations of the levels' effects.
         residual: Half-normal, of the standard deviations of items around them.
         group_effect: Normal, of the groups' effects on coordinates.
         subject_effect: Normal, of the effects of subjects' covariates.
-        general: Half-normal, of the standard deviation tau of general ability, for
-            families without slopes.
-        tilt: Normal, of the groups' own slopes k of intercepts on log discriminations.
-        spread: Normal, of the logs delta of the relative standard deviations of the
-            items of a benchmark spread.
+        general: Half-normal, of the SD tau of general ability, without slopes.
+        tilt: Normal, of the groups' slopes k of intercepts on log discriminations.
+        spread: Normal, of the logs delta of relative SDs of the items of a benchmark.
     """
 
     concentration: float = eqx.field(static=True, default=2.0)
@@ -128,16 +109,10 @@ class Hyperpriors(eqx.Module):
 
 
 class KnownSlopes(NamedTuple):
-    """A normal prior of log discriminations that is given: N(mean, sd^2).
+    """A given normal prior N(mean, sd^2) of log discriminations.
 
-    The mean of a unit's items, N(mean, sd^2 / items), is then apart from their
-    deviations from it, as with a prior that is learned: it moves with the unit of
-    ability.
-
-    Attributes:
-        mean: Mean of the logarithms.
-        sd: Their standard deviation.
-        rows: Effects that hold the units' means: those of the groups, or the first.
+    The mean of the items of one scale is an effect, one of `rows`, that moves with the
+    scale of ability, as with a learned prior; it is N(mean, sd^2 / items).
     """
 
     mean: float
@@ -150,31 +125,23 @@ class Hierarchical(eqx.Module):
 
     Attributes:
         family: The response family.
-        group: `[items]` group of each column.
-        stem: `[items]` row of item coordinates of each column: columns of one stem
-            (metrics of one question) share them.
-        design: `[stems, effects]` D; the first column is 1.
-        component: `[effects]` component of each effect; -1 for none.
-        subject_design: `[subjects, covariates]`; no columns without covariates.
-        priors: Priors of named item parameters. A parameter that has none is learned:
-            its coordinates are normal around D beta.
+        group: Group of each column.
+        stem: Row of item coordinates of each column: one for metrics of a question.
+        design: D; the first column is 1.
+        component: Component of each effect; -1 for none.
+        subject_design: z; no columns without covariates.
+        priors: Given priors by item parameter; all other parameters have learned ones.
         hyperpriors: See `Hyperpriors`.
-        cluster: `[stems]` benchmark of each, where these have standard deviations of
-            their own; with groups that have regressions of their own, the group. Else
-            None.
-        num_groups: Number of groups.
-        num_stems: Number of stems.
-        num_components: Number of components.
-        num_clusters: Number of benchmarks with their own standard deviations; 0 for
-            none.
-        has_group_effects: Whether groups shift coordinates of their items; of the mean
-            of all groups nothing is learned but through the priors.
-        has_group_scales: Whether items can take up a change of the unit of each group's
+        cluster: Benchmark (the group, if groups have regressions of their own) of each
+            stem, where benchmarks have standard deviations of their own; else None.
+        num_clusters: Number of benchmarks with their own standard deviations; or 0.
+        has_group_effects: Whether groups shift coordinates of their items; the mean of
+            these shifts is identified by the priors alone.
+        has_group_scales: Whether items can compensate a change of scale of each group's
             abilities: the design or the groups' effects separate groups.
         centred: Whether abilities are sampled as they are, or as standard normals that
             the covariance is applied to: better where a subject answers few items.
-        known_slopes: A given prior of discriminations, where `laplace` has taken
-            it out of `priors` (`slopes_known`).
+        known_slopes: A given prior of discriminations taken out of `priors`.
     """
 
     family: AbstractResponseFamily
@@ -201,13 +168,9 @@ class Hierarchical(eqx.Module):
         return self.family.num_columns
 
     @property
-    def learned(self) -> tuple[bool, ...]:
-        """Whether the prior of each column is learned."""
-        return tuple(
-            parameter.name not in self.priors
-            for parameter in self.family.parameters
-            for _ in range(parameter.columns)
-        )
+    def column_parameters(self) -> tuple[Parameter, ...]:
+        """The parameter of each column."""
+        return tuple(p for p in self.family.parameters for _ in range(p.columns))
 
     @property
     def regressed(self) -> tuple[bool, ...]:
@@ -216,20 +179,15 @@ class Hierarchical(eqx.Module):
         return tuple(has and (first or k > 0) for k, has in enumerate(self.learned))
 
     @property
-    def has_logarithm(self) -> tuple[bool, ...]:
-        """Whether each column is the logarithm of its parameter."""
-        return tuple(
-            parameter.bijection.kind == "positive"
-            for parameter in self.family.parameters
-            for _ in range(parameter.columns)
-        )
+    def learned(self) -> tuple[bool, ...]:
+        """Whether the prior of each column is learned."""
+        return tuple(p.name not in self.priors for p in self.column_parameters)
 
     @property
     def correlated(self) -> bool:
         """Whether correlations of an item's coordinates are learned.
 
-        They decide where ability has its origin: without them it is where
-        discriminations and intercepts do not correlate, be that far from every subject.
+        If not, ability is 0 where discriminations and intercepts do not correlate.
         """
         return self.num_correlated > 1
 
@@ -237,8 +195,7 @@ class Hierarchical(eqx.Module):
     def num_correlated(self) -> int:
         """How many columns, the first ones, have learned correlations.
 
-        Those before the first prior that is given, if all after it are given too: with
-        asymptotes given, discrimination and intercept correlate all the same.
+        Those before the first given prior, if all after it are given too (asymptotes).
         """
         learned = self.regressed
         leading = sum(learned)
@@ -253,20 +210,16 @@ class Hierarchical(eqx.Module):
 
     @property
     def num_shifts(self) -> int:
-        """Shifts of abilities that only the prior identifies: by group, of all, or 0.
-
-        Intercepts and their regression on discriminations, both learned, take them up.
-        """
+        """Shifts of abilities that only the prior identifies: by group, one, or 0."""
         return self.num_groups if self.has_tilts else int(self.correlated)
 
     @property
     def told_effects(self) -> Bool[Array, "effects columns"]:
         """Which effects the responses identify, by the coordinates that items use.
 
-        Where binary items and scores are mixed, a benchmark of binary items
-        does not inform dispersions; nor does a single level show how levels differ.
-        Such effects are 0 in estimates: their standard deviation would confirm whatever
-        it is.
+        Not dispersions by binary items in mixed data, nor a variance by a single level:
+        as estimates such effects would confirm any standard deviation. They are fixed
+        at 0.
         """
         free = jnp.asarray(self.regressed) | (self.known_slopes is None)
         offsets = self.family.offsets()
@@ -275,12 +228,10 @@ class Hierarchical(eqx.Module):
         used = jnp.asarray(offsets) == 0
         stems = jnp.zeros((self.num_stems, self.num_columns), int)
         stems = stems.at[self.stem].max(used.astype(int))
-        told = (self.design != 0).T.astype(int) @ stems > 0
+        reached = (self.design != 0).T.astype(int) @ stems > 0
         same = (self.component[:, None] == self.component) & (self.component >= 0)
-        alone = (same.astype(int) @ told < 2) & (self.component >= 0)[:, None]
-        return (
-            told & ~alone & (self.known_slopes is None or jnp.asarray(self.regressed))
-        )
+        alone = (same.astype(int) @ reached < 2) & (self.component >= 0)[:, None]
+        return reached & ~alone & free
 
     @property
     def told_components(self) -> Int[Array, "components columns"]:
@@ -316,11 +267,11 @@ class Hierarchical(eqx.Module):
         return not self.family.has_slope
 
     def zeros(self, dtype: Any = float) -> Position:
-        """A position of zeros: the shape of every part."""
+        """A position of zeros."""
         groups, columns = self.num_groups, self.num_columns
         several, learned = int(groups > 1), int(any(self.learned))
         subjects, covariates = self.subject_design.shape
-        zeros = lambda *shape: jnp.zeros(shape, dtype)  # noqa: E731
+        zeros = lambda *shape: jnp.zeros(shape, dtype)
         return Position(
             zeros(subjects, groups),
             zeros(several * groups),
@@ -337,34 +288,31 @@ class Hierarchical(eqx.Module):
             zeros(self.num_clusters, columns),
         )
 
-    def covariance_factor(self, position: Position) -> Float[Array, "groups groups"]:
-        """The Cholesky factor of the covariance of a subject's abilities."""
-        variance = general_variance(position.log_general_sd)
+    def covariance_factor(self, at: Any) -> Float[Array, "groups groups"]:
+        """The Cholesky factor of tau^2 1 1' + Sigma, of parts as in `Position`."""
+        own, variance = self.own_covariance(at), general_variance(at.log_general_sd)
         if self.num_groups == 1:
-            one = jnp.ones((1, 1), position.ability.dtype)
-            return one * variance**0.5
-        own = self.own_covariance(position)
+            return own + variance**0.5
         return jnp.linalg.cholesky(own + variance)
 
-    def own_covariance(self, position: Position) -> Float[Array, "groups groups"]:
-        """Sigma, the covariance of the groups' own parts of ability."""
+    def own_covariance(self, at: Any) -> Float[Array, "groups groups"]:
+        """Sigma, the covariance of group-specific abilities, likewise."""
         if self.num_groups == 1:
-            return jnp.zeros((1, 1), position.ability.dtype)
-        factor = correlation_cholesky(position.correlation, self.num_groups)
-        factor = jnp.exp(position.log_scale)[:, None] * factor
+            return jnp.zeros((1, 1), at.log_general_sd.dtype)
+        factor = correlation_cholesky(at.correlation, self.num_groups)
+        factor = jnp.exp(at.log_scale)[:, None] * factor
         return factor @ factor.T
 
     def abilities(self, position: Position) -> Float[Array, "subjects groups"]:
         """Abilities of every subject in every group."""
-        mean = self.subject_design @ position.subject_effects
         if self.centred:
             return position.ability
-        factor = self.covariance_factor(position)
-        return mean[:, None] + position.ability @ factor.T
+        mean = self.subject_design @ position.subject_effects
+        return mean[:, None] + position.ability @ self.covariance_factor(position).T
 
-    def effect_sd(self, position: Position) -> Float[Array, "effects columns"]:
-        """Prior standard deviations of the effects."""
-        sd = jnp.exp(position.log_component_sd)
+    def effect_sd(self, at: Any) -> Float[Array, "effects columns"]:
+        """Prior standard deviations of the effects, by `log_component_sd` of `at`."""
+        sd = jnp.exp(at.log_component_sd)
         fixed = jnp.full((1, self.num_columns), self.hyperpriors.effect, sd.dtype)
         # Component -1 is the last row: the fixed effects.
         return jnp.concatenate([sd, fixed])[self.component]
@@ -395,7 +343,7 @@ class Hierarchical(eqx.Module):
         return cell_log_lik(self.family, self.items(position), theta, data)
 
     def total_log_likelihood(self, position: Position, data: Responses) -> Scalar:
-        """Sum of `log_likelihood`; by products with the data where scores are normal.
+        """Sum of `log_likelihood`; for normal scores by products with the data.
 
         On 58 x 805 logits a gradient takes 43 microseconds so, and 157 cell by cell.
         """
@@ -416,14 +364,10 @@ class Hierarchical(eqx.Module):
             total = total + lkj_log_density(
                 position.residual_correlation, self.num_correlated, own.concentration
             )
-        for log_sd, scale in (
-            (position.log_scale, own.scale),
-            (position.log_component_sd, own.component),
-            (position.log_residual_sd, own.residual),
-            (position.log_general_sd, own.general),
-        ):
-            density = HalfNormal(scale).log_density(jnp.exp(log_sd))
-            total = total + jnp.sum(density + log_sd)
+        total = total + log_half_normal(position.log_scale, own.scale)
+        total = total + log_half_normal(position.log_component_sd, own.component)
+        total = total + log_half_normal(position.log_residual_sd, own.residual)
+        total = total + log_half_normal(position.log_general_sd, own.general)
         for part, sd in (
             (position.group_effects, own.group_effect),
             (position.subject_effects, own.subject_effect),
@@ -486,17 +430,7 @@ class Hierarchical(eqx.Module):
         tilts: Float[Array, " tilts"],
         spreads: Float[Array, "clusters columns"],
     ) -> Float[Array, "rows columns columns"]:
-        """The Cholesky factors of Omega, one for all items or one for each group's.
-
-        Args:
-            log_sd: Log standard deviations of Omega0.
-            correlation: Coordinates of its correlations.
-            tilts: k; empty where groups have none.
-            spreads: delta; no rows where benchmarks have none.
-
-        Returns:
-            The factors (see `factor_row`): of the identity where nothing is learned.
-        """
+        """Cholesky factors of Omega, one or by `factor_row`; of Omega0, k and delta."""
         rows = self.common_factor(log_sd, correlation)[None]
         if self.num_clusters:
             rows = jnp.exp(spreads)[:, :, None] * rows
@@ -526,13 +460,7 @@ class Hierarchical(eqx.Module):
         mean: Float[Array, " columns"],
         factor: Float[Array, "columns columns"],
     ) -> Scalar:
-        """Log density of one item's coordinates; around `mean` where it is learned.
-
-        Args:
-            row: Coordinates.
-            mean: D_j beta.
-            factor: The item's of `residual_factor`.
-        """
+        """Log density of one item's coordinates; `mean` and `factor` where learned."""
         total = self.fixed_log_prior(row)
         if any(self.learned):
             # Forward substitution, written out to keep LAPACK out of batches.
@@ -563,20 +491,14 @@ class Hierarchical(eqx.Module):
         return total
 
     def log_density(self, position: Position, data: Responses) -> Scalar:
-        """Log posterior density of a position, up to a constant of the data.
-
-        Args:
-            position: Unconstrained parameters.
-            data: The responses.
-        """
+        """Log posterior density of a position, up to a constant of the data."""
         return self.total_log_likelihood(position, data) + self.log_prior(position)
 
 
 def slopes_known(model: Hierarchical) -> Hierarchical:
     """The model with a given log-normal prior of discriminations as `KnownSlopes`.
 
-    As it is where discriminations have another prior, or none that is given, or where
-    groups have units of their own and no effects to hold them.
+    Unchanged where groups have scales of their own and no effects for their means.
     """
     prior = model.priors.get("discrimination")
     if not (model.family.has_slope and isinstance(prior, LogNormal)):
@@ -593,6 +515,12 @@ def slopes_known(model: Hierarchical) -> Hierarchical:
     known = KnownSlopes(float(prior.mean), float(prior.sd), rows)
     priors = {k: v for k, v in model.priors.items() if k != "discrimination"}
     return dataclasses.replace(model, priors=priors, known_slopes=known)
+
+
+def log_half_normal(log_sd: Array, scale: float, mask: Array | bool = True) -> Array:
+    """Log density of logarithms of half-normals, those outside the mask left out."""
+    density = HalfNormal(scale).log_density(jnp.exp(log_sd)) + log_sd
+    return jnp.sum(jnp.where(mask, density, 0))
 
 
 def cell_log_lik(
@@ -620,12 +548,7 @@ def general_variance(log_general_sd: Float[Array, " scales"]) -> Array | float:
 
 
 class General(NamedTuple):
-    """Conditional distribution of the general ability given the groups', a normal.
-
-    Attributes:
-        weights: `[groups]` of the deviations of abilities from the subject's mean.
-        variance: Variance of what they leave open.
-    """
+    """Normal distribution of general ability given the groups', by weights of these."""
 
     weights: Float[Array, " groups"]
     variance: Scalar
@@ -634,14 +557,10 @@ class General(NamedTuple):
 def general_ability(
     own_covariance: Float[Array, "groups groups"], variance: Array | float = 1.0
 ) -> General:
-    """The general part psi of abilities N(0, tau^2 1 1' + Sigma) given them.
+    """The general ability psi given the abilities of the groups.
 
-    With w = tau^2 (tau^2 1 1' + Sigma)^-1 1, E[psi | theta] = w' theta and
-    Var = tau^2 (1 - w' 1).
-
-    Args:
-        own_covariance: Sigma.
-        variance: tau^2.
+    For theta ~ N(0, tau^2 1 1' + Sigma) and w = tau^2 (tau^2 1 1' + Sigma)^-1 1,
+    E[psi | theta] = w' theta and Var = tau^2 (1 - w' 1). `variance` is tau^2.
     """
     size = own_covariance.shape[0]
     ones = jnp.ones(size, own_covariance.dtype)

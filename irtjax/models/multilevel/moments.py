@@ -1,6 +1,6 @@
 """Normal scores of all subjects at once, from moments of each item.
 
-The squared residuals of an item around its line need of abilities and logits only
+The squared residuals of an item around its line depend on abilities and logits only by
 sums, which are products with the data: no cell is computed.
 """
 
@@ -18,16 +18,7 @@ _HALF_LOG_TWO_PI = 0.9189385332046727
 
 
 class Moments(NamedTuple):
-    """Sums over the cells of each item, each `[items]`.
-
-    Attributes:
-        num_cells: Number of cells.
-        ability: Sum of the abilities.
-        ability_square: Of their squares.
-        value: Of the logits.
-        value_square: Of their squares.
-        product: Of ability times logit.
-    """
+    """Sums over the cells of each item, each `[items]`; `value` is the logits."""
 
     num_cells: Float[Array, " items"]
     ability: Float[Array, " items"]
@@ -42,18 +33,7 @@ def item_moments(
     group: Int[Array, " items"],
     data: Responses,
 ) -> Moments:
-    """Moments of each item with the abilities in its group.
-
-    Args:
-        ability: One ability per subject and group.
-        group: Group of each item.
-        data: Scores, as logits; missing cells hold 0.
-
-    >>> data = Responses(jnp.array([[1.0, 0.0], [3.0, -1.0]]))
-    >>> ability = jnp.array([[-1.0], [2.0]])
-    >>> item_moments(ability, jnp.array([0, 0]), data).product.tolist()
-    [5.0, -2.0]
-    """
+    """Moments of each item with the abilities in its group; missing logits are 0."""
     values = data.values.astype(ability.dtype)
     square = ability**2
 
@@ -81,16 +61,6 @@ def normal_log_lik(items: ScoreItems, moments: Moments) -> Float[Array, " items"
     -n log(sigma sqrt(2 pi)) - sum_i (z_i - a theta_i - d)^2 / (2 sigma^2), the sum
     written out in moments. Logits are taken from their mean, so that single precision
     loses nothing where they lie far from 0.
-
-    Args:
-        items: Item parameters.
-        moments: From `item_moments`.
-
-    >>> data = Responses(jnp.array([[1.0], [3.0]]))
-    >>> moments = item_moments(jnp.array([[-1.0], [2.0]]), jnp.array([0]), data)
-    >>> items = ScoreItems(jnp.ones(1), jnp.ones(1), jnp.ones(1))
-    >>> round(float(normal_log_lik(items, moments)[0]), 4)  # Residuals 1 and 0.
-    -2.3379
     """
     slope, count = items.discrimination, moments.num_cells
     centre = moments.value / jnp.maximum(count, 1)

@@ -1,8 +1,7 @@
 """Parameters of a multilevel model drawn from its prior, and responses to them.
 
-Drawn from the definitions, general ability first, and not from the densities that
-`multilevel.model` derives from them: that one agrees with the other is what
-simulation-based calibration checks.
+Drawn from the definitions, general ability first: simulation-based calibration checks
+that the densities derived in `multilevel.model` agree.
 """
 
 from __future__ import annotations
@@ -20,12 +19,7 @@ from irtjax.numerics.bijections import correlation_cholesky
 
 
 class DrawnPosition(NamedTuple):
-    """Parameters drawn from their prior.
-
-    Attributes:
-        position: All that the model has.
-        general: `[subjects]` psi, the general ability, which a position leaves out.
-    """
+    """Parameters drawn from their prior, and `[subjects]` general abilities psi."""
 
     position: Position
     general: Float[Array, " subjects"]
@@ -36,35 +30,15 @@ def simulate_position(
 ) -> DrawnPosition:
     """All parameters of a multilevel model, drawn from its prior.
 
-    psi_i ~ N(z_i' gamma, 1), zeta_i ~ N(0, Sigma), theta_im = psi_i + zeta_im and
-    x_j ~ N(D_j beta, Omega) with scales, correlations and effects from `Hyperpriors`.
+    psi_i ~ N(z_i' gamma, 1), zeta_i ~ N(0, Sigma), theta_im = psi_i + zeta_im and x_j ~
+    N(D_j beta, Omega) with scales, correlations and effects from `Hyperpriors`.
     Canonical partial correlations of an LKJ matrix are symmetric beta variables
-    (Lewandowski, Kurowicka and Joe 2009, Section 2.4). Pure.
-
-    Args:
-        model: The model.
-        key: Random key.
-        given: A position whose hyperparameters (all but abilities and items) are
-            kept; they are drawn too when None.
-
-    Returns:
-        The position and the general abilities; with one group ability is the general
-        one.
+    (Lewandowski, Kurowicka and Joe 2009, Section 2.4). Hyperparameters (all but
+    abilities and items) are those of `given`, if any. With one group ability is the
+    general one.
 
     Raises:
-        ValueError: If item parameters have priors that are given: only learned ones can
-            be drawn from.
-
-    >>> from irtjax.models.families.logistic import Binary
-    >>> flat, no_covariates = jnp.ones((6, 1)), jnp.zeros((4, 0))
-    >>> group, stem, fixed = jnp.arange(6) % 2, jnp.arange(6), jnp.array([-1])
-    >>> model = Hierarchical(
-    ...     Binary(slopes="positive"), group, stem, flat, fixed, no_covariates,
-    ...     num_groups=2, num_stems=6,
-    ... )
-    >>> drawn = simulate_position(model, jax.random.key(0))
-    >>> drawn.position.ability.shape, drawn.general.shape
-    ((4, 2), (4,))
+        ValueError: If item parameters have given priors, which are not drawn from.
     """
     if model.priors:
         raise ValueError(
@@ -103,25 +77,21 @@ def simulate_position(
         pairs = lkj("residual_correlation", model.num_correlated)
         hyper = hyper._replace(residual_correlation=pairs)
     hyper = hyper if given is None else given
-    return _below(model, hyper, keys["general"], normal("ability"), normal("items"))
-
-
-def _below(model: Hierarchical, hyper: Position, key, own, residual) -> DrawnPosition:
-    """Abilities and items of drawn hyperparameters, from standard normal numbers."""
     factor = model.residual_factor(
         hyper.log_residual_sd,
         hyper.residual_correlation,
         model.tilts(hyper),
         model.spreads(hyper),
     )[model.factor_row]
-    items = model.item_means(hyper) + jnp.einsum("jab,jb->ja", factor, residual)
+    residual = jnp.einsum("jab,jb->ja", factor, normal("items"))
+    items = model.item_means(hyper) + residual
     mean = model.subject_design @ hyper.subject_effects
-    general = mean + jax.random.normal(key, mean.shape, mean.dtype)
+    general = mean + jax.random.normal(keys["general"], mean.shape, mean.dtype)
     ability = general[:, None]
     if model.num_groups > 1:
         factor = correlation_cholesky(hyper.correlation, model.num_groups)
         factor = jnp.exp(hyper.log_scale)[:, None] * factor
-        ability = ability + own @ factor.T
+        ability = ability + normal("ability") @ factor.T
     if not model.centred:
         whole = model.covariance_factor(hyper)
         gap = (ability - mean[:, None]).T
@@ -132,16 +102,7 @@ def _below(model: Hierarchical, hyper: Position, key, own, residual) -> DrawnPos
 def simulate_multilevel(
     model: Hierarchical, position: Position, key: KeyArray
 ) -> Responses:
-    """Random responses at a position of a multilevel model; nothing is missing. Pure.
-
-    Args:
-        model: The model.
-        position: Its parameters, such as `simulate_position` draws.
-        key: Random key.
-
-    Returns:
-        Responses `[subjects, items]`: int8, or logits of scores.
-    """
+    """Random responses `[subjects, items]` at a position: int8, or logits of scores."""
     theta, items = model.abilities(position), model.items(position)
     keys = jax.random.split(key, model.group.shape[0])
 
