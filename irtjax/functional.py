@@ -20,7 +20,8 @@ Shapes and arguments that the functions share:
   for 1 each. Weights express bootstrap replicates: `vmap` over them.
 
 Log-likelihoods are in nats, up to the term h(y) of the family (such as a binomial
-coefficient), which depends on the responses alone.
+coefficient), which depends on the responses alone. Every function raises ValueError if
+the shapes of its arguments do not match.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class FisherInformation(NamedTuple):
     """Fisher information about ability, in units of 1 / ability^2.
 
     Attributes:
-        items: `[nodes, items]` of each item; 0 where it is missing.
-        test: `[nodes]` of all observed items together.
+        items: Of each item; 0 where it is missing.
+        test: Of all observed items together.
     """
 
     items: Float[Array, "nodes items"]
@@ -83,29 +84,13 @@ def log_likelihood(
     """Log-likelihood of responses given items and abilities.
 
     sum_ij w_i v_j m_ij (log p(y_ij | theta_i, item_j) - h(y_ij)), with the mask m and
-    the weights w and v. Computed block by block over subjects, derivatives too, so that
-    no array of floats of the size of the data exists.
-
-    Args:
-        model: The model; see the module for this and the others.
-        items: Item records.
-        theta: Abilities.
-        values: Responses.
-        observed: Mask of the observed cells.
-        trials: Number of trials of each count.
-        subject_weight: Number of copies of each subject.
-        item_weight: Number of copies of each item.
-
-    Returns:
-        A scalar, in nats.
-
-    Raises:
-        ValueError: If the shapes of the arguments do not match.
+    the weights w and v, in nats. Computed block by block over subjects, derivatives
+    too, so that no array of floats of the size of the data exists. The module describes
+    the arguments.
 
     >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.families.logistic import LogisticItems
     >>> model = two_parameter()
-    >>> items = LogisticItems(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> items = model.family.Items(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
     >>> theta, values = jnp.zeros(2), jnp.array([[1, 0, 1], [1, 1, 1]])
     >>> round(float(jax.jit(log_likelihood)(model, items, theta, values)), 3)
     -4.159
@@ -115,9 +100,7 @@ def log_likelihood(
     >>> jax.vmap(weigh)(jnp.array([[1.0, 1.0], [0.0, 1.0]])).round(3).tolist()
     [-4.159, -2.079]
     """
-    data = _responses(
-        items, theta, values, observed, trials, subject_weight, item_weight
-    )
+    data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
     return jnp.sum(weighted(data, joint_log_likelihood(model, data, items, theta)))
 
 
@@ -156,9 +139,9 @@ def log_density(
         values: Responses.
         observed: Mask of the observed cells.
         population: Normal population of ability; None for N(0, 1).
-        jacobian: Whether the density is one of the coordinates, as a sampler needs.
-            False gives the density of the natural parameters, whose mode is the joint
-            MAP of `MM` and `Gradient`. Static under jit.
+        jacobian: Whether the density is one of the coordinates, as a sampler needs, or
+            of the natural parameters: its mode is the joint MAP of `MM` and `Gradient`.
+            Static under jit.
         trials: Number of trials of each count.
         subject_weight: Number of copies of each subject.
         item_weight: Number of copies of each item.
@@ -167,9 +150,9 @@ def log_density(
         A scalar, in nats.
 
     Raises:
-        ValueError: If the shapes of the arguments do not match, the model has response
-            lengths, the population is a histogram, or the density of the coordinates is
-            asked where some items lack a parameter (`mixed`): it would be improper.
+        ValueError: If the model has response lengths, the population is a histogram, or
+            `jacobian` is set where some items lack a parameter (`mixed`): the density
+            of the coordinates would be improper.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter(positive=True)
@@ -198,9 +181,7 @@ def log_density(
             " sampler must not move; use jacobian=False for a mode"
         )
     items = model.constrain(coordinates)
-    data = _responses(
-        items, theta, values, observed, trials, subject_weight, item_weight
-    )
+    data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
     log_lik = weighted(data, joint_log_likelihood(model, data, items, theta))
     free = jnp.ones(coordinates.shape, bool)
     problem = Problem(model, data, free, prior=population)
@@ -212,7 +193,7 @@ def log_density(
 
 
 class ItemPrior(NamedTuple):
-    """Log prior of all items, and the location and scale at which it holds.
+    """Log prior of all items, and the location and scale of ability that maximise it.
 
     Attributes:
         log_density: Sum over items and parameters, in nats.
@@ -233,12 +214,7 @@ def item_prior(
     sum_j v_j log p(a_j s, d_j + a_j m), maximised over m and s: item priors do not
     decide where ability has mean 0 and variance 1. A marginal fit maximises the sum of
     the log marginal likelihoods of `expected_counts` plus this. The prior of a common
-    slope (1PL) is not included.
-
-    Args:
-        model: The model.
-        items: Item record, arrays `[items]`.
-        item_weight: Number of copies of each item.
+    slope (1PL) is not included. The module describes the arguments.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.families.logistic import LogisticItems
@@ -270,21 +246,17 @@ def fisher_information(
     Args:
         model: The model; see the module for this and the others.
         items: Item records.
-        theta: `[nodes]` abilities at which information is computed.
-        observed: `[nodes, items]` mask, for the items that each subject met.
-        item_weight: Number of copies of each item; it changes the test's information.
+        theta: Abilities at which information is computed.
+        observed: Mask of the items of each ability.
+        item_weight: Number of copies of each item, for the information of the test.
 
     Returns:
         Information by item and of the test; 1 / sqrt(test) is the standard error of a
         maximum likelihood score.
 
-    Raises:
-        ValueError: If the shapes of the arguments do not match.
-
     >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.families.logistic import LogisticItems
     >>> model = two_parameter()
-    >>> items = LogisticItems(*(jnp.full(3, x) for x in (2.0, 0.0, 0.0, 1.0)))
+    >>> items = model.family.Items(*(jnp.full(3, x) for x in (2.0, 0.0, 0.0, 1.0)))
     >>> found = jax.jit(fisher_information)(model, items, jnp.array([0.0, 1.0]))
     >>> found.items.shape, found.test.round(3).tolist()
     ((2, 3), [3.0, 1.26])
@@ -343,13 +315,11 @@ def mm_surrogate(
         A scalar, in nats.
 
     Raises:
-        ValueError: If the model is not a logistic 1PL or 2PL, or the shapes of the
-            arguments do not match.
+        ValueError: If the model is not a logistic 1PL or 2PL.
 
     >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.families.logistic import LogisticItems
     >>> model = two_parameter()
-    >>> items = LogisticItems(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> items = model.family.Items(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
     >>> theta, values = jnp.zeros(2), jnp.array([[1, 0, 1], [1, 1, 1]])
     >>> bound = lambda t: mm_surrogate(model, items, t, (items, theta), values)
     >>> round(float(jax.jit(bound)(theta)), 3)
@@ -364,9 +334,7 @@ def mm_surrogate(
     [-2.321, -5.019]
     """
     check_logistic(model, "mm_surrogate bounds")
-    data = _responses(
-        items, theta, values, observed, trials, subject_weight, item_weight
-    )
+    data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
     for name, found, wanted in (
         ("discriminations", items.discrimination, anchor[0].discrimination),
         ("abilities", theta, anchor[1]),
@@ -408,12 +376,10 @@ def expected_counts(
     Args:
         model: The model; see the module for this and the others.
         items: Item records.
-        nodes: `[nodes]` quadrature nodes on the ability scale, equally spaced unless
-            `log_weights` are given.
+        nodes: Abilities, equally spaced unless `log_weights` are given.
         values: Responses.
         observed: Mask of the observed cells.
-        log_weights: Log weights of the nodes, which sum to 1; None for those of N(0, 1)
-            on equally spaced nodes.
+        log_weights: Logarithms of weights that sum to 1; None for those of N(0, 1).
         trials: Number of trials of each count.
         subject_weight: Number of copies of each subject.
         item_weight: Number of copies of each item in the posteriors.
@@ -421,13 +387,9 @@ def expected_counts(
     Returns:
         Counts by node and item, with mean and variance of each subject's posterior.
 
-    Raises:
-        ValueError: If the shapes of the arguments do not match.
-
     >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.families.logistic import LogisticItems
     >>> model, nodes = two_parameter(), jnp.linspace(-6, 6, 61)
-    >>> items = LogisticItems(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> items = model.family.Items(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
     >>> values = jnp.array([[1, 0, 1], [1, 1, 1]])
     >>> found = jax.jit(expected_counts)(model, items, nodes, values)
     >>> found.statistics[0].shape, round(float(found.nodes.sum()), 3)
@@ -443,9 +405,7 @@ def expected_counts(
     >>> slopes.round(3).tolist()
     [1.2, 0.6]
     """
-    data = _responses(
-        items, None, values, observed, trials, subject_weight, item_weight
-    )
+    data = _data(items, None, values, observed, trials, subject_weight, item_weight)
     if log_weights is None:
         log_weights = normal_log_weights(nodes)
     _check_shapes(nodes.shape, log_weights=log_weights)
@@ -472,16 +432,15 @@ def simulate(
         theta: Abilities.
         key: Random key; `vmap` over split keys gives independent data sets.
         observed: Mask of the cells to draw.
-        trials: Number of trials behind each count, at most 127; None for single
-            responses. Static under jit.
+        trials: Trials of each count, at most 127, or None. Static under jit.
 
     Returns:
         `[subjects, items]` int8, or floats (logits) for models of scores; 0 where
         missing.
 
     Raises:
-        ValueError: If the shapes of the arguments do not match, or `trials` is out of
-            range or given for a model with more than two categories.
+        ValueError: If `trials` is out of range, or the model has other than two
+            categories.
 
     >>> from irtjax.models.catalogue import continuous
     >>> model, key = continuous(), jax.random.key(0)
@@ -495,15 +454,11 @@ def simulate(
     (5, 2, 3)
     """
     _check_shapes((theta.shape[0], _num_items(items)), observed=observed)
-    drawn = simulation.simulate(
-        model, items, theta, key, observed=observed, trials=trials
-    )
-    return drawn.values
+    options = {"observed": observed, "trials": trials}
+    return simulation.simulate(model, items, theta, key, **options).values
 
 
-def _responses(
-    items, theta, values, observed, trials, subject_weight, item_weight
-) -> Responses:
+def _data(items, theta, values, observed, trials, subject_weight, item_weight):
     """The record that the methods take, with 0 in missing cells."""
     num_subjects = jnp.shape(values)[0] if theta is None else jnp.shape(theta)[0]
     shape = (num_subjects, _num_items(items))

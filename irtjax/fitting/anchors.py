@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.likelihood.problem import Start
-from irtjax.models.model import Model, free_mask
+from irtjax.models.model import Model
 
 Anchor = Mapping[str, Mapping[str, float]] | str | Path | Any
 
@@ -150,7 +150,7 @@ def apply_anchor(
             if name in estimated:
                 fields[name][index[item]] = value
                 fixed[name][index[item]] = True
-    free = np.array(free_mask(model, len(names)))
+    free = np.array(model.family.free_columns(len(names)))
     column = 0
     for parameter in model.family.parameters:
         free[fixed[parameter.name], column : column + parameter.columns] = False

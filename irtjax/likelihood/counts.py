@@ -34,18 +34,21 @@ from irtjax.numerics.kernels import (
     take_block,
 )
 
+#: Longest move of a coordinate in one Newton step.
+LONGEST_STEP = 2.0
+
 
 class Counts(NamedTuple):
-    """What one pass over the data leaves.
+    """Result of one pass over the data.
 
     Attributes:
-        log_marginal: `[subjects]` log marginal likelihood of each subject, up to h(y).
+        log_marginal: Log marginal likelihood of each subject, up to h(y).
         base: Expected exposure per node, `[nodes, items]`; `[nodes, 1]` when complete.
         statistics: R_k for k >= 1, each `[nodes, items]`.
-        nodes: `[nodes]` expected number of subjects at each node.
-        centre: `[subjects]` index of the node nearest each posterior mean.
-        mean: `[subjects]` posterior mean of ability, where moments were requested.
-        variance: `[subjects]` posterior variance of ability, likewise.
+        nodes: Expected number of subjects at each node.
+        centre: Index of the node nearest each posterior mean.
+        mean: Posterior mean of ability, where moments were requested.
+        variance: Posterior variance of ability, likewise.
     """
 
     log_marginal: Float[Array, " subjects"]
@@ -57,9 +60,7 @@ class Counts(NamedTuple):
     variance: Float[Array, " subjects"] | None = None
 
 
-def evidence_at(
-    data: Responses, theta: Float[Array, " nodes"], start: Array, size: int
-) -> Float[Array, "block nodes"] | float:
+def _evidence_at(data: Responses, theta: Array, start: Array, size: int):
     """Log-likelihood of abilities by the evidence of a block of subjects; 0 if none."""
     part = take_block(data.evidence, start, size)
     if part is None:
@@ -76,23 +77,14 @@ def block_log_likelihood(
     start: Array,
     size: int,
 ) -> tuple[Float[Array, "block nodes"], tuple[Array, ...], Array | None]:
-    """Log-likelihood of a block of subjects at every node.
+    """Log-likelihood of `size` subjects from `start` at every node.
 
-    Args:
-        model: The model, for its statistics.
-        tables: g_k at the nodes, `[nodes, items]`.
-        theta: Abilities at the nodes.
-        data: Responses.
-        start: First subject of the block.
-        size: Subjects in the block.
-
-    Returns:
-        The log-likelihood, the float statistics of the block (for reuse) and the
-        float exposure of the block (None when complete).
+    `tables` are the g_k at the nodes, `[nodes, items]`. Also returns the float
+    statistics and the float exposure (None when complete) of the block.
     """
     statistics, exposure = _take(model, tables[0].dtype, data, start, size)
     log_lik = _log_likelihood(_weighted(tables, data), statistics, exposure)
-    return log_lik + evidence_at(data, theta, start, size), statistics, exposure
+    return log_lik + _evidence_at(data, theta, start, size), statistics, exposure
 
 
 def _take(model: Model, dtype, data: Responses, start: Array, size: int):
@@ -113,10 +105,7 @@ def _weighted(tables: tuple[Array, ...], data: Responses) -> tuple[Array, ...]:
 
 def _log_likelihood(tables, statistics, exposure) -> Float[Array, "block nodes"]:
     base, *rest = tables
-    if exposure is None:
-        total = jnp.sum(base, axis=1)[None, :]
-    else:
-        total = exposure @ base.T
+    total = jnp.sum(base, axis=1)[None, :] if exposure is None else exposure @ base.T
     for statistic, table in zip(statistics, rest, strict=True):
         total = total + statistic @ table.T
     return total
@@ -135,25 +124,13 @@ def expected_counts(
 ) -> Counts:
     """Expected counts of every statistic at every node: the whole E-step.
 
-    With thousands of items a posterior covers a few of many hundred nodes. Given where
-    the posteriors were, a block of subjects is first tried on the nodes around them: on
+    With thousands of items a posterior covers a few of many hundred nodes. Given its
+    expected node (`centre`), a block of subjects is first tried on the nodes around: on
     a fifth of `window` where its subjects are that close together, then on `window`. If
     any posterior reaches the edge of that beyond rounding, or the block's subjects are
     too far apart, the block is done on all nodes. The result is the same to rounding;
-    subjects sorted by ability make it many times faster.
-
-    Args:
-        model: The model.
-        items: Item records, `[items]`.
-        nodes: Quadrature nodes.
-        log_weights: Normalised log weights of the nodes.
-        data: Responses.
-        centre: `[subjects]` index of the node where each posterior is expected.
-        window: Width of the widest window; 0 uses all nodes. Keep 0 under vmap.
-        moments: Whether to add the mean and variance of each posterior.
-
-    Returns:
-        The counts, in the dtype of the nodes.
+    subjects sorted by ability make it many times faster. A `window` of 0 uses all
+    nodes; keep it under vmap. `moments` adds the mean and variance of each posterior.
     """
     tables = model.family.table(items, nodes)
     weighted = _weighted(tables, data)
@@ -164,98 +141,79 @@ def expected_counts(
     centres = centre if 0 < window < num_nodes else None
     edge = jnp.finfo(dtype).eps / 16
 
-    def cut(array, first, width):
-        if width == num_nodes:
-            return array
-        return lax.dynamic_slice_in_dim(array, first, width, 0)
-
-    def posterior_on(first, width, statistics, exposure, start):
-        part = tuple(cut(table, first, width) for table in weighted)
-        joint = _log_likelihood(part, statistics, exposure)
-        joint = joint + cut(log_weights, first, width)
-        joint = joint + evidence_at(data, cut(nodes, first, width), start, size)
-        log_marginal = jax.nn.logsumexp(joint, axis=1)
-        return jnp.exp(joint - log_marginal[:, None]), log_marginal
-
-    def add_to(carry: Counts, start, weight, first, found, statistics, exposure):
-        posterior, log_marginal = found
-        width = posterior.shape[1]
-        index = jnp.arange(width, dtype=dtype)
-        nearest = first + jnp.rint(posterior @ index).astype(jnp.int32)
-        mean, variance = carry.mean, carry.variance
-        if mean is not None and variance is not None:
-            theta = cut(nodes, first, width)
-            new = posterior @ theta
-            spread = jnp.sum(posterior * (theta - new[:, None]) ** 2, axis=1)
-            mean = put_block(mean, new, start)
-            variance = put_block(variance, spread, start)
-        posterior = posterior * weight[:, None]
-
-        def add(total, increment):
-            if width == num_nodes:
-                return total + increment
-            old = lax.dynamic_slice_in_dim(total, first, width, 0)
-            return lax.dynamic_update_slice_in_dim(total, old + increment, first, 0)
-
-        return Counts(
-            put_block(carry.log_marginal, log_marginal, start),
-            carry.base if complete else add(carry.base, posterior.T @ exposure),
-            tuple(
-                add(sums, posterior.T @ statistic)
-                for sums, statistic in zip(carry.statistics, statistics, strict=True)
-            ),
-            add(carry.nodes, jnp.sum(posterior, axis=0)),
-            put_block(carry.centre, nearest, start),
-            mean,
-            variance,
-        )
-
     def body(carry: Counts, start: Array, is_new: Array) -> Counts:
         statistics, exposure = _take(model, dtype, data, start, size)
         weight = is_new.astype(dtype)
         if data.subject_weight is not None:
             weight *= take_block(data.subject_weight, start, size).astype(dtype)
 
-        def on_all_nodes(carry):
-            found = posterior_on(0, num_nodes, statistics, exposure, start)
-            return add_to(carry, start, weight, 0, found, statistics, exposure)
-
-        if centres is None:
-            return on_all_nodes(carry)
-        where = take_block(centres, start, size)
-        low, high = jnp.min(where), jnp.max(where)
-
-        def on_window(width, state):
+        def on_nodes(first, width, state: tuple[Counts, Array]) -> tuple[Counts, Array]:
+            """The sums with this block's, if its posteriors end within the nodes."""
             carry, _ = state
-            first = jnp.clip((low + high - width) // 2, 0, num_nodes - width)
-            found = posterior_on(first, width, statistics, exposure, start)
-            posterior = found[0]
+
+            def cut(array):
+                if width == num_nodes:
+                    return array
+                return lax.dynamic_slice_in_dim(array, first, width, 0)
+
+            def add(total, increment):
+                if width == num_nodes:
+                    return total + increment
+                new = cut(total) + increment
+                return lax.dynamic_update_slice_in_dim(total, new, first, 0)
+
+            theta = cut(nodes)
+            joint = _log_likelihood(tuple(map(cut, weighted)), statistics, exposure)
+            joint = joint + cut(log_weights)
+            joint = joint + _evidence_at(data, theta, start, size)
+            log_marginal = jax.nn.logsumexp(joint, axis=1)
+            posterior = jnp.exp(joint - log_marginal[:, None])
             at_low = (first > 0) & (jnp.max(posterior[:, 0]) > edge)
             at_high = (first < num_nodes - width) & (jnp.max(posterior[:, -1]) > edge)
             done = ~(at_low | at_high)
+            index = jnp.arange(width, dtype=dtype)
+            nearest = first + jnp.rint(posterior @ index).astype(jnp.int32)
+            mean, variance = carry.mean, carry.variance
+            if mean is not None and variance is not None:
+                new = posterior @ theta
+                square = jnp.sum(posterior * (theta - new[:, None]) ** 2, axis=1)
+                mean = put_block(mean, new, start)
+                variance = put_block(variance, square, start)
             # Where the window was too narrow nothing is added, and what is per subject
             # will be written again.
-            kept = weight * done
-            return (
-                add_to(carry, start, kept, first, found, statistics, exposure),
-                done,
+            posterior = posterior * (weight * done)[:, None]
+            pairs = zip(carry.statistics, statistics, strict=True)
+            sums = Counts(
+                put_block(carry.log_marginal, log_marginal, start),
+                carry.base if complete else add(carry.base, posterior.T @ exposure),
+                tuple(add(total, posterior.T @ s) for total, s in pairs),
+                add(carry.nodes, jnp.sum(posterior, axis=0)),
+                put_block(carry.centre, nearest, start),
+                mean,
+                variance,
             )
+            return sums, done
 
-        done = jnp.zeros((), bool)
+        state = carry, jnp.zeros((), bool)
+        if centres is None:
+            return on_nodes(0, num_nodes, state)[0]
+        where = take_block(centres, start, size)
+        low, high = jnp.min(where), jnp.max(where)
         for width in (window // 5, window):
             near = high - low + (0 if width == window else width // 2) < width
-            attempt = partial(on_window, width)
-            carry, done = _when(near & ~done, attempt, (carry, done))
-        return _when(~done, on_all_nodes, carry)
+            first = jnp.clip((low + high - width) // 2, 0, num_nodes - width)
+            state = _when(near & ~state[1], partial(on_nodes, first, width), state)
+        return _when(~state[1], partial(on_nodes, 0, num_nodes), state)[0]
 
     empty = jnp.zeros((num_nodes, num_items), dtype)
+    by_subject, by_node = jnp.zeros(num_subjects, dtype), jnp.zeros(num_nodes, dtype)
     init = Counts(
-        jnp.zeros(num_subjects, dtype),
-        jnp.zeros((num_nodes, 1), dtype) if complete else empty,
+        by_subject,
+        by_node[:, None] if complete else empty,
         tuple(empty for _ in tables[1:]),
-        jnp.zeros(num_nodes, dtype),
+        by_node,
         jnp.zeros(num_subjects, jnp.int32),
-        *((jnp.zeros(num_subjects, dtype),) * 2 if moments else ()),
+        *((by_subject, by_subject) if moments else ()),
     )
     counts = scan_subject_blocks(body, init, num_subjects, size)
     return counts._replace(base=counts.nodes[:, None]) if complete else counts
@@ -283,10 +241,12 @@ class ItemDerivatives(NamedTuple):
     curvature: Float[Array, "items columns columns"]
 
 
-def _over_cells(function, coordinates, nodes, counts):
+def _over_cells(function, coordinates, nodes, counts: Counts):
     """A scalar function of (row of coordinates, node, counts) on the whole table."""
+    base = jnp.broadcast_to(counts.base, counts.statistics[0].shape)
     over_items = jax.vmap(function, in_axes=(0, None, 0))
-    return jax.vmap(over_items, in_axes=(None, 0, 0))(coordinates, nodes, counts)
+    over_cells = jax.vmap(over_items, in_axes=(None, 0, 0))
+    return over_cells(coordinates, nodes, (base, *counts.statistics))
 
 
 def _cell_objective(model: Model):
@@ -299,30 +259,17 @@ def _cell_objective(model: Model):
     return objective
 
 
-def _broadcast(counts: Counts) -> tuple[Array, ...]:
-    shape = counts.statistics[0].shape
-    return (jnp.broadcast_to(counts.base, shape), *counts.statistics)
-
-
 def expected_value(
-    model: Model,
-    coordinates: Float[Array, "items columns"],
-    nodes: Array,
-    counts: Counts,
-    frame: Float[Array, "2"],
+    model: Model, coordinates: Array, nodes: Array, counts: Counts, frame: Array
 ) -> Float[Array, " items"]:
     """Expected complete-data log-likelihood plus log prior of each item."""
-    cells = _over_cells(_cell_objective(model), coordinates, nodes, _broadcast(counts))
+    cells = _over_cells(_cell_objective(model), coordinates, nodes, counts)
     value = jnp.ones_like(nodes) @ cells
     return value + jax.vmap(lambda row: model.log_prior_in(row, frame))(coordinates)
 
 
 def expected_derivatives(
-    model: Model,
-    coordinates: Float[Array, "items columns"],
-    nodes: Array,
-    counts: Counts,
-    frame: Float[Array, "2"],
+    model: Model, coordinates: Array, nodes: Array, counts: Counts, frame: Array
 ) -> ItemDerivatives:
     """Value, gradient and curvature of each item's expected objective.
 
@@ -334,7 +281,6 @@ def expected_derivatives(
     """
     family = model.family
     cell = _cell_objective(model)
-    arrays = _broadcast(counts)
     columns = family.num_columns
     slope = int(family.has_slope)
     powers = jnp.stack([nodes**power for power in range(3)])
@@ -342,14 +288,13 @@ def expected_derivatives(
 
     def along(function, column):
         def directional(row, node, count):
-            return jax.jvp(lambda r: function(r, node, count), (row,), (unit[column],))[
-                1
-            ]
+            at_row = lambda r: function(r, node, count)
+            return jax.jvp(at_row, (row,), (unit[column],))[1]
 
         return directional
 
     def moments(function, highest):
-        table = _over_cells(function, coordinates, nodes, arrays)
+        table = _over_cells(function, coordinates, nodes, counts)
         return powers[: highest + 1] @ table
 
     value = moments(cell, 0)[0]
@@ -364,7 +309,7 @@ def expected_derivatives(
     hessian = {pair: second[pair][0] for pair in second}
     if slope:
         intercepts = family.intercept_columns
-        total = lambda parts: jnp.sum(jnp.stack(list(parts)), axis=0)  # noqa: E731
+        total = lambda parts: jnp.sum(jnp.stack(list(parts)), axis=0)
         gradient[0] = total(first[k][1] for k in intercepts)
         hessian[0, 0] = total(second[k, h][2] for k in intercepts for h in intercepts)
         for j in range(1, columns):
@@ -375,28 +320,22 @@ def expected_derivatives(
             gradient[0] = gradient[0] * natural
             for j in range(1, columns):
                 hessian[0, j] = hessian[j, 0] = hessian[0, j] * natural
-    log_prior = lambda row: model.log_prior_in(row, frame)  # noqa: E731
-    prior = jax.vmap(log_prior)(coordinates)
-    prior_gradient = jax.vmap(jax.grad(log_prior))(coordinates)
-    prior_hessian = jax.vmap(jax.hessian(log_prior))(coordinates)
-    gradients = jnp.stack([gradient[i] for i in range(columns)], -1)
-    rows = [
-        jnp.stack([hessian[i, j] for j in range(columns)], -1) for i in range(columns)
-    ]
-    return ItemDerivatives(
-        value + prior,
-        gradients + prior_gradient,
-        -(jnp.stack(rows, -2) + prior_hessian),
+    log_prior = lambda row: model.log_prior_in(row, frame)
+    prior, prior_gradient, prior_hessian = (
+        jax.vmap(derivative)(coordinates)
+        for derivative in (log_prior, jax.grad(log_prior), jax.hessian(log_prior))
     )
+    every = range(columns)
+    gradients = jnp.stack([gradient[i] for i in every], -1)
+    rows = [jnp.stack([hessian[i, j] for j in every], -1) for i in every]
+    hessians = jnp.stack(rows, -2) + prior_hessian
+    return ItemDerivatives(value + prior, gradients + prior_gradient, -hessians)
 
 
 class ItemUpdate(NamedTuple):
-    """Result of a maximisation step: coordinates, and how far from a maximum it began.
+    """New coordinates, and gradient and diagonal of the curvature at the old ones.
 
-    Attributes:
-        coordinates: New coordinates.
-        gradient: Gradient at the coordinates given, 0 where fixed.
-        curvature: Diagonal of the curvature there, positive.
+    The gradient is 0 where a coordinate is fixed; the curvature is positive.
     """
 
     coordinates: Float[Array, "items columns"]
@@ -412,26 +351,15 @@ def improve_items(
     counts: Counts,
     frame: Float[Array, "2"],
     num_newton: int,
-    longest_step: float = 2.0,
     item_weight: Float[Array, " items"] | None = None,
 ) -> ItemUpdate:
     """Raises each item's expected objective by safeguarded Newton steps.
 
     Items are independent, so this is one small modified Newton step for all of them
-    at once. A step that lowers an item's objective is halved for that item and, after
-    the last step, undone: the objective never falls.
-
-    Args:
-        model: The model.
-        coordinates: Where to start.
-        free: Which coordinates may move.
-        nodes: Quadrature nodes.
-        counts: Expected counts.
-        frame: Frame of the priors; see `Model.prior_frame`.
-        num_newton: Number of Newton steps.
-        longest_step: Longest move of a coordinate in one step.
-        item_weight: Weights of the items where they have common parameters. These make
-            the step and its acceptance one decision for all items.
+    at once. A step that lowers an item's objective is divided by 4 for that item and,
+    after the last step, undone: the objective never falls. Common parameters make the
+    step and its acceptance one decision for all items, weighted by `item_weight`.
+    `frame` is that of the priors (`Model.prior_frame`).
     """
     columns = coordinates.shape[1]
     common = model.family.common_columns
@@ -457,12 +385,11 @@ def improve_items(
             step, _ = positive_definite_solve(curvature, gradient)
         axis = None if common else 1
         longest = jnp.max(jnp.abs(step), axis=axis, keepdims=True)
-        step = step * jnp.minimum(1, longest_step / jnp.maximum(longest, 1e-30))
+        step = step * jnp.minimum(1, LONGEST_STEP / jnp.maximum(longest, 1e-30))
         return joint(derivatives.value), gradient, diagonal, step
 
-    value, gradient, diagonal, step = propose(coordinates)
+    value, first_gradient, first_diagonal, step = propose(coordinates)
     best, trial = coordinates, coordinates + step
-    first_gradient, first_diagonal = gradient, diagonal
     for _ in range(num_newton - 1):
         trial_value, _, _, next_step = propose(trial)
         better = (trial_value >= value)[:, None]
@@ -479,19 +406,15 @@ def improve_items(
     accepted = reached >= value - tolerance
     trial = jnp.where(accepted[:, None], trial, best)
     floor = jnp.finfo(value.dtype).tiny * 1e6
-    return ItemUpdate(
-        trial, first_gradient, jnp.maximum(jnp.abs(first_diagonal), floor)
-    )
+    curvature = jnp.maximum(jnp.abs(first_diagonal), floor)
+    return ItemUpdate(trial, first_gradient, curvature)
 
 
 def _common_step(gradient, curvature, diagonal, common: tuple[int, ...], weight):
-    """Newton step where some columns have one value for all items.
+    """Newton step, gradient and diagonal; common columns have the totals over items.
 
     The matrix is block diagonal with a border: the own columns of each item are
     eliminated (Schur complement), then the common ones are solved for.
-
-    Returns:
-        The step, and gradient and diagonal with the totals in the common columns.
     """
     columns = gradient.shape[1]
     own = np.setdiff1d(np.arange(columns), common)

@@ -14,12 +14,7 @@ from irtjax.models.lengths import LengthParameters, Lengths, LengthSummary
 class LengthPart(NamedTuple):
     """What response lengths contribute at their parameters.
 
-    Attributes:
-        model: Their model.
-        parameters: Its parameters.
-        summary: Evidence of the lengths about each subject.
-        constant: What they add to each subject's marginal log-likelihood with the
-            evidence.
+    The constant is added to each subject's marginal log-likelihood with the evidence.
     """
 
     model: Lengths
@@ -31,10 +26,7 @@ class LengthPart(NamedTuple):
 def with_lengths(
     problem: Problem, lengths: LengthParameters | None
 ) -> tuple[Problem, LengthPart | None]:
-    """The problem with the evidence of the response lengths about ability.
-
-    A problem without lengths is returned as it is, with None.
-    """
+    """The problem with the evidence of its response lengths; as it is without any."""
     model, data = problem.model.lengths, problem.data
     if model is None or lengths is None:
         return problem, None

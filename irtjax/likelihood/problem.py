@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool
 from irtjax.data.responses import Responses
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters
-from irtjax.models.model import Model, Population, free_mask
+from irtjax.models.model import Model, Population
 
 #: What a method estimates from: a `Problem`, or a kind of its own with data and model.
 AnyProblem = Any
@@ -23,7 +23,7 @@ class Start(NamedTuple):
     Attributes:
         items: Item records, `[items]`.
         theta: Abilities `[subjects]` (or `[subjects, dims]`); None lets a joint method
-            choose, and marginal methods do not use it.
+            choose. Marginal methods ignore it.
         population: Population of ability; None for mean 0, standard deviation 1.
         lengths: Parameters of the response lengths, for models with them.
     """
@@ -45,9 +45,9 @@ class Problem(eqx.Module):
         anchored: Whether fixed item parameters set the ability scale. The population
             is then estimated instead of being standardised.
         prior: Population whose density joint methods penalise abilities with; None for
-            N(0, 1). Where the scale of ability is not free to choose (anchors, models
-            without item discriminations) it has to be that of the subjects:
-            `irtjax.fit` estimates it first. Marginal methods do not use it.
+            N(0, 1). Where the scale of ability is fixed (anchors, models without item
+            discriminations) it must be that of the subjects: `irtjax.fit` estimates it
+            first. Marginal methods ignore it.
     """
 
     model: Model
@@ -59,7 +59,7 @@ class Problem(eqx.Module):
     @classmethod
     def create(cls, model: Model, data: Responses) -> Problem:
         """The problem in which every item parameter is estimated."""
-        return cls(model, data, free_mask(model, data.num_items))
+        return cls(model, data, model.family.free_columns(data.num_items))
 
 
 class Parameters(NamedTuple):
@@ -81,11 +81,8 @@ class Parameters(NamedTuple):
 def is_rescaled(problem: Problem) -> bool:
     """Whether the standard deviation of ability is reported as a common slope."""
     model = problem.model
-    return (
-        not model.family.has_slope
-        and model.scale == "standard"
-        and not problem.anchored
-    )
+    fixed_slopes = model.scale == "standard" and not model.family.has_slope
+    return fixed_slopes and not problem.anchored
 
 
 def report_scale(problem: Problem, parameters: Parameters) -> Parameters:
@@ -100,12 +97,10 @@ def report_scale(problem: Problem, parameters: Parameters) -> Parameters:
     items, population, theta, lengths = parameters
     sd = population.sd
     slope = jnp.broadcast_to(sd, jnp.shape(items.discrimination))
-    return Parameters(
-        items._replace(discrimination=slope),
-        population._replace(mean=population.mean / sd, sd=jnp.ones_like(sd)),
-        None if theta is None else theta / sd,
-        lengths,
-    )
+    items = items._replace(discrimination=slope)
+    population = population._replace(mean=population.mean / sd, sd=jnp.ones_like(sd))
+    theta = None if theta is None else theta / sd
+    return Parameters(items, population, theta, lengths)
 
 
 def estimation_scale(problem: Problem, start: Start) -> Population:

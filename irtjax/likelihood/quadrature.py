@@ -35,12 +35,9 @@ MARGIN = 1.1
 
 
 class Resolution(NamedTuple):
-    """How nodes compare with the posteriors they integrate.
+    """How nodes, a `spacing` of ability apart, compare with the posteriors.
 
-    Attributes:
-        num_nodes: Number of nodes.
-        spacing: Distance between them, in units of ability.
-        smallest_posterior_sd: 1 / sqrt(1 / sd^2 + largest test information).
+    The smallest posterior sd is 1 / sqrt(1 / sd^2 + largest test information).
     """
 
     num_nodes: int
@@ -72,10 +69,8 @@ def test_information(
     over_items = jax.vmap(model.family.information, in_axes=(0, None))
 
     def at_node(node):
-        information = over_items(items, node)
-        return jnp.sum(
-            information if item_weight is None else information * item_weight
-        )
+        found = over_items(items, node)
+        return jnp.sum(found if item_weight is None else found * item_weight)
 
     return jax.lax.map(at_node, theta)
 
@@ -92,14 +87,6 @@ def _largest_information(model: Model, items: Items, population: Population) -> 
     return jnp.max(test_information(model, items, theta))
 
 
-def _share_seen(data: Responses) -> float:
-    if data.exposure is None:
-        return 1.0
-    # A mean of a boolean matrix, taken in its own small type.
-    seen = np.asarray(jnp.max(jnp.sum(data.exposure, axis=1, dtype=jnp.int32)))
-    return float(seen) / data.num_items
-
-
 def resolution(
     model: Model,
     items: Items,
@@ -110,13 +97,15 @@ def resolution(
     """Compares standardised nodes with the narrowest posterior of any subject."""
     sd = float(population.sd)
     plain = Population(population.mean, population.sd)
-    largest = float(_largest_information(model, items, plain)) * _share_seen(data)
+    largest = float(_largest_information(model, items, plain))
+    if data.exposure is not None:
+        seen = jnp.max(jnp.sum(data.exposure, axis=1, dtype=jnp.int32))
+        largest *= float(seen) / data.num_items
     if not math.isfinite(largest):
         largest = 0.0
-    spread = 1 / math.sqrt(1 / sd**2 + largest)
     grid = np.asarray(nodes)
     spacing = sd * float(np.max(np.diff(grid)))
-    return Resolution(grid.size, spacing, spread)
+    return Resolution(grid.size, spacing, 1 / math.sqrt(1 / sd**2 + largest))
 
 
 def choose_nodes(
@@ -128,32 +117,13 @@ def choose_nodes(
     more than 401 nodes, and about the whole of it otherwise: at one standard deviation
     the rule is still exact to 5e-9 (see `numerics.normal_log_weights`). The range is
     +-6 standard deviations of ability, +-5 where that takes more than 401 nodes.
-
-    Args:
-        model: The model.
-        items: Item records at which information is judged.
-        population: Population of ability.
-        data: Responses, for the largest number of items a subject met.
-
-    Returns:
-        `[num_nodes]` nodes in standard deviations of ability.
     """
     probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
     return nodes_for(probe.smallest_posterior_sd / float(population.sd))
 
 
 def nodes_for(smallest: float) -> np.ndarray:
-    """Equally spaced standardised nodes for a narrowest posterior; see `choose_nodes`.
-
-    Args:
-        smallest: Its standard deviation, in standard deviations of ability.
-
-    Returns:
-        `[num_nodes]` nodes.
-
-    >>> nodes_for(0.2).size
-    141
-    """
+    """`choose_nodes` for the standard deviation of the narrowest posterior."""
     relative = smallest / MARGIN
     whole = 2 * REACH / relative
     reach = REACH if whole < AFFORDABLE else SHORT_REACH

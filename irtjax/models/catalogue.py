@@ -1,8 +1,15 @@
-"""The named models: functions that put a family, priors and a scale together."""
+"""Models by name: a response family, item priors and a scale together.
+
+Arguments that the functions share:
+
+- `priors`: "weak" (see `weak_priors`), None for plain maximum likelihood, or a mapping
+  from names of parameters to priors;
+- `positive`: whether to keep every discrimination above 0;
+- `num_categories`: of responses 0 ... num_categories - 1; ValueError below 2.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from irtjax.models.families.cloglog import ComplementaryLogLog
@@ -35,68 +42,43 @@ Priors = Mapping[str, AbstractPrior] | str | None
 def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     """Weak priors by parameter name, wide enough to leave informative data alone.
 
-    Intercepts are Normal(0, 3) and signed slopes Normal(1, 1), positive and common
-    slopes and distances log-normal(0, 1), guessing Beta(2, 8) (mean 0.2), feasibility
-    Beta(10, 1.5) (mean 0.87). Scoring coefficients of C nominal categories are
-    Normal((C - 1) / 2, C - 1), their offsets Normal(0, 3). They keep an item that
-    everyone solves finite.
-
-    Logits of scores are of the order of 10 where responses of right or wrong are of 1,
-    so intercepts of logit-normal scores are Normal(0, 10) and slopes Normal(1, 2); a
-    beta score's mean is the chance of a 2PL, and has its priors. Cuts are Normal(-2, 3)
-    and Normal(2, 3). A standard deviation has a prior worth one residual of 0.5; a
-    precision has an exponential one of mean 500, or 50 where scores at the ends may
-    leave a handful between, which a steep item would else fit exactly. Both keep an
-    item finite on which all subjects score the same, as no log-normal prior would.
+    They keep an item that everyone solves finite. Logits of scores are of the order of
+    10 where responses of right or wrong are of 1, so logit-normal scores have wider
+    priors; a beta score's mean is the chance of a 2PL, and has its priors. A standard
+    deviation has a prior worth one residual of 0.5. The mean of a precision is 500, or
+    50 where scores at the ends may leave a handful between, which a steep item would
+    else fit exactly. Both keep an item finite on which all subjects score the same, as
+    no log-normal prior would.
     """
-    if isinstance(family, AbstractScoreFamily):
-        return _weak_score_priors(family)
+    logit = isinstance(family, LogitNormalScores | MixedScores)
     positive = not family.has_slope or family.parameters[0].bijection.kind == "positive"
+    signed = Normal(1.0, 2.0 if logit else 1.0)
     chosen: dict[str, AbstractPrior] = {
-        "discrimination": LogNormal(0.0, 1.0) if positive else Normal(1.0, 1.0),
+        "discrimination": LogNormal(0.0, 1.0) if positive else signed,
         "lower_asymptote": Beta(2.0, 8.0),
         "upper_asymptote": Beta(10.0, 1.5),
-        family.intercept_name: Normal(0.0, 3.0),
+        family.intercept_name: Normal(0.0, 10.0 if logit else 3.0),
         "spacing": LogNormal(0.0, 1.0),
         "scoring": Normal((family.num_categories - 1) / 2, family.num_categories - 1.0),
         "offset": Normal(0.0, 3.0),
     }
+    if isinstance(family, AbstractScoreFamily):
+        precision = Exponential(500.0 if isinstance(family, BetaScores) else 50.0)
+        chosen["dispersion"] = InverseChi(1.0, 0.5) if logit else precision
+        chosen["lower_cut"], chosen["upper_cut"] = Normal(-2.0, 3.0), Normal(2.0, 3.0)
     named = {p.name for p in family.parameters} | {"discrimination"}
-    return {name: prior for name, prior in chosen.items() if name in named}
-
-
-def _weak_score_priors(family: AbstractScoreFamily) -> dict[str, AbstractPrior]:
-    logit = isinstance(family, LogitNormalScores | MixedScores)
-    positive = family.parameters[0].bijection.kind == "positive"
-    precision = Exponential(500.0 if isinstance(family, BetaScores) else 50.0)
-    chosen: dict[str, AbstractPrior] = {
-        "discrimination": LogNormal(0.0, 1.0)
-        if positive
-        else Normal(1.0, 2.0 if logit else 1.0),
-        "intercept": Normal(0.0, 10.0 if logit else 3.0),
-        "dispersion": InverseChi(1.0, 0.5) if logit else precision,
-        "lower_cut": Normal(-2.0, 3.0),
-        "upper_cut": Normal(2.0, 3.0),
-    }
-    named = {p.name for p in family.parameters}
     return {name: prior for name, prior in chosen.items() if name in named}
 
 
 def resolve_priors(
     family: AbstractResponseFamily, priors: Priors
 ) -> dict[str, AbstractPrior]:
-    """Priors as a dict: "weak", None for plain maximum likelihood, or a mapping.
-
-    Raises:
-        ValueError: If a name is not a parameter of the family.
-    """
-    if priors is None:
+    """Priors as a dict; ValueError if a name is not a parameter of the family."""
+    if priors is None or priors == "none":
         return {}
+    if priors == "weak":
+        return weak_priors(family)
     if isinstance(priors, str):
-        if priors == "weak":
-            return weak_priors(family)
-        if priors == "none":
-            return {}
         raise ValueError(f"priors {priors!r} is neither 'weak', 'none' nor a mapping")
     known = {p.name for p in family.parameters} | {"discrimination"}
     unknown = sorted(set(priors) - known)
@@ -114,16 +96,12 @@ def resolve_priors(
     return dict(priors)
 
 
-def _model(name: str, family: AbstractResponseFamily, priors: Priors, scale="standard"):
-    return Model(name, family, resolve_priors(family, priors), scale)
+def _model(name, family, priors: Priors, scale="standard", lengths=None) -> Model:
+    return Model(name, family, resolve_priors(family, priors), scale, lengths)
 
 
 def rasch(priors: Priors = "weak") -> Model:
-    """Rasch: P = sigmoid(theta + d), the standard deviation of ability estimated.
-
-    >>> rasch().name
-    'rasch'
-    """
+    """Rasch: P = sigmoid(theta + d), the standard deviation of ability estimated."""
     return _model("rasch", Binary(slopes="unit"), priors, "unit_slope")
 
 
@@ -133,12 +111,7 @@ def one_parameter(priors: Priors = "weak") -> Model:
 
 
 def two_parameter(priors: Priors = "weak", *, positive: bool = False) -> Model:
-    """2PL: P = sigmoid(a theta + d).
-
-    Args:
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Whether to keep every discrimination above 0.
-    """
+    """2PL: P = sigmoid(a theta + d)."""
     return _model("2pl", Binary(slopes=_slopes(positive)), priors)
 
 
@@ -170,32 +143,24 @@ def cloglog_two_parameter(priors: Priors = "weak", *, positive: bool = False) ->
 def latency_response(priors: Priors = "weak", *, positive: bool = False) -> Model:
     """LaRT: probit 2PL accuracy and log-normal response lengths, ability tied to speed.
 
-    Args:
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors of
-            the accuracy part; None also leaves the residual variances without prior.
-        positive: Whether to keep every discrimination above 0.
+    `priors` are those of the accuracy part; None also leaves the residual variances of
+    the lengths without one.
 
     >>> latency_response().lengths.prior_weight
     0.5
     """
-    model = _model("lart", Binary("probit", slopes=_slopes(positive)), priors)
     lengths = Lengths(prior_weight=0.0 if priors is None else 0.5)
-    return dataclasses.replace(model, lengths=lengths)
+    family = Binary("probit", slopes=_slopes(positive))
+    return _model("lart", family, priors, lengths=lengths)
 
 
 def graded(
     num_categories: int, priors: Priors = "weak", *, positive: bool = False
 ) -> Model:
-    """Graded response model for ordered responses 0 ... num_categories - 1.
+    """Graded response model for ordered responses.
 
-    Args:
-        num_categories: Number of categories, at least 2.
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Whether to keep every discrimination above 0; items then have a mean
-            intercept and distances (`SpacedGraded`), of two categories none.
-
-    Raises:
-        ValueError: If there are fewer than 2 categories.
+    With `positive` items have a mean intercept and distances (`SpacedGraded`), of two
+    categories none.
     """
     count = _checked(num_categories)
     if not positive:
@@ -207,16 +172,7 @@ def graded(
 def partial_credit(
     num_categories: int, priors: Priors = "weak", *, positive: bool = False
 ) -> Model:
-    """Generalised partial credit model for responses 0 ... num_categories - 1.
-
-    Args:
-        num_categories: Number of categories, at least 2.
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Whether to keep every discrimination above 0.
-
-    Raises:
-        ValueError: If there are fewer than 2 categories.
-    """
+    """Generalised partial credit model."""
     family = PartialCredit(_checked(num_categories), _slopes(positive))
     return _model("partial_credit", family, priors)
 
@@ -226,16 +182,7 @@ def partial_credit_unit(
 ) -> Model:
     """Masters' partial credit: slopes of 1, the standard deviation of ability free.
 
-    Args:
-        num_categories: Number of categories, at least 2; of two it is Rasch's model.
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Every discrimination is 1, so this changes nothing.
-
-    Raises:
-        ValueError: If there are fewer than 2 categories.
-
-    >>> partial_credit_unit(3).scale
-    'unit_slope'
+    Of two categories it is Rasch's model. `positive` changes nothing.
     """
     family = PartialCredit(_checked(num_categories), "unit")
     return _model("pcm", family, priors, "unit_slope")
@@ -244,15 +191,7 @@ def partial_credit_unit(
 def rating_scale(
     num_categories: int, priors: Priors = "weak", *, positive: bool = True
 ) -> Model:
-    """Andrich's rating scale: partial credit with unit slopes and common steps.
-
-    Args:
-        num_categories: Number of categories, at least 2; of two it is Rasch's model.
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Every discrimination is 1, so this changes nothing.
-
-    Raises:
-        ValueError: If there are fewer than 2 categories.
+    """Andrich's rating scale: `partial_credit_unit` with steps common to all items.
 
     >>> rating_scale(4).family.common_columns
     (1, 2)
@@ -265,16 +204,9 @@ def rating_scale(
 def nominal(
     num_categories: int, priors: Priors = "weak", *, positive: bool = False
 ) -> Model:
-    """Bock's nominal response model for responses 0 ... num_categories - 1.
+    """Bock's nominal response model; of two categories it is the 2PL.
 
-    Args:
-        num_categories: Number of categories, at least 2; of two it is the 2PL.
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Whether to keep every discrimination, the slope of the last category
-            against the first, above 0.
-
-    Raises:
-        ValueError: If there are fewer than 2 categories.
+    The discrimination is the slope of the last category against the first.
     """
     count, slopes = _checked(num_categories), _slopes(positive)
     family = Nominal(count, slopes) if count > 2 else Binary(slopes=slopes)
@@ -282,25 +214,12 @@ def nominal(
 
 
 def continuous(priors: Priors = "weak", *, positive: bool = False) -> Model:
-    """Logit-normal scores in (0, 1): logit(y) ~ N(a theta + d, sigma^2).
-
-    Args:
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Whether to keep every discrimination above 0.
-
-    >>> [p.name for p in continuous().family.parameters]
-    ['discrimination', 'intercept', 'dispersion']
-    """
+    """Logit-normal scores in (0, 1): logit(y) ~ N(a theta + d, sigma^2)."""
     return _model("continuous", LogitNormalScores(_slopes(positive)), priors)
 
 
 def beta(priors: Priors = "weak", *, positive: bool = False) -> Model:
-    """Beta scores in (0, 1) of mean sigmoid(a theta + d) and precision phi.
-
-    Args:
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Whether to keep every discrimination above 0.
-    """
+    """Beta scores in (0, 1) of mean sigmoid(a theta + d) and precision phi."""
     return _model("beta", BetaScores(_slopes(positive)), priors)
 
 
@@ -309,13 +228,7 @@ def inflated_beta(
 ) -> Model:
     """Ordered beta scores in [0, 1]: the ends have probabilities of their own.
 
-    Args:
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Whether to keep every discrimination above 0.
-        ends: Scores at most this far from 0 or 1 count as at it.
-
-    Raises:
-        ValueError: If `ends` is not in [0, 1/2).
+    Scores within `ends` of 0 or 1 count as at it; ValueError unless in [0, 1/2).
     """
     if not 0 <= ends < 0.5:
         raise ValueError(f"ends {ends:g} is not a distance from 0 to below 1/2")
@@ -326,13 +239,7 @@ def inflated_beta(
 def mixed(
     binary: Iterable[bool], priors: Priors = "weak", *, positive: bool = False
 ) -> Model:
-    """2PL for items that are right or wrong, logit-normal scores for the others.
-
-    Args:
-        binary: For each item, whether it is right or wrong.
-        priors: "weak", None for plain maximum likelihood, or a mapping of priors.
-        positive: Whether to keep every discrimination above 0.
-    """
+    """2PL for items that are right or wrong (`binary`), logit-normal for scores."""
     family = MixedScores(tuple(map(bool, binary)), _slopes(positive))
     return _model("mixed", family, priors)
 
@@ -380,12 +287,7 @@ SCORE_MODELS: dict[str, Callable[..., Model]] = {
 }
 
 #: Every model of one ability by the name that `irtjax.fit` and the command line accept.
-MODELS: dict[str, Callable[..., Model]] = {
-    **BINARY_MODELS,
-    **ORDERED_MODELS,
-    **LENGTH_MODELS,
-    **SCORE_MODELS,
-}
+MODELS = BINARY_MODELS | ORDERED_MODELS | LENGTH_MODELS | SCORE_MODELS
 
 #: Models of items nested in benchmarks; see `irtjax.models.multilevel`.
 MULTILEVEL_MODELS = ("multibenchmark", "multimetric", "hierarchical")

@@ -13,6 +13,7 @@ from autodiff. A new model is therefore one small family.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -45,7 +46,6 @@ class AbstractResponseFamily(eqx.Module):
     intercept_name: ClassVar[str] = "intercept"
     #: Ranges from which `simulate_items` draws parameters of the family's own.
     simulated: ClassVar[dict[str, tuple[float, float]]] = {}
-
     #: Parameters that have one value for all items; see `common_columns`.
     common: ClassVar[tuple[str, ...]] = ()
 
@@ -82,21 +82,16 @@ class AbstractResponseFamily(eqx.Module):
 
     def constrain(self, coordinates: Float[Array, " columns"]) -> Items:
         """Item record of one row of unconstrained coordinates."""
-        fields, column = {}, 0
-        for parameter in self.parameters:
-            part = coordinates[column : column + parameter.columns]
+        fields = {}
+        for parameter, part in self._split(coordinates):
             natural = parameter.bijection.forward(part)
             fields[parameter.name] = natural if parameter.size else natural[0]
-            column += parameter.columns
         return self.complete(fields)
 
     def unconstrain(self, item: Items) -> Float[Array, " columns"]:
         """Unconstrained coordinates of one item record."""
-        parts = [
-            jnp.atleast_1d(p.bijection.inverse(getattr(item, p.name)))
-            for p in self.parameters
-        ]
-        return jnp.concatenate(parts)
+        parts = [p.bijection.inverse(getattr(item, p.name)) for p in self.parameters]
+        return jnp.concatenate([jnp.atleast_1d(part) for part in parts])
 
     def log_slopes(self, coordinates: Float[Array, " columns"]) -> Array:
         """Log derivative of each natural value in its own coordinate, `[columns]`.
@@ -104,16 +99,24 @@ class AbstractResponseFamily(eqx.Module):
         Their sum is the log Jacobian of `constrain`: a value depends on its own
         coordinate and earlier ones only.
         """
-        parts, column = [], 0
-        for parameter in self.parameters:
-            part = coordinates[column : column + parameter.columns]
-            parts.append(parameter.bijection.log_slope(part))
-            column += parameter.columns
+        parts = [p.bijection.log_slope(part) for p, part in self._split(coordinates)]
         return jnp.concatenate(parts)
 
     def complete(self, fields: dict[str, Array]) -> Items:
         """Item record of the estimated fields; adds constants where there are some."""
         return self.Items(**fields)
+
+    def _split(self, coordinates: Array) -> Iterator[tuple[Parameter, Array]]:
+        """Each parameter and its coordinates."""
+        first = 0
+        for parameter in self.parameters:
+            yield parameter, coordinates[first : first + parameter.columns]
+            first += parameter.columns
+
+    def _columns_of(self, *names: str) -> tuple[int, ...]:
+        """Columns of the parameters with these names."""
+        by_column = [p.name for p in self.parameters for _ in range(p.columns)]
+        return tuple(k for k, name in enumerate(by_column) if name in names)
 
     @property
     def num_columns(self) -> int:
@@ -122,11 +125,7 @@ class AbstractResponseFamily(eqx.Module):
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
-        """A name for each column, with the scale it is on.
-
-        A parameter that is several numbers has them counted from 1, as in the table of
-        items.
-        """
+        """A name for each column, with its scale; several of one name are numbered."""
         scales = {"positive": "log_", "unit": "logit_"}
         names: list[str] = []
         for parameter in self.parameters:
@@ -143,12 +142,10 @@ class AbstractResponseFamily(eqx.Module):
     @property
     def intercept_columns(self) -> tuple[int, ...]:
         """Columns that hold intercepts."""
-        column = 0
-        for parameter in self.parameters:
-            if parameter.name == self.intercept_name:
-                return tuple(range(column, column + parameter.columns))
-            column += parameter.columns
-        raise ValueError(f"{type(self).__name__} names no {self.intercept_name}")
+        columns = self._columns_of(self.intercept_name)
+        if not columns:
+            raise ValueError(f"{type(self).__name__} names no {self.intercept_name}")
+        return columns
 
     @property
     def common_columns(self) -> tuple[int, ...]:
@@ -157,12 +154,7 @@ class AbstractResponseFamily(eqx.Module):
         Records and coordinates hold that value for each item. Estimation, covariance
         and the number of parameters count it once; it has no prior.
         """
-        found, column = [], 0
-        for parameter in self.parameters:
-            if parameter.name in self.common:
-                found += range(column, column + parameter.columns)
-            column += parameter.columns
-        return tuple(found)
+        return self._columns_of(*self.common)
 
     def table(self, items: Items, nodes: Float[Array, " nodes"]) -> tuple[Array, ...]:
         """Every g_k at every node for every item, each `[nodes, items]`."""
@@ -190,10 +182,8 @@ class AbstractResponseFamily(eqx.Module):
             total = total + statistic * natural
         return total
 
-    def category_log_probs(
-        self, item: Items, theta: Array
-    ) -> Float[Array, " categories"]:
-        """Log-probability of each category of one item at one ability."""
+    def category_log_probs(self, item: Items, theta: Array) -> Array:
+        """Log-probabilities `[categories]` of one item at one ability."""
         values = jnp.arange(self.num_categories)
         base, *rest = self.natural(item, theta)
         total = jnp.full(self.num_categories, base)
@@ -203,69 +193,64 @@ class AbstractResponseFamily(eqx.Module):
 
     def expected_response(self, item: Items, theta: Array) -> Array:
         """Mean response of one item at one ability (the item response function)."""
-        probabilities = jnp.exp(self.category_log_probs(item, theta))
-        return probabilities @ jnp.arange(
-            self.num_categories, dtype=probabilities.dtype
-        )
+        chances = jnp.exp(self.category_log_probs(item, theta))
+        return chances @ jnp.arange(self.num_categories, dtype=chances.dtype)
 
     def information(self, item: Items, theta: Array) -> Array:
         """Fisher information of one item about ability at one ability.
 
         I(theta) = sum_y p(y) (d log p(y) / d theta)^2, by forward differentiation.
         """
-        # One category at a time: under vmap that is elementwise work on whole tables,
-        # several times faster than a short trailing axis of categories.
-        natural = lambda t: self.natural(item, t)  # noqa: E731
-        value, slope = jax.jvp(natural, (theta,), (jnp.ones_like(theta),))
-        categories = jnp.arange(self.num_categories)
-        kinds = [s.astype(theta.dtype) for s in self.statistics(categories)]
+        natural = lambda t: self.natural(item, t)
+        derivatives = jax.jvp(natural, (theta,), (jnp.ones_like(theta),))
         total = jnp.zeros_like(theta)
-        for y in range(self.num_categories):
-            log_prob, up = (
-                part[0] + sum(s[y] * g for s, g in zip(kinds, part[1:], strict=True))
-                for part in (value, slope)
-            )
+        for log_prob, up in self._by_category(theta.dtype, derivatives):
             total = total + jnp.exp(log_prob) * up**2
         return total
 
+    def _by_category(self, dtype, derivatives) -> Iterator[tuple[Array, ...]]:
+        """Log-probability and its derivatives, from those of `natural`.
+
+        One category at a time: under vmap that is elementwise work on whole tables,
+        several times faster than a short trailing axis of categories.
+        """
+        categories = jnp.arange(self.num_categories)
+        kinds = [s.astype(dtype) for s in self.statistics(categories)]
+        for y in range(self.num_categories):
+            yield tuple(
+                part[0] + sum(s[y] * g for s, g in zip(kinds, part[1:], strict=True))
+                for part in derivatives
+            )
+
     def information_and_skew(self, item: Items, theta: Array) -> tuple[Array, Array]:
         """Information I and J = sum_y P' P'' / P of one item, for Warm's correction."""
-        # One category at a time, for the same reason as in `information`.
         one = jnp.ones_like(theta)
-        natural = lambda t: self.natural(item, t)  # noqa: E731
-        slope = lambda t: jax.jvp(natural, (t,), (one,))[1]  # noqa: E731
-        value = natural(theta)
-        first, second = jax.jvp(slope, (theta,), (one,))
-        categories = jnp.arange(self.num_categories)
-        kinds = [s.astype(theta.dtype) for s in self.statistics(categories)]
+        natural = lambda t: self.natural(item, t)
+        slope = lambda t: jax.jvp(natural, (t,), (one,))[1]
+        derivatives = natural(theta), *jax.jvp(slope, (theta,), (one,))
         information = skew = jnp.zeros_like(theta)
-        for y in range(self.num_categories):
-            log_prob, up, bend = (
-                part[0] + sum(s[y] * g for s, g in zip(kinds, part[1:], strict=True))
-                for part in (value, first, second)
-            )
+        for log_prob, up, bend in self._by_category(theta.dtype, derivatives):
             probability = jnp.exp(log_prob)
             # P' = P l' and P'' = P (l'' + l'^2), so that nothing is divided.
             information = information + probability * up**2
             skew = skew + probability * up * (bend + up**2)
         return information, skew
 
-    def coordinate_information(
-        self, row: Float[Array, " columns"], theta: Array
-    ) -> tuple[Float[Array, " columns"], Array]:
+    def coordinate_information(self, row: Array, theta: Array) -> tuple[Array, Array]:
         """Fisher information of each coordinate of one item, and of ability."""
 
         def log_probs(row, theta):
             return self.category_log_probs(self.constrain(row), theta)
 
+        def along(*direction):
+            slope = jax.jvp(log_probs, (row, theta), direction)[1]
+            return jnp.sum(probabilities * slope**2)
+
         probabilities = jnp.exp(log_probs(row, theta))
-        score = lambda r, t: jnp.sum(  # noqa: E731
-            probabilities * jax.jvp(log_probs, (row, theta), (r, t))[1] ** 2
-        )
         zero = jnp.zeros_like(theta)
-        directions = jnp.eye(self.num_columns, dtype=row.dtype)
-        by_row = jnp.stack([score(direction, zero) for direction in directions])
-        return by_row, score(jnp.zeros_like(row), jnp.ones_like(theta))
+        units = jnp.eye(self.num_columns, dtype=row.dtype)
+        by_row = jnp.stack([along(unit, zero) for unit in units])
+        return by_row, along(jnp.zeros_like(row), jnp.ones_like(theta))
 
     def in_use(self, item: Items, name: str) -> Array | bool:
         """Whether a parameter plays a part in an item; see `MixedScores`."""
@@ -276,10 +261,9 @@ class AbstractResponseFamily(eqx.Module):
         return jnp.asarray(np.ones((num_items, self.num_columns), bool))
 
     def offsets(self) -> np.ndarray | None:
-        """What takes coordinates out of use, `[items, columns]`; None where all are.
+        """Added to coordinates `[items, columns]` to take some out of use, or None.
 
-        Added to the coordinates of an item before `constrain` sees them, where items
-        have a prior in common and not all of them have all parameters.
+        For items that have a prior in common but not all parameters.
         """
         return None
 

@@ -31,12 +31,10 @@ _SMALLEST = 1e-8
 
 
 class LengthItems(NamedTuple):
-    """How lengths depend on speed, each `[items]`.
+    """How lengths depend on speed: omega, phi and lambda of each item.
 
-    Attributes:
-        speed_intercept: omega, the mean log length of an average subject.
-        speed_discrimination: phi; positive where faster subjects answer shorter.
-        residual_variance: lambda, the variance of the log length given speed.
+    Omega is the mean log length of an average subject; phi is positive where faster
+    subjects give shorter responses.
     """
 
     speed_intercept: Float[Array, " items"]
@@ -61,12 +59,12 @@ class LengthCoordinates(NamedTuple):
 
 
 class LengthSummary(NamedTuple):
-    """Evidence of lengths about each subject, each `[subjects]`.
+    """Evidence of lengths about each subject, by sums over the lengths observed.
 
     Attributes:
-        precision: A = sum_j phi_j^2 / lambda_j over the lengths observed.
-        slope: S = sum_j phi_j (log T_j - omega_j) / lambda_j over them.
-        log_density: Log density of the lengths, log p(T_i).
+        precision: A = sum_j phi_j^2 / lambda_j.
+        slope: S = sum_j phi_j (log T_j - omega_j) / lambda_j.
+        log_density: log p(T_i).
     """
 
     precision: Float[Array, " subjects"]
@@ -75,13 +73,7 @@ class LengthSummary(NamedTuple):
 
 
 class SpeedMoments(NamedTuple):
-    """Posterior moments of speed, each `[subjects]`.
-
-    Attributes:
-        mean: Of speed.
-        variance: Of speed.
-        covariance: Of ability and speed.
-    """
+    """Posterior moments of speed; the covariance is that with ability."""
 
     mean: Float[Array, " subjects"]
     variance: Float[Array, " subjects"]
@@ -89,14 +81,10 @@ class SpeedMoments(NamedTuple):
 
 
 class LengthUpdate(NamedTuple):
-    """A maximisation step.
+    """A maximisation step, with mean and standard deviation of speed folded in.
 
-    Attributes:
-        folded: New parameters; the scale of speed folded in, the correlation new.
-        raised: The same with the scale and the correlation left as they were.
-        curvature: Diagonal of the expected information, in coordinates.
-        centre: Mean of speed that was folded in.
-        scale: Its standard deviation.
+    In `raised` these and the correlation are as before. The curvature is the diagonal
+    of the expected information, in coordinates.
     """
 
     folded: LengthParameters
@@ -129,13 +117,10 @@ class Lengths(eqx.Module):
         scaled = items.speed_discrimination / items.residual_variance
         density = residual**2 / items.residual_variance
         density = density + jnp.log(items.residual_variance) + _LOG_TWO_PI
-        cells = (
-            jnp.broadcast_to(items.speed_discrimination * scaled, residual.shape),
-            residual * scaled,
-            -0.5 * density,
-        )
+        square = jnp.broadcast_to(items.speed_discrimination * scaled, residual.shape)
         precision, slope, total = (
-            jnp.sum(_where_seen(data, part), axis=1) for part in cells
+            jnp.sum(_where_seen(data, part), axis=1)
+            for part in (square, residual * scaled, -0.5 * density)
         )
         total = total - 0.5 * jnp.log1p(precision) + 0.5 * slope**2 / (1 + precision)
         return LengthSummary(precision, slope, total)
@@ -154,12 +139,10 @@ class Lengths(eqx.Module):
     def evidence(
         self, parameters: LengthParameters, summary: LengthSummary
     ) -> tuple[Float[Array, "subjects 2"], Float[Array, " subjects"]]:
-        """What the lengths contribute to ability and to the log-likelihood.
+        """The evidence for `Responses.evidence`, and a constant of each subject.
 
-        Returns:
-            The evidence for `Responses.evidence`, and constants c_i such that
-            log p(R_i, T_i) is c_i plus the marginal log-likelihood of the responses
-            with the evidence.
+        log p(R_i, T_i) is the constant plus the marginal log-likelihood of the
+        responses with the evidence.
         """
         mean, variance = self.ability(parameters, summary)
         constant = -0.5 * jnp.log(variance) - 0.5 * mean**2 / variance
@@ -182,9 +165,8 @@ class Lengths(eqx.Module):
         rest = 1 - rho**2
         v = 1 / (1 / rest + precision)
         lean = v * rho / rest
-        return SpeedMoments(
-            lean * mean - v * slope, v + lean**2 * variance, lean * variance
-        )
+        speed = lean * mean - v * slope
+        return SpeedMoments(speed, v + lean**2 * variance, lean * variance)
 
     def log_prior(self, parameters: LengthParameters) -> Scalar:
         """Log prior of the residual variances, up to a constant."""
@@ -192,20 +174,16 @@ class Lengths(eqx.Module):
         ratio = jnp.log(variance) + self.prior_variance / variance
         return -0.5 * self.prior_weight * jnp.sum(ratio)
 
-    def start(
-        self, data: Responses, theta: Float[Array, " subjects"]
-    ) -> LengthParameters:
+    def start(self, data: Responses, theta: Array) -> LengthParameters:
         """Start values: speed from each subject's mean deviation from the item means.
 
-        Args:
-            data: Responses with lengths.
-            theta: First abilities, for the correlation.
+        First abilities `theta` `[subjects]` give the correlation.
         """
         log_length = _log_length(data)
         one = jnp.ones_like(log_length)
         weight = _subject_weight(data, log_length.dtype)
-        by_item = lambda cells: weight @ _where_seen(data, cells)  # noqa: E731
-        by_subject = lambda cells: jnp.sum(_where_seen(data, cells), axis=1)  # noqa: E731
+        by_item = lambda cells: weight @ _where_seen(data, cells)
+        by_subject = lambda cells: jnp.sum(_where_seen(data, cells), axis=1)
         count = jnp.maximum(by_item(one), 1e-6)
         mean = by_item(log_length) / count
         residual = log_length - mean
@@ -233,14 +211,8 @@ class Lengths(eqx.Module):
         Each item's line is a regression on the moments of speed. Means and variances
         of ability and speed are then free to take their expected values, and are
         folded back so that both have mean 0 and variance 1 again (Liu, Rubin and Wu
-        1998): speed's into the items here, ability's by the caller.
-
-        Args:
-            parameters: Where to start.
-            data: Responses with lengths.
-            mean: Posterior mean of ability given responses and lengths.
-            variance: Posterior variance of ability.
-            speed: Posterior moments of speed.
+        1998): speed's into the items here, ability's by the caller. `mean` and
+        `variance` are the posterior moments of ability given responses and lengths.
         """
         weight = _subject_weight(data, mean.dtype)
         total = jnp.sum(weight)
@@ -256,18 +228,12 @@ class Lengths(eqx.Module):
         spread = jnp.maximum(square - first**2 / n, 1e-6)
         phi = -(sum_product - sum_residual * first / n) / spread
         shift = (sum_residual + phi * first) / n
-        error = (
-            sum_square
-            - 2 * shift * sum_residual
-            + count * shift**2
-            + 2 * phi * (sum_product - shift * first)
-            + phi**2 * square
-        )
+        error = sum_square - 2 * shift * sum_residual + count * shift**2
+        error = error + 2 * phi * (sum_product - shift * first) + phi**2 * square
         prior = self.prior_weight
-        residual_variance = jnp.maximum(
-            (error + prior * self.prior_variance) / (n + prior), _SMALLEST
-        )
-        # Nothing is learned of an item without lengths.
+        pooled = (error + prior * self.prior_variance) / (n + prior)
+        residual_variance = jnp.maximum(pooled, _SMALLEST)
+        # An item without lengths keeps its intercept.
         known = count > 0
         phi, shift = jnp.where(known, phi, 0), jnp.where(known, shift, 0)
         omega = items.speed_intercept + shift
@@ -281,30 +247,17 @@ class Lengths(eqx.Module):
         product = weight @ (speed.covariance + mean * speed.mean) / total
         rho = (product - centre * theta_centre) / (scale * theta_scale)
         folded = LengthItems(omega - phi * centre, phi * scale, residual_variance)
-        root = jnp.maximum(count, 1e-6)
-        curvature = LengthCoordinates(
-            root / residual_variance,
-            jnp.maximum(square, 1e-6) / residual_variance,
-            root / 2,
-            total,
-        )
-        return LengthUpdate(
-            LengthParameters(folded, jnp.clip(rho, -1 + _MARGIN, 1 - _MARGIN)),
-            LengthParameters(raised, parameters.correlation),
-            curvature,
-            centre,
-            scale,
-        )
+        by_slope = jnp.maximum(square, 1e-6) / residual_variance
+        curvature = LengthCoordinates(n / residual_variance, by_slope, n / 2, total)
+        rho = jnp.clip(rho, -1 + _MARGIN, 1 - _MARGIN)
+        folded = LengthParameters(folded, rho)
+        raised = LengthParameters(raised, parameters.correlation)
+        return LengthUpdate(folded, raised, curvature, centre, scale)
 
     def unconstrain(self, parameters: LengthParameters) -> LengthCoordinates:
         """Coordinates without bounds."""
-        items, rho = parameters
-        return LengthCoordinates(
-            items.speed_intercept,
-            items.speed_discrimination,
-            jnp.log(items.residual_variance),
-            jnp.arctanh(rho),
-        )
+        (omega, phi, variance), rho = parameters
+        return LengthCoordinates(omega, phi, jnp.log(variance), jnp.arctanh(rho))
 
     def constrain(self, coordinates: LengthCoordinates) -> LengthParameters:
         """Parameters of coordinates."""
@@ -314,7 +267,7 @@ class Lengths(eqx.Module):
 
 
 def orient_speed(parameters: LengthParameters) -> LengthParameters:
-    """The direction of speed in which discriminations sum to more than zero.
+    """The parameters with speed in the direction of a positive sum of phi.
 
     Speed, its discriminations and the correlation may change sign together.
     """

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.lengths import Lengths
@@ -22,8 +22,7 @@ class Population(NamedTuple):
     Attributes:
         mean: Mean.
         sd: Standard deviation.
-        log_weights: `[nodes]` log weights of standardised nodes when the form of the
-            distribution is estimated; None for the normal form.
+        log_weights: `[nodes]` of standardised nodes, for a histogram; else None.
     """
 
     mean: Array
@@ -43,8 +42,7 @@ class Model(eqx.Module):
         scale: "standard": ability has unit standard deviation and items carry the
             slope. "unit_slope": slopes are 1 and the standard deviation of ability is
             estimated (Rasch).
-        lengths: The model of response lengths in addition to that of the responses, or
-            None.
+        lengths: The model of response lengths, or None.
     """
 
     name: str = eqx.field(static=True)
@@ -57,13 +55,11 @@ class Model(eqx.Module):
         """Log prior density of one item record, summed over its parameters."""
         total = jnp.zeros_like(jnp.asarray(item[0]))
         for parameter in self.family.parameters:
-            prior = self.priors.get(parameter.name)
-            if prior is not None:
-                density = prior.log_density(getattr(item, parameter.name))
-                used = self.family.in_use(item, parameter.name)
-                if used is not True:
-                    density = jnp.where(used, density, 0)
-                total = total + jnp.sum(density)
+            name = parameter.name
+            if name in self.priors:
+                density = self.priors[name].log_density(getattr(item, name))
+                used = self.family.in_use(item, name)
+                total = total + jnp.sum(jnp.where(used, density, 0))
         return total
 
     def log_common_slope_prior(self, slope: Array) -> Array:
@@ -108,15 +104,8 @@ class Model(eqx.Module):
             moved = jnp.where(columns == 0, bijection.inverse(slope * sd), moved)
         return moved
 
-    def log_prior_in(
-        self, row: Float[Array, " columns"], frame: Float[Array, "2"]
-    ) -> Array:
-        """Log prior of one item's coordinates, read in a frame (see `prior_frame`).
-
-        Args:
-            row: Coordinates of the item on the scale of the standardised ability.
-            frame: Shift and log scale of the ability in which priors are stated.
-        """
+    def log_prior_in(self, row: Array, frame: Float[Array, "2"]) -> Array:
+        """Log prior of one item's coordinates, in a frame; see `prior_frame`."""
         if not self.priors:
             return jnp.zeros((), row.dtype)
         shift, log_scale = frame
@@ -148,12 +137,7 @@ class Model(eqx.Module):
         J items against N subjects they would outvote the subjects by J / N. Item
         priors are therefore stated up to a shift and a scale of ability, which are
         chosen to suit them, by Newton steps on sum_j log p(fold(x_j, shift, scale)).
-
-        Args:
-            coordinates: Coordinates of every item.
-            first: Where to start.
-            num_newton: Number of Newton steps.
-            item_weight: Weight of each item's prior; None for 1 each.
+        `first` is where these start; `item_weight` weighs each item's prior.
         """
         if not self.priors:
             return first
@@ -172,8 +156,3 @@ class Model(eqx.Module):
             return jnp.where(total(trial) >= total(frame), trial, frame)
 
         return jax.lax.fori_loop(0, num_newton, improve, first)
-
-
-def free_mask(model: Model, num_items: int) -> Bool[Array, "items columns"]:
-    """The mask under which every coordinate of every item is estimated."""
-    return model.family.free_columns(num_items)

@@ -48,8 +48,7 @@ class LogNormal(AbstractPrior):
 
     def log_density(self, value: Array) -> Array:
         """Log density of the natural (positive) value."""
-        inside = jnp.maximum(value, jnp.finfo(value.dtype).tiny)
-        log_value = jnp.log(inside)
+        log_value = jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny))
         standard = (log_value - self.mean) / self.sd
         density = -0.5 * standard**2 - log_value - jnp.log(self.sd) - _LOG_ROOT_TWO_PI
         return jnp.where(value > 0, density, -jnp.inf)
@@ -76,16 +75,10 @@ class Beta(AbstractPrior):
     def log_density(self, value: Array) -> Array:
         """Log density of the natural value."""
         alpha, beta = self.alpha, self.beta
-        return (
-            (alpha - 1) * jnp.log(value)
-            + (beta - 1) * jnp.log1p(-value)
-            - _log_beta(alpha, beta).astype(value.dtype)
-        )
-
-
-def _log_beta(alpha, beta) -> Array:
-    """Log of the beta function; JAX's own is good to 7 digits only."""
-    return gammaln(alpha) + gammaln(beta) - gammaln(alpha + beta)
+        # The log of the beta function; JAX's own is good to 7 digits only.
+        log_beta = gammaln(alpha) + gammaln(beta) - gammaln(alpha + beta)
+        density = (alpha - 1) * jnp.log(value) + (beta - 1) * jnp.log1p(-value)
+        return density - log_beta.astype(value.dtype)
 
 
 class Exponential(AbstractPrior):
@@ -121,11 +114,8 @@ class InverseChi(AbstractPrior):
         rate = half * jnp.asarray(self.scale, value.dtype) ** 2
         constant = jnp.log(2.0) + half * jnp.log(rate) - gammaln(half)
         inside = jnp.maximum(value, jnp.finfo(value.dtype).tiny ** 0.25)
-        return (
-            constant.astype(value.dtype)
-            - (2 * half + 1) * jnp.log(inside)
-            - rate / inside**2
-        )
+        constant = constant.astype(value.dtype)
+        return constant - (2 * half + 1) * jnp.log(inside) - rate / inside**2
 
 
 class LogitNormal(AbstractPrior):
@@ -136,12 +126,6 @@ class LogitNormal(AbstractPrior):
 
     def log_density(self, value: Array) -> Array:
         """Log density of the natural value."""
-        logit = jnp.log(value) - jnp.log1p(-value)
-        standard = (logit - self.mean) / self.sd
-        return (
-            -0.5 * standard**2
-            - jnp.log(value)
-            - jnp.log1p(-value)
-            - jnp.log(self.sd)
-            - _LOG_ROOT_TWO_PI
-        )
+        log_value, log_rest = jnp.log(value), jnp.log1p(-value)
+        density = Normal(self.mean, self.sd).log_density(log_value - log_rest)
+        return density - log_value - log_rest

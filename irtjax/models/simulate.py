@@ -22,20 +22,7 @@ _DRAW_BYTES = 64 * 2**20
 def simulate_abilities(
     num_subjects: int, key: KeyArray, population: Population | None = None, dtype=None
 ) -> Float[Array, " subjects"]:
-    """Abilities drawn from a normal population, N(0, 1) unless one is given.
-
-    Args:
-        num_subjects: How many.
-        key: Random key.
-        population: Its mean and standard deviation are used.
-        dtype: Floating type; that of default JAX arrays when None.
-
-    Returns:
-        `[subjects]` abilities.
-
-    >>> simulate_abilities(3, jax.random.key(0)).shape
-    (3,)
-    """
+    """Abilities drawn from a normal population, N(0, 1) unless one is given."""
     theta = jax.random.normal(key, (num_subjects,), dtype)
     if population is None:
         return theta
@@ -55,24 +42,8 @@ def simulate_items(
 
     Of each other parameter: lower asymptotes are U(0.05, 0.3), upper asymptotes lie
     U(0.85, 1) of the way from the lower asymptote to 1, and the intercepts of ordered
-    families lie evenly within +-1.5 of d, easiest first. Dispersions and cuts of scores
-    and distances of intercepts are uniform over the family's `simulated`. Parameters
-    that a family does not estimate have its constants.
-
-    Args:
-        model: The model.
-        num_items: How many items.
-        key: Random key.
-        discrimination: Ends of the uniform distribution of discriminations.
-        intercept_sd: Standard deviation of the intercepts.
-        dtype: Floating type; that of default JAX arrays when None.
-
-    Returns:
-        Item records, `[items]`.
-
-    >>> from irtjax.models.catalogue import two_parameter
-    >>> simulate_items(two_parameter(), 4, jax.random.key(0)).intercept.shape
-    (4,)
+    families lie evenly within +-1.5 of d, easiest first. Others are uniform over the
+    family's `simulated`. `discrimination` gives the ends of the distribution of a.
     """
     ranges = {
         "discrimination": discrimination,
@@ -110,9 +81,9 @@ def simulate(
 ) -> Responses:
     """Random responses of given subjects to given items.
 
-    Subjects are drawn block by block, so that nothing of size subjects x items is held
-    but the result: int8, or logits of scores (see `to_scores` of their family). Pure:
-    jit it with the model, `missing` and `trials` static.
+    Subjects are drawn block by block, so the result is the only array of size subjects
+    x items: int8, or logits of scores (see `to_scores` of their family). Pure: jit it
+    with the model, `missing` and `trials` static.
 
     Args:
         model: The model.
@@ -121,8 +92,8 @@ def simulate(
         key: Random key.
         missing: Probability that a cell is missing, independently of all else.
         observed: A mask of the cells to keep, `[subjects, items]`.
-        trials: Number of trials behind each cell, at most 127; the values are then
-            numbers right. None for single responses.
+        trials: Number of trials of each cell, at most 127; the values are then numbers
+            right. None for single responses.
 
     Returns:
         Responses, with 0 in missing cells.
@@ -143,9 +114,7 @@ def simulate(
         raise ValueError(f"trials {trials} is not between 1 and 127")
     if trials is not None and model.family.num_categories != 2:
         raise ValueError(f"the model {model.name} has no right responses to count")
-    num_subjects = theta.shape[0]
-    num_items = jnp.asarray(items[0]).shape[0]
-    shape = (num_subjects, num_items)
+    shape = num_subjects, num_items = theta.shape[0], jnp.shape(items[0])[0]
     size = _block_size(model, num_subjects, num_items, theta.dtype.itemsize)
     value_key, missing_key = jax.random.split(key)
     holes = missing > 0
@@ -153,14 +122,11 @@ def simulate(
     def body(carry, start, is_new):
         values, mask = carry
         part = take_block(theta, start, size)
-        assert part is not None
-        cells = _draw(
-            model, items, part, jax.random.fold_in(value_key, start), trials or 1
-        )
+        block_key = jax.random.fold_in(value_key, start)
+        cells = _draw(model, items, part, block_key, trials or 1)
         if holes:
-            seen = jax.random.bernoulli(
-                jax.random.fold_in(missing_key, start), 1 - missing, cells.shape
-            )
+            block_key = jax.random.fold_in(missing_key, start)
+            seen = jax.random.bernoulli(block_key, 1 - missing, cells.shape)
             mask = put_block(mask, seen, start)
         return put_block(values, cells, start), mask
 
@@ -186,9 +152,7 @@ def _block_size(model: Model, num_subjects: int, num_items: int, itemsize: int) 
 
 
 @eqx.filter_jit
-def _draw(
-    model: Model, items: Items, theta: Array, key: KeyArray, trials: int
-) -> Array:
+def _draw(model: Model, items: Items, theta: Array, key: KeyArray, trials: int):
     """Responses of a block, or sums of several, int8 `[block, items]`."""
     if trials == 1:
         return model.family.sample(key, items, theta)
@@ -196,45 +160,27 @@ def _draw(
     def add(index, total):
         return total + model.family.sample(jax.random.fold_in(key, index), items, theta)
 
-    shape = (theta.shape[0], jnp.asarray(items[0]).shape[0])
+    shape = theta.shape[0], jnp.shape(items[0])[0]
     return lax.fori_loop(0, trials, add, jnp.zeros(shape, jnp.int8))
 
 
-def simulate_length_items(num_items: int, key: KeyArray, dtype=None) -> LengthItems:
+def simulate_length_items(num_items: int, key: KeyArray) -> LengthItems:
     """Lengths with omega ~ N(6, 0.5^2), phi ~ U(0.3, 0.9) and lambda ~ U(0.1, 0.4).
 
-    Lengths of a few hundred tokens whose logarithms vary by subject about as much as by
-    chance, as chain-of-thought lengths do.
+    Like chain-of-thought lengths: a few hundred tokens, with logarithms that vary by
+    subject about as much as by chance.
     """
-    keys = jax.random.split(key, 3)
-    return LengthItems(
-        6 + 0.5 * jax.random.normal(keys[0], (num_items,), dtype),
-        jax.random.uniform(keys[1], (num_items,), dtype, 0.3, 0.9),
-        jax.random.uniform(keys[2], (num_items,), dtype, 0.1, 0.4),
-    )
+    keys, shape = jax.random.split(key, 3), (num_items,)
+    omega = 6 + 0.5 * jax.random.normal(keys[0], shape)
+    phi = jax.random.uniform(keys[1], shape, minval=0.3, maxval=0.9)
+    variance = jax.random.uniform(keys[2], shape, minval=0.1, maxval=0.4)
+    return LengthItems(omega, phi, variance)
 
 
 def simulate_log_lengths(
     parameters: LengthParameters, theta: Float[Array, " subjects"], key: KeyArray
 ) -> tuple[Float[Array, "subjects items"], Float[Array, " subjects"]]:
-    """Logarithms of response lengths of given subjects, and their speeds.
-
-    Args:
-        parameters: Of the lengths; the correlation ties speed to ability.
-        theta: Abilities with mean 0 and standard deviation 1.
-        key: Random key.
-
-    Returns:
-        `[subjects, items]` log lengths and `[subjects]` speeds.
-
-    >>> items = simulate_length_items(3, jax.random.key(0))
-    >>> parameters = LengthParameters(items, jnp.asarray(-0.8))
-    >>> lengths, speed = simulate_log_lengths(
-    ...     parameters, jnp.zeros(2), jax.random.key(1)
-    ... )
-    >>> lengths.shape, speed.shape
-    ((2, 3), (2,))
-    """
+    """Log lengths of given subjects, abilities having variance 1, and their speeds."""
     items, rho = parameters
     speed_key, noise_key = jax.random.split(key)
     own = jax.random.normal(speed_key, theta.shape, theta.dtype)

@@ -1,9 +1,9 @@
-"""Anderson acceleration of a fixed-point map, for methods that can refuse its advice.
+"""Anderson acceleration of a fixed-point map, for methods that can refuse a proposal.
 
 EM and MM are maps x -> F(x) that never lower their objective. Anderson's proposal
 combines the last few images so that their residuals cancel; it may overshoot, so the
-method that needs it keeps F(x) of the best point to fall back on (Walker and Ni
-2011; Henderson and Varadhan 2019 for the safeguarded use with EM).
+method keeps F(x) of the best point to fall back on (Walker and Ni 2011; Henderson and
+Varadhan 2019 for the safeguarded use with EM).
 """
 
 from __future__ import annotations
@@ -25,36 +25,25 @@ class Memory(NamedTuple):
 
 
 def empty_memory(size: int, memory: int, dtype) -> Memory:
-    """A memory that has seen nothing."""
+    """A memory without points."""
     zeros = jnp.zeros((memory, size), dtype)
     return Memory(zeros, zeros, zeros[0], zeros[0], jnp.zeros((), jnp.int32))
 
 
 def accelerate(
-    memory: Memory,
-    point: Float[Array, " size"],
-    image: Float[Array, " size"],
-    weight: Float[Array, " size"],
-) -> tuple[Float[Array, " size"], Memory]:
-    """Proposes the next point from a point, its image and what is remembered.
+    memory: Memory, point: Array, image: Array, weight: Array
+) -> tuple[Array, Memory]:
+    """Proposes the next point from a point, its image and earlier ones.
 
     Solves min_g || w (r - dR g) || and proposes image - (dX + dR) g, where r is
-    image - point and dX, dR are the remembered differences.
-
-    Args:
-        memory: Earlier points.
-        point: The point just evaluated.
-        image: Its image under the map.
-        weight: Scale of each coordinate, so that residuals are comparable.
-
-    Returns:
-        The proposal (the image itself while nothing is remembered) and the memory.
+    image - point, dX and dR are the differences in memory, and the weight w makes the
+    residuals of coordinates comparable. With an empty memory it proposes the image.
     """
     residual = image - point
     depth = memory.points.shape[0]
     slot = (memory.num_seen - 1) % depth
     seen = memory.num_seen > 0
-    add = lambda old, new: jnp.where(seen, old.at[slot].set(new), old)  # noqa: E731
+    add = lambda old, new: jnp.where(seen, old.at[slot].set(new), old)
     points = add(memory.points, point - memory.last_point)
     residuals = add(memory.residuals, residual - memory.last_residual)
     scaled = residuals * weight
@@ -71,10 +60,6 @@ def accelerate(
 
 def forget(memory: Memory, when: Array) -> Memory:
     """The memory, emptied where `when` holds."""
-    return Memory(
-        jnp.where(when, 0, memory.points),
-        jnp.where(when, 0, memory.residuals),
-        memory.last_point,
-        memory.last_residual,
-        jnp.where(when, 0, memory.num_seen),
-    )
+    names = ("points", "residuals", "num_seen")
+    emptied = {name: jnp.where(when, 0, getattr(memory, name)) for name in names}
+    return memory._replace(**emptied)

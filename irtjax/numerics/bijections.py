@@ -1,8 +1,8 @@
 """Bijections between natural parameters and unconstrained coordinates.
 
 Estimators move in unconstrained coordinates, one row of columns per item; everything
-a user sees is natural. Which columns may move is an elementwise boolean mask, because
-one anchors some parameters of some items rather than a whole array.
+a user sees is natural. A boolean mask of cells says which coordinates may move, because
+anchors fix some parameters of some items.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ MARGIN = 1e-6
 
 
 class Bijection(NamedTuple):
-    """One of "identity", "positive" (log) and "unit" (logit), applied elementwise.
-
-    >>> import jax.numpy as jnp
-    >>> round(float(Bijection("positive").forward(jnp.array(0.0))), 3)
-    1.0
-    """
+    """One of "identity", "positive" (log) and "unit" (logit), applied elementwise."""
 
     kind: str = "identity"
 
@@ -66,12 +61,9 @@ UNIT = Bijection("unit")
 
 
 class Parameter(NamedTuple):
-    """One named item parameter: its bijection and how many columns it takes.
+    """An item parameter: a field of the family's record, with its bijection.
 
-    Attributes:
-        name: Field of the family's item record.
-        bijection: Map from coordinate to natural value.
-        size: 0 for a scalar per item, C for a vector of C per item.
+    `size` is 0 for a scalar per item, C for a vector of C per item.
     """
 
     name: str
@@ -87,17 +79,9 @@ class Parameter(NamedTuple):
 def correlation_cholesky(coordinates: Array, size: int) -> Array:
     """Lower Cholesky factor of a correlation matrix from unbounded coordinates.
 
-    Their tanh are canonical partial correlations, row by row; each takes its share of
-    what is left of the unit length of its row (Lewandowski, Kurowicka and Joe 2009).
-
-    Args:
-        coordinates: `[size * (size - 1) / 2]`, the rows below the diagonal one by one.
-        size: Number of variables.
-
-    >>> import jax.numpy as jnp
-    >>> factor = correlation_cholesky(jnp.array([0.5]), 2)
-    >>> bool(jnp.isclose((factor @ factor.T)[1, 0], jnp.tanh(0.5)))
-    True
+    Coordinates `[size (size - 1) / 2]` are the rows below the diagonal one by one.
+    Their tanh are canonical partial correlations; each takes its share of what is left
+    of the unit length of its row (Lewandowski, Kurowicka and Joe 2009).
     """
     # What follows from the size alone is made on the host: a program that makes it, as
     # part of every loss and its derivatives, compiles several times as long.
@@ -142,18 +126,10 @@ def _log_room(coordinates: Array) -> Array:
 
 
 def lkj_height(coordinates: Array, size: int, concentration: float) -> Array:
-    """What an LKJ prior adds to a log density of which the mode is wanted.
+    """What an LKJ prior adds to a log density whose mode is sought.
 
     `lkj_log_density` is (1 - z^2)^shape with a shape that falls from column to column:
-    its mode, other than its mean, depends on the order of the variables. With the mean
-    of the shapes for each it is a power of the determinant, which does not.
-
-    >>> import jax.numpy as jnp
-    >>> at = jnp.array([0.3, -0.2, 0.1])
-    >>> factor = correlation_cholesky(at, 3)
-    >>> root = jnp.sum(jnp.log(jnp.diagonal(factor)))
-    >>> bool(jnp.isclose(lkj_height(at, 3, 2.0), (2 + 1 / 3) * 2 * root, rtol=1e-4))
-    True
+    its mode depends on the order of the variables. With the mean of the shapes for each
+    it is a power of the determinant, whose mode does not.
     """
-    shape = concentration + (size - 2) / 3
-    return shape * jnp.sum(_log_room(coordinates))
+    return (concentration + (size - 2) / 3) * jnp.sum(_log_room(coordinates))

@@ -27,12 +27,7 @@ def _is_place(value: Any) -> bool:
 
 
 def split(tree: Any) -> tuple[list[Any], Any]:
-    """The arrays of a PyTree, and its form.
-
-    >>> import numpy as np
-    >>> split((np.ones(2), "text"))[1]
-    (Place(at=0), 'text')
-    """
+    """The arrays of a PyTree, and its form."""
     dynamic, static = eqx.partition(tree, eqx.is_array)
     arrays, structure = jax.tree.flatten(dynamic)
     places = jax.tree.unflatten(structure, map(Place, range(len(arrays))))
@@ -40,25 +35,16 @@ def split(tree: Any) -> tuple[list[Any], Any]:
 
 
 def fill(form: Any, arrays: Sequence[Any]) -> Any:
-    """The PyTree of a form with these arrays.
-
-    >>> fill((Place(0), "text"), [3.0])
-    (3.0, 'text')
-    """
-    return jax.tree.map(
-        lambda x: arrays[x.at] if _is_place(x) else x, form, is_leaf=_is_place
-    )
+    """The PyTree of a form with these arrays."""
+    value = lambda x: arrays[x.at] if _is_place(x) else x
+    return jax.tree.map(value, form, is_leaf=_is_place)
 
 
 def encode(form: Any) -> Any:
     """The form as JSON.
 
-    Raises:
-        TypeError: If it holds anything but records of irtjax, tuples, lists, mappings
-            with text as keys, numbers, text and None.
-
-    >>> encode((Place(0), "text"))
-    {'tuple': [{'place': 0}, 'text']}
+    TypeError if it has anything but records, tuples, lists, mappings with text as keys,
+    numbers, text and None.
     """
     if form is None or isinstance(form, bool | int | float | str):
         return form
@@ -68,20 +54,17 @@ def encode(form: Any) -> Any:
         return [encode(x) for x in form]
     if isinstance(form, dict) and all(isinstance(key, str) for key in form):
         return {"mapping": {key: encode(x) for key, x in form.items()}}
-    if isinstance(form, tuple) and not hasattr(form, "_fields"):
-        return {"tuple": [encode(x) for x in form]}
-    if isinstance(form, eqx.Module) or hasattr(form, "_fields"):
-        kind = type(form)
-        values = {name: encode(getattr(form, name)) for name in _fields(kind)}
+    kind, fields = type(form), _fields(type(form))
+    if fields is not None:
+        values = {name: encode(getattr(form, name)) for name in fields}
         return {"record": f"{kind.__module__}:{kind.__qualname__}", "fields": values}
+    if isinstance(form, tuple):
+        return {"tuple": [encode(x) for x in form]}
     raise TypeError(f"{type(form)} has no form in JSON")
 
 
 def decode(content: Any) -> Any:
-    """The form of JSON that `encode` made.
-
-    Raises:
-        ValueError: If a record is not one of irtjax, or its fields are others.
+    """The form of JSON; ValueError if a record or its fields are not those of irtjax.
 
     >>> decode(encode((Place(0), {"a": [1, None]})))
     (Place(at=0), {'a': [1, None]})
@@ -98,7 +81,7 @@ def decode(content: Any) -> Any:
         return {key: decode(x) for key, x in content["mapping"].items()}
     kind = _class(content["record"])
     values = {name: decode(x) for name, x in content["fields"].items()}
-    if list(values) != list(_fields(kind)):
+    if tuple(values) != _fields(kind):
         raise ValueError(f"{content['record']} has other fields")
     if issubclass(kind, tuple):
         return kind(**values)
@@ -109,11 +92,12 @@ def decode(content: Any) -> Any:
     return found
 
 
-def _fields(kind: type) -> tuple[str, ...]:
-    """Names of the fields of a record."""
-    if issubclass(kind, tuple):
-        return kind._fields  # pyright: ignore[reportAttributeAccessIssue]
-    return tuple(field.name for field in dataclasses.fields(kind))
+def _fields(kind: Any) -> tuple[str, ...] | None:
+    """Names of the fields of a record, None of anything else."""
+    if isinstance(kind, type) and issubclass(kind, eqx.Module):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    is_tuple = isinstance(kind, type) and issubclass(kind, tuple)
+    return getattr(kind, "_fields", None) if is_tuple else None
 
 
 def _class(name: str) -> type:
@@ -122,10 +106,6 @@ def _class(name: str) -> type:
     if module.partition(".")[0] != "irtjax" or module not in sys.modules:
         raise ValueError(f"{name} is no class of irtjax")
     found = getattr(sys.modules[module], path, None)
-    record = isinstance(found, type) and (
-        issubclass(found, eqx.Module)
-        or (issubclass(found, tuple) and hasattr(found, "_fields"))
-    )
-    if not record:
+    if _fields(found) is None:
         raise ValueError(f"{name} is no record")
     return cast(type, found)

@@ -22,13 +22,9 @@ BLOCK_BYTES = 32 * 2**20
 
 
 def block_size_for(num_subjects: int, num_items: int, itemsize: int) -> int:
-    """Subjects per block: balanced, at least 256 and about `BLOCK_BYTES` in size.
+    """Subjects per block, at least 256 and about `BLOCK_BYTES` in size.
 
-    Balanced means that the last block is as full as the others, since a nearly empty
-    one would cost as much as a full one.
-
-    >>> block_size_for(2211, 12032, 4)
-    553
+    The last block is as full as the others: a nearly empty one would cost as much.
     """
     rows = max(256, BLOCK_BYTES // max(1, num_items * itemsize))
     num_blocks = -(-num_subjects // min(rows, num_subjects))
@@ -44,16 +40,7 @@ def scan_subject_blocks(
     """Folds `body(carry, start, is_new)` over blocks of `block_size` rows.
 
     The last block is moved back to end at the last row, so nothing is padded or
-    copied; `is_new` [block_size] marks the rows not seen in an earlier block.
-
-    Args:
-        body: Called with the carry, the first row of the block and the mask.
-        init: The first carry.
-        num_subjects: Number of rows.
-        block_size: Rows per block, at most `num_subjects`.
-
-    Returns:
-        The last carry.
+    copied; `is_new` `[block_size]` marks the rows that are in no earlier block.
     """
     num_blocks = -(-num_subjects // block_size)
 
@@ -83,22 +70,13 @@ def put_block(array: Array, block: Array, start: Array) -> Array:
     return lax.dynamic_update_slice_in_dim(array, block, start, 0)
 
 
-def positive_definite_solve(
-    matrix: Float[Array, "*batch p p"], vector: Float[Array, "*batch p"]
-) -> tuple[Float[Array, "*batch p"], Float[Array, "*batch p"]]:
+def positive_definite_solve(matrix: Array, vector: Array) -> tuple[Array, Array]:
     """Solves many small systems, bending an indefinite matrix to a positive one.
 
-    An LDL' factorisation written out for small p, vectorised over the batch. A pivot
-    that is not clearly positive is replaced by its size (or a small multiple of the
-    diagonal's scale), which makes the solution a direction of ascent for a gradient
-    whatever the matrix: the modified Cholesky idea of Gill and Murray.
-
-    Args:
-        matrix: Symmetric matrices.
-        vector: Right-hand sides.
-
-    Returns:
-        The solutions, and the pivots that were used.
+    From matrices `[..., p, p]` and vectors `[..., p]`: the solutions and the pivots, by
+    an LDL' factorisation written out for small p. A pivot that is not clearly positive
+    is replaced by its size (or a small multiple of the diagonal's scale), so that the
+    solution ascends along a gradient: the modified Cholesky of Gill and Murray.
     """
     size = matrix.shape[-1]
     scale = jnp.max(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)), axis=-1)
@@ -128,17 +106,12 @@ def positive_definite_solve(
     return jnp.stack(solution, -1), jnp.stack(pivots, -1)
 
 
-def inverse_cholesky(
-    matrix: Float[Array, "*batch p p"],
-) -> Float[Array, "*batch p p"]:
+def inverse_cholesky(matrix: Float[Array, "*batch p p"]) -> Array:
     """Lower triangular L^-1 of many small M = L L', NaN where M is not positive.
 
     Written out for small p like `positive_definite_solve`. LAPACK in batches is
     slower at this size, and under vmap two independent batches at once can wait for
     each other forever on a CPU with as many cores (jaxlib 0.10.2).
-
-    >>> inverse_cholesky(jnp.array([[4.0, 0.0], [0.0, 1.0]])).tolist()
-    [[0.5, 0.0], [0.0, 1.0]]
     """
     size = matrix.shape[-1]
     lower: dict[tuple[int, int], Array] = {}
@@ -148,25 +121,20 @@ def inverse_cholesky(
             entry = matrix[..., row, column]
             for k in range(column):
                 entry = entry - lower[row, k] * lower[column, k]
-            is_pivot = row == column
-            lower[row, column] = (
-                jnp.sqrt(entry) if is_pivot else entry / lower[column, column]
-            )
+            pivot = jnp.sqrt(entry) if row == column else lower[column, column]
+            lower[row, column] = pivot if row == column else entry / pivot
     for row in range(size):
         inverse[row, row] = 1 / lower[row, row]
         for column in range(row):
             total = sum(lower[row, k] * inverse[k, column] for k in range(column, row))
             inverse[row, column] = -total * inverse[row, row]
-    zero = jnp.zeros_like(matrix[..., 0, 0])
-    rows = [
-        jnp.stack([inverse.get((row, column), zero) for column in range(size)], -1)
-        for row in range(size)
-    ]
-    return jnp.stack(rows, -2)
+    zero, both = jnp.zeros_like(matrix[..., 0, 0]), np.ndindex(size, size)
+    entries = jnp.stack([inverse.get(at, zero) for at in both], -1)
+    return entries.reshape(matrix.shape)
 
 
 def after(value: Array, other: Array) -> Array:
-    """The value, not to be used before `other` is known: a real data dependence.
+    """The value, computed after `other`: a real data dependence.
 
     For independent batches of LAPACK calls (see `inverse_cholesky`); XLA drops
     optimisation barriers before it schedules work on a CPU.
@@ -174,14 +142,8 @@ def after(value: Array, other: Array) -> Array:
     return value + (0 * jnp.nan_to_num(other.ravel()[0])).astype(value.dtype)
 
 
-def symmetric_eigen_2x2(
-    matrix: Float[Array, "2 2"],
-) -> tuple[Float[Array, "2"], Float[Array, "2 2"]]:
-    """Eigenvalues and eigenvectors (columns) of a 2 x 2 matrix, without LAPACK.
-
-    >>> symmetric_eigen_2x2(jnp.array([[2.0, 0.0], [0.0, 1.0]]))[0].tolist()
-    [2.0, 1.0]
-    """
+def symmetric_eigen_2x2(matrix: Float[Array, "2 2"]) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors (columns) of a 2 x 2 matrix, without LAPACK."""
     (a, b), (_, c) = matrix
     angle = 0.5 * jnp.arctan2(2 * b, a - c)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
@@ -190,17 +152,11 @@ def symmetric_eigen_2x2(
     return jnp.stack([middle + half, middle - half]), vectors
 
 
-def small_symmetric_eigen(
-    matrix: Float[Array, "p p"], num_sweeps: int = 5
-) -> tuple[Float[Array, " p"], Float[Array, "p p"]]:
+def small_symmetric_eigen(matrix: Float[Array, "p p"]) -> tuple[Array, Array]:
     """Eigenvalues, in no order, and eigenvectors (columns), without LAPACK.
 
-    Jacobi's rotations, each of which takes one pair's product to nothing; five sweeps
+    Jacobi's rotations, each of which sets one off-diagonal entry to 0; five sweeps
     suffice for p to 4 in double precision. For batches use `vmap`.
-
-    >>> found = small_symmetric_eigen(jnp.array([[2.0, 1.0], [1.0, 2.0]]))[0]
-    >>> sorted(found.round(3).tolist())
-    [1.0, 3.0]
     """
     size = matrix.shape[-1]
 
@@ -218,16 +174,12 @@ def small_symmetric_eigen(
         return matrix, vectors
 
     first = (matrix, jnp.eye(size, dtype=matrix.dtype))
-    matrix, vectors = lax.fori_loop(0, num_sweeps, sweep, first)
+    matrix, vectors = lax.fori_loop(0, 5, sweep, first)
     return jnp.diagonal(matrix), vectors
 
 
 def equal_nodes(low: float, high: float, num_nodes: int) -> np.ndarray:
-    """Equally spaced quadrature nodes, `[num_nodes]`, as a host array.
-
-    >>> equal_nodes(-6.0, 6.0, 61)[1].round(3).item()
-    -5.8
-    """
+    """Equally spaced quadrature nodes, `[num_nodes]`, as a host array."""
     return np.linspace(low, high, num_nodes)
 
 
@@ -247,9 +199,6 @@ def softplus(x: Array) -> Array:
 
     JAX's own has a derivative for two arguments that may be infinite: in second and
     third derivatives it was a third of the program of a multilevel fit.
-
-    >>> round(float(softplus(jnp.array(0.0))), 4)
-    0.6931
     """
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
@@ -266,11 +215,7 @@ def log_sigmoid(x: Array) -> Array:
 
 @jax.custom_jvp
 def log_add(a: Array, b: Array) -> Array:
-    """log(e^a + e^b) of finite arrays of one shape, with short derivatives.
-
-    >>> round(float(log_add(jnp.log(jnp.array(0.2)), jnp.log(jnp.array(0.3)))), 4)
-    -0.6931
-    """
+    """log(e^a + e^b) of finite arrays of one shape, with short derivatives."""
     return jnp.maximum(a, b) + jnp.log1p(jnp.exp(-jnp.abs(a - b)))
 
 
@@ -290,9 +235,6 @@ def trigamma(x: Array) -> Array:
 
     Eight steps of its recurrence and an asymptotic series: plain arithmetic, where
     `polygamma` is a general zeta function and took most of the time of a fit.
-
-    >>> round(float(trigamma(jnp.array(1.0))), 6)
-    1.644934
     """
     total = sum(1 / (x + k) ** 2 for k in range(1, 8)) + 1 / x**2
     inverse = 1 / (x + 8)

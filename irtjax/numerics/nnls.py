@@ -13,19 +13,9 @@ def nnls(gram: Float[Array, "p p"], target: Float[Array, " p"]) -> Float[Array, 
     """Minimises x' G x / 2 - t' x over x >= 0, exactly, for a small positive G.
 
     The active-set method of Lawson and Hanson (Solving Least Squares Problems) on the
-    normal equations: solve on the free set; if that leaves the orthant, walk to its
-    edge and fix what hit it; otherwise free the coordinate with the largest gradient.
-
-    Args:
-        gram: G, symmetric and positive definite.
-        target: t.
-
-    Returns:
-        The minimiser.
-
-    >>> import jax.numpy as jnp
-    >>> nnls(jnp.array([[2.0, 1.0], [1.0, 2.0]]), jnp.array([1.0, -1.0])).tolist()
-    [0.5, 0.0]
+    normal equations: solve on the free set; if that leaves the orthant, move to its
+    edge and fix the coordinates that reach it; otherwise free the coordinate with the
+    largest gradient.
     """
     size = target.shape[0]
     identity = jnp.eye(size, dtype=gram.dtype)
@@ -52,10 +42,6 @@ def nnls(gram: Float[Array, "p p"], target: Float[Array, " p"]) -> Float[Array, 
         passive = jnp.where(inside, passive | enters, passive & ~leaves)
         return x, passive, inside & ~jnp.any(enters), count + 1
 
-    init = (
-        jnp.zeros_like(target),
-        jnp.zeros(size, bool),
-        jnp.zeros((), bool),
-        jnp.zeros((), jnp.int32),
-    )
+    false, zero = jnp.zeros(size, bool), jnp.zeros((), jnp.int32)
+    init = jnp.zeros_like(target), false, false[0], zero
     return lax.while_loop(unfinished, body, init)[0]

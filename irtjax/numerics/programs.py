@@ -32,9 +32,9 @@ import sys
 import zlib
 from collections.abc import Callable
 from functools import cache, update_wrapper
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -64,40 +64,40 @@ def store_in(folder: Path | None) -> None:
     _folder = folder
 
 
-class _Program(NamedTuple):
-    """A jitted function of arrays, and the form of its result."""
-
-    call: Any
-    form: Any
-
-    def __call__(self, arrays: list[Any]) -> Any:
-        return fill(self.form, self.call(*arrays))
+#: A program of a list of arrays.
+_Program = Callable[[list[Any]], Any]
 
 
-class Stored(Generic[R]):
-    """A jitted function whose programs are stored; see `stored_jit`."""
+def _program(call: Callable, form: Any) -> _Program:
+    """The program of a function of arrays, and the form of its result."""
+    jitted = jax.jit(call)
+    return lambda arrays: fill(form, jitted(*arrays))
+
+
+class stored_jit(Generic[R]):
+    """`equinox.filter_jit` of a function of a module, with programs stored on disk.
+
+    The function must read nothing but its arguments and constants of its module.
+    """
 
     def __init__(self, function: Callable[..., R]) -> None:
         self.function = function
         self.jitted: Any = eqx.filter_jit(function)
-        self.programs: dict[str, _Program] = {}
+        self.programs: dict[str, _Program | None] = {}
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """The result, by a stored program where there may be one."""
-        if _folder is None:
-            return self.jitted(*args, **kwargs)
-        arrays, form = split((args, kwargs))
-        key = self._key(arrays, form)
-        if key is None:
-            return self.jitted(*args, **kwargs)
-        if key not in self.programs:
-            path = _folder / key
-            found = _load(path) or self._export(arrays, form, path)
-            if found is None:
-                return self.jitted(*args, **kwargs)
-            self.programs[key] = found
-        return self.programs[key](arrays)
+        if _folder is not None:
+            arrays, form = split((args, kwargs))
+            key = self._key(arrays, form)
+            if key is not None and key not in self.programs:
+                path = _folder / key
+                self.programs[key] = _load(path) or self._export(arrays, form, path)
+            program = self.programs.get(key or "")
+            if program is not None:
+                return program(arrays)
+        return self.jitted(*args, **kwargs)
 
     def _key(self, arrays: list[Any], form: Any) -> str | None:
         """Name of the file of a call's program; None if it must not be stored."""
@@ -115,7 +115,10 @@ class Stored(Generic[R]):
             _KnownOnly(file).dump((name, form, shapes))
         except (pickle.PicklingError, AttributeError, TypeError):
             return None  # Something of another package, or without a name.
-        content = file.getvalue() + _settings() + _environment()
+        values = sorted((k, repr(v)) for k, v in jax.config.values.items())
+        kept = [pair for pair in values if not pair[0].startswith(NEUTRAL)]
+        settings = repr((kept, os.environ.get("XLA_FLAGS", ""))).encode()
+        content = file.getvalue() + settings + _environment()
         return hashlib.sha256(content).hexdigest()
 
     def _export(self, arrays: list[Any], form: Any, path: Path) -> _Program | None:
@@ -140,15 +143,7 @@ class Stored(Generic[R]):
         size = len(text).to_bytes(8, "little")
         replace_file(str(path), zlib.compress(size + text + bytes(content), 1))
         _delete_oldest(path.parent)
-        return _Program(jax.jit(exported.call), results[0])
-
-
-def stored_jit(function: Callable[..., R]) -> Stored[R]:
-    """`equinox.filter_jit` of a function of a module, with programs stored on disk.
-
-    The function must read nothing but its arguments and constants of its module.
-    """
-    return Stored(function)
+        return _program(exported.call, results[0])
 
 
 class _KnownOnly(pickle.Pickler):
@@ -169,17 +164,10 @@ def _on_one_cpu() -> bool:
     return len(devices) == 1 and devices[0].platform == "cpu"
 
 
-def _settings() -> bytes:
-    """Settings of JAX that a program may depend on."""
-    values = sorted((k, repr(v)) for k, v in jax.config.values.items())
-    kept = [pair for pair in values if not pair[0].startswith(NEUTRAL)]
-    return repr((kept, os.environ.get("XLA_FLAGS", ""))).encode()
-
-
 @cache
 def _environment() -> bytes:
     """The code that is traced, and the machine."""
-    releases = [(name, _release(name)) for name in TRACED]
+    releases = [(name, version(name)) for name in TRACED]
     code = _code(Path(__file__).parents[1])
     return repr((code, releases, sys.version, processor())).encode()
 
@@ -191,13 +179,6 @@ def _code(package: Path) -> str:
         digest.update(str(path.relative_to(package)).encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _release(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 @cache
@@ -215,7 +196,7 @@ def _load(path: Path) -> _Program | None:
         size = int.from_bytes(content[:8], "little")
         form = decode(json.loads(content[8 : 8 + size]))
         exported = export.deserialize(bytearray(content[8 + size :]))
-        return _Program(jax.jit(exported.call), form)
+        return _program(exported.call, form)
     except Exception:  # No file, or a damaged one, which is written again.
         return None
 

@@ -1,7 +1,4 @@
-"""Tail probabilities of sums.
-
-Everything is vectorised over items and stays in numpy, on the host.
-"""
+"""Tail probabilities of sums, vectorised over items, in numpy on the host."""
 
 from __future__ import annotations
 
@@ -17,16 +14,8 @@ ENUMERATED = 14
 def upper_tail(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
     """Chance that a standardised sum of a given skewness exceeds z.
 
-    The Pearson type III (shifted gamma) distribution with mean 0, variance 1 and that
-    skewness; normal where the skewness vanishes. Mielke and Berry (2001) use it for
-    permutation tests.
-
-    Args:
-        z: Standardised values.
-        skewness: Third standardised cumulants.
-
-    >>> upper_tail(np.array([1.96]), np.array([0.0])).round(3).tolist()
-    [0.025]
+    By Pearson's type III (shifted gamma) distribution, as Mielke and Berry (2001) for
+    permutation tests; normal where the skewness vanishes.
     """
     z, skewness = np.broadcast_arrays(np.asarray(z, float), np.asarray(skewness, float))
     size = np.maximum(np.abs(skewness), _SYMMETRIC)
@@ -40,19 +29,11 @@ def upper_tail(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
 
 
 def bennett_bound(total: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Bound on the chance that a sum of bounded independent terms is so large.
+    """Bennett's bound P(S >= t) <= exp(-V h(t / V)), h(x) = (1 + x) log(1 + x) - x.
 
-    For independent terms of mean 0 and size at most 1 with total variance V,
-    P(S >= t) <= exp(-V h(t / V)), h(x) = (1 + x) log(1 + x) - x (Bennett 1962). It
-    holds in the far tail too, where many comparisons lead and a normal tail is too
-    light.
-
-    Args:
-        total: t.
-        variance: V.
-
-    >>> bennett_bound(np.array([0.0, 30.0]), np.array([10.0, 10.0])).round(9).tolist()
-    [1.0, 0.0]
+    S is a sum of independent terms of mean 0 and size at most 1 with total variance V
+    (Bennett 1962). The bound is valid in the far tail, where a normal tail is too light
+    and which many comparisons reach.
     """
     # Rounding to single precision may leave a variance just below 0.
     variance = np.maximum(np.asarray(variance, np.float64), 1e-12)
@@ -70,35 +51,17 @@ def permutation_tails(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One-sided p-values of sum_i y_i s_i when the y are permuted over subjects.
 
-    Up to `ENUMERATED` subjects all placements of the right responses are enumerated and
-    the p-values are exact. Beyond, the sum has the exact mean, variance and skewness
-    of its permutation distribution and Pearson's type III form, and no p-value is
-    below that of the most extreme placement, 1 / C(n, n_1).
-
-    Args:
-        right: `[subjects, items]` booleans, right responses; False where missing.
-        seen: `[subjects, items]` booleans.
-        score: `[subjects, items]` what the responses are compared with.
-
-    Returns:
-        `[items]` chances of a sum as large, and of a sum as small; 1 for items without
-        variation.
-
-    >>> right = np.array([[False], [False], [True], [True]])
-    >>> score = np.array([[1.0], [2.0], [3.0], [4.0]])
-    >>> upper, lower = permutation_tails(right, np.ones((4, 1), bool), score)
-    >>> round(float(upper[0]), 4), float(lower[0])
-    (0.1667, 1.0)
+    All arguments are `[subjects, items]`: right responses y (False where missing), the
+    mask, and the scores s. Returns `[items]` chances of a sum as large, and of a sum as
+    small; 1 for items without variation. Up to `ENUMERATED` subjects all placements of
+    the right responses are enumerated and the p-values are exact; beyond, see
+    `permutation_tails_of_scores`.
     """
     if right.shape[0] > ENUMERATED:
         return permutation_tails_of_scores(right, seen, score)
-    count = seen.sum(0).astype(np.float64)
-    ones = right.sum(0).astype(np.float64)
-    varied = (ones > 0) & (ones < count)
-    safe = np.maximum(count, 1)
-    centred = np.where(seen, score - np.where(seen, score, 0).sum(0) / safe, 0)
-    total = np.where(right, centred, 0).sum(0)
-    upper, lower = _enumerated(right, seen, centred, total)
+    varied = right.any(0) & (seen & ~right).any(0)
+    centred = _centred(score, seen)
+    upper, lower = _enumerated(right, seen, centred, np.where(right, centred, 0).sum(0))
     return np.where(varied, upper, 1.0), np.where(varied, lower, 1.0)
 
 
@@ -115,25 +78,11 @@ def permutation_tails_of_scores(
 
     and is approximated by Pearson's type III form. No p-value is below that of the most
     extreme permutation, prod_v c_v! / n!, with c_v the number of responses equal to v.
-
-    Args:
-        values: `[subjects, items]` responses, 0 where missing; booleans if right or
-            wrong.
-        seen: `[subjects, items]` booleans.
-        score: `[subjects, items]` what the responses are compared with.
-
-    Returns:
-        `[items]` chances of a sum as large, and of a sum as small; 1 for items without
-        variation.
-
-    >>> values = np.array([[0.1], [0.5], [0.2], [0.9]])
-    >>> upper, lower = permutation_tails_of_scores(values, values > 0, values)
-    >>> bool(1 / 24 <= upper[0] < 0.05), bool(lower[0] > 0.9)  # 1 of 24 orders
-    (True, True)
+    Arguments and results are those of `permutation_tails`, for any values.
     """
     count = seen.sum(0).astype(np.float64)
     safe = np.maximum(count, 1)
-    centred = np.where(seen, score - np.where(seen, score, 0).sum(0) / safe, 0)
+    centred = _centred(score, seen)
     square = centred * centred
     second, third = square.sum(0), (square * centred).sum(0)
     if values.dtype == bool:
@@ -144,7 +93,7 @@ def permutation_tails_of_scores(
         own_third = own_second * (1 - 2 * share)
         ties = gammaln(ones + 1) + gammaln(count - ones + 1)
     else:
-        x = np.where(seen, values - np.where(seen, values, 0).sum(0) / safe, 0)
+        x = _centred(values, seen)
         total = (x * centred).sum(0)
         own_second, own_third = (x**2).sum(0), (x**3).sum(0)
         ties = _log_ties(values, seen)
@@ -158,6 +107,12 @@ def permutation_tails_of_scores(
     upper = np.maximum(upper_tail(z, skewness), least)
     lower = np.maximum(upper_tail(-z, -skewness), least)
     return np.where(varied, upper, 1.0), np.where(varied, lower, 1.0)
+
+
+def _centred(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Values less their mean in each column; 0 where missing."""
+    mean = np.where(seen, values, 0).sum(0) / np.maximum(seen.sum(0), 1)
+    return np.where(seen, values - mean, 0)
 
 
 def _log_ties(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
@@ -187,12 +142,10 @@ def _enumerated(right, seen, score, total) -> tuple[np.ndarray, np.ndarray]:
         for start in range(0, items.size, width):
             part = items[start : start + width]
             sums = alike @ score[:, part]
-            number = len(alike)
-            if not seen[:, part].all():
-                # Sets with subjects who did not see the item do not count.
-                possible = alike @ (~seen[:, part]).astype(np.float64) == 0
-                number = np.maximum(possible.sum(0), 1)
-                sums = np.where(possible, sums, np.nan)
+            # Sets with subjects who did not see the item do not count.
+            possible = alike @ (~seen[:, part]).astype(np.float64) == 0
+            number = np.maximum(possible.sum(0), 1)
+            sums = np.where(possible, sums, np.nan)
             upper[part] = (sums >= total[part] - slack[part]).sum(0) / number
             lower[part] = (sums <= total[part] + slack[part]).sum(0) / number
     return upper, lower

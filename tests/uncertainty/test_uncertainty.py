@@ -11,7 +11,7 @@ from scipy import optimize
 from irtjax.data.responses import Responses
 from irtjax.likelihood.problem import Problem
 from irtjax.models import catalogue
-from irtjax.models.model import Population, free_mask
+from irtjax.models.model import Population
 from irtjax.models.priors import Beta, Normal
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.uncertainty import LOST, gradients, item_covariance
@@ -167,7 +167,7 @@ def test_trials():
 
 def _anchored(model, data):
     """Half of the items known, and the intercept alone of one more."""
-    free = np.array(free_mask(model, NUM_ITEMS))
+    free = np.array(model.family.free_columns(NUM_ITEMS))
     free[:3] = False
     free[3, 1] = False
     return Problem(model, data, jnp.asarray(free), anchored=True)

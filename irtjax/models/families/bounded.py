@@ -19,13 +19,10 @@ from irtjax.models.model import Model
 
 
 class PreparedScores(NamedTuple):
-    """A table made ready for a model of scores.
+    """A table prepared for a model of scores, rescaled where there were bounds.
 
-    Attributes:
-        table: The table, rescaled where there were bounds.
-        values: `[subjects, items]` what enters ``jit`` in place of the table's values.
-        warnings: How many scores were squeezed, and how far.
-        options: What to do to other scores of the same items: squeeze and bounds.
+    `values` `[subjects, items]` enter ``jit`` in place of the table's values. `options`
+    are the squeeze and the bounds, for other scores of the same items.
     """
 
     table: ResponseTable
@@ -38,10 +35,6 @@ def binary_items(table: ResponseTable, bounds: Bounds | None = None) -> np.ndarr
     """Which items are right or wrong: all responses 0 or 1, or counts of trials.
 
     Those of benchmarks that have bounds are scores, whatever values they took.
-
-    >>> table = ResponseTable.from_arrays([[1, 0.5], [0, 1.0]])
-    >>> binary_items(table).tolist()
-    [True, False]
     """
     whole = np.all((table.values == 0) | (table.values == 1), axis=0)
     if table.trials is not None:
@@ -60,16 +53,9 @@ def prepare(
 ) -> PreparedScores | None:
     """What a model of scores is fitted to; None for any other model.
 
-    Args:
-        table: The responses.
-        model: The model.
-        squeeze: See `irtjax.data.scores.to_logits`.
-        bounds: Lowest and highest possible score, where these are not 0 and 1; or these
-            by benchmark.
-
-    Raises:
-        ValueError: If there are scores outside the bounds or counts where there must be
-            scores, or an option does not suit the model.
+    `squeeze` is that of `irtjax.data.scores.to_logits`. `bounds` are the lowest and the
+    highest possible score, where these are not 0 and 1, or these by benchmark.
+    ValueError if a score is outside, or an option or counts do not suit the model.
     """
     family = model.family
     if not isinstance(family, AbstractScoreFamily):
@@ -80,14 +66,13 @@ def prepare(
                     f" inflated_beta or mixed), not for {model.name}"
                 )
         return None
-    columns = np.ones(table.num_items, bool)
+    columns = _scored(model, table)
     if isinstance(family, MixedScores):
         if bounds is not None and not isinstance(bounds, Mapping):
             raise ValueError(
                 "a mixed model has items without bounds: give them by benchmark,"
                 " bounds={'name': (low, high)} (--bounds-of NAME=LOW:HIGH)"
             )
-        columns = ~np.asarray(family.binary)
         _check_binary(table, ~columns)
     if bounds is not None:
         table = rescale(table, bounds, columns)
@@ -108,18 +93,22 @@ def prepare(
             f"{count:,} {many} nearer to 0 or 1 than {reach} and put there; an"
             " inflated_beta model keeps the ends"
         )
-    kept: Any = bounds
+    options = {"squeeze": found.squeeze or None, "bounds": bounds and list(bounds)}
     if isinstance(bounds, Mapping):
-        kept = {name: list(ends) for name, ends in bounds.items()}
-    elif bounds is not None:
-        kept = list(bounds)
-    options = {"squeeze": found.squeeze or None, "bounds": kept}
+        options["bounds"] = {name: list(ends) for name, ends in bounds.items()}
     return PreparedScores(table, found.values, tuple(warnings), options)
+
+
+def _scored(model: Model, table: ResponseTable) -> np.ndarray:
+    """Which items have scores rather than right and wrong responses."""
+    if isinstance(model.family, MixedScores):
+        return ~np.asarray(model.family.binary)
+    return np.ones(table.num_items, bool)
 
 
 def _distances(squeeze: float | dict[str, float]) -> str:
     """How far from the ends scores are, in words, with the n of it."""
-    one = lambda n: f"{1 / (2 * n):.3g} (squeeze {n:.6g})"  # noqa: E731
+    one = lambda n: f"{1 / (2 * n):.3g} (squeeze {n:.6g})"
     if not isinstance(squeeze, dict):
         return one(squeeze)
     return ", ".join(f"{one(n)} in {name!r}" for name, n in squeeze.items())
@@ -128,15 +117,10 @@ def _distances(squeeze: float | dict[str, float]) -> str:
 def options_of(
     options: Mapping[str, Any], table: ResponseTable, benchmarks: np.ndarray | None
 ) -> tuple[ResponseTable, dict[str, Any]]:
-    """What to do to other scores as to those of a fit: its labels, and its options.
+    """Another table with the benchmarks of a fit's items, and its options.
 
-    Args:
-        options: Of the fit, with squeeze and bounds.
-        table: Other responses to items of the fit.
-        benchmarks: `[items]` labels that these items had there, or None.
-
-    Returns:
-        The table with those labels, and the options as `prepare` takes them.
+    The options are the squeeze and the bounds of the fit, as `prepare` takes them, for
+    the benchmarks of the table; `benchmarks` are labels `[items]`, or None.
     """
     if benchmarks is not None:
         facets = {**table.item_facets, "benchmark": benchmarks}
@@ -151,17 +135,10 @@ def options_of(
 
 
 def check_ends(scores: PreparedScores, model: Model) -> None:
-    """Refuses scores that are all at an end, which do not identify a density between.
-
-    Raises:
-        ValueError: If no score of the model's scored items is between 0 and 1.
-    """
-    family, table = model.family, scores.table
-    columns = np.ones(table.num_items, bool)
-    if isinstance(family, MixedScores):
-        columns = ~np.asarray(family.binary)
+    """Refuses scores that are all at an end: they identify no density between."""
+    table = scores.table
     inside = (table.values > 0) & (table.values < 1)
-    if not inside[:, columns].any():
+    if not inside[:, _scored(model, table)].any():
         raise ValueError(
             f"no score is between 0 and 1, as a {model.name} model needs; use the"
             " model 2pl, or family 2pl of a multilevel one, for responses right or"
@@ -169,20 +146,11 @@ def check_ends(scores: PreparedScores, model: Model) -> None:
         )
 
 
-def with_scores(
-    data: Responses, scores: PreparedScores | None, dtype: Any
-) -> Responses:
+def with_scores(data: Responses, scores: PreparedScores | None, dtype) -> Responses:
     """Responses that hold the logits; as they were for other models."""
     if scores is None:
         return data
-    return Responses(
-        jnp.asarray(scores.values, dtype),
-        data.observed,
-        data.trials,
-        data.subject_weight,
-        data.item_weight,
-        data.item_facets,
-    )
+    return dataclasses.replace(data, values=jnp.asarray(scores.values, dtype))
 
 
 def log_base_total(model: Model, items: Items, data: Responses) -> float:

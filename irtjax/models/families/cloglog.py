@@ -6,17 +6,13 @@ when one success among many chances solves an item.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from irtjax.models.families.graded import LEAST_SLOPE
-from irtjax.models.families.logistic import LogisticItems
-from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.predictor import predictor
-from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
+from irtjax.models.families.logistic import AbstractBinary, LogisticItems
+from irtjax.models.predictor import predictor, slope_parameters, start_slope
+from irtjax.numerics.bijections import Parameter
 
 #: Above this -log P(0) rises linearly. P(0) is below 2e-24 there, so estimates do not
 #: change; as an exponential it would take the digits of log P(1) in float32.
@@ -28,40 +24,15 @@ LOWEST = -17.0
 PER_LOGIT = 0.7071
 
 
-class ComplementaryLogLog(AbstractResponseFamily):
-    """P(y = 1) = 1 - exp(-exp(a theta + d)).
+class ComplementaryLogLog(AbstractBinary):
+    """P(y = 1) = 1 - exp(-exp(a theta + d)), with slopes "free" or "positive"."""
 
-    Attributes:
-        slopes: "free" (any sign) or "positive".
-
-    >>> item = LogisticItems(*map(jnp.asarray, (1.0, 0.0, 0.0, 1.0)))
-    >>> found = ComplementaryLogLog().expected_response(item, jnp.array(0.0))
-    >>> round(float(found), 4)
-    0.6321
-    """
-
-    Items: ClassVar[type] = LogisticItems
     slopes: str = eqx.field(static=True, default="free")
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination and intercept."""
-        bijection = POSITIVE if self.slopes == "positive" else IDENTITY
-        return Parameter("discrimination", bijection), Parameter("intercept")
-
-    @property
-    def num_categories(self) -> int:
-        """Two: wrong and right."""
-        return 2
-
-    def statistics(self, values: Array) -> tuple[Array, ...]:
-        """The response itself."""
-        return (values,)
-
-    def complete(self, fields: dict[str, Array]) -> LogisticItems:
-        """Adds asymptotes of 0 and 1."""
-        zero = jnp.zeros_like(fields["intercept"])
-        return LogisticItems(**fields, lower_asymptote=zero, upper_asymptote=zero + 1)
+        return *slope_parameters(self.slopes), Parameter("intercept")
 
     def natural(self, item: LogisticItems, theta: Array) -> tuple[Array, ...]:
         """Log Q = -exp(eta), and log P - log Q."""
@@ -78,8 +49,6 @@ class ComplementaryLogLog(AbstractResponseFamily):
 
     def start(self, means: tuple[Array, ...], slope: Array) -> LogisticItems:
         """Intercepts that give the observed proportions at mean ability."""
-        slope = PER_LOGIT * slope
-        if self.slopes == "positive":
-            slope = jnp.maximum(slope, LEAST_SLOPE)
+        slope = start_slope(PER_LOGIT * slope, self.slopes)
         intercept = jnp.log(-jnp.log1p(-jnp.clip(means[0], 0.01, 0.99)))
         return self.complete({"discrimination": slope, "intercept": intercept})

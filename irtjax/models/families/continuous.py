@@ -1,12 +1,11 @@
 """Scores between 0 and 1: logit-normal and beta families, and what others share.
 
-Responses are held as z = logit y. With h(y) = -log(y (1 - y)), the slope of the logit,
-every log-density here is one of z plus h(y): the `log_base` of a family.
+Responses are stored as z = logit y. With h(y) = -log(y (1 - y)), the slope of the
+logit, every log-density here is one of z plus h(y): the `log_base` of a family.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,8 +18,8 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 from irtjax.data.scores import END
 from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.predictor import predictor
-from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
+from irtjax.models.predictor import predictor, slope_parameters
+from irtjax.numerics.bijections import POSITIVE, Parameter
 from irtjax.numerics.kernels import (
     digamma,
     equal_nodes,
@@ -41,13 +40,10 @@ Path = Callable[[Array], tuple[Any, Array]]
 
 
 class ScoreItems(NamedTuple):
-    """Item parameters of scores, each `[items]`.
+    """Item parameters of scores; logits are centred on a theta + d.
 
-    Attributes:
-        discrimination: a.
-        intercept: d; logits are centred on a theta + d.
-        dispersion: Standard deviation of the logit, or precision of the beta; 0 marks
-            the items of `MixedScores` that are right or wrong.
+    The dispersion is the standard deviation of the logit, or the precision of the beta;
+    0 marks the items of `MixedScores` that are right or wrong.
     """
 
     discrimination: Float[Array, "*items"]
@@ -56,11 +52,20 @@ class ScoreItems(NamedTuple):
 
 
 class AbstractScoreFamily(AbstractResponseFamily):
-    """A family of scores in [0, 1], held as logits.
+    """A family of scores in [0, 1], stored as logits; `slopes` "free" or "positive".
 
     In place of sums over categories, information follows from the covariance of the
     statistics: a score is linear in them, and has mean 0.
     """
+
+    Items: ClassVar[type] = ScoreItems
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Discrimination, intercept and dispersion."""
+        family: Any = self  # Each family has its own field `slopes`.
+        rest = Parameter("intercept"), Parameter("dispersion", POSITIVE)
+        return *slope_parameters(family.slopes), *rest
 
     @property
     def num_categories(self) -> int:
@@ -72,23 +77,36 @@ class AbstractScoreFamily(AbstractResponseFamily):
         """How near to 0 or 1 a score is at it; None if an end has no probability."""
         return None
 
-    @abstractmethod
+    def covariance(self, item: Any, theta: Array) -> tuple[Any, Any]:
+        """Covariance of the statistics; not used if `path_moments` is overridden."""
+        raise NotImplementedError
+
     def path_moments(self, path: Path) -> tuple[Array, Array]:
         """E[l'^2] and E[l' l''] of the log-density l along a path, at 0."""
+        item, theta = here(path)
+        along = lambda t: self.natural(*path(t))
+        first, second = first_and_second(along, theta.dtype)
+        covariance = self.covariance(item, theta)
 
-    def log_base(
-        self, values: Float[Array, "subjects items"], items: Any
-    ) -> Float[Array, "subjects items"]:
+        def product(right):
+            terms = [
+                entry * first[k + 1] * right[m + 1]
+                for k, row in enumerate(covariance)
+                for m, entry in enumerate(row)
+            ]
+            return sum(terms[1:], terms[0])
+
+        return product(first), product(second)
+
+    def log_base(self, values: Array, items: Any) -> Array:
         """The h(y) of each response, from its logit: log density of z to that of y."""
-        inside = jnp.abs(values) < END
         slope = softplus(values) + softplus(-values)
-        return jnp.where(inside, slope, 0)
+        return jnp.where(jnp.abs(values) < END, slope, 0)
 
     def to_scores(self, values: Array, items: Any) -> Array:
         """The scores of stored values; exactly 0 and 1 at the ends."""
-        return jnp.where(
-            values <= -END, 0, jnp.where(values >= END, 1, jax.nn.sigmoid(values))
-        )
+        inside = jnp.where(values >= END, 1, jax.nn.sigmoid(values))
+        return jnp.where(values <= -END, 0, inside)
 
     def tame(self, values: Array) -> Array:
         """Values whose mean and variance give start values."""
@@ -100,25 +118,21 @@ class AbstractScoreFamily(AbstractResponseFamily):
 
     def information_and_skew(self, item: Any, theta: Array) -> tuple[Array, Array]:
         """Information I and J = I' - E[l' l''], which is E[l'^3] + E[l' l'']."""
-        along = lambda t: self.information(item, t)  # noqa: E731
+        along = lambda t: self.information(item, t)
         information, slope = jax.jvp(along, (theta,), (jnp.ones_like(theta),))
         return information, slope - self.path_moments(lambda t: (item, theta + t))[1]
 
-    def coordinate_information(
-        self, row: Float[Array, " columns"], theta: Array
-    ) -> tuple[Float[Array, " columns"], Array]:
+    def coordinate_information(self, row: Array, theta: Array) -> tuple[Array, Array]:
         """Fisher information of each coordinate of one item, and of ability."""
 
         def along(direction):
-            path = lambda t: (self.constrain(row + t * direction), theta)  # noqa: E731
+            path = lambda t: (self.constrain(row + t * direction), theta)
             return self.path_moments(path)[0]
 
         by_row = jnp.stack([along(e) for e in jnp.eye(row.shape[0], dtype=row.dtype)])
         return by_row, self.information(self.constrain(row), theta)
 
-    def category_log_probs(
-        self, item: Any, theta: Array
-    ) -> Float[Array, " categories"]:
+    def category_log_probs(self, item: Any, theta: Array) -> Array:
         """Refused: scores have no categories."""
         raise ValueError("scores between 0 and 1 have no categories to list")
 
@@ -126,24 +140,8 @@ class AbstractScoreFamily(AbstractResponseFamily):
 def first_and_second(function: Callable[[Array], Any], dtype) -> tuple[Any, Any]:
     """First and second derivatives at 0."""
     zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
-    slope = lambda t: jax.jvp(function, (t,), (one,))[1]  # noqa: E731
+    slope = lambda t: jax.jvp(function, (t,), (one,))[1]
     return jax.jvp(slope, (zero,), (one,))
-
-
-def by_covariance(family, path: Path, covariance) -> tuple[Array, Array]:
-    """`path_moments` from the covariance of the statistics, as nested tuples."""
-    dtype = path(0.0)[1].dtype  # pyright: ignore[reportArgumentType]
-    first, second = first_and_second(lambda t: family.natural(*path(t)), dtype)
-
-    def product(right):
-        terms = [
-            covariance[k][m] * first[k + 1] * right[m + 1]
-            for k in range(len(covariance))
-            for m in range(len(covariance))
-        ]
-        return sum(terms[1:], terms[0])
-
-    return product(first), product(second)
 
 
 def here(path: Path) -> tuple[Any, Array]:
@@ -151,62 +149,20 @@ def here(path: Path) -> tuple[Any, Array]:
     return path(0.0)  # pyright: ignore[reportArgumentType]
 
 
-def _correlation(slope: Array) -> Array:
+def _start_correlation(slope: Array, slopes: str) -> Array:
     """Of an item with the first scores, from the slope that `start_values` gives."""
-    return slope / jnp.sqrt(1.702**2 + slope**2)
-
-
-def normal_natural(eta: Array, sd: Array) -> tuple[Array, Array, Array]:
-    """The g of the statistics z and z^2 of N(eta, sd^2)."""
-    precision = 1 / sd**2
-    base = -0.5 * precision * eta**2 - jnp.log(sd) - _HALF_LOG_TWO_PI
-    return base, precision * eta, -0.5 * precision
-
-
-def normal_covariance(eta: Array, sd: Array):
-    """Covariance of z and z^2."""
-    variance, cross = sd**2, 2 * eta * sd**2
-    return (variance, cross), (cross, 2 * variance**2 + 4 * eta**2 * variance)
-
-
-def normal_mean(eta: Array, sd: Array) -> Array:
-    """Mean of sigmoid(z) for z ~ N(eta, sd^2), by the trapezoid rule."""
-    nodes = equal_nodes(-_NORMAL_REACH, _NORMAL_REACH, _NORMAL_NODES)
-    weights = np.exp(-0.5 * nodes**2)
-    weights = jnp.asarray(weights / weights.sum(), eta.dtype)
-    return weights @ jax.nn.sigmoid(eta + sd * jnp.asarray(nodes, sd.dtype))
-
-
-def score_parameters(slopes: str) -> tuple[Parameter, ...]:
-    """Discrimination, intercept and dispersion."""
-    return (
-        Parameter("discrimination", POSITIVE if slopes == "positive" else IDENTITY),
-        Parameter("intercept"),
-        Parameter("dispersion", POSITIVE),
-    )
+    correlation = slope / jnp.sqrt(1.702**2 + slope**2)
+    return jnp.maximum(correlation, 0.1) if slopes == "positive" else correlation
 
 
 class LogitNormalScores(AbstractScoreFamily):
     """Logit-normal scores: logit(y) ~ N(a theta + d, sigma^2); sigma the dispersion.
 
     The continuous model of LEGO-IRT. Information about ability is a^2 / sigma^2.
-
-    Attributes:
-        slopes: "free" (any sign) or "positive".
-
-    >>> item = ScoreItems(*map(jnp.asarray, (2.0, 0.0, 0.5)))
-    >>> float(LogitNormalScores().information(item, jnp.array(0.3)))
-    16.0
     """
 
-    Items: ClassVar[type] = ScoreItems
-    simulated: ClassVar[dict[str, tuple[float, float]]] = {"dispersion": (0.5, 1.5)}
+    simulated = {"dispersion": (0.5, 1.5)}
     slopes: str = eqx.field(static=True, default="free")
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Discrimination, intercept and dispersion."""
-        return score_parameters(self.slopes)
 
     def statistics(self, values: Array) -> tuple[Array, ...]:
         """The logit and its square."""
@@ -214,27 +170,31 @@ class LogitNormalScores(AbstractScoreFamily):
 
     def natural(self, item: ScoreItems, theta: Array) -> tuple[Array, ...]:
         """Of the normal density of the logit."""
-        eta = predictor(item, theta)
-        return normal_natural(eta, item.dispersion)
+        eta, sd = predictor(item, theta), item.dispersion
+        precision = 1 / sd**2
+        base = -0.5 * precision * eta**2 - jnp.log(sd) - _HALF_LOG_TWO_PI
+        return base, precision * eta, -0.5 * precision
 
     def start(self, means: tuple[Array, ...], slope: Array) -> ScoreItems:
         """A line through the first scores, by its correlation."""
         mean, square = means
         sd = jnp.sqrt(jnp.maximum(square - mean**2, 1e-4))
-        correlation = _correlation(slope)
-        if self.slopes == "positive":
-            correlation = jnp.maximum(correlation, 0.1)
+        correlation = _start_correlation(slope, self.slopes)
         return ScoreItems(sd * correlation, mean, sd * jnp.sqrt(1 - correlation**2))
 
-    def path_moments(self, path: Path) -> tuple[Array, Array]:
-        """From the covariance of z and z^2."""
-        item, theta = here(path)
-        eta = predictor(item, theta)
-        return by_covariance(self, path, normal_covariance(eta, item.dispersion))
+    def covariance(self, item: Any, theta: Array) -> tuple[Any, Any]:
+        """Covariance of z and z^2 for z ~ N(eta, sd^2)."""
+        eta, sd = predictor(item, theta), item.dispersion
+        variance, cross = sd**2, 2 * eta * sd**2
+        return (variance, cross), (cross, 2 * variance**2 + 4 * eta**2 * variance)
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
-        """Mean score."""
-        return normal_mean(predictor(item, theta), item.dispersion)
+        """Mean of sigmoid(z) for z ~ N(a theta + d, sigma^2), by the trapezoid rule."""
+        eta, sd = predictor(item, theta), item.dispersion
+        nodes = equal_nodes(-_NORMAL_REACH, _NORMAL_REACH, _NORMAL_NODES)
+        weights = np.exp(-0.5 * nodes**2)
+        weights = jnp.asarray(weights / weights.sum(), eta.dtype)
+        return weights @ jax.nn.sigmoid(eta + sd * jnp.asarray(nodes, sd.dtype))
 
     def sample(self, key: KeyArray, items: ScoreItems, theta: Array) -> Array:
         """Random logits."""
@@ -245,138 +205,95 @@ class LogitNormalScores(AbstractScoreFamily):
 
 def _shapes(item, theta: Array) -> tuple[Array, Array]:
     """Shapes of the beta density, mu phi and (1 - mu) phi."""
-    eta = predictor(item, theta)
-    return (
-        item.dispersion * jax.nn.sigmoid(eta),
-        item.dispersion * jax.nn.sigmoid(-eta),
-    )
+    eta, precision = predictor(item, theta), item.dispersion
+    return precision * jax.nn.sigmoid(eta), precision * jax.nn.sigmoid(-eta)
 
 
-def _kept(shape: Array) -> Array:
-    """A shape, kept so far from 0 that its inverse has slopes."""
+def _above_zero(shape: Array) -> Array:
+    """A shape, so far from 0 that its inverse has slopes."""
     return jnp.maximum(shape, jnp.finfo(shape.dtype).tiny ** 0.2)
 
 
-def beta_natural(item, theta: Array) -> tuple[Array, Array, Array]:
-    """The g of the statistics log y + log 2 and log(1 - y) + log 2, without h(y).
+def _beta_shapes(wanted: Float[Array, "2 items"]) -> tuple[Array, Array]:
+    """Shapes of beta variables with these means of log y and log(1 - y).
 
-    log Gamma(x) is taken as log Gamma(1 + x) - log x, so that nothing is infinite where
-    a mean underflows.
+    By Fisher scoring on the logarithms of the shapes.
     """
-    eta, precision = predictor(item, theta), item.dispersion
-    up, down = _shapes(item, theta)
-    base = gammaln(1 + precision) - gammaln(1 + up) - gammaln(1 + down)
-    ends = log_sigmoid(eta) + log_sigmoid(-eta)
-    return base + jnp.log(precision) + ends - precision * _LOG_TWO, up, down
-
-
-def beta_moments(path: Path) -> tuple[Array, Array]:
-    """`path_moments` of beta scores, from the covariance of log y and log(1 - y)."""
-    item, theta = here(path)
-    up, down = map(_kept, _shapes(item, theta))
-    both = -trigamma(item.dispersion)
-    covariance = (
-        (trigamma(up) + both, both),
-        (both, trigamma(down) + both),
-    )
-    return by_covariance(BetaScores(), path, covariance)
-
-
-def beta_start(means: tuple[Array, Array], slope: Array, positive: bool) -> ScoreItems:
-    """Start values from the means of log y + log 2 and log(1 - y) + log 2.
-
-    The beta distribution of all subjects together by Fisher scoring on the logarithms
-    of its two shapes, then the share of its variance that the first scores explain.
-    """
-    wanted = jnp.stack(means) - _LOG_TWO
 
     def improve(_, logs):
-        up, down = jnp.exp(logs)
-        shapes = jnp.stack([up, down])
+        shapes = jnp.exp(logs)
+        up, down = shapes
         gradient = shapes * (wanted - digamma(shapes) + digamma(up + down))
         common = trigamma(up + down)
-        first, second = (
-            up**2 * (trigamma(up) - common),
-            down**2 * (trigamma(down) - common),
-        )
+        first = up**2 * (trigamma(up) - common)
+        second = down**2 * (trigamma(down) - common)
         cross = -up * down * common
         determinant = jnp.maximum(first * second - cross**2, 1e-12)
-        step = jnp.stack(
-            [
-                second * gradient[0] - cross * gradient[1],
-                first * gradient[1] - cross * gradient[0],
-            ]
-        )
-        return jnp.clip(logs + jnp.clip(step / determinant, -1, 1), -7, 8)
+        step_up = second * gradient[0] - cross * gradient[1]
+        step_down = first * gradient[1] - cross * gradient[0]
+        step = jnp.stack([step_up, step_down]) / determinant
+        return jnp.clip(logs + jnp.clip(step, -1, 1), -7, 8)
 
     up, down = jnp.exp(jax.lax.fori_loop(0, 40, improve, jnp.zeros_like(wanted)))
-    correlation = _correlation(slope)
-    if positive:
-        correlation = jnp.maximum(correlation, 0.1)
-    # d E[logit y] / d eta, which turns a slope in z into one in a theta + d.
-    spread = trigamma(up) + trigamma(down)
-    steepness = up * down / (up + down) * spread
-    return ScoreItems(
-        jnp.clip(correlation * jnp.sqrt(spread) / steepness, -4, 4),
-        jnp.log(up) - jnp.log(down),
-        (up + down) / (1 - correlation**2),
-    )
-
-
-def beta_logits(key: KeyArray, items, theta: Array) -> Array:
-    """Random logits of beta scores, from gamma variables by their logarithms."""
-    up, down = jax.vmap(lambda t: _shapes(items, t))(theta)
-    first, second = jax.random.split(key)
-    draw = lambda key, shape: jax.random.loggamma(key, _kept(shape))  # noqa: E731
-    return jnp.clip(draw(first, up) - draw(second, down), -0.9 * END, 0.9 * END)
+    return up, down
 
 
 class BetaScores(AbstractScoreFamily):
     """Beta scores: y ~ Beta(mu phi, (1 - mu) phi), mu = sigmoid(a theta + d).
 
     Beta regression (Ferrari and Cribari-Neto 2004) on ability, as in the beta response
-    model of Noel and Dauvier (2007); the precision phi is the dispersion.
-
-    Attributes:
-        slopes: "free" (any sign) or "positive".
-
-    >>> item = ScoreItems(*map(jnp.asarray, (1.0, 0.0, 5.0)))
-    >>> float(BetaScores().expected_response(item, jnp.array(0.0)))
-    0.5
+    model of Noel and Dauvier (2007); the precision phi is the dispersion. Methods take
+    any record with the fields of `ScoreItems`.
     """
 
-    Items: ClassVar[type] = ScoreItems
-    simulated: ClassVar[dict[str, tuple[float, float]]] = {"dispersion": (3.0, 12.0)}
+    simulated = {"dispersion": (3.0, 12.0)}
     slopes: str = eqx.field(static=True, default="free")
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Discrimination, intercept and dispersion."""
-        return score_parameters(self.slopes)
 
     def statistics(self, values: Array) -> tuple[Array, ...]:
         """Logarithms of y and 1 - y, shifted to vanish at a logit of 0."""
-        return (
-            log_sigmoid(values) + _LOG_TWO,
-            log_sigmoid(-values) + _LOG_TWO,
-        )
+        return log_sigmoid(values) + _LOG_TWO, log_sigmoid(-values) + _LOG_TWO
 
-    def natural(self, item: ScoreItems, theta: Array) -> tuple[Array, ...]:
-        """The shapes, and minus the log of the beta function."""
-        return beta_natural(item, theta)
+    def natural(self, item: Any, theta: Array) -> tuple[Array, ...]:
+        """Minus the log of the beta function, and the shapes.
+
+        log Gamma(x) is taken as log Gamma(1 + x) - log x, so that nothing is infinite
+        where a mean underflows.
+        """
+        eta, precision = predictor(item, theta), item.dispersion
+        up, down = _shapes(item, theta)
+        base = gammaln(1 + precision) - gammaln(1 + up) - gammaln(1 + down)
+        ends = log_sigmoid(eta) + log_sigmoid(-eta)
+        return base + jnp.log(precision) + ends - precision * _LOG_TWO, up, down
 
     def start(self, means: tuple[Array, ...], slope: Array) -> ScoreItems:
-        """From the beta distribution of all subjects together."""
-        return beta_start((means[0], means[1]), slope, self.slopes == "positive")
+        """From the beta distribution of all subjects together.
 
-    def path_moments(self, path: Path) -> tuple[Array, Array]:
-        """From the covariance of log y and log(1 - y)."""
-        return beta_moments(path)
+        The share of its variance that the first scores explain gives the rest.
+        """
+        up, down = _beta_shapes(jnp.stack(means) - _LOG_TWO)
+        correlation = _start_correlation(slope, self.slopes)
+        # d E[logit y] / d eta, which turns a slope in z into one in a theta + d.
+        variance = trigamma(up) + trigamma(down)
+        steepness = up * down / (up + down) * variance
+        return ScoreItems(
+            jnp.clip(correlation * jnp.sqrt(variance) / steepness, -4, 4),
+            jnp.log(up) - jnp.log(down),
+            (up + down) / (1 - correlation**2),
+        )
+
+    def covariance(self, item: Any, theta: Array) -> tuple[Any, Any]:
+        """Covariance of log y and log(1 - y)."""
+        up, down = map(_above_zero, _shapes(item, theta))
+        both = -trigamma(item.dispersion)
+        return (trigamma(up) + both, both), (both, trigamma(down) + both)
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
         """Mean score, sigmoid(a theta + d)."""
         return jax.nn.sigmoid(predictor(item, theta))
 
-    def sample(self, key: KeyArray, items: ScoreItems, theta: Array) -> Array:
-        """Random logits."""
-        return beta_logits(key, items, theta)
+    def sample(self, key: KeyArray, items: Any, theta: Array) -> Array:
+        """Random logits, from gamma variables by their logarithms."""
+        up, down = jax.vmap(lambda t: _shapes(items, t))(theta)
+        first, second = jax.random.split(key)
+        draw = lambda key, shape: jax.random.loggamma(key, _above_zero(shape))
+        return jnp.clip(draw(first, up) - draw(second, down), -0.9 * END, 0.9 * END)

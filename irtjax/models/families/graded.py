@@ -15,23 +15,16 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.predictor import predictor
-from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
+from irtjax.models.predictor import predictor, slope_parameters, start_slope
+from irtjax.numerics.bijections import POSITIVE, Parameter
 from irtjax.numerics.kernels import softplus
 
 #: Distance that two neighbouring intercepts have at least at the start.
 LEAST_START = 0.05
-#: Discrimination that an item has at least at the start, where it must be positive.
-LEAST_SLOPE = 0.2
 
 
 class GradedItems(NamedTuple):
-    """Item parameters of the ordered families.
-
-    Attributes:
-        discrimination: a, `[items]`.
-        intercept: d_1 ... d_{C-1}, `[items, C - 1]`; the thresholds are -d_h / a.
-    """
+    """a, and d_1 ... d_{C-1}; the thresholds are -d_h / a."""
 
     discrimination: Float[Array, "*items"]
     intercept: Float[Array, "*items thresholds"]
@@ -61,13 +54,9 @@ def _cumulative_logits(means: tuple[Array, ...], slope: Array) -> Array:
 
 
 class AbstractOrdered(AbstractResponseFamily):
-    """A family of ordered categories, whose statistics are their indicators.
+    """A family of C `categories`, whose statistics are their indicators."""
 
-    Attributes:
-        categories: C, the number of categories.
-    """
-
-    categories: eqx.AbstractVar[int]
+    categories: int = eqx.field(static=True)
 
     @property
     def num_categories(self) -> int:
@@ -85,17 +74,9 @@ class Graded(AbstractOrdered):
 
     Samejima (1969). Intercepts out of order have no probabilities: their
     log-probability is NaN, and estimators refuse the step that leads there.
-
-    Attributes:
-        categories: C, the number of categories.
-
-    >>> item = GradedItems(jnp.array(1.0), jnp.array([1.0, -1.0]))
-    >>> round(float(Graded(3).expected_response(item, jnp.array(0.0))), 6)
-    1.0
     """
 
     Items: ClassVar[type] = GradedItems
-    categories: int = eqx.field(static=True)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -109,8 +90,7 @@ class Graded(AbstractOrdered):
         sigmoid(x) - sigmoid(z) = sigmoid(x) sigmoid(-z) (1 - e^(z - x)), and z - x is
         a difference of intercepts, which theta does not enter.
         """
-        eta = predictor(item, theta)
-        return _graded_terms(eta, jnp.diff(item.intercept))
+        return _graded_terms(predictor(item, theta), jnp.diff(item.intercept))
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed cumulative shares."""
@@ -118,13 +98,7 @@ class Graded(AbstractOrdered):
 
 
 class SpacedItems(NamedTuple):
-    """Item parameters of the graded family that keeps its intercepts in order.
-
-    Attributes:
-        discrimination: a, `[items]`.
-        intercept: d, the mean of d_1 ... d_{C-1}, `[items]`.
-        spacing: d_h - d_{h+1}, all positive, `[items, C - 2]`.
-    """
+    """a, d, the mean of d_1 ... d_{C-1}, and the distances d_h - d_{h+1} > 0."""
 
     discrimination: Float[Array, "*items"]
     intercept: Float[Array, "*items"]
@@ -134,21 +108,13 @@ class SpacedItems(NamedTuple):
 class SpacedGraded(AbstractOrdered):
     """Graded response by a mean intercept and positive distances of its neighbours.
 
-    The model of `Graded` (Samejima 1969) with a > 0 and with intercepts in order
-    whatever the coordinates: those may be normal around a learned mean. Where all items
-    have the same distances it is the rating-scale form (Muraki 1990).
-
-    Attributes:
-        categories: C, the number of categories, at least 3.
-
-    >>> item = SpacedItems(jnp.array(1.0), jnp.array(0.0), jnp.array([2.0]))
-    >>> round(float(SpacedGraded(3).expected_response(item, jnp.array(0.0))), 6)
-    1.0
+    The model of `Graded` (Samejima 1969), C >= 3, with a > 0 and with intercepts in
+    order whatever the coordinates: those may be normal around an estimated mean. Where
+    all items have the same distances it is the rating-scale form (Muraki 1990).
     """
 
     Items: ClassVar[type] = SpacedItems
-    simulated: ClassVar[dict[str, tuple[float, float]]] = {"spacing": (0.5, 2.0)}
-    categories: int = eqx.field(static=True)
+    simulated = {"spacing": (0.5, 2.0)}
 
     def __check_init__(self):
         if self.categories < 3:
@@ -161,18 +127,17 @@ class SpacedGraded(AbstractOrdered):
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination, mean intercept and C - 2 distances."""
         spacing = Parameter("spacing", POSITIVE, size=self.categories - 2)
-        return Parameter("discrimination", POSITIVE), Parameter("intercept"), spacing
+        return *slope_parameters("positive"), Parameter("intercept"), spacing
 
     def natural(self, item: SpacedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0) and log P(k) - log P(0), as `Graded` has them."""
         below = jnp.append(0, jnp.cumsum(item.spacing))
-        eta = predictor(item, theta)
-        eta = eta + jnp.mean(below) - below
+        eta = predictor(item, theta) + jnp.mean(below) - below
         return _graded_terms(eta, -item.spacing)
 
     def start(self, means: tuple[Array, ...], slope: Array) -> SpacedItems:
         """Distances and mean of intercepts that give the observed cumulative shares."""
-        slope = jnp.maximum(slope, LEAST_SLOPE)
+        slope = start_slope(slope, "positive")
         intercept = _cumulative_logits(means, slope)
         spacing = jnp.maximum(-jnp.diff(intercept, axis=-1), LEAST_START)
         return SpacedItems(slope, jnp.mean(intercept, axis=-1), spacing)
@@ -182,29 +147,17 @@ class PartialCredit(AbstractOrdered):
     """Generalised partial credit: P(y) ~ exp(y a theta + d_1 + ... + d_y), normalised.
 
     Muraki (1992), with a = 1 Masters (1982); the intercepts d_h of its steps may come
-    in any order.
-
-    Attributes:
-        categories: C, the number of categories.
-        slopes: "free", "positive" to keep discriminations above 0, or "unit" (1, not
-            estimated).
-
-    >>> item = GradedItems(jnp.array(1.0), jnp.array([1.0, -1.0]))
-    >>> round(float(PartialCredit(3).expected_response(item, jnp.array(0.0))), 6)
-    1.0
+    in any order. `slopes` is "free", "positive" or "unit" (1, not estimated).
     """
 
     Items: ClassVar[type] = GradedItems
-    categories: int = eqx.field(static=True)
     slopes: str = eqx.field(static=True, default="free")
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination unless "unit", and C - 1 intercepts."""
-        bijection = POSITIVE if self.slopes == "positive" else IDENTITY
-        slope = (Parameter("discrimination", bijection),)
-        steps = (Parameter("intercept", size=self.categories - 1),)
-        return steps if self.slopes == "unit" else slope + steps
+        steps = Parameter("intercept", size=self.categories - 1)
+        return *slope_parameters(self.slopes), steps
 
     def complete(self, fields: dict[str, Array]) -> GradedItems:
         """Adds the slopes of 1 where none are estimated."""
@@ -218,7 +171,5 @@ class PartialCredit(AbstractOrdered):
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed shares to a subject of mean ability."""
-        if self.slopes == "positive":
-            slope = jnp.maximum(slope, LEAST_SLOPE)
-        slope = jnp.ones_like(slope) if self.slopes == "unit" else slope
-        return GradedItems(slope, jnp.diff(jnp.log(category_shares(means)), axis=-1))
+        steps = jnp.diff(jnp.log(category_shares(means)), axis=-1)
+        return GradedItems(start_slope(slope, self.slopes), steps)

@@ -15,13 +15,8 @@ from irtjax.models.families.continuous import (
     AbstractScoreFamily,
     BetaScores,
     Path,
-    beta_logits,
-    beta_moments,
-    beta_natural,
-    beta_start,
     first_and_second,
     here,
-    score_parameters,
 )
 from irtjax.models.predictor import predictor
 from irtjax.numerics.bijections import POSITIVE, Parameter
@@ -29,14 +24,9 @@ from irtjax.numerics.kernels import log_sigmoid
 
 
 class InflatedItems(NamedTuple):
-    """Item parameters of scores with ends of their own, each `[items]`.
+    """a, d, the precision between the ends, and the cuts k_0 < k_1.
 
-    Attributes:
-        discrimination: a.
-        intercept: d.
-        dispersion: Precision of the beta between the ends.
-        lower_cut: k_0, the value of a theta + d at which half the scores are 0.
-        upper_cut: k_1 > k_0, that at which half are 1.
+    At a theta + d = k_0 half the scores are 0, at k_1 half are 1.
     """
 
     discrimination: Float[Array, "*items"]
@@ -51,21 +41,12 @@ class InflatedBetaScores(AbstractScoreFamily):
 
     P(y = 0) = 1 - sigmoid(eta - k_0), P(y = 1) = sigmoid(eta - k_1) with
     eta = a theta + d and k_0 < k_1, and beta scores of mean sigmoid(eta) between
-    (Kubinec 2022).
-
-    Attributes:
-        ends: How near to 0 or 1 a score is at it.
-        slopes: "free" (any sign) or "positive".
-
-    >>> item = InflatedItems(*map(jnp.asarray, (1.0, 0.0, 5.0, -2.0, 2.0)))
-    >>> round(float(InflatedBetaScores().expected_response(item, jnp.array(0.0))), 6)
-    0.5
+    (Kubinec 2022). Scores within `ends` of 0 or 1 are at it.
     """
 
     Items: ClassVar[type] = InflatedItems
     # The second is the distance between the cuts, as `complete` takes it.
-    simulated: ClassVar[dict[str, tuple[float, float]]] = {
-        "dispersion": (3.0, 12.0),
+    simulated = BetaScores.simulated | {
         "lower_cut": (-2.5, -1.0),
         "upper_cut": (3.0, 4.0),
     }
@@ -76,7 +57,7 @@ class InflatedBetaScores(AbstractScoreFamily):
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination, intercept, dispersion and the cuts, as k_0 and a distance."""
         cuts = Parameter("lower_cut"), Parameter("upper_cut", POSITIVE)
-        return *score_parameters(self.slopes), *cuts
+        return *super().parameters, *cuts
 
     @property
     def ends_at(self) -> float | None:
@@ -112,7 +93,7 @@ class InflatedBetaScores(AbstractScoreFamily):
     def natural(self, item: InflatedItems, theta: Array) -> tuple[Array, ...]:
         """Log density between the ends, and what the ends have in its place."""
         zero, between, one = self.log_shares(item, theta)
-        base, up, down = beta_natural(item, theta)
+        base, up, down = BetaScores().natural(item, theta)
         base = base + between
         return base, zero - base, one - base, up, down
 
@@ -121,31 +102,28 @@ class InflatedBetaScores(AbstractScoreFamily):
         zeros, ones = (jnp.clip(share, 0.01, 0.8) for share in means[:2])
         between = jnp.maximum(1 - means[0] - means[1], 0.02)
         inner = (means[2] / between, means[3] / between)
-        beta = beta_start(inner, slope, self.slopes == "positive")
+        beta = BetaScores(self.slopes).start(inner, slope)
         # Mostly at one end, the few scores between hardly inform the mean.
         intercept = jnp.clip(beta.intercept, -3, 3)
-        beta = beta._replace(
-            intercept=intercept, dispersion=jnp.clip(beta.dispersion, 0.1, 100)
-        )
+        dispersion = jnp.clip(beta.dispersion, 0.1, 100)
         lower = jnp.log(zeros) - jnp.log1p(-zeros) + intercept
         upper = intercept - jnp.log(ones) + jnp.log1p(-ones)
-        return InflatedItems(*beta, lower, jnp.maximum(upper, lower + 0.2))
+        upper = jnp.maximum(upper, lower + 0.2)
+        return InflatedItems(beta.discrimination, intercept, dispersion, lower, upper)
 
     def path_moments(self, path: Path) -> tuple[Array, Array]:
-        """Of the three shares, and of the beta density as often as it is met.
+        """Of the three shares, and of the beta density times the share between.
 
         With l = log P(between) + b, E[b'] = 0 and E[b''] = -E[b'^2].
         """
         item, theta = here(path)
         shares = [jnp.exp(x) for x in self.log_shares(item, theta)]
-        first, second = first_and_second(
-            lambda t: self.log_shares(*path(t)), theta.dtype
-        )
-        square, cross = beta_moments(path)
-        information = sum(p * up**2 for p, up in zip(shares, first, strict=True))
-        skew = sum(
-            p * up * bend for p, up, bend in zip(shares, first, second, strict=True)
-        )
+        along = lambda t: self.log_shares(*path(t))
+        first, second = first_and_second(along, theta.dtype)
+        square, cross = BetaScores().path_moments(path)
+        parts = list(zip(shares, first, second, strict=True))
+        information = sum(p * up**2 for p, up, _ in parts)
+        skew = sum(p * up * bend for p, up, bend in parts)
         skew = skew + shares[1] * (cross - first[1] * square)
         return information + shares[1] * square, skew
 
@@ -160,5 +138,5 @@ class InflatedBetaScores(AbstractScoreFamily):
         which_key, key = jax.random.split(key)
         shares = jax.vmap(lambda t: jnp.stack(self.log_shares(items, t), -1))(theta)
         which = jax.random.categorical(which_key, shares, axis=-1)
-        inside = beta_logits(key, items, theta)
+        inside = BetaScores().sample(key, items, theta)
         return jnp.where(which == 0, -END, jnp.where(which == 2, END, inside))

@@ -16,19 +16,16 @@ from jax.scipy.special import log_ndtr, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.predictor import predictor
-from irtjax.numerics.bijections import IDENTITY, POSITIVE, UNIT, Parameter
+from irtjax.models.predictor import predictor, slope_parameters, start_slope
+from irtjax.numerics.bijections import UNIT, Parameter
 from irtjax.numerics.kernels import log_add, softplus
 
 
 class LogisticItems(NamedTuple):
-    """Item parameters of the binary families, each `[items]` (or scalars).
+    """Item parameters a, d, c, u of the binary families; difficulty is -d / a.
 
-    Attributes:
-        discrimination: a, the slope.
-        intercept: d, the easiness; difficulty is -d / a.
-        lower_asymptote: c, the chance of a right response at the lowest ability.
-        upper_asymptote: u, the chance of a right response at the highest ability.
+    The asymptotes are the chances of a right response at the lowest and the highest
+    ability.
     """
 
     discrimination: Float[Array, "*items"]
@@ -37,22 +34,42 @@ class LogisticItems(NamedTuple):
     upper_asymptote: Float[Array, "*items"]
 
 
-class Binary(AbstractResponseFamily):
+class AbstractBinary(AbstractResponseFamily):
+    """A family of responses that are right or wrong, with `LogisticItems`."""
+
+    Items: ClassVar[type] = LogisticItems
+
+    @property
+    def num_categories(self) -> int:
+        """Two: wrong and right."""
+        return 2
+
+    def statistics(self, values: Array) -> tuple[Array, ...]:
+        """The response itself."""
+        return (values,)
+
+    def complete(self, fields: dict[str, Array]) -> LogisticItems:
+        """Adds the constants that a model does not estimate.
+
+        The upper asymptote is estimated as a share of the room above c, so that c < u.
+        """
+        intercept = fields["intercept"]
+        lower = fields.get("lower_asymptote", jnp.zeros_like(intercept))
+        room = fields.get("upper_asymptote")
+        upper = jnp.ones_like(intercept) if room is None else lower + (1 - lower) * room
+        slope = fields.get("discrimination", jnp.ones_like(intercept))
+        return LogisticItems(slope, intercept, lower, upper)
+
+
+class Binary(AbstractBinary):
     """The binary family: right or wrong, or a number right out of trials.
 
     Attributes:
         link: "logit" or "probit".
-        asymptotes: 0 for c = 0 and u = 1; 1 to estimate c; 2 to estimate c and u,
-            always with c < u.
+        asymptotes: 0 for c = 0 and u = 1; 1 to estimate c; 2 to estimate c < u.
         slopes: "free" (any sign), "positive", or "unit" (not estimated per item).
-
-    >>> import jax.numpy as jnp
-    >>> item = LogisticItems(*map(jnp.asarray, (1.0, 0.0, 0.0, 1.0)))
-    >>> round(float(Binary().information(item, jnp.array(0.0))), 4)
-    0.25
     """
 
-    Items: ClassVar[type] = LogisticItems
     link: str = eqx.field(static=True, default="logit")
     asymptotes: int = eqx.field(static=True, default=0)
     slopes: str = eqx.field(static=True, default="free")
@@ -69,36 +86,9 @@ class Binary(AbstractResponseFamily):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination unless "unit", intercept, then the asymptotes estimated."""
-        bijection = POSITIVE if self.slopes == "positive" else IDENTITY
-        slope = (Parameter("discrimination", bijection),)
-        rest = (
-            Parameter("intercept"),
-            Parameter("lower_asymptote", UNIT),
-            Parameter("upper_asymptote", UNIT),
-        )[: 1 + self.asymptotes]
-        return rest if self.slopes == "unit" else slope + rest
-
-    @property
-    def num_categories(self) -> int:
-        """Two: wrong and right."""
-        return 2
-
-    def statistics(self, values: Array) -> tuple[Array, ...]:
-        """The response itself."""
-        return (values,)
-
-    def complete(self, fields: dict[str, Array]) -> LogisticItems:
-        """Adds the constants a model does not estimate; keeps u above c.
-
-        The last coordinate is the share of the room above c, so that c < u holds
-        everywhere.
-        """
-        intercept = fields["intercept"]
-        lower = fields.get("lower_asymptote", jnp.zeros_like(intercept))
-        room = fields.get("upper_asymptote")
-        upper = jnp.ones_like(intercept) if room is None else lower + (1 - lower) * room
-        slope = fields.get("discrimination", jnp.ones_like(intercept))
-        return LogisticItems(slope, intercept, lower, upper)
+        asymptotes = [Parameter(f"{end}_asymptote", UNIT) for end in ("lower", "upper")]
+        slope = slope_parameters(self.slopes)
+        return *slope, Parameter("intercept"), *asymptotes[: self.asymptotes]
 
     def unconstrain(self, item: LogisticItems) -> Float[Array, " columns"]:
         """Coordinates: a or log a, d, logit c, logit of (u - c) / (1 - c)."""
@@ -146,9 +136,7 @@ class Binary(AbstractResponseFamily):
         """
         (proportion,) = means
         factor = 1.702 if self.link == "logit" else 1.0
-        slope = jnp.ones_like(slope) if self.slopes == "unit" else slope
-        if self.slopes == "positive":
-            slope = jnp.maximum(slope, 0.2)
+        slope = start_slope(slope, self.slopes)
         lower = jnp.full_like(slope, 0.1 if self.asymptotes >= 1 else 0.0)
         upper = jnp.full_like(slope, 0.95 if self.asymptotes >= 2 else 1.0)
         rate = jnp.clip((proportion - lower) / (upper - lower), 0.01, 0.99)

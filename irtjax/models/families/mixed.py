@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,17 +14,9 @@ from irtjax._types import KeyArray
 from irtjax.models.families.continuous import (
     AbstractScoreFamily,
     LogitNormalScores,
-    Path,
     ScoreItems,
-    by_covariance,
-    here,
-    normal_covariance,
-    normal_mean,
-    normal_natural,
-    score_parameters,
 )
-from irtjax.models.predictor import predictor
-from irtjax.numerics.bijections import Parameter
+from irtjax.models.predictor import predictor, start_slope
 from irtjax.numerics.kernels import softplus
 
 #: Coordinate of the dispersion of an item that has none.
@@ -37,11 +29,8 @@ class MixedScores(AbstractScoreFamily):
     """Some items right or wrong (2PL, or counts of trials), others logit-normal.
 
     Both have the statistics z and z^2, a right response being z = 1: what differs is g,
-    so one fit has both kinds and nothing is selected cell by cell.
-
-    Attributes:
-        binary: For each item, whether it is right or wrong.
-        slopes: "free" (any sign) or "positive".
+    so one fit has both kinds and nothing is selected cell by cell. `binary` says which
+    items are right or wrong.
 
     >>> family = MixedScores(binary=(True, False))
     >>> item = ScoreItems(*map(jnp.asarray, (1.0, 0.0, 0.0)))
@@ -49,15 +38,9 @@ class MixedScores(AbstractScoreFamily):
     0.25
     """
 
-    Items: ClassVar[type] = ScoreItems
-    simulated: ClassVar[dict[str, tuple[float, float]]] = {"dispersion": (0.5, 1.5)}
+    simulated = LogitNormalScores.simulated
     binary: tuple[bool, ...] = eqx.field(static=True)
     slopes: str = eqx.field(static=True, default="free")
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Discrimination, intercept and dispersion."""
-        return score_parameters(self.slopes)
 
     def complete(self, fields: dict[str, Array]) -> ScoreItems:
         """Dispersion 0 for items that are right or wrong."""
@@ -104,39 +87,30 @@ class MixedScores(AbstractScoreFamily):
     def natural(self, item: ScoreItems, theta: Array) -> tuple[Array, ...]:
         """Of the 2PL where there is no dispersion, else of the logit-normal."""
         eta = predictor(item, theta)
-        is_score = item.dispersion > 0
-        normal = normal_natural(eta, jnp.where(is_score, item.dispersion, 1))
+        normal = LogitNormalScores().natural(_as_score(item), theta)
         binary = -softplus(eta), eta, jnp.zeros_like(eta)
         both = zip(normal, binary, strict=True)
-        return tuple(jnp.where(is_score, one, two) for one, two in both)
+        return tuple(jnp.where(item.dispersion > 0, one, two) for one, two in both)
 
     def start(self, means: tuple[Array, ...], slope: Array) -> ScoreItems:
         """Of each kind its own; start values come for all items at once."""
         score = LogitNormalScores(self.slopes).start(means, slope)
         rate = jnp.clip(means[0], 0.01, 0.99)
-        lowest = 0.2 if self.slopes == "positive" else -jnp.inf
-        steep = jnp.maximum(slope, lowest)
+        steep = start_slope(slope, self.slopes)
         easy = (jnp.log(rate) - jnp.log1p(-rate)) * jnp.sqrt(1 + (steep / 1.702) ** 2)
         binary = ScoreItems(steep, easy, jnp.zeros_like(slope))
         which = jnp.asarray(self.binary)
         return jax.tree.map(lambda b, s: jnp.where(which, b, s), binary, score)
 
-    def path_moments(self, path: Path) -> tuple[Array, Array]:
-        """From the covariance of the statistics; of a binary one all are P (1 - P)."""
-        item, theta = here(path)
+    def covariance(self, item: ScoreItems, theta: Array) -> tuple[Any, Any]:
+        """Covariance of the statistics; all entries of a binary item are P (1 - P)."""
         eta = predictor(item, theta)
-        is_score = item.dispersion > 0
-        normal = normal_covariance(eta, jnp.where(is_score, item.dispersion, 1))
-        spread = jax.nn.sigmoid(eta) * jax.nn.sigmoid(-eta)
-        covariance = tuple(
-            tuple(jnp.where(is_score, x, spread) for x in row) for row in normal
-        )
-        return by_covariance(self, path, covariance)
+        binary = jax.nn.sigmoid(eta) * jax.nn.sigmoid(-eta)
+        normal = LogitNormalScores().covariance(_as_score(item), theta)
+        return jax.tree.map(lambda x: jnp.where(item.dispersion > 0, x, binary), normal)
 
-    def log_base(
-        self, values: Float[Array, "subjects items"], items: ScoreItems
-    ) -> Float[Array, "subjects items"]:
-        """As of all scores; 0 for answers that are right or wrong."""
+    def log_base(self, values: Array, items: ScoreItems) -> Array:
+        """As of all scores; 0 for responses that are right or wrong."""
         return jnp.where(items.dispersion > 0, super().log_base(values, items), 0)
 
     def to_scores(self, values: Array, items: ScoreItems) -> Array:
@@ -149,9 +123,9 @@ class MixedScores(AbstractScoreFamily):
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
         """Probability of a right response, or mean score."""
-        eta = predictor(item, theta)
-        mean = normal_mean(eta, jnp.where(item.dispersion > 0, item.dispersion, 1))
-        return jnp.where(item.dispersion > 0, mean, jax.nn.sigmoid(eta))
+        mean = LogitNormalScores().expected_response(_as_score(item), theta)
+        chance = jax.nn.sigmoid(predictor(item, theta))
+        return jnp.where(item.dispersion > 0, mean, chance)
 
     def sample(self, key: KeyArray, items: ScoreItems, theta: Array) -> Array:
         """Random logits, and 0 or 1."""
@@ -160,3 +134,9 @@ class MixedScores(AbstractScoreFamily):
         eta = predictor(items, theta[:, None])
         right = jax.random.bernoulli(key, jax.nn.sigmoid(eta))
         return jnp.where(items.dispersion > 0, logits, right.astype(logits.dtype))
+
+
+def _as_score(item: ScoreItems) -> ScoreItems:
+    """The item, with a dispersion of 1 where it has none."""
+    dispersion = jnp.where(item.dispersion > 0, item.dispersion, 1)
+    return item._replace(dispersion=dispersion)

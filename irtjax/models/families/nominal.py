@@ -20,23 +20,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from irtjax.models.families.graded import LEAST_SLOPE, AbstractOrdered, category_shares
-from irtjax.models.predictor import predictor
-from irtjax.numerics.bijections import IDENTITY, POSITIVE, Parameter
+from irtjax.models.families.graded import AbstractOrdered, category_shares
+from irtjax.models.predictor import predictor, slope_parameters, start_slope
+from irtjax.numerics.bijections import Parameter
 
 
 class NominalItems(NamedTuple):
-    """Item parameters of the nominal family.
+    """Item parameters of the nominal family, in the symbols of the module.
 
     Attributes:
-        discrimination: a, `[items]`: the slope of the last category against the first,
-            divided by C - 1.
-        intercept: d, `[items]`. The first and the last category are equally likely at
-            ability -d / a, the difficulty.
-        scoring: s_1 ... s_{C-2}, `[items, C - 2]`.
-        offset: e_1 ... e_{C-2}, `[items, C - 2]`.
-        category_slope: Bock's a_1 ... a_{C-1}, `[items, C - 1]`.
-        category_intercept: Bock's c_1 ... c_{C-1}, `[items, C - 1]`.
+        discrimination: a, the slope of the last category against the first, over C - 1.
+        intercept: d; the first and the last category are equally likely at -d / a.
+        scoring: s_1 ... s_{C-2}.
+        offset: e_1 ... e_{C-2}.
+        category_slope: Bock's a_1 ... a_{C-1}.
+        category_intercept: Bock's c_1 ... c_{C-1}.
     """
 
     discrimination: Float[Array, "*items"]
@@ -52,22 +50,12 @@ class Nominal(AbstractOrdered):
 
     Number the categories so that able subjects choose the last one rather than the
     first. Mirroring ability changes the sign of a alone. Expected responses are mean
-    category numbers, as the accuracies of the table are.
-
-    Attributes:
-        categories: C, the number of categories, at least 3.
-        slopes: "free", or "positive" to keep discriminations above 0.
-
-    >>> fields = {"discrimination": 1.0, "intercept": 0.0, "scoring": [1.5]}
-    >>> fields = {k: jnp.asarray(v) for k, v in fields.items()}
-    >>> item = Nominal(3).complete({**fields, "offset": jnp.array([0.0])})
-    >>> item.category_slope.tolist()
-    [1.5, 2.0]
+    category numbers, as the accuracies of the table are. C >= 3; `slopes` is "free" or
+    "positive".
     """
 
     Items: ClassVar[type] = NominalItems
-    simulated = {"scoring": (0.5, 1.5), "offset": (-0.5, 1.0)}  # noqa: RUF012
-    categories: int = eqx.field(static=True)
+    simulated = {"scoring": (0.5, 1.5), "offset": (-0.5, 1.0)}
     slopes: str = eqx.field(static=True, default="free")
 
     def __check_init__(self):
@@ -77,9 +65,8 @@ class Nominal(AbstractOrdered):
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination, intercept, and C - 2 scoring coefficients and offsets."""
-        bijection = POSITIVE if self.slopes == "positive" else IDENTITY
         inner = (Parameter(name, size=self.categories - 2) for name in self.simulated)
-        return Parameter("discrimination", bijection), Parameter("intercept"), *inner
+        return *slope_parameters(self.slopes), Parameter("intercept"), *inner
 
     def complete(self, fields: dict[str, Array]) -> NominalItems:
         """Adds Bock's slopes and intercepts of the categories 1 ... C - 1."""
@@ -88,9 +75,8 @@ class Nominal(AbstractOrdered):
         slope = fields["discrimination"][..., None] * scoring
         intercept = fields["intercept"][..., None] * scoring
         intercept = intercept + jnp.append(fields["offset"], last, axis=-1)
-        return NominalItems(
-            **fields, category_slope=slope, category_intercept=intercept
-        )
+        own = {"category_slope": slope, "category_intercept": intercept}
+        return NominalItems(**fields, **own)
 
     def natural(self, item: NominalItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0), and log P(k) - log P(0) = s_k (a theta + d) + e_k."""
@@ -101,13 +87,15 @@ class Nominal(AbstractOrdered):
 
     def start(self, means: tuple[Array, ...], slope: Array) -> NominalItems:
         """Generalised partial credit with the observed shares at mean ability."""
-        if self.slopes == "positive":
-            slope = jnp.maximum(slope, LEAST_SLOPE)
         odds = jnp.log(category_shares(means))
         odds = odds[:, 1:] - odds[:, :1]
         intercept = odds[:, -1] / (self.categories - 1)
         scoring = jnp.arange(1, self.categories - 1, dtype=odds.dtype)
         offset = odds[:, :-1] - scoring * intercept[:, None]
-        fields = slope, intercept, jnp.broadcast_to(scoring, offset.shape), offset
-        names = (parameter.name for parameter in self.parameters)
-        return self.complete(dict(zip(names, fields, strict=True)))
+        fields = {
+            "discrimination": start_slope(slope, self.slopes),
+            "intercept": intercept,
+            "scoring": jnp.broadcast_to(scoring, offset.shape),
+            "offset": offset,
+        }
+        return self.complete(fields)

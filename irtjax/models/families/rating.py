@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -15,13 +14,9 @@ from irtjax.numerics.bijections import Parameter
 
 
 class RatingItems(NamedTuple):
-    """Item parameters of the rating scale family.
+    """1, minus the item's location, and s_1 ... s_{C-2}, the same for all items.
 
-    Attributes:
-        discrimination: 1, `[items]`.
-        intercept: d, minus the item's location, `[items]`.
-        step: s_1 ... s_{C-2}, `[items, C - 2]`, the same for all items. The last step
-            is minus their sum. Andrich's thresholds are tau_h = -s_h.
+    The last step is minus their sum. Andrich's thresholds are tau_h = -s_h.
     """
 
     discrimination: Float[Array, "*items"]
@@ -32,20 +27,12 @@ class RatingItems(NamedTuple):
 class RatingScale(AbstractOrdered):
     """Rating scale: P(y = k) ~ exp(k (theta + d) + s_1 + ... + s_k), normalised.
 
-    Andrich (1978). The steps s_h are common to all items and sum to 0.
-
-    Attributes:
-        categories: C, the number of categories, at least 3.
-
-    >>> item = RatingItems(jnp.array(1.0), jnp.array(0.0), jnp.array([1.0]))
-    >>> round(float(RatingScale(3).expected_response(item, jnp.array(0.0))), 6)
-    1.0
+    Andrich (1978), C >= 3. The steps s_h are common to all items and sum to 0.
     """
 
     Items: ClassVar[type] = RatingItems
     common: ClassVar[tuple[str, ...]] = ("step",)
-    simulated: ClassVar[dict[str, tuple[float, float]]] = {"step": (0.0, 1.0)}
-    categories: int = eqx.field(static=True)
+    simulated = {"step": (0.0, 1.0)}
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -67,8 +54,5 @@ class RatingScale(AbstractOrdered):
         steps = jnp.diff(jnp.log(category_shares(means)), axis=-1)
         level = jnp.mean(steps, axis=-1)
         common = jnp.mean(steps - level[:, None], axis=0)[:-1]
-        return RatingItems(
-            jnp.ones_like(slope),
-            level,
-            jnp.broadcast_to(common, (*level.shape, *common.shape)),
-        )
+        steps = jnp.broadcast_to(common, (*level.shape, *common.shape))
+        return RatingItems(jnp.ones_like(slope), level, steps)
