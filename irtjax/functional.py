@@ -35,8 +35,11 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.joint.bound import Factors, check_logistic, surrogate
-from irtjax.estimators.joint.loss import weighted
-from irtjax.estimators.joint.objective import joint_log_likelihood, log_penalty
+from irtjax.estimators.joint.objective import (
+    joint_log_likelihood,
+    log_penalty,
+    weighted,
+)
 from irtjax.likelihood import counts
 from irtjax.likelihood.problem import Problem
 from irtjax.models import simulate as simulation

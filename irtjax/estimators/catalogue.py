@@ -21,10 +21,7 @@ METHODS: dict[str, str] = {
 
 
 def method_class(name: str) -> type[AbstractEstimator]:
-    """The class of a method.
-
-    Raises:
-        ValueError: If there is no method of this name.
+    """The class of a method, or a ValueError that lists the methods.
 
     >>> method_class("em").__name__
     'EM'

@@ -10,7 +10,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,14 +20,11 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
-from irtjax.estimators.estimates import Estimates, item_estimates
+from irtjax.estimators.estimates import Estimates, Nodes, item_estimates
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
-
-if TYPE_CHECKING:
-    from irtjax.estimators.estimates import Nodes
 
 #: A method's own state: any PyTree of arrays.
 State = Any
@@ -64,8 +61,7 @@ class AbstractEstimator(eqx.Module):
         uses_priors: Whether priors of items enter the objective.
         max_steps: Step limit where `irtjax.fit` is given none.
         limit: Name of the setting that limits the steps, for messages.
-        options: Settings of a fit by this method that are not fields of it, and their
-            defaults.
+        options: Settings of a fit by this method, not fields of it, and their defaults.
     """
 
     marginal: ClassVar[bool] = False
@@ -92,11 +88,7 @@ class AbstractEstimator(eqx.Module):
         return model
 
     def check(self, problem: AnyProblem) -> None:
-        """Refuses problems that the method does not solve.
-
-        Raises:
-            ValueError: One line with the cure.
-        """
+        """Refuses problems that the method does not solve: a ValueError in one line."""
 
     @abstractmethod
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
@@ -146,11 +138,7 @@ class AbstractMethod(AbstractEstimator):
         """Objective, residual and verdict of a state."""
 
     def finish(self, problem: AnyProblem, state: State) -> State:
-        """The state `result` and the last `progress` are taken from.
-
-        Called once, after the last step, for checks that are too expensive in each
-        step.
-        """
+        """The last state, as `result` sees it: for checks too slow in each step."""
         return state
 
     @abstractmethod
@@ -168,17 +156,15 @@ class AbstractMethod(AbstractEstimator):
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
         model = problem.model
+        instead = f"a {model.name} model is estimated by method='em' or 'saem'"
         if self.marginal:
             return
         if model.lengths is not None:
-            raise ValueError(
-                f"a {model.name} model is estimated by method='em' or 'saem', not"
-                f" {self.name!r}"
-            )
+            raise ValueError(f"{instead}, not {self.name!r}")
         if model.family.num_categories == 0:
             raise ValueError(
-                f"a {model.name} model is estimated by method='em' or 'saem': jointly,"
-                " abilities follow one item's scores until its dispersion is nothing"
+                f"{instead}: jointly, abilities follow one item's scores until its"
+                " dispersion is nothing"
             )
 
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
@@ -201,12 +187,8 @@ class AbstractMethod(AbstractEstimator):
 class Run(NamedTuple):
     """Settings of one run of a method.
 
-    Attributes:
-        clock: Times the phases and reports progress.
-        key: Random key, or None.
-        max_steps: Step limit, or None for the method's own.
-        level: Level of intervals.
-        options: The method's `options`, filled in.
+    `max_steps` is None for the method's own limit, `level` is that of intervals, and
+    `options` are the method's, filled in.
     """
 
     clock: Clock
@@ -222,10 +204,8 @@ class Solution(NamedTuple):
     Attributes:
         fit: The last fit of the driver.
         method: The method as it was run: with its nodes, or its number of epochs.
-        max_steps: Its step limit.
         resolution: How nodes compare with the posteriors; None without nodes.
-        draws: Draws of the posterior, if any.
-        values: The drawn quantities by name, if any.
+        draws: Draws of the posterior, if any, and their `values` by name.
         status: Status of a sampler, if it is not that of the fit.
         warnings: Warnings about the estimates.
     """
@@ -245,8 +225,7 @@ class Fit(eqx.Module):
 
     Attributes:
         parameters: Estimates.
-        log_lik: Log-likelihood, without priors: marginal for marginal methods, joint
-            for joint ones.
+        log_lik: Log-likelihood without priors: marginal, or joint for joint methods.
         subject_log_lik: `[subjects]` its terms (add them on the host in double
             precision when running in single).
         objective: Log-likelihood plus log priors at the estimates.
@@ -270,8 +249,13 @@ class Fit(eqx.Module):
     model: Model
 
 
+def tree_where(condition: Array, new: Any, old: Any) -> Any:
+    """Leaf by leaf, the new tree where the condition holds, else the old one."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
 class Loop(NamedTuple):
-    """What the driver carries: enough to stop, save and go on as if unbroken."""
+    """What the driver carries: enough to stop, save and resume."""
 
     state: State
     step: Array
@@ -338,7 +322,7 @@ def run(
         new = method.step(problem, loop.state, step_key)
         progress = method.progress(problem, new)
         finite = jnp.isfinite(progress.objective)
-        state = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, loop.state)
+        state = tree_where(finite, new, loop.state)
         status = jnp.where(progress.stalled, Status.STALLED, Status.RUNNING)
         status = jnp.where(progress.converged, Status.CONVERGED, status)
         status = jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
@@ -350,9 +334,8 @@ def run(
     if method.fixed_length and resume is None and stop_after is None:
 
         def scanned(loop: Loop, _):
-            new = body(loop)
             going = loop.status == Status.RUNNING
-            return jax.tree.map(lambda a, b: jnp.where(going, a, b), new, loop), None
+            return tree_where(going, body(loop), loop), None
 
         loop, _ = lax.scan(scanned, loop, length=max_steps)
     else:

@@ -1,7 +1,6 @@
 """Estimates: what every method returns, and all that a calibration is built from.
 
-Arrays and numbers only: names, files and messages with names are the business of
-`irtjax.calibration`.
+Arrays and numbers only: names, files and messages with names are in `calibration`.
 """
 
 from __future__ import annotations
@@ -41,12 +40,10 @@ NORMAL_WEIGHTS = 1e-3
 
 
 class Nodes(NamedTuple):
-    """The nodes that a marginal method integrated abilities on.
+    """The nodes that a marginal method integrated abilities on, standardised.
 
-    Attributes:
-        nodes: `[nodes]` standardised.
-        log_weights: `[nodes]` their log weights, or None for those of a normal density.
-        nearest: `[subjects]` index of the node nearest to each subject, or None.
+    `log_weights` is None for those of a normal density; `nearest` is the index of the
+    node nearest to each subject, or None.
     """
 
     nodes: Float[Array, " nodes"]
@@ -58,15 +55,11 @@ class GroupEstimates(NamedTuple):
     """Abilities by group, and variance components, of a multilevel model.
 
     Attributes:
-        general: `[subjects]` general abilities.
-        general_error: `[subjects]` their standard errors.
+        general: `[subjects]` general abilities, with standard errors.
         shared: `[subjects, any]` loadings of what those errors share.
-        ability: `[subjects, groups]`.
-        error: `[subjects, groups]`.
-        coordinates: `[items, columns]`.
-        covariance: `[items, columns, columns]`.
-        own: `[groups, groups]` Sigma.
-        bounds: Lower and upper bounds of its correlations, or None.
+        ability: `[subjects, groups]`, with standard errors.
+        coordinates: `[items, columns]`, with covariance `[items, columns, columns]`.
+        own: `[groups, groups]` Sigma; `bounds` are those of its correlations.
         effects: `[effects, columns]`, those of the groups last.
         subject_effects: `[2, covariates]` gamma and their standard errors.
         variance: tau^2, of the general ability.
@@ -119,24 +112,18 @@ class Estimates:
 
     Attributes:
         problem: The items' model, the data, and which coordinates were estimated.
-        parameters: Estimates in natural form.
-        coordinates: `[items, columns]` the items' unconstrained coordinates.
-        covariance: Of these coordinates; None where errors were not computed.
-        ability: `[subjects]`.
-        error: `[subjects]` standard errors.
+        coordinates: `[items, columns]`, unconstrained, with their covariance, which is
+            None where errors were not computed.
+        ability: `[subjects]`, with standard errors.
         shared: `[subjects, rank]` loadings of what these errors share, or None.
         expected: Expected scores and their standard errors, each `[subjects]`.
         log_likelihood: In nats, without priors; of scores on their own scale.
-        log_prior: Log prior density at the estimates.
         num_parameters: Estimated parameters; effective ones of a multilevel model.
-        status: How the fit ended.
-        num_steps: Steps taken, or draws.
-        trace: `[num_steps]` objective after each step.
+        num_steps: Steps taken, or draws; `trace` has the objective after each.
         residual: Distance from a stationary point.
         priors: Names of item parameters that have priors.
         finite: Whether estimates exist whatever the responses are: the method stopped
-            early, or every parameter has a prior.
-        trained: See `AbstractEstimator`.
+            early (`trained`), or every parameter has a prior.
         joint: Whether abilities were parameters.
         normal: Whether the method assumes normal abilities of unit variance.
         limit: Name of the setting that limits the steps.
@@ -147,10 +134,7 @@ class Estimates:
         unfinished: `[subjects]` whether a score is provisional, or None.
         infinite: `[subjects]` whether an ability has no finite estimate, or None.
         diverging: `[items]` whether an item has no finite estimate, or None.
-        warnings: What the estimates must be read with.
-        lengths: Of models with response lengths.
-        groups: Of multilevel models.
-        draws: Draws of the posterior, or None.
+        lengths: Of models with response lengths; `groups`: of multilevel models.
         verdict: What a sampler's diagnostics conclude; empty without one.
     """
 
@@ -196,17 +180,15 @@ def item_estimates(
     item_uncertainty: bool = True,
     clock: Clock,
 ) -> Estimates:
-    """Estimates of a method that estimates items as parameters.
+    """Estimates of a method that estimates items as parameters, from its `Solution`.
 
-    Args:
-        problem: What was solved.
-        solution: A `Solution`; its parameters without abilities are marginal.
-        standard_errors: "observed", "cross_product", "sandwich" or "none".
-        item_uncertainty: Whether errors of abilities include the items'.
-        clock: Times the phases.
+    Parameters without abilities are marginal. `standard_errors` is "observed",
+    "cross_product", "sandwich" or "none"; with `item_uncertainty`, errors of abilities
+    include the items'.
     """
     fit, method = solution.fit, solution.method
     found = fit.parameters
+    joint = found.theta is not None
     with_all, model = problem, problem.model
     problem, part = with_lengths(problem, found.lengths)
     start = Start(found.items, None, found.population)
@@ -218,10 +200,9 @@ def item_estimates(
         nodes = grid.nodes
         population = population._replace(log_weights=grid.log_weights)
     else:
-        chosen = choose_nodes(
-            problem.model, found.items, found.population, problem.data
-        )
-        nodes = jnp.asarray(chosen, coordinates.dtype)
+        items, normal = found.items, found.population
+        nodes = choose_nodes(problem.model, items, normal, problem.data)
+        nodes = jnp.asarray(nodes, coordinates.dtype)
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
         covariance, of_lengths, warnings = _errors(
@@ -229,26 +210,20 @@ def item_estimates(
         )
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
-        moves = None
-        if of_lengths is not None:
+        of_items, moves = covariance if item_uncertainty else None, None
+        if of_lengths is not None and item_uncertainty:
             moves = evidence_moves(with_all, found.lengths, of_lengths.shared_lengths)
-        of_items = covariance if item_uncertainty else None
         weighted = found.population._replace(log_weights=population.log_weights)
+        given = problem.model, found.items, weighted, problem.data
         scores = score(
-            problem.model,
-            found.items,
-            weighted,
-            problem.data,
-            method="eap" if found.theta is None else "map",
+            *given,
+            method="map" if joint else "eap",
             nodes=nodes,
             item_covariance=of_items,
-            evidence_moves=None if of_items is None else moves,
+            evidence_moves=moves,
         )
-        joint = found.theta is not None
         ability = np.asarray(found.theta if joint else scores.ability, np.float64)
-        expected = expected_scores(
-            problem.model, found.items, weighted, problem.data, nodes, of_items, moves
-        )
+        expected = expected_scores(*given, nodes, of_items, moves)
         shared = scores.shared
         shared = None if shared is None else np.asarray(shared, np.float64)
         speed = None
@@ -317,18 +292,15 @@ def _errors(
         negative = int(covariance.negative)
         return covariance, None, [_no_maximum(model, negative)] if negative else []
     of_lengths = length_covariance(with_all, coordinates, found.lengths, nodes)
-    if not bool(of_lengths.of_items().definite):
-        return None, None, [_not_definite(model)]
-    return of_lengths.of_items(), of_lengths, []
-
-
-def _not_definite(model: Model) -> str:
-    """Warning of a model with response lengths whose errors cannot be computed."""
+    of_items = of_lengths.of_items()
+    if bool(of_items.definite):
+        return of_items, of_lengths, []
     cure = "use fewer items or more subjects" if model.priors else "use priors"
-    return (
+    warning = (
         "the information matrix is not positive definite: some item parameters are not"
         f" identified, so no item standard errors are given; {cure}"
     )
+    return None, None, [warning]
 
 
 def _no_maximum(model: Model, count: int) -> str:

@@ -17,21 +17,18 @@ from irtjax.likelihood.problem import Problem, Start
 
 
 class Multistart(eqx.Module):
-    """Results of several starts.
+    """Results of several starts: the best fit, and arrays `[starts]`.
 
     Attributes:
-        best: The fit with the highest objective.
-        best_index: Which start it came from.
-        objective: `[starts]`, -inf for a run without a finite objective.
-        gap: `[starts]` nats below the best.
-        status: `[starts]` codes of `Status`.
-        num_steps: `[starts]`.
-        item_spread: `[starts]` largest absolute difference of an item parameter from
-            the best fit's.
-        ability_spread: `[starts]` likewise for abilities; 0 for marginal methods.
-        agrees: `[starts]` whether the objective is as high as the best within the
-            tolerance. Where it is and a standard deviation is large, the likelihood is
-            flat; where it is not, there are several optima.
+        best: The fit with the highest objective, from start `best_index`.
+        objective: Of each run; -inf where it is not finite.
+        gap: Nats below the best.
+        status: Codes of `Status`.
+        item_spread: Largest absolute difference of an item parameter from the best's.
+        ability_spread: Likewise for abilities; 0 for marginal methods.
+        agrees: Whether the objective is as high as the best within the tolerance. Where
+            it is and a spread is large, the likelihood is flat; where it is not, there
+            are several optima.
     """
 
     best: Fit
@@ -53,19 +50,10 @@ def random_starts(
     around: Start | None = None,
     spread: float = 0.5,
 ) -> Start:
-    """The usual start and random ones around it.
+    """The usual start and random ones around it, with a leading axis of `num` starts.
 
-    Free unconstrained item coordinates and abilities get independent normal noise.
-
-    Args:
-        problem: Model, data and free mask.
-        num: Number of starts; the first is `around` itself.
-        key: Random key.
-        around: Centre; `start_values` of the data when None.
-        spread: Standard deviation of the noise.
-
-    Returns:
-        A `Start` whose arrays have a leading axis of length `num`.
+    Free unconstrained item coordinates and abilities get normal noise of standard
+    deviation `spread`, except in the first start, `around` or `start_values`.
     """
     if num < 1:
         raise ValueError(f"num is {num}; multistart needs at least 1 start")
@@ -108,26 +96,23 @@ def multistart(
 ) -> Multistart:
     """Runs a method from several starts and reports how far the optima differ.
 
-    The starts run one after the other (`lax.map`): under `vmap` every run would go on
-    until the slowest has ended, and all would hold their passes over the data in
-    memory at once, while each run already uses all cores.
+    The starts run one after the other (`lax.map`): under `vmap` every run would take as
+    long as the slowest, and all would have their passes over the data in memory at
+    once, while each run already uses all cores.
 
     Args:
         problem: Model, data and free mask.
         method: The estimator.
         starts: A `Start` with a leading axis of starts; None for `random_starts`.
         num: Number of starts when `starts` is None.
-        key: Random key: required for random starts and by methods that use one.
-        spread: Noise of random starts.
+        key: Random key: required for random starts (else a ValueError).
+        spread: Standard deviation of the noise of random starts.
         tolerance: Nats within which two objectives count as the same (in single
             precision a sum of ten million nats is no better than one).
         max_steps: Step limit of each run.
 
     Returns:
         The best fit, and every run's objective and distance from it.
-
-    Raises:
-        ValueError: If random starts are requested without a key.
     """
     start_key = run_key = None
     if key is not None:
@@ -150,15 +135,15 @@ def multistart(
     best_index = jnp.argmax(objective)
     best = jax.tree.map(lambda leaf: leaf[best_index], fits)
     gap = objective[best_index] - objective
-    distance = lambda every, one: jnp.max(  # noqa: E731
-        jnp.abs(every - one).reshape(count, -1), axis=1
-    )
+
+    def distance(every: Array, one: Array) -> Array:
+        return jnp.max(jnp.abs(every - one).reshape(count, -1), axis=1)
+
     items = jax.tree.map(distance, fits.parameters.items, best.parameters.items)
     item_spread = jnp.max(jnp.stack(jax.tree.leaves(items)), axis=0)
-    theta = fits.parameters.theta
-    ability_spread = (
-        jnp.zeros_like(gap) if theta is None else distance(theta, best.parameters.theta)
-    )
+    ability_spread = jnp.zeros_like(gap)
+    if fits.parameters.theta is not None:
+        ability_spread = distance(fits.parameters.theta, best.parameters.theta)
     return Multistart(
         dataclasses.replace(best, model=problem.model),
         best_index,

@@ -14,6 +14,7 @@ from jax.scipy.special import logit, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
+from irtjax.estimators.joint.objective import weigh_rows
 from irtjax.likelihood.problem import Start
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.families.logistic import Binary
@@ -53,30 +54,23 @@ def row_products(
 def column_products(
     model: Model, data: Responses, vectors: Float[Array, "subjects m"]
 ) -> tuple[tuple[Array, ...], Array, Array]:
-    """Weighted sums over subjects of statistics, values and exposure times vectors.
-
-    Returns:
-        S_k' U for each statistic, Y' U of the values and M' U of the exposure, each
-        `[items, m]`.
-    """
+    """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
     num_subjects, num_items = data.values.shape
     dtype = vectors.dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     num_statistics = len(model.family.statistics(data.values[:1, :1]))
-    if data.subject_weight is not None:
-        vectors = vectors * data.subject_weight.astype(dtype)[:, None]
+    vectors = weigh_rows(vectors, data.subject_weight)
 
     def body(carry, start, is_new):
         block = take_block(data.values, start, size)
         exposure = take_block(data.exposure, start, size)
         left = take_block(vectors, start, size)
         left = left * is_new.astype(dtype)[:, None]
-        parts = [s.astype(dtype) for s in model.family.statistics(block)]
-        parts.append(block.astype(dtype))
-        if exposure is not None:
-            parts.append(exposure.astype(dtype))
+        parts = [*model.family.statistics(block), block]
+        parts += [] if exposure is None else [exposure]
         return tuple(
-            old + (left.T @ part).T for old, part in zip(carry, parts, strict=True)
+            old + (left.T @ part.astype(dtype)).T
+            for old, part in zip(carry, parts, strict=True)
         )
 
     empty = jnp.zeros((num_items, vectors.shape[1]), dtype)
@@ -84,7 +78,8 @@ def column_products(
     sums = scan_subject_blocks(body, (empty,) * num_sums, num_subjects, size)
     if data.exposure is None:
         sums = (*sums, jnp.broadcast_to(jnp.sum(vectors, axis=0), empty.shape))
-    return sums[:-2], sums[-2], sums[-1]
+    *statistics, values, exposures = sums
+    return tuple(statistics), values, exposures
 
 
 def _standardise(theta: Array, weight: Array | None) -> Array:
@@ -181,9 +176,7 @@ def _start_values(model: Model, data: Responses, how: str, dtype, truncation) ->
     means = tuple((s + 0.2 * mean) / (seen + 0.2) for s, mean in pairs)
     items = model.family.start(tuple(m[:, 0] for m in means), slope)
     population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
-    lengths = None
-    if model.lengths is not None:
-        lengths = model.lengths.start(data, score)
+    lengths = None if model.lengths is None else model.lengths.start(data, score)
     return Start(items, score, population, lengths)
 
 
@@ -234,13 +227,8 @@ def low_rank_start(
 
     Missing cells count as 0 and R is divided by the share observed; in M they count
     as the column's mean. Dense: for data of which a decomposition can be afforded.
-
-    Args:
-        model: A binary model; asymptotes start at the family's values.
-        data: Responses, with lengths where the model has them.
-        dtype: Floating type; that of default JAX arrays when None.
-        truncation: Epsilon, at least the precision of the type. The paper takes 1e-9,
-            which puts probit entries at +-6.
+    `truncation` is epsilon, at least the precision of the type. The paper takes 1e-9,
+    which puts probit entries at +-6.
 
     Raises:
         ValueError: If the model is not binary with free slopes, or epsilon is not
@@ -255,10 +243,9 @@ def low_rank_start(
     if not 0 < truncation < 0.5:
         raise ValueError(f"epsilon {truncation} of the start is not between 0 and 1/2")
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
-    values, exposure = data.values.astype(dtype), data.exposure
-    seen = jnp.ones_like(values)
-    if exposure is not None:
-        exposure = exposure.astype(dtype)
+    values, seen = data.values.astype(dtype), jnp.ones(data.values.shape, dtype)
+    if data.exposure is not None:
+        exposure = data.exposure.astype(dtype)
         seen = (exposure > 0).astype(dtype)
         values = jnp.where(exposure > 0, values / jnp.maximum(exposure, 1), 0)
     share = jnp.mean(seen)
@@ -278,9 +265,8 @@ def low_rank_start(
         intercept=jnp.clip(intercept, -LARGEST_INTERCEPT, LARGEST_INTERCEPT),
     )
     population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
-    lengths = None
-    if model.lengths is not None:
-        lengths = _low_rank_lengths(data, theta, dtype)
+    part = model.lengths
+    lengths = None if part is None else _low_rank_lengths(data, theta, dtype)
     return Start(items, theta, population, lengths)
 
 

@@ -23,13 +23,6 @@ def _record(event: str, start_time: float, end_time: float, **kwargs: Any) -> No
         _spans.append((start_time, end_time))
 
 
-def _listen() -> None:
-    # Registered once, at the first fit rather than at import.
-    if not _listening.is_set():
-        _listening.set()
-        jax.monitoring.register_event_time_span_listener(_record)
-
-
 def _union_length(spans: list[tuple[float, float]]) -> float:
     """Length of a union of intervals: traces of inner functions lie inside outer ones.
 
@@ -54,7 +47,10 @@ class Clock:
     """
 
     def __init__(self, progress: ProgressCallback | None = None):
-        _listen()
+        # Registered once, at the first fit rather than at import.
+        if not _listening.is_set():
+            _listening.set()
+            jax.monitoring.register_event_time_span_listener(_record)
         self.progress = progress
         self.began = time.perf_counter()
         self.timings: dict[str, float] = {"read": 0.0, "compile": 0.0, "run": 0.0}

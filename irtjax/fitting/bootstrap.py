@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -51,8 +52,8 @@ def bootstrap(
     Resampling subjects shows how the items would vary with other subjects; resampling
     items shows how the abilities would vary with other items of the same kind. Weights
     replace resampled rows, so nothing is reshaped or recompiled. Replicates run in
-    batches under `lax.map`: one replicate that needs many steps then holds up its
-    batch only (a vmap over all of them was ten times slower).
+    batches under `lax.map`: one replicate that needs many steps then delays its batch
+    only (a vmap over all of them was ten times slower).
 
     Args:
         problem: The problem that was fitted.
@@ -94,10 +95,8 @@ def _bootstrap(
         fit = run(resampled, method, start, key=replicate_key, max_steps=max_steps)
         parameters = fit.parameters
         # A histogram's nodes move, and every replicate has its own.
-        grid = method.nodes_of(fit.state)
-        if grid is None:
-            ability = parameters.theta
-        else:
+        grid, ability = method.nodes_of(fit.state), parameters.theta
+        if grid is not None:
             ability = score_on_nodes(
                 problem.model,
                 parameters.items,
@@ -115,15 +114,10 @@ def _bootstrap(
 
 def _with_weight(data: Responses, unit: str, weight: Array) -> Responses:
     """The data with drawn weights multiplied into those it has."""
-    if unit == "subjects":
-        old = data.subject_weight
-        new = weight if old is None else weight * old
-        return eqx.tree_at(
-            lambda d: d.subject_weight, data, new, is_leaf=lambda x: x is None
-        )
-    old = data.item_weight
+    name = "subject_weight" if unit == "subjects" else "item_weight"
+    old = getattr(data, name)
     new = weight if old is None else weight * old
-    return eqx.tree_at(lambda d: d.item_weight, data, new, is_leaf=lambda x: x is None)
+    return dataclasses.replace(data, **{name: new})
 
 
 def percentile_interval(replicates: Any, level: float = 0.95) -> tuple[Any, Any]:

@@ -49,12 +49,9 @@ INTEGRATED = (
 
 
 class Choice(NamedTuple):
-    """What to fit, and why.
+    """The model and the method to fit, by name or as given, and the reason.
 
-    Attributes:
-        model: Name of the model, or the model that was given.
-        method: Name of the method, or the method that was given.
-        reason: One sentence; empty where nothing was left to the data.
+    The reason is one sentence; empty where nothing was left to the data.
     """
 
     model: Any
@@ -68,20 +65,10 @@ def choose(
     method: Any = AUTO,
     settings: Mapping[str, Any] | None = None,
 ) -> Choice:
-    """Chooses the model and the method that are left to the data.
+    """Chooses the model and the method that are left to the data (`AUTO`).
 
-    Args:
-        table: The responses.
-        model: A model, its name, or "auto".
-        method: A method, its name, or "auto".
-        settings: Those that `irtjax.fit` was given: `bounds` decide the model, and
-            settings that one method alone accepts decide the method.
-
-    Returns:
-        The choice.
-
-    Raises:
-        ValueError: If options of both were given.
+    Of the settings given to `irtjax.fit`, `bounds` decide the model, and those that one
+    method alone accepts decide the method; a ValueError if options of both were given.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -60,16 +60,15 @@ def fit(
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
         max_steps: Step limit.
         progress: Called a few times a second while the fit runs.
-        **settings: Settings of the model, the data and the method; see
-            `fitting.settings.Settings`. For a method given by name also the fields of
-            its class: ``num_draws=2000`` for "nuts".
+        **settings: See `fitting.settings.Settings`. For a method given by name also the
+            fields of its class: ``num_draws=2000`` for "nuts".
 
     Returns:
         The calibration: tables, parameters, warnings and status.
 
     Raises:
-        ValueError: For data or settings that do not fit each other, and settings
-            that nothing in the fit would use, in one line with the place and the cure.
+        ValueError: For data or settings that do not suit each other, and settings that
+            nothing in the fit would use, in one line with the place and the cure.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -17,17 +17,12 @@ from irtjax.estimators.driver import AbstractEstimator
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
-from irtjax.fitting.anchors import Anchor, apply_anchor, read_anchor
+from irtjax.fitting.anchors import apply_anchor, read_anchor
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.fitting.settings import Parts
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import MULTILEVEL_MODELS
-from irtjax.models.families.bounded import (
-    PreparedScores,
-    check_ends,
-    prepare,
-    with_scores,
-)
+from irtjax.models.families.bounded import check_ends, prepare, with_scores
 from irtjax.models.model import Model
 from irtjax.models.multilevel.design import NESTED, Layout, lay_out
 from irtjax.numerics.programs import stored_jit
@@ -42,7 +37,6 @@ class Task(NamedTuple):
     Attributes:
         method: The method, with the settings that suit the model.
         table: The responses in the order that the method sees them.
-        problem: The problem.
         start: Start values; None where the method makes its own.
         layout: Names of the parts of a multilevel model; None of others.
         warnings: Of preparing the data.
@@ -67,12 +61,7 @@ def make_task(
     level: float,
     dtype: Any,
 ) -> Task:
-    """The task of a fit.
-
-    Raises:
-        ValueError: One line, for data or settings that do not suit the model, and
-            models that the method does not solve.
-    """
+    """The task of a fit; a ValueError in one line for what does not suit."""
     # The method's state has the dtype of the start values.
     floating = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     kind = method_class(method) if isinstance(method, str) else method
@@ -106,15 +95,19 @@ def _item_task(
         order = np.argsort(table.subject_accuracy(), kind="stable")
         ordered = table.select(subjects=order)
     offset = None if chosen.lengths is None else data["length_offset"]
-    ordered, responses, scores = _prepared(ordered, chosen, data, floating, offset)
+    ordered, responses, warnings, scaling = _prepared(
+        ordered, chosen, data, floating, offset
+    )
     anchor, start = options.get("anchor"), options.get("start", "proportions")
+    anchored = None if anchor is None else read_anchor(anchor)
     if isinstance(start, str):
         first = _start_jit(chosen, responses, how=start, dtype=floating)
     else:
         # Abilities of a start are in the order of the table that was given.
         sorted_ = ordered.subjects is not table.subjects
         first = start._replace(theta=None) if sorted_ else start
-    problem, first = _anchored(chosen, responses, first, ordered, anchor, floating)
+    first = _floating(first, floating)
+    problem, first = _anchored(chosen, responses, first, ordered.items, anchored)
     kind = options.get("standard_errors", "none")
     if kind != "none":
         check_kind(problem, kind)
@@ -122,16 +115,15 @@ def _item_task(
         "model": chosen.name,
         "priors": {name: repr(prior) for name, prior in chosen.priors.items()},
         "positive": parts.model["positive"],
-        "anchored_items": 0 if anchor is None else _num_anchored(anchor, table),
+        "anchored_items": len(set(anchored or ()) & set(table.items.tolist())),
         "start": start if isinstance(start, str) else "given",
         "population": getattr(method, "population", "normal"),
         "standard_errors": kind,
         "item_uncertainty": options.get("item_uncertainty", True),
         **({} if chosen.lengths is None else {"length_offset": data["length_offset"]}),
-        **({} if scores is None else scores.options),
+        **scaling,
     }
-    said = () if scores is None else scores.warnings
-    return Task(method, ordered, problem, first, None, said, record)
+    return Task(method, ordered, problem, first, None, warnings, record)
 
 
 def _check_used(model: Model, parts: Parts) -> None:
@@ -198,7 +190,9 @@ def _multilevel_task(
     method = make_method(named, parts.fields, chosen, table.num_subjects)
     _check_common(chosen, method)
     check_data(table, chosen, level)
-    table, responses, scores = _prepared(table, chosen, parts.data, floating, None)
+    table, responses, warnings, scaling = _prepared(
+        table, chosen, parts.data, floating, None
+    )
     grouped = model in ("multibenchmark", "multimetric")
     _check_groups(table, model, grouped, plan)
     levels = tuple(plan["levels"])
@@ -217,11 +211,10 @@ def _multilevel_task(
         "item_covariates": sorted(plan["item_covariates"] or {}),
         "subject_covariates": layout.covariates.tolist(),
         **_chosen(plan),
-        **({} if scores is None else scores.options),
+        **scaling,
     }
     problem = MultilevelProblem.create(layout.model, responses)
-    said = () if scores is None else scores.warnings
-    return Task(method, table, problem, None, layout, said, record)
+    return Task(method, table, problem, None, layout, warnings, record)
 
 
 def _prepared(
@@ -230,14 +223,15 @@ def _prepared(
     data: Mapping[str, Any],
     floating: Any,
     offset: float | None,
-) -> tuple[ResponseTable, Responses, PreparedScores | None]:
-    """The table and its arrays, ready for the model: scores on the logit scale."""
+) -> tuple[ResponseTable, Responses, tuple[str, ...], dict[str, Any]]:
+    """Table and arrays with scores on the logit scale, warnings and the record."""
     scores = prepare(table, model, squeeze=data["squeeze"], bounds=data["bounds"])
+    warnings, record = (), {}
     if scores is not None:
         check_ends(scores, model)
-        table = scores.table
+        table, warnings, record = scores.table, scores.warnings, scores.options
     responses = table.responses(floating, length_offset=offset)
-    return table, with_scores(responses, scores, floating), scores
+    return table, with_scores(responses, scores, floating), warnings, record
 
 
 def _family_model(
@@ -300,25 +294,21 @@ def _chosen(plan: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _num_anchored(anchor: Anchor, table: ResponseTable) -> int:
-    known = set(table.items.tolist())
-    return sum(name in known for name in read_anchor(anchor))
+def _floating(start: Start, dtype: Any) -> Start:
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype), start)
 
 
 def _anchored(
     model: Model,
     responses: Responses,
     first: Start,
-    table: ResponseTable,
-    anchor: Anchor | None,
-    floating,
+    items: np.ndarray,
+    values: dict[str, dict[str, float]] | None,
 ) -> tuple[Problem, Start]:
-    """The problem and start of dtype `floating`, with anchors in place."""
-    first = jax.tree.map(lambda a: jnp.asarray(a, floating), first)
-    if anchor is None:
+    """The problem and the start, with anchors (`read_anchor`) in place."""
+    if values is None:
         return Problem.create(model, responses), first
-    values = read_anchor(anchor)
-    family = model.family
+    dtype, family = first.items[0].dtype, model.family
     common = None
     freed = family.with_free_slopes()
     if freed is not None and not family.has_slope:
@@ -331,13 +321,11 @@ def _anchored(
             )
         common = slopes.pop() if slopes else 1.0
         values = {k: {**v, "discrimination": common} for k, v in values.items()}
-        family = freed
         priors = {k: p for k, p in model.priors.items() if k != "discrimination"}
-        model = Model(model.name, family, priors, model.scale)
+        model = Model(model.name, freed, priors, model.scale)
         slope = jnp.full_like(first.items.discrimination, common)
         first = first._replace(items=first.items._replace(discrimination=slope))
-    first, free = apply_anchor(model, first, table.items, values)
-    first = jax.tree.map(lambda a: jnp.asarray(a, floating), first)
+    first, free = apply_anchor(model, first, items, values)
     if common is not None:
         free = free.at[:, 0].set(False)
-    return Problem(model, responses, free, anchored=True), first
+    return Problem(model, responses, free, anchored=True), _floating(first, dtype)

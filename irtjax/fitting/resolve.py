@@ -27,11 +27,7 @@ def make_model(
     ends: float | None = None,
     bounds: Bounds | None = None,
 ) -> Model:
-    """A model by name, with the categories or kinds of items that the data have.
-
-    Raises:
-        ValueError: If there is no such model, or the data or settings do not suit it.
-    """
+    """A model by name, with the categories or kinds of items that the data have."""
     if ends is not None and model != "inflated_beta":
         raise ValueError("ends is for the model 'inflated_beta'")
     if isinstance(model, Model):
@@ -41,23 +37,21 @@ def make_model(
         raise ValueError(f"no model {model!r}; there are {names}")
     make = MODELS[model]
     known = inspect.signature(make).parameters
-    arguments: dict[str, Any] = {"priors": priors}
+    arguments: dict[str, Any] = {
+        "priors": priors,
+        "positive": positive,
+        "ends": ends or 0.0,
+    }
     if "num_categories" in known:
-        arguments["num_categories"] = _num_categories(model, table)
+        if table.kind not in ("binary", "ordinal"):
+            raise ValueError(
+                f"a {model} model needs integer responses, not {table.kind}"
+            )
+        top = int(table.values.max()) if table.values.size else 0
+        arguments["num_categories"] = max(top + 1, 2)
     if "binary" in known:
         arguments["binary"] = _binary_items(table, bounds)
-    if "positive" in known:
-        arguments["positive"] = positive
-    if "ends" in known:
-        arguments["ends"] = ends or 0.0
-    return make(**arguments)
-
-
-def _num_categories(model: str, table: ResponseTable) -> int:
-    """Categories of integer responses."""
-    if table.kind not in ("binary", "ordinal"):
-        raise ValueError(f"a {model} model needs integer responses, not {table.kind}")
-    return max(int(table.values.max()) + 1 if table.values.size else 0, 2)
+    return make(**{name: arguments[name] for name in known if name in arguments})
 
 
 def _binary_items(table: ResponseTable, bounds: Bounds | None) -> np.ndarray:
@@ -77,11 +71,8 @@ def make_method(
 ) -> AbstractEstimator:
     """A method by name, with the settings that suit the model and those given.
 
-    Args:
-        method: A method, which is returned as it is, or a name.
-        fields: Fields of its class that were given.
-        model: A `Model`, or a family's carrier, that the settings are to suit.
-        count: Number of subjects.
+    `fields` are fields of its class, and `count` the number of subjects. A method
+    object is returned as it is.
     """
     if not isinstance(method, str):
         return method
@@ -90,11 +81,7 @@ def make_method(
 
 
 def check_data(table: ResponseTable, model: Model, level: float) -> None:
-    """Refuses data that no model, or not this one, can be fitted to.
-
-    Raises:
-        ValueError: One line naming the place and the cure.
-    """
+    """Refuses data that no model, or not this one, can be fitted to: place and cure."""
     if not 0 < level < 1:
         raise ValueError(f"level {level} is not between 0 and 1")
     where = f"{table.sources[0]}: " if table.sources else ""
@@ -123,14 +110,12 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
         if not bad.any():
             return
         row, column = np.argwhere(bad)[0]
-        wanted = "0 or 1" if top == 1 else f"an integer from 0 to {top}"
-        cure = (
-            "choose a 0/1 metric, or --model graded for ordered categories"
-            if top == 1
-            else "recode it to start at 0"
-        )
-        if 0 < values[row, column] < top and top == 1:
-            cure = "choose a 0/1 metric, or --model continuous for scores in [0, 1]"
+        wanted, cure = f"an integer from 0 to {top}", "recode it to start at 0"
+        if top == 1:
+            between = 0 < values[row, column] < 1
+            other = "continuous for scores in [0, 1]"
+            other = other if between else "graded for ordered categories"
+            wanted, cure = "0 or 1", f"choose a 0/1 metric, or --model {other}"
         raise ValueError(
             f"{where}subject {str(table.subjects[row])!r}, item"
             f" {str(table.items[column])!r}:"

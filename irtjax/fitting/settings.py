@@ -1,9 +1,8 @@
 """The settings of a fit: whose each is, and what it is when it is not given.
 
-`irtjax.fit` takes settings by name. Each belongs to one thing: the named model, the
-preparation of the data, a multilevel model, or the method (a field of its class, or one
-of its `options`). A setting that nothing in a fit would use is refused, so that none is
-ignored.
+Each setting of `irtjax.fit` belongs to one thing: the named model, the preparation of
+the data, a multilevel model, or the method (a field of its class, or one of its
+`options`). A setting that nothing in a fit would use is refused, so none is ignored.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import numpy as np
 
 from irtjax.estimators.catalogue import METHODS, method_class
+from irtjax.estimators.driver import ITEM_OPTIONS
 from irtjax.models.catalogue import MULTILEVEL_MODELS
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ class Settings(TypedDict, total=False):
             is fitted too: shifting or stretching them all changes nothing (see
             `Model.prior_frame`). Multilevel models learn the priors that are not given.
         positive: Keep every discrimination above 0.
-        ends: For "inflated_beta": treat scores within this distance of 0 or 1 as 0 or
-            1.
+        ends: For "inflated_beta": treat scores within this of 0 or 1 as 0 or 1.
 
     Of the data:
         squeeze: For "continuous", "beta" and "mixed": move scores nearer to 0 or 1 than
@@ -58,8 +57,8 @@ class Settings(TypedDict, total=False):
             such a name for each item. The metrics of a thing then share its parameters.
         metric_effects: With `shared_items`: whether each metric shifts the parameters
             of all things (its intercept, slope and dispersion).
-        spread_by_benchmark: Whether the items of each benchmark have standard
-            deviations of their own around its mean; else one serves all.
+        spread_by_benchmark: Whether the items of each benchmark have their own standard
+            deviations around its mean; else one serves all.
         item_covariates: Numbers `[items]` by name that shift items (LLTM).
         subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
             that shift abilities (latent regression).
@@ -113,25 +112,11 @@ MULTILEVEL: dict[str, Any] = {
     "hyperpriors": None,
 }
 #: Settings of methods that decide which method the data are fitted by.
-ITEMS: dict[str, Any] = {
-    "anchor": None,
-    "start": "proportions",
-    "population": "normal",
-    "standard_errors": "observed",
-    "item_uncertainty": True,
-}
+ITEMS: dict[str, Any] = {**ITEM_OPTIONS, "population": "normal"}
 
 
 class Parts(NamedTuple):
-    """Settings by what they belong to, defaults filled in.
-
-    Attributes:
-        model: Of the named model.
-        data: Of the preparation of the data.
-        multilevel: Of multilevel models.
-        fields: Fields of the method's class, those that were given.
-        options: Options of the method, those that it has.
-    """
+    """Settings by what they belong to, with defaults but in `fields`."""
 
     model: dict[str, Any]
     data: dict[str, Any]
@@ -164,10 +149,7 @@ def sort_settings(
 ) -> Parts:
     """Settings by what they belong to.
 
-    Args:
-        settings: Given to `irtjax.fit`.
-        model: A model or its name.
-        method: A method, or the class of one named.
+    `method` is a method, or the class of one that was named.
 
     Raises:
         ValueError: If a setting belongs to nothing in this fit.
@@ -186,26 +168,17 @@ def sort_settings(
             fields[name] = value
         elif name not in usual or not _same(value, usual[name]):
             raise ValueError(_refusal(name, value, method))
-    _check_model_settings(settings, model, multilevel)
+    if not isinstance(model, str):
+        wrong = given(settings, MODEL).keys() - ({"priors"} if multilevel else set())
+        if wrong:
+            raise ValueError(
+                f"{min(wrong)} is a setting of models given by name; state it in the"
+                f" model that is given ({model.name})"
+            )
     filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}  # noqa: E731
     return Parts(
         filled(MODEL), filled(DATA), filled(MULTILEVEL), fields, filled(kind.options)
     )
-
-
-def _check_model_settings(
-    settings: Mapping[str, Any], model: Any, multilevel: bool
-) -> None:
-    """Refuses settings of named models that come with a model object."""
-    if isinstance(model, str):
-        return
-    allowed = {"priors"} if multilevel else set()
-    wrong = sorted(given(settings, MODEL).keys() - allowed)
-    if wrong:
-        raise ValueError(
-            f"{wrong[0]} is a setting of models given by name; state it in the model"
-            f" that is given ({model.name})"
-        )
 
 
 def _refusal(name: str, value: Any, method: Any) -> str:
@@ -234,6 +207,11 @@ def _fields(method: Any) -> set[str]:
     return {f.name for f in dataclasses.fields(method)}
 
 
+def _own(kind: type[AbstractEstimator]) -> set[str]:
+    """Names of the settings of a method of a class."""
+    return {*kind.options, *_fields(kind)}
+
+
 def owners(name: str) -> list[str]:
     """Methods by name that have a setting of their own; none for other settings.
 
@@ -242,11 +220,7 @@ def owners(name: str) -> list[str]:
     """
     if name in {*MODEL, *DATA, *MULTILEVEL}:
         return []
-    return [
-        known
-        for known in METHODS
-        if name in {*method_class(known).options, *_fields(method_class(known))}
-    ]
+    return [known for known in METHODS if name in _own(method_class(known))]
 
 
 def owners_instead(name: str, method: str) -> list[str]:
@@ -255,5 +229,4 @@ def owners_instead(name: str, method: str) -> list[str]:
     >>> owners_instead("epochs", "em"), owners_instead("epochs", "neural")
     (['neural', 'vibo'], [])
     """
-    own = method_class(method)
-    return [] if name in {*own.options, *_fields(own)} else owners(name)
+    return [] if name in _own(method_class(method)) else owners(name)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from irtjax.data.responses import Responses
+from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import Items
-from irtjax.models.model import Model
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import (
+    block_size_for,
+    put_block,
+    scan_subject_blocks,
+    take_block,
+)
 from irtjax.uncertainty.covariance import Covariance
+
+Rows = TypeVar("Rows")
 
 
 class ItemError(NamedTuple):
     """Errors of items and population, split for adding up over items.
 
     Attributes:
-        items: `[items, columns, columns]`, what is each item's alone.
-        columns: For each column, `[items, rank]` what items share.
-        population: `[2, rank]`.
+        items: `[items, columns, columns]` covariance of each item's errors alone.
+        columns: For each column, `[items, rank]` loadings that items share.
+        population: `[2, rank]` those of mean and log sd.
         rescaled: Whether abilities are divided by the population's sd.
-        evidence: `[subjects, 2, rank]` what moves evidence along with it, or None.
+        evidence: `[subjects, 2, rank]` those of evidence, or None.
     """
 
     items: Array
@@ -28,19 +40,6 @@ class ItemError(NamedTuple):
     population: Array
     rescaled: Array
     evidence: Array | None
-
-    @classmethod
-    def of(cls, covariance: Covariance, evidence: Array | None, dtype) -> ItemError:
-        """Splits a covariance; `evidence` as `evidence_moves` of `score`."""
-        items, shared = covariance.items, covariance.shared
-        own = items - jnp.einsum("rja,rjb->jab", shared, shared)
-        return cls(
-            own.astype(dtype),
-            tuple(shared[..., c].T.astype(dtype) for c in range(items.shape[-1])),
-            covariance.shared_scale.T.astype(dtype),
-            covariance.rescaled,
-            None if evidence is None else evidence.astype(dtype),
-        )
 
 
 class Task(NamedTuple):
@@ -52,6 +51,39 @@ class Task(NamedTuple):
     mean: Array
     sd: Array
     item_error: ItemError | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        items: Items,
+        population: Population,
+        item_covariance: Covariance | None,
+        evidence_moves: Array | None,
+        method: str,
+    ) -> Task:
+        """The task of `score`, in the dtype of the items."""
+        dtype = jnp.asarray(items[0]).dtype
+        mean, sd = (jnp.asarray(p, dtype) for p in (population.mean, population.sd))
+        task = cls(model, items, method, mean, sd, None)
+        if item_covariance is None:
+            return task
+        every, shared = item_covariance.items, item_covariance.shared
+        own = every - jnp.einsum("rja,rjb->jab", shared, shared)
+        error = ItemError(
+            own.astype(dtype),
+            tuple(shared[..., c].T.astype(dtype) for c in range(every.shape[-1])),
+            item_covariance.shared_scale.T.astype(dtype),
+            item_covariance.rescaled,
+            None if evidence_moves is None else evidence_moves.astype(dtype),
+        )
+        return task._replace(item_error=error)
+
+
+def table_of(function: Callable[[Any, Array], Any], items: Any, theta: Array) -> Any:
+    """A function of one item and one ability for every pair, `[nodes, items]`."""
+    over_items = jax.vmap(function, in_axes=(0, None))
+    return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
 
 
 class Found(NamedTuple):
@@ -88,6 +120,33 @@ class Block(NamedTuple):
     def expose(self, cells: Array) -> Array:
         """Cells times exposure and item weights."""
         return self.weigh(cells if self.exposure is None else cells * self.exposure)
+
+
+def scan_scores(
+    task: Task,
+    data: Responses,
+    theta: Array,
+    function: Callable[[Block, Array], Rows],
+    init: Rows,
+) -> Rows:
+    """Rows of all subjects from `function(block, log_likelihood)`, block by block.
+
+    The log-likelihood is `[block, nodes]` at the abilities `theta`.
+    """
+    tables = task.model.family.table(task.items, theta)
+    num_subjects, num_items = data.values.shape
+    size = block_size_for(num_subjects, num_items, task.mean.dtype.itemsize)
+
+    def body(carry: Rows, start: Array, is_new: Array) -> Rows:
+        log_lik, statistics, exposure = block_log_likelihood(
+            task.model, tables, theta, data, start, size
+        )
+        evidence = take_block(data.evidence, start, size)
+        block = Block(start, statistics, exposure, data.item_weight, evidence)
+        new = function(block, log_lik)
+        return jax.tree.map(lambda old, part: put_block(old, part, start), carry, new)
+
+    return scan_subject_blocks(body, init, num_subjects, size)
 
 
 def is_empty(block: Block) -> Array:

@@ -17,20 +17,12 @@ from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.likelihood.quadrature import REACH, choose_nodes
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import (
-    block_size_for,
-    equal_nodes,
-    normal_log_weights,
-    put_block,
-    scan_subject_blocks,
-    take_block,
-)
+from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, ItemError, Task, is_empty
-from irtjax.scoring.modes import mode_scores
-from irtjax.scoring.posterior import posterior_scores
+from irtjax.scoring.block import Block, Found, Task, is_empty, scan_scores
+from irtjax.scoring.item_error import added_variance, mean_sensitivity
+from irtjax.scoring.modes import mode_scores, warm_on_grid, warm_table
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
-from irtjax.scoring.warm import warm_on_grid, warm_table
 from irtjax.uncertainty.covariance import Covariance
 
 
@@ -46,7 +38,7 @@ def score(
     item_covariance: Covariance | None = None,
     evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
 ) -> Scores:
-    """Scores every subject, the items held fixed.
+    """Scores every subject, with the items fixed.
 
     - "eap": mean and standard deviation of the posterior.
     - "map": mode of the posterior, 1 / sqrt(-l'' + 1 / s^2).
@@ -74,12 +66,10 @@ def score(
         population: Population of ability; ML and WLE use it for `log_marginal` alone.
         data: Responses; missing cells, trials and item weights are respected.
         method: "eap", "map", "ml" or "wle".
-        nodes: Standardised quadrature nodes; None chooses them from the information.
-            A histogram population needs the nodes it was estimated on (by default
-            equally spaced over +-6).
+        nodes: Standardised quadrature nodes; None chooses them from the information. A
+            histogram population needs its own (by default equally spaced over +-6).
         bounds: Where ML and WLE look, in units of ability. (MAP looks among the nodes.)
-        item_covariance: Sampling covariance of items and population; adds their
-            uncertainty.
+        item_covariance: Covariance of items and population; adds their uncertainty.
         evidence_moves: How `data.evidence` moves along each row of the covariance's
             `shared`, where evidence has estimated parameters too.
 
@@ -90,12 +80,11 @@ def score(
         ValueError: If the method is unknown, the bounds are not in order, a histogram
             population meets other nodes, or "map" meets a histogram.
 
-    >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.families.logistic import LogisticItems
-    >>> items = LogisticItems(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
-    >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
+    >>> import irtjax
+    >>> model, unit = irtjax.MODELS["2pl"](), Population(jnp.zeros(()), jnp.ones(()))
+    >>> items = model.constrain(jnp.array([[1.0, 0.0]] * 3))
     >>> data = Responses(jnp.array([[0, 0, 1], [1, 1, 1]], jnp.int8))
-    >>> score(two_parameter(), items, unit, data, method="ml").flag.tolist()
+    >>> score(model, items, unit, data, method="ml").flag.tolist()
     [0, 1]
     """
     if nodes is None:
@@ -135,72 +124,43 @@ def score_on_nodes(
 ) -> Scores:
     """Scores on given nodes: `score` without its host-side choices. Pure.
 
-    Args:
-        model: The model.
-        items: Item records, `[items]`.
-        population: Population of ability.
-        data: Responses.
-        nodes: Standardised nodes, in increasing order.
-        bounds: Where ML and WLE look.
-        item_covariance: See `score`.
-        evidence_moves: See `score`.
-        method: "eap", "map", "ml" or "wle" (static under jit).
-
-    Returns:
-        The scores, in the dtype of the items.
+    The arguments are those of `score`: `nodes` are standardised and in increasing
+    order, `bounds` are where ML and WLE look, and `method` is static under jit.
     """
     if method not in METHODS:
         raise ValueError(f"method {method!r} is none of {', '.join(METHODS)}")
     log_weights = _log_weights(population, nodes, method)
-    dtype = jnp.asarray(items[0]).dtype
-    mean, sd = (jnp.asarray(p, dtype) for p in (population.mean, population.sd))
-    item_error, rank = None, 0
-    if item_covariance is not None:
-        item_error = ItemError.of(item_covariance, evidence_moves, dtype)
-        rank = item_covariance.shared.shape[0]
-    task = Task(model, items, method, mean, sd, item_error)
+    task = Task.of(model, items, population, item_covariance, evidence_moves, method)
+    mean, sd = task.mean, task.sd
     theta = mean + sd * nodes
-    tables = model.family.table(items, theta)
     score_block = _block_scorer(task, data, theta, bounds)
-    num_subjects, num_items = data.values.shape
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
 
-    def body(carry: Scores, start: Array, is_new: Array) -> Scores:
-        log_lik, statistics, exposure = block_log_likelihood(
-            model, tables, theta, data, start, size
-        )
+    def scores(block: Block, log_lik: Array) -> Scores:
         joint = log_lik + log_weights
         log_marginal = jax.nn.logsumexp(joint, axis=1)
-        evidence = take_block(data.evidence, start, size)
-        block = Block(start, statistics, exposure, data.item_weight, evidence)
         found = score_block(block, joint, log_marginal)
         empty = is_empty(block)
         flag = jnp.where(empty, int(ScoreFlag.NO_RESPONSES), found.flag)
-        shared = found.shared
-        new = Scores(
+        return Scores(
             jnp.where(empty, mean, found.ability),
             jnp.where(empty, sd, jnp.sqrt(found.variance)),
             log_marginal,
             flag.astype(jnp.int32),
-            None if shared is None else jnp.where(empty[:, None], 0, shared),
+            jax.tree.map(lambda x: jnp.where(empty[:, None], 0, x), found.shared),
         )
-        return jax.tree.map(lambda old, part: put_block(old, part, start), carry, new)
 
-    zeros = jnp.zeros(num_subjects, dtype)
-    init = Scores(
-        zeros,
-        zeros,
-        zeros,
-        jnp.zeros(num_subjects, jnp.int32),
-        None if item_error is None else jnp.zeros((num_subjects, rank), dtype),
-    )
-    return scan_subject_blocks(body, init, num_subjects, size)
+    zeros = jnp.zeros(data.num_subjects, mean.dtype)
+    init = Scores(zeros, zeros, zeros, jnp.zeros(data.num_subjects, jnp.int32))
+    if item_covariance is not None:
+        rank = item_covariance.shared.shape[0]
+        init = init._replace(shared=jnp.zeros((data.num_subjects, rank), mean.dtype))
+    return scan_scores(task, data, theta, scores, init)
 
 
 def _block_scorer(task: Task, data: Responses, theta: Array, bounds: Array):
     """The function that scores a block, given its joint log density on the nodes."""
     if task.method == "eap":
-        return lambda block, joint, log_marginal: posterior_scores(
+        return lambda block, joint, log_marginal: _posterior_scores(
             task, block, theta, jnp.exp(joint - log_marginal[:, None])
         )
     if task.method == "map":
@@ -212,15 +172,32 @@ def _block_scorer(task: Task, data: Responses, theta: Array, bounds: Array):
     warm = warm_table(task, grid) if task.method == "wle" else None
 
     def scorer(block: Block, joint: Array, log_marginal: Array):
-        size = joint.shape[0]
         log_lik, _, _ = block_log_likelihood(
-            task.model, on_grid, grid, data, block.start, size
+            task.model, on_grid, grid, data, block.start, joint.shape[0]
         )
         if warm is not None:
             log_lik = log_lik + warm_on_grid(block, warm, grid)
         return mode_scores(task, block, grid, log_lik)
 
     return scorer
+
+
+def _posterior_scores(
+    task: Task, block: Block, theta: Array, posterior: Array
+) -> Found:
+    """EAP scores and their variances."""
+    ability = posterior @ theta
+    centred = theta - ability[:, None]
+    variance = jnp.sum(posterior * centred**2, axis=1)
+    # A posterior narrower than the nodes has no variance on them; its width is then
+    # that of the nodes, not zero.
+    variance = jnp.maximum(variance, (theta[1] - theta[0]) ** 2 / 12)
+    shared = None
+    if task.item_error is not None:
+        moves = mean_sensitivity(task, block, theta, posterior * centred)
+        added, shared = added_variance(task, block, ability, moves)
+        variance = variance + added
+    return Found(ability, variance, jnp.zeros(ability.shape, jnp.int32), shared)
 
 
 _score_jit = stored_jit(score_on_nodes)

@@ -36,35 +36,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import (
-    block_size_for,
-    normal_log_weights,
-    put_block,
-    scan_subject_blocks,
-    take_block,
-)
+from irtjax.numerics.kernels import normal_log_weights
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, ItemError, Task
+from irtjax.scoring.block import Block, Task, scan_scores, table_of
 from irtjax.scoring.item_error import (
-    Sensitivity,
     added_variance,
     coordinate_directions,
     coordinate_slopes,
-    estimated_items,
+    mean_sensitivity,
 )
 from irtjax.uncertainty.covariance import Covariance
 
 
 class ExpectedScores(NamedTuple):
-    """Expected scores of subjects.
-
-    Attributes:
-        score: `[subjects]` posterior means of S_i.
-        standard_error: `[subjects]` their standard errors.
-    """
+    """Posterior means of S_i and their standard errors, each `[subjects]`."""
 
     score: Float[Array, " subjects"]
     standard_error: Float[Array, " subjects"]
@@ -74,8 +61,7 @@ def response_table(
     family: AbstractResponseFamily, items: Items, theta: Float[Array, " nodes"]
 ) -> Float[Array, "nodes items"]:
     """Expected response to every item at every ability."""
-    over_items = jax.vmap(family.expected_response, in_axes=(0, None))
-    return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
+    return table_of(family.expected_response, items, theta)
 
 
 response_table_jit = stored_jit(response_table)
@@ -105,83 +91,47 @@ def expected_scores(
     Returns:
         Scores on the scale of one response (0 to 1, or 0 to the highest category).
 
-    >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.families.logistic import LogisticItems
-    >>> items = LogisticItems(*(jnp.full(2, x) for x in (1.0, 0.0, 0.0, 1.0)))
-    >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
+    >>> import irtjax
+    >>> model, unit = irtjax.MODELS["2pl"](), Population(jnp.zeros(()), jnp.ones(()))
+    >>> items = model.constrain(jnp.array([[1.0, 0.0]] * 2))
     >>> data = Responses(jnp.array([[0, 0], [1, 0]], jnp.int8))
-    >>> nodes = jnp.linspace(-6, 6, 61)
-    >>> found = expected_scores(two_parameter(), items, unit, data, nodes)
+    >>> found = expected_scores(model, items, unit, data, jnp.linspace(-6, 6, 61))
     >>> bool(found.score[0] < 0.5), round(float(found.score[1]), 4)
     (True, 0.5)
     """
-    dtype = jnp.asarray(items[0]).dtype
+    task = Task.of(model, items, population, item_covariance, evidence_moves, "eap")
     log_weights = population.log_weights
     if log_weights is None:
         log_weights = normal_log_weights(nodes)
-    log_weights = jax.nn.log_softmax(log_weights).astype(dtype)
-    mean, sd = (jnp.asarray(p, dtype) for p in (population.mean, population.sd))
-    item_error = None
-    if item_covariance is not None:
-        item_error = ItemError.of(item_covariance, evidence_moves, dtype)
-    task = Task(model, items, "eap", mean, sd, item_error)
-    theta = mean + sd * nodes
-    tables = model.family.table(items, theta)
-    at_nodes = jnp.mean(response_table(model.family, items, theta), axis=1)
-    # A posterior narrower than the nodes has no variance on them: see
-    # `posterior_scores`.
-    least = jnp.square(jnp.asarray(jnp.gradient(at_nodes))) / 12
-    standard = (theta - mean) / sd
-    ways = coordinate_directions(task)
-    direct = [_mean_slopes(task, theta, way) for way in ways]
-    num_subjects, num_items = data.values.shape
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
+    log_weights = jax.nn.log_softmax(log_weights).astype(task.mean.dtype)
+    theta = task.mean + task.sd * nodes
 
-    def body(carry: ExpectedScores, start: Array, is_new: Array) -> ExpectedScores:
-        log_lik, statistics, exposure = block_log_likelihood(
-            model, tables, theta, data, start, size
-        )
+    def responses(items: Items) -> Array:
+        return response_table(model.family, items, theta)
+
+    at_nodes = jnp.mean(responses(items), axis=1)
+    # A posterior narrower than the nodes has no variance on them: see EAP scores.
+    least = jnp.square(jnp.asarray(jnp.gradient(at_nodes))) / 12
+    # dS / dx_j at every node, the first part of (4).
+    direct = [
+        coordinate_slopes(task, responses, way) / data.num_items
+        for way in coordinate_directions(task)
+    ]
+
+    def scores(block: Block, log_lik: Array) -> ExpectedScores:
         posterior = jax.nn.softmax(log_lik + log_weights, axis=1)
-        evidence = take_block(data.evidence, start, size)
-        block = Block(start, statistics, exposure, data.item_weight, evidence)
         score = posterior @ at_nodes
         centred = at_nodes - score[:, None]
         variance = jnp.sum(posterior * centred**2, axis=1)
         variance = jnp.maximum(variance, posterior @ least)
-        if item_error is not None:
-            lean = posterior * centred
-            moves = Sensitivity(
-                tuple(
-                    posterior @ own
-                    + block.total(
-                        tuple(
-                            lean @ slope
-                            for slope in coordinate_slopes(task, theta, way)
-                        )
-                    )
-                    for way, own in zip(ways, direct, strict=True)
-                ),
-                lean @ jnp.stack([standard / sd, standard**2 - 1], axis=1),
-                lean @ jnp.stack([theta, -(theta**2) / 2], axis=1),
-            )
+        if task.item_error is not None:
+            moves = mean_sensitivity(task, block, theta, posterior * centred)
+            pairs = zip(direct, moves.items, strict=True)
+            moves = moves._replace(items=tuple(posterior @ d + m for d, m in pairs))
             # A score has no unit that moves with the population: as at its mean.
-            at = jnp.broadcast_to(mean, score.shape)
+            at = jnp.broadcast_to(task.mean, score.shape)
             variance = variance + added_variance(task, block, at, moves)[0]
-        new = ExpectedScores(score, jnp.sqrt(variance))
-        return jax.tree.map(lambda old, part: put_block(old, part, start), carry, new)
+        return ExpectedScores(score, jnp.sqrt(variance))
 
-    zeros = jnp.zeros(num_subjects, dtype)
-    init = ExpectedScores(zeros, zeros)
-    return scan_subject_blocks(body, init, num_subjects, size)
-
-
-def _mean_slopes(task: Task, theta: Array, direction: Array) -> Array:
-    """Derivative of S in a coordinate of every item at every node, `[nodes, items]`."""
-    family = task.model.family
-    coordinates = task.model.unconstrain(task.items)
-
-    def responses(coordinates):
-        return response_table(family, estimated_items(task, coordinates), theta)
-
-    move = jnp.broadcast_to(direction, coordinates.shape).astype(coordinates.dtype)
-    return jax.jvp(responses, (coordinates,), (move,))[1] / coordinates.shape[0]
+    zeros = jnp.zeros(data.num_subjects, task.mean.dtype)
+    return scan_scores(task, data, theta, scores, ExpectedScores(zeros, zeros))

@@ -27,10 +27,8 @@ class GroupScores(NamedTuple):
     """Scores with the items as known.
 
     Attributes:
-        general: `[subjects]` general abilities.
-        general_error: `[subjects]` their standard errors.
-        ability: `[subjects, groups]`.
-        covariance: `[subjects, groups, groups]` of each subject's abilities.
+        general: `[subjects]` general abilities, with standard errors.
+        ability: `[subjects, groups]`, with covariance `[subjects, groups, groups]`.
         converged: `[subjects]` whether the mode was found.
     """
 
@@ -77,9 +75,9 @@ def score_groups(
     # Of one group the ability is the general one.
     own_covariance = own_covariance if groups > 1 else jnp.zeros((1, 1), dtype)
     precision = jnp.linalg.inv(own_covariance + variance)
-    exposure = data.exposure
     seen = jnp.ones(data.values.shape, dtype)
-    seen = seen if exposure is None else exposure.astype(dtype)
+    if data.exposure is not None:
+        seen = data.exposure.astype(dtype)
     values = data.values.astype(dtype)
     over_items = jax.vmap(family.natural)
 
@@ -128,12 +126,9 @@ def score_groups(
     theta, curvature, last = lax.map(
         lambda part: one(*part), (values, seen), batch_size=64
     )
-    identity = jnp.eye(groups, dtype=dtype)
     columns = [
-        positive_definite_solve(curvature, jnp.broadcast_to(identity[k], theta.shape))[
-            0
-        ]
-        for k in range(groups)
+        positive_definite_solve(curvature, jnp.broadcast_to(unit, theta.shape))[0]
+        for unit in jnp.eye(groups, dtype=dtype)
     ]
     covariance = jnp.stack(columns, axis=-1)
     general = general_ability(own_covariance, variance)
@@ -149,15 +144,12 @@ def score_groups(
 
 
 def errors_over_spread(
-    scores: GroupScores,
-    own_covariance: np.ndarray,
-    variance: float,
-    possible: Possible,
+    scores: GroupScores, own_covariance: np.ndarray, variance: float, possible: Possible
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Standard errors of scores that count what is not known of Sigma and of units.
+    """Standard errors of scores with the uncertainty of Sigma and of the scales.
 
-    Given each draw of these a new subject's abilities are drawn to another place, are
-    in another unit and imply another general one (`possible_spread`).
+    In each draw of these a new subject's abilities have another location and scale,
+    and imply another general ability (`possible_spread`).
 
     Args:
         scores: Scores with the likeliest Sigma.

@@ -16,6 +16,7 @@ from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights
 from irtjax.numerics.programs import stored_jit
+from irtjax.scoring.block import table_of
 
 __all__ = [
     "difficulty",
@@ -30,6 +31,7 @@ __all__ = [
 SMALLEST_SLOPE = 1e-3
 
 
+@stored_jit
 def item_information(
     model: Model, items: Items, theta: Float[Array, " nodes"]
 ) -> Float[Array, "nodes items"]:
@@ -46,19 +48,13 @@ def item_information(
     Returns:
         `[nodes, items]` information, in units of 1 / ability^2.
 
-    >>> from irtjax.models.catalogue import two_parameter
-    >>> from irtjax.models.families.logistic import LogisticItems
-    >>> one = LogisticItems(*(jnp.array([x]) for x in (2.0, 0.0, 0.0, 1.0)))
-    >>> float(item_information(two_parameter(), one, jnp.array([0.0]))[0, 0])
+    >>> import irtjax
+    >>> model = irtjax.MODELS["2pl"]()
+    >>> one = model.constrain(jnp.array([[2.0, 0.0]]))  # discrimination, intercept
+    >>> float(item_information(model, one, jnp.array([0.0]))[0, 0])
     1.0
     """
-    return _item_information(model, items, theta)
-
-
-@stored_jit
-def _item_information(model: Model, items: Items, theta: Array) -> Array:
-    over_items = jax.vmap(model.family.information, in_axes=(0, None))
-    return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
+    return table_of(model.family.information, items, theta)
 
 
 @stored_jit
@@ -98,23 +94,13 @@ def standard_error_curve(
     """Standard error of an ability estimated from all items, at each ability.
 
     1 / sqrt(I(theta)) for the maximum likelihood score; with a population of standard
-    deviation s, 1 / sqrt(I(theta) + 1 / s^2) for the posterior.
+    deviation s, 1 / sqrt(I(theta) + 1 / s^2) for the posterior. NaN where there is no
+    information at all. `item_weight` None is 1 each.
 
-    Args:
-        model: The model.
-        items: Item records, `[items]`.
-        theta: Abilities.
-        population: Adds the population's precision when given.
-        item_weight: Weight of each item, or None for 1 each.
-
-    Returns:
-        `[nodes]` standard errors; NaN where there is no information at all, since
-        then none exists.
-
-    >>> from irtjax.models.catalogue import rasch
-    >>> from irtjax.models.families.logistic import LogisticItems
-    >>> four = LogisticItems(jnp.ones(4), jnp.zeros(4), jnp.zeros(4), jnp.ones(4))
-    >>> float(standard_error_curve(rasch(), four, jnp.array([0.0]))[0])
+    >>> import irtjax
+    >>> model = irtjax.MODELS["rasch"]()
+    >>> four = model.constrain(jnp.zeros((4, 1)))
+    >>> float(standard_error_curve(model, four, jnp.array([0.0]))[0])
     1.0
     """
     precision = test_information(model, items, theta, item_weight)
@@ -133,26 +119,16 @@ def marginal_reliability(
 ) -> Float[Array, ""]:
     """Share of the variance of ability that the items reveal, over a population.
 
-    The mean over the population of I(theta) / (I(theta) + 1 / s^2), which is one
-    minus the expected posterior variance in units of the population's (Green, Bock,
-    Humphreys, Linn and Reckase 1984).
+    The mean over the population of I(theta) / (I(theta) + 1 / s^2): one minus the
+    expected posterior variance over the population's (Green, Bock, Humphreys, Linn and
+    Reckase 1984). A normal population gets `num_nodes` quadrature nodes, a histogram
+    has its own. `item_weight` None is 1 each.
 
-    Args:
-        model: The model.
-        items: Item records, `[items]`.
-        population: Population of ability.
-        num_nodes: Number of quadrature nodes of a normal population; a histogram
-            brings its own.
-        item_weight: Weight of each item, or None for 1 each.
-
-    Returns:
-        A number between 0 and 1.
-
-    >>> from irtjax.models.catalogue import rasch
-    >>> from irtjax.models.families.logistic import LogisticItems
-    >>> many = LogisticItems(*(jnp.full(99, x) for x in (1.0, 0.0, 0.0, 1.0)))
+    >>> import irtjax
+    >>> model = irtjax.MODELS["rasch"]()
     >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
-    >>> round(float(marginal_reliability(rasch(), many, unit)), 3)
+    >>> many = model.constrain(jnp.zeros((99, 1)))
+    >>> round(float(marginal_reliability(model, many, unit)), 3)
     0.95
     """
     log_weights = population.log_weights
@@ -172,19 +148,11 @@ def empirical_reliability(
     *,
     shrunk: bool = True,
 ) -> Float[Array, ""]:
-    """Reliability of scores, from their variance and their standard errors.
+    """Reliability of scores, from their variance V and mean squared standard error E.
 
-    With V the variance of the scores and E the mean squared standard error: V / (V + E)
-    for scores shrunk towards the population (EAP, MAP), whose variance leaves the error
-    out; max(0, (V - E) / V) for unshrunk ones (ML, WLE), whose variance contains it.
-
-    Args:
-        ability: Scores.
-        standard_error: Their standard errors.
-        shrunk: Whether the scores are EAP or MAP.
-
-    Returns:
-        A number between 0 and 1.
+    V / (V + E) for scores shrunk towards the population (EAP, MAP), whose variance
+    leaves the error out; max(0, (V - E) / V) for unshrunk ones (ML, WLE), whose
+    variance contains it.
 
     >>> float(empirical_reliability(jnp.array([-2.0, 0.0, 2.0]), jnp.ones(3)))
     0.8
@@ -197,16 +165,11 @@ def empirical_reliability(
     return jnp.maximum(0, spread - error) / jnp.maximum(spread, tiny)
 
 
-def difficulty(items: Items, smallest: float = SMALLEST_SLOPE) -> Array:
+def difficulty(items: Items) -> Array:
     """Difficulty -d / a: the ability at which the item's slope is steepest.
 
-    Args:
-        items: Item records, `[items]`.
-        smallest: Size of the discrimination below which there is no difficulty.
-
-    Returns:
-        `[items]`, or `[items, thresholds]` for items with several intercepts; NaN
-        where the discrimination is too close to 0.
+    `[items]`, or `[items, thresholds]` for items with several intercepts; NaN where the
+    discrimination is smaller than `SMALLEST_SLOPE`.
 
     >>> from irtjax.models.families.logistic import LogisticItems
     >>> pair = LogisticItems(jnp.array([2.0, 0.0]), jnp.ones(2), None, None)
@@ -217,5 +180,5 @@ def difficulty(items: Items, smallest: float = SMALLEST_SLOPE) -> Array:
     slope = jnp.asarray(items.discrimination)
     if intercept.ndim > slope.ndim:
         slope = slope[..., None]
-    defined = jnp.abs(slope) >= smallest
+    defined = jnp.abs(slope) >= SMALLEST_SLOPE
     return jnp.where(defined, -intercept / jnp.where(defined, slope, 1), jnp.nan)

@@ -2,58 +2,43 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from irtjax.models.family import Items
 from irtjax.numerics.kernels import take_block
 from irtjax.scoring.block import Block, Task
 
 
-def estimated_items(task: Task, coordinates: Array):
-    """Items of coordinates, with what the family does not estimate as in the task."""
-    estimated = {parameter.name for parameter in task.model.family.parameters}
-    kept = {
-        name: value
-        for name, value in task.items._asdict().items()
-        if name not in estimated
-    }
-    return task.model.constrain(coordinates)._replace(**kept)
+def coordinate_slopes(
+    task: Task, function: Callable[[Items], Any], direction: Array
+) -> Any:
+    """Derivatives of `function` of the items as every item's coordinates move.
 
-
-def coordinate_slopes(task: Task, theta: Array, direction: Array) -> tuple[Array, ...]:
-    """Derivatives of the tables at `theta` as every item's coordinates move.
-
-    Parameters that the family does not estimate per item (the common discrimination
-    of a 1PL) stay as they are.
-
-    Args:
-        task: The model and its items.
-        theta: Abilities, `[nodes]`.
-        direction: Direction of the move, `[columns]`.
-
-    Returns:
-        The derivative of each table, `[nodes, items]`.
+    Arrays `[nodes, items]`; the direction is `[columns]`. Parameters that the family
+    does not estimate per item (the common discrimination of a 1PL) stay as they are.
     """
-    family = task.model.family
+    estimated = {parameter.name for parameter in task.model.family.parameters}
+    every = task.items._asdict().items()
+    kept = {name: value for name, value in every if name not in estimated}
 
-    def tables(coordinates):
-        return family.table(estimated_items(task, coordinates), theta)
+    def moved(coordinates):
+        return function(task.model.constrain(coordinates)._replace(**kept))
 
     coordinates = task.model.unconstrain(task.items)
     move = jnp.broadcast_to(direction, coordinates.shape).astype(coordinates.dtype)
-    return jax.jvp(tables, (coordinates,), (move,))[1]
+    return jax.jvp(moved, (coordinates,), (move,))[1]
 
 
 class Sensitivity(NamedTuple):
-    """How each score of a block moves with what was estimated.
+    """Derivatives of the scores of a block with respect to what was estimated.
 
-    Attributes:
-        items: For each coordinate column, d score / d coordinate, `[block, items]`.
-        population: d score / d (mean, log sd), `[block, 2]`.
-        evidence: d score / d evidence, `[block, 2]`.
+    In each coordinate column of the items `[block, items]`, in (mean, log sd) of the
+    population `[block, 2]`, and in evidence `[block, 2]`.
     """
 
     items: tuple[Array, ...]
@@ -66,20 +51,40 @@ def coordinate_directions(task: Task) -> Array:
     return jnp.eye(task.model.family.num_columns, dtype=task.mean.dtype)
 
 
+def mean_sensitivity(
+    task: Task, block: Block, theta: Array, lean: Array
+) -> Sensitivity:
+    """Sensitivity of a posterior mean of a function of ability on nodes `theta`.
+
+    The derivative of a posterior mean along any parameter is the posterior covariance
+    of the function with the derivative of the joint log density; `lean` is the
+    posterior times the centred function, `[block, nodes]`.
+    """
+    standard = (theta - task.mean) / task.sd
+
+    def table(items: Items) -> tuple[Array, ...]:
+        return task.model.family.table(items, theta)
+
+    return Sensitivity(
+        tuple(
+            block.total(
+                tuple(lean @ slope for slope in coordinate_slopes(task, table, way))
+            )
+            for way in coordinate_directions(task)
+        ),
+        lean @ jnp.stack([standard / task.sd, standard**2 - 1], axis=1),
+        lean @ jnp.stack([theta, -(theta**2) / 2], axis=1),
+    )
+
+
 def added_variance(
     task: Task, block: Block, ability: Array, moves: Sensitivity
 ) -> tuple[Array, Array]:
-    """G' C g of each score, and the part of its error that it shares with others.
+    """Variances g' C g that the errors of items add to scores, and their shared part.
 
-    Args:
-        task: Holds the errors of items and population.
-        block: The subjects.
-        ability: Their scores, `[block]`.
-        moves: Derivatives g of the scores.
-
-    Returns:
-        `[block]` variances, and `[block, rank]` loadings u with C = own + shared, so
-        that the variance is g' own g + u'u and two scores have covariance u_i'u_k.
+    With C = own + shared the variance is g' own g + u'u, with loadings u
+    `[block, rank]`: two scores have covariance u_i'u_k. `ability` are the scores of the
+    block, `[block]`, and `moves` their derivatives g.
     """
     error = task.item_error
     assert error is not None
@@ -98,8 +103,7 @@ def added_variance(
     # Products with the covariances, not a sum over items of a fused expression: with
     # the persistent cache on, XLA's CPU compiler (JAX 0.10.2) got that sum wrong.
     total = jnp.zeros(ability.shape, shared.dtype)
-    columns = range(len(moves.items))
-    for i in columns:
-        for k in columns:
-            total = total + (moves.items[i] * moves.items[k]) @ error.items[:, i, k]
+    for i, by_row in enumerate(moves.items):
+        for k, by_column in enumerate(moves.items):
+            total = total + (by_row * by_column) @ error.items[:, i, k]
     return jnp.maximum(total, 0) + jnp.sum(shared**2, axis=1), shared

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.scoring.block import Block, Found, Task
+from irtjax.scoring.block import Block, Found, Task, table_of
 from irtjax.scoring.item_error import (
     Sensitivity,
     added_variance,
@@ -17,10 +17,30 @@ from irtjax.scoring.item_error import (
     coordinate_slopes,
 )
 from irtjax.scoring.result import ScoreFlag
-from irtjax.scoring.warm import warm_ratio, warm_table
 
 #: More steps than bisection alone needs from a grid interval in double precision.
 MOST_STEPS = 40
+
+
+def warm_table(task: Task, theta: Array) -> tuple[Array, Array]:
+    """I and J of Warm's estimate, of every item at every ability, `[nodes, items]`."""
+    return table_of(task.model.family.information_and_skew, task.items, theta)
+
+
+def _ratio(information: Array, skew: Array) -> Array:
+    """J / (2 I), 0 where information underflows."""
+    return skew / (2 * jnp.maximum(information, jnp.finfo(information.dtype).tiny))
+
+
+def warm_on_grid(block: Block, warm: tuple[Array, Array], grid: Array) -> Array:
+    """The integral of J / (2 I) along the grid, `[block or 1, nodes]`."""
+    tables = [block.weigh(table) for table in warm]
+    if block.exposure is None:
+        ratio = _ratio(*(jnp.sum(table, axis=1)[None, :] for table in tables))
+    else:
+        ratio = _ratio(*(block.exposure @ table.T for table in tables))
+    steps = (ratio[:, 1:] + ratio[:, :-1]) / 2 * jnp.diff(grid)
+    return jnp.pad(jnp.cumsum(steps, axis=1), ((0, 0), (1, 0)))
 
 
 def _estimating_function(task: Task, block: Block):
@@ -37,11 +57,8 @@ def _estimating_function(task: Task, block: Block):
         if block.evidence is not None:
             value = value + block.evidence[:, 0] - block.evidence[:, 1] * theta
         if task.method == "wle":
-            information, skew = (
-                jnp.sum(block.expose(table), axis=1)
-                for table in warm_table(task, theta)
-            )
-            value = value + warm_ratio(information, skew)
+            tables = warm_table(task, theta)
+            value = value + _ratio(*(jnp.sum(block.expose(x), axis=1) for x in tables))
         return value
 
     return slope
@@ -63,8 +80,7 @@ def mode_scores(task: Task, block: Block, grid: Array, objective: Array) -> Foun
     """Scores that maximise, and their variances, begun at the best grid point."""
     search = _newton(_estimating_function(task, block), grid, objective)
     theta = search.theta
-    over_items = jax.vmap(task.model.family.information, in_axes=(0, None))
-    information = jax.vmap(over_items, in_axes=(None, 0))(task.items, theta)
+    information = table_of(task.model.family.information, task.items, theta)
     expected = jnp.sum(block.expose(information), axis=1)
     if task.method == "map":
         expected = expected + 1 / task.sd**2
@@ -77,13 +93,16 @@ def mode_scores(task: Task, block: Block, grid: Array, objective: Array) -> Foun
     variance = 1 / jnp.maximum(precision, 1 / widest)
     shared = None
     if task.item_error is not None:
+        one = jnp.ones_like(theta)
 
         def move(direction):
-            slope = lambda t: coordinate_slopes(task, t, direction)  # noqa: E731
-            mixed = jax.jvp(slope, (theta,), (jnp.ones_like(theta),))[1]
+            def slope(theta):
+                table = lambda items: task.model.family.table(items, theta)  # noqa: E731
+                return coordinate_slopes(task, table, direction)
+
+            mixed = jax.jvp(slope, (theta,), (one,))[1]
             return block.total(mixed) * variance[:, None]
 
-        one = jnp.ones_like(theta)
         population = jnp.stack([one, 2 * (theta - task.mean)], axis=1) / task.sd**2
         moves = Sensitivity(
             tuple(move(way) for way in coordinate_directions(task)),

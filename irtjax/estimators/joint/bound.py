@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.joint.objective import block_rows, block_weight
+from irtjax.estimators.joint.objective import block_rows, block_weight, weigh_rows
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
@@ -53,27 +53,27 @@ class Factors(NamedTuple):
 
 
 class Quadratic(NamedTuple):
-    """Gradient and curvature of independent small quadratics, one per row.
+    """Gradient `[rows, p]` and curvature of independent small quadratics, one per row.
 
-    Attributes:
-        gradient: `[rows, p]` at the present point.
-        curvature: `[rows, p, p]`, or `[1, p, p]` when all rows share it.
+    The curvature is `[1, p, p]` when all rows share it.
     """
 
     gradient: Float[Array, "rows p"]
     curvature: Float[Array, "rows p p"]
 
+    @property
+    def diagonal(self) -> Float[Array, "rows p"]:
+        """The diagonal of the curvature."""
+        return jnp.diagonal(self.curvature, axis1=1, axis2=2)
+
 
 class ItemSweep(NamedTuple):
     """Results of a pass over the data at one point.
 
-    Attributes:
-        log_lik: `[subjects]`, without subject weights.
-        items: Bound in (d_j, a_j), the intercept first.
-        subjects: Bound in theta_i.
-        item_terms: `[items, p]` sums of the absolute terms of the items' gradients,
-            without priors: what must cancel where a gradient is 0.
-        subject_terms: `[subjects, dims]` likewise.
+    `log_lik` is without subject weights; the bound of items in (d_j, a_j), the
+    intercept first, has them, and that of subjects in theta_i has item weights. The
+    terms are sums of the absolute terms of the gradients, without priors: what must
+    cancel where a gradient is 0.
     """
 
     log_lik: Float[Array, " subjects"]
@@ -87,14 +87,14 @@ class _Cells(NamedTuple):
     """A block of cells, `[block, items]` each."""
 
     values: Array
-    exposure: Array | None
+    exposure: Array | float
     predictor: Array
     chance: Array
     residual: Array
 
 
 def _block_cells(data: Responses, factors: Factors, temperature, start, size) -> _Cells:
-    """Responses, eta / s, sigma(eta / s) and y - n sigma(eta / s) of a block."""
+    """Responses, n (1 if complete), eta / s, sigma(eta / s) and the residual."""
     slope = factors.discrimination / temperature
     eta = factors.intercept / temperature
     theta = block_rows(factors.theta, start, size)
@@ -106,15 +106,8 @@ def _block_cells(data: Responses, factors: Factors, temperature, start, size) ->
         for k in range(slope.shape[1]):
             eta = eta + theta[:, k, None] * slope[:, k]
     chance = jax.nn.sigmoid(eta)
-    if exposure is None:
-        return _Cells(values, None, eta, chance, values - chance)
-    exposure = exposure.astype(slope.dtype)
+    exposure = 1.0 if exposure is None else exposure.astype(slope.dtype)
     return _Cells(values, exposure, eta, chance, values - exposure * chance)
-
-
-def _exposure(cells: _Cells) -> Array | float:
-    """Trials or mask of a block; 1 when complete."""
-    return 1.0 if cells.exposure is None else cells.exposure
 
 
 def _log_lik(data: Responses, cells: _Cells) -> Array:
@@ -128,21 +121,20 @@ def _log_lik(data: Responses, cells: _Cells) -> Array:
         likelier = jnp.log(jnp.maximum(distance, 1 - distance))
     else:
         likelier = jnp.log(jnp.maximum(cells.chance, 1 - cells.chance))
-        likelier = likelier * _exposure(cells)
-    above = jnp.maximum(cells.predictor, 0) * _exposure(cells)
-    terms = cells.values * cells.predictor - above + likelier
+        likelier = likelier * cells.exposure
+    above = jnp.maximum(cells.predictor, 0) * cells.exposure
+    return _row_sums(data, cells.values * cells.predictor - above + likelier)
+
+
+def _row_sums(data: Responses, cells: Array) -> Array:
+    """Sums over items of a block of cells, with item weights."""
+    ones = jnp.ones((data.num_items, 1), cells.dtype)
     # A product with ones: on a CPU a sum along rows is five times slower.
-    return (terms @ _item_weighted(data, jnp.ones((data.num_items, 1), terms.dtype)))[
-        :, 0
-    ]
+    return (cells @ weigh_rows(ones, data.item_weight))[:, 0]
 
 
 def check_logistic(model: Model, what: str) -> None:
-    """Refuses models other than the logistic 1PL and 2PL, whose curvature is bounded.
-
-    Raises:
-        ValueError: If the model is another.
-    """
+    """Refuses models other than the logistic 1PL and 2PL, with bounded curvature."""
     family = model.family
     if not (
         isinstance(family, Binary) and family.link == "logit" and family.asymptotes == 0
@@ -159,16 +151,9 @@ def surrogate(
     """The quadratic bound of each subject's log-likelihood, at a point.
 
     The sum over items of the right-hand side of the module's inequality, with eta of
-    the anchor and eta' of the point: both items and abilities may differ.
-
-    Args:
-        data: Binary responses or numbers right of trials.
-        factors: The point.
-        anchor: Where the bound equals the log-likelihood.
-        temperature: s.
-
-    Returns:
-        `[subjects]`, with item weights, without subject weights.
+    the anchor and eta' of the point `factors`: both items and abilities may differ. At
+    the anchor the bound equals the log-likelihood. With item weights, without subject
+    weights; `temperature` is s.
     """
     dtype = jnp.result_type(factors.intercept, anchor.intercept)
     size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
@@ -179,9 +164,8 @@ def surrogate(
         here = _block_cells(data, factors, temperature, start, size)
         there = _block_cells(data, anchor, temperature, start, size)
         move = here.predictor - there.predictor
-        rise = (there.residual - _exposure(there) * move / 8) * move
-        ones = _item_weighted(data, jnp.ones((data.num_items, 1), dtype))
-        return _log_lik(data, there) + (rise @ ones)[:, 0]
+        rise = (there.residual - there.exposure * move / 8) * move
+        return _log_lik(data, there) + _row_sums(data, rise)
 
     def body(total, start, is_new):
         del is_new
@@ -195,39 +179,23 @@ def _outer(vectors: Float[Array, "rows p"]) -> Float[Array, "rows pp"]:
     return (vectors[:, :, None] * vectors[:, None, :]).reshape(vectors.shape[0], -1)
 
 
-def _item_weighted(data: Responses, array: Array) -> Array:
-    if data.item_weight is None:
-        return array
-    return array * data.item_weight.astype(array.dtype)[:, None]
-
-
 def _subject_curvature(data: Responses, exposure, slope) -> Array:
     """sum_j v_j n_ij a_j a_j' of a block, `[block or 1, dims, dims]`."""
     dims = slope.shape[1]
-    products = _item_weighted(data, _outer(slope))
+    products = weigh_rows(_outer(slope), data.item_weight)
     if exposure is None:
         return jnp.sum(products, axis=0).reshape(1, dims, dims)
     return (exposure @ products).reshape(-1, dims, dims)
 
 
 def sweep(data: Responses, factors: Factors, temperature: Array | float) -> ItemSweep:
-    """Log-likelihood and both quadratic bounds at a point, in one fused pass.
-
-    Args:
-        data: Binary responses or numbers right of trials.
-        factors: The point.
-        temperature: s.
-
-    Returns:
-        Log-likelihoods and bounds; item bounds carry subject weights, subject bounds
-        item weights.
-    """
+    """Log-likelihood and both quadratic bounds at a point, in one fused pass."""
     num_subjects, num_items = data.values.shape
     slope, _, theta = factors
     dtype, dims = slope.dtype, slope.shape[1]
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     complete = data.exposure is None
-    right = _item_weighted(data, slope)
+    right = weigh_rows(slope, data.item_weight)
 
     def body(carry, start, is_new):
         log_lik, columns, terms, moments, rows, row_terms, spread = carry
@@ -237,7 +205,7 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
         design = jnp.concatenate([jnp.ones((size, 1), dtype), ability], 1)
         left, size_of = design * weight[:, None], jnp.abs(cells.residual)
         products = _outer(design) * weight[:, None]
-        if cells.exposure is None:
+        if complete:
             moments = moments + jnp.sum(products, axis=0)
         else:
             moments = moments + (products.T @ cells.exposure).T
@@ -256,15 +224,8 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
     columns = jnp.zeros((num_items, 1 + dims), dtype)
     moments = jnp.zeros((1 if complete else num_items, (1 + dims) ** 2), dtype)
     rows, spread = _no_rows(data, factors)
-    init = (
-        jnp.zeros(num_subjects, dtype),
-        columns,
-        columns,
-        moments,
-        rows,
-        rows,
-        spread,
-    )
+    none = jnp.zeros(num_subjects, dtype)
+    init = (none, columns, columns, moments, rows, rows, spread)
     log_lik, columns, terms, moments, rows, row_terms, spread = scan_subject_blocks(
         body, init, num_subjects, size
     )
@@ -298,12 +259,12 @@ def subject_sweep(
     """The quadratic bound in the abilities alone: the second pass of an iteration."""
     slope = factors.discrimination
     size = block_size_for(data.num_subjects, data.num_items, slope.dtype.itemsize)
-    right = _item_weighted(data, slope)
+    right = weigh_rows(slope, data.item_weight)
 
     def body(carry, start, is_new):
         rows, spread = carry
         cells = _block_cells(data, factors, temperature, start, size)
-        if cells.exposure is not None:
+        if data.exposure is not None:
             block = _subject_curvature(data, cells.exposure, slope)
             spread = put_block(spread, block, start)
         return put_block(rows, cells.residual @ right, start), spread
@@ -320,8 +281,7 @@ def add_normal_prior(
     precision = jnp.broadcast_to(precision, point.shape)
     diagonal = precision[:, :, None] * jnp.eye(point.shape[1], dtype=point.dtype)
     return Quadratic(
-        quadratic.gradient + precision * (mean - point),
-        quadratic.curvature + diagonal,
+        quadratic.gradient + precision * (mean - point), quadratic.curvature + diagonal
     )
 
 
@@ -335,15 +295,7 @@ def update_items(
 
     The intercept is eliminated (its Schur complement), which leaves a non-negative
     least-squares problem in the slopes: for one dimension max(0, .), else `nnls`.
-
-    Args:
-        quadratic: The bound at the point.
-        point: Present (d, a), intercept first.
-        free: Coordinates that may move; the others stay.
-        positive: Whether slopes are kept at or above 0.
-
-    Returns:
-        The new (d, a).
+    Coordinates that are not `free` stay.
     """
     rows, size = point.shape
     gradient = jnp.where(free, quadratic.gradient, 0)
@@ -369,8 +321,7 @@ def update_items(
     else:
         target = reduced + jnp.einsum("jkl,jl->jk", schur, slope)
         if size == 2:
-            new = target / jnp.maximum(schur[:, 0], tiny)
-            new = jnp.maximum(new, 0)
+            new = jnp.maximum(target / jnp.maximum(schur[:, 0], tiny), 0)
         else:
             new = jax.vmap(nnls)(schur, target)
         new = jnp.where(free[:, 1:], new, slope)

@@ -1,8 +1,10 @@
 """Joint maximum likelihood or MAP of every response family by gradient methods.
 
-The optimiser moves in coordinates scaled by the root of their information at the
-start, so that a gradient is in units of approximate standard errors and a learning
-rate of 0.1 means a tenth of one.
+The loss is minus the joint objective, with its own derivative. A point is multiplied by
+the roots of its information at the start, so that a gradient is in units of approximate
+standard errors and a learning rate of 0.1 means a tenth of one. Two more coordinates, a
+shift and a log scale of ability, appear in the penalty alone: they are the direction in
+which the likelihood is flat, along which a gradient method would otherwise be slow.
 """
 
 from __future__ import annotations
@@ -14,45 +16,192 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
-from irtjax.estimators.joint.ability_prior import with_ability_prior
-from irtjax.estimators.joint.loss import (
-    Context,
-    JointPoint,
-    Reference,
-    batch_gradient,
-    curvature_of,
-    folded_prior,
-    loss,
-    loss_and_gradient,
-    mask_fixed,
-    residual_of,
-    unscaled,
+from irtjax.data.responses import Responses
+from irtjax.estimators.driver import Progress, tree_where
+from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
+from irtjax.estimators.joint.objective import (
+    ability_prior,
+    check_penalty,
+    identify,
+    joint_derivatives,
+    joint_information,
+    log_penalty,
+    weigh_rows,
     weighted,
 )
-from irtjax.estimators.joint.objective import check_penalty, identify, joint_derivatives
-from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
+
+
+class JointPoint(NamedTuple):
+    """Item coordinates, abilities, and the ability scale that the penalty sees."""
+
+    coordinates: Float[Array, "items columns"]
+    theta: Float[Array, " subjects"]
+    shift: Scalar
+    log_scale: Scalar
+
+
+class Reference(NamedTuple):
+    """Scale and origin of the loss, fixed at the start: `scaled = scale * point`.
+
+    The loss is a difference from the log-likelihood `[subjects]` and log prior at the
+    start, which keeps small gains of a large sum accurate in single precision.
+    """
+
+    scale: JointPoint
+    log_lik: Float[Array, " subjects"]
+    log_prior: Scalar
+
+
+class Context(NamedTuple):
+    """What the loss needs in addition to the point; not kept in the state."""
+
+    problem: Problem
+    penalty: Array | float
+    reference: Reference
+
+
+@jax.custom_vjp
+def loss(point: JointPoint, context: Context) -> Scalar:
+    """Minus the joint objective, in nats relative to the start, at a scaled point.
+
+    Its derivative is computed block by block together with the value; differentiating
+    through the scan would keep every block's intermediate values.
+    """
+    return loss_and_gradient(point, context)[0]
+
+
+def _loss_backward(gradient, cotangent):
+    return jax.tree.map(lambda g: cotangent * g, gradient), None
+
+
+loss.defvjp(lambda point, context: loss_and_gradient(point, context), _loss_backward)
+
+
+def loss_and_gradient(point: JointPoint, context: Context) -> tuple[Scalar, JointPoint]:
+    """The loss and its gradient in one pass; infinite and 0 where it does not exist."""
+    problem, penalty = context.problem, context.penalty
+    at = unscaled(point, context.reference)
+    seen = joint_derivatives(problem.model, problem.data, at.coordinates, at.theta)
+    log_prior, by_prior = jax.value_and_grad(folded_prior, argnums=1)(problem, at)
+    gain = jnp.sum(weighted(problem.data, seen.log_lik - context.reference.log_lik))
+    gain = gain + penalty * (log_prior - context.reference.log_prior)
+    by_prior = jax.tree.map(lambda g: penalty * g, by_prior)
+    gradient = by_prior._replace(
+        coordinates=by_prior.coordinates + seen.coordinates,
+        theta=by_prior.theta + seen.theta,
+    )
+    gradient = jax.tree.map(lambda g, s: -g / s, gradient, context.reference.scale)
+    # Where probabilities do not exist (ordered intercepts out of order) the line
+    # search must see a worse point, not a NaN.
+    exists = jnp.isfinite(gain)
+    gradient = jax.tree.map(lambda g: jnp.where(exists, g, 0), gradient)
+    return jnp.where(exists, -gain, jnp.inf), mask_fixed(problem, gradient)
+
+
+def batch_gradient(
+    point: JointPoint, context: Context, batch_size: int, key: KeyArray
+) -> JointPoint:
+    """Unbiased estimate of the gradient from a random subset of subjects."""
+    problem, data = context.problem, context.problem.data
+    num_subjects = data.num_subjects
+    size = min(batch_size, num_subjects)
+    chosen = jax.random.choice(key, num_subjects, (size,), replace=False)
+    rows = data.values, data.observed, data.trials, data.subject_weight
+    rows = jax.tree.map(lambda x: x[chosen], rows)
+    batch = Responses(*rows, item_weight=data.item_weight)
+    at = unscaled(point, context.reference)
+    seen = joint_derivatives(problem.model, batch, at.coordinates, at.theta[chosen])
+    by_prior = jax.grad(folded_prior, argnums=1)(problem, at)
+    by_prior = jax.tree.map(lambda g: context.penalty * g, by_prior)
+    factor = num_subjects / size
+    by_theta = factor * (seen.theta + by_prior.theta[chosen])
+    gradient = by_prior._replace(
+        coordinates=factor * seen.coordinates + by_prior.coordinates,
+        theta=jnp.zeros_like(at.theta).at[chosen].set(by_theta),
+    )
+    gradient = jax.tree.map(lambda g, s: -g / s, gradient, context.reference.scale)
+    return mask_fixed(problem, gradient)
+
+
+def folded_prior(problem: Problem, point: JointPoint) -> Scalar:
+    """Log priors of the same predictors on the shifted and scaled ability."""
+    model = problem.model
+    scale = jnp.exp(point.log_scale)
+    if not model.family.has_slope:
+        scale = jnp.ones_like(scale)
+    coordinates, theta = point.coordinates, point.theta
+    if not problem.anchored:
+        coordinates = model.fold(coordinates, point.shift, scale)
+        theta = (theta - point.shift) / scale
+    return log_penalty(problem, model.constrain(coordinates), theta)
+
+
+def curvature_of(
+    problem: Problem, penalty: Array | float, point: JointPoint
+) -> JointPoint:
+    """Information plus the curvature of the priors; positive everywhere."""
+    model, data = problem.model, problem.data
+    known = joint_information(model, data, point.coordinates, point.theta)
+    log_prior = lambda row: model.log_prior(model.family.constrain(row))  # noqa: E731
+    bend = jax.vmap(lambda row: jnp.diagonal(jax.hessian(log_prior)(row)))
+    by_items = jnp.abs(penalty * bend(point.coordinates))
+    by_items = weigh_rows(by_items, data.item_weight) + known.coordinates
+    # A coordinate that the data do not identify must not diverge in one step.
+    by_items = jnp.maximum(by_items, 1e-3 * jnp.mean(by_items, axis=0))
+    ones = jnp.ones_like(point.theta)
+    spread = ability_prior(problem)[1]
+    by_theta = known.theta + penalty * weighted(data, ones) / spread**2
+    by_theta = jnp.maximum(by_theta, 1e-3 * jnp.mean(by_theta))
+
+    def along(move):
+        moved = point._replace(shift=move[0], log_scale=move[1])
+        return folded_prior(problem, moved)
+
+    move = jnp.stack([point.shift, point.log_scale])
+    by_scale = jnp.abs(penalty * jnp.diagonal(jax.hessian(along)(move))) + 1
+    return JointPoint(by_items, by_theta, by_scale[0], by_scale[1])
+
+
+def mask_fixed(problem: Problem, move: JointPoint) -> JointPoint:
+    """Zero where nothing may move; the scale is fixed as soon as an item is."""
+    movable = jnp.all(problem.free) & ~jnp.asarray(problem.anchored)
+    return JointPoint(
+        jnp.where(problem.free, move.coordinates, 0),
+        move.theta,
+        jnp.where(movable, move.shift, 0),
+        jnp.where(movable, move.log_scale, 0),
+    )
+
+
+def unscaled(point: JointPoint, reference: Reference) -> JointPoint:
+    """The point in the model's own coordinates."""
+    return jax.tree.map(jnp.divide, point, reference.scale)
+
+
+def residual_of(
+    gradient: JointPoint, reference: Reference, curvature: JointPoint
+) -> Scalar:
+    """Largest gradient over the root of its curvature: approximate standard errors."""
+    parts = jax.tree.map(
+        lambda g, s, c: jnp.max(jnp.abs(g * s) / jnp.sqrt(c)),
+        gradient,
+        reference.scale,
+        curvature,
+    )
+    return jnp.max(jnp.stack(jax.tree.leaves(parts)))
 
 
 class GradientState(NamedTuple):
     """State of the gradient method; points are in scaled coordinates.
 
-    Attributes:
-        point: Present point.
-        value: Loss there, in nats below the start.
-        gradient: Its gradient there.
-        best: The point with the lowest loss seen.
-        best_value: Its loss.
-        residual: Largest gradient at `best`, in approximate standard errors.
-        reference: Scale and origin of the loss.
-        curvature: Information of each coordinate, renewed now and then.
-        optimiser: The optimiser's state.
-        idle: Steps since the best loss last fell.
-        num_seen: Steps taken.
+    `value` is the loss at `point`, in nats below the start; `best` has the lowest loss
+    so far, and `residual` is its largest gradient in approximate standard errors.
+    `curvature` is the information of each coordinate, renewed now and then, and `idle`
+    the number of steps since the best loss last fell.
     """
 
     point: JointPoint
@@ -68,7 +217,7 @@ class GradientState(NamedTuple):
     num_seen: Array
 
 
-class Gradient(AbstractMethod):
+class Gradient(AbstractPenalised):
     """Joint MAP (penalty 0: joint maximum likelihood) by any optax optimiser.
 
     Maximises sum log p + penalty (log N(theta; 0, 1) + item log priors), a sum in nats,
@@ -85,15 +234,12 @@ class Gradient(AbstractMethod):
         patience: Steps without improvement after which it counts as stalled; None for
             3 with L-BFGS, whose line search then fails at rounding, and 200 otherwise.
 
-    >>> from irtjax.data.responses import Responses
-    >>> from irtjax.likelihood.problem import Problem
-    >>> from irtjax.estimators.driver import run
-    >>> from irtjax.models.catalogue import two_parameter
+    >>> import irtjax
     >>> rows = [[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]
-    >>> data = Responses(jnp.array(rows, jnp.int8))
-    >>> problem = Problem.create(two_parameter(), data)
-    >>> start = start_values(problem.model, data)
-    >>> fit = eqx.filter_jit(run)(problem, Gradient(), start)  # One program.
+    >>> data = irtjax.Responses(jnp.array(rows, jnp.int8))
+    >>> problem = irtjax.Problem.create(irtjax.MODELS["2pl"](), data)
+    >>> start = irtjax.start_values(problem.model, data)
+    >>> fit = eqx.filter_jit(irtjax.run)(problem, Gradient(), start)  # One program.
     >>> int(fit.status)  # Status.CONVERGED
     0
     """
@@ -116,34 +262,10 @@ class Gradient(AbstractMethod):
             chosen = optax.lbfgs(memory_size=20)
         return optax.with_extra_args_support(chosen)
 
-    def suited(self, model: Any, num_subjects: int) -> Gradient:
-        """Penalises abilities as well as items, or neither: plain joint likelihood."""
-        return Gradient(penalty=1.0 if model.priors else 0.0)
-
-    def check(self, problem: Problem) -> None:
-        """Refuses anchors, which do not let a penalty of abilities be undone."""
-        super().check(problem)
-        if problem.anchored and self.penalty > 0:
-            raise ValueError(
-                f"method {self.name!r} shrinks abilities, which anchors do not let it"
-                " undo (free slopes came out a third too large with 30 items): use"
-                " method='em', or priors=None where each subject met hundreds of items"
-            )
-
-    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
-        """Drives the method, with a prior of abilities that suits their scale."""
-        problem = with_ability_prior(problem, self.penalty, start)
-        return super().solve(problem, start, run)
-
     def init(
         self, problem: Problem, start: Start, key: KeyArray | None
     ) -> GradientState:
-        """State at the start values.
-
-        Raises:
-            ValueError: If the penalty leaves the scale free, or mini-batches are used
-                without a key or with L-BFGS.
-        """
+        """State at the start values; a ValueError for settings that do not suit."""
         model, data = problem.model, problem.data
         check_penalty(model, self.penalty, problem.anchored)
         if self.batch_size is not None:
@@ -157,18 +279,13 @@ class Gradient(AbstractMethod):
                     " such as Gradient(optimiser=optax.adam(0.1), batch_size=...)"
                 )
         coordinates = model.unconstrain(start.items)
-        dtype = coordinates.dtype
-        theta = start.theta
-        if theta is None:
-            theta = start_values(model, data, dtype=dtype).theta
-        zero = jnp.zeros((), dtype)
-        point = JointPoint(coordinates, jnp.asarray(theta, dtype), zero, zero)
-        penalty = jnp.asarray(self.penalty, dtype)
+        zero, none = jnp.zeros((), coordinates.dtype), jnp.zeros((), jnp.int32)
+        point = JointPoint(coordinates, start_abilities(problem, start), zero, zero)
+        penalty = jnp.asarray(self.penalty, coordinates.dtype)
         curvature = curvature_of(problem, penalty, point)
         scale = jax.tree.map(jnp.sqrt, curvature)
-        log_lik = joint_derivatives(model, data, point.coordinates, point.theta).log_lik
-        log_prior = folded_prior(problem, point)
-        reference = Reference(scale, log_lik, log_prior)
+        log_lik = joint_derivatives(model, data, *point[:2]).log_lik
+        reference = Reference(scale, log_lik, folded_prior(problem, point))
         context = Context(problem, penalty, reference)
         scaled = jax.tree.map(jnp.multiply, point, scale)
         value, gradient = loss_and_gradient(scaled, context)
@@ -176,14 +293,14 @@ class Gradient(AbstractMethod):
             scaled,
             value,
             gradient,
-            scaled,
-            value,
-            residual_of(gradient, context.reference, curvature),
-            reference,
-            curvature,
-            self._optimiser.init(scaled),
-            jnp.zeros((), jnp.int32),
-            jnp.zeros((), jnp.int32),
+            best=scaled,
+            best_value=value,
+            residual=residual_of(gradient, reference, curvature),
+            reference=reference,
+            curvature=curvature,
+            optimiser=self._optimiser.init(scaled),
+            idle=none,
+            num_seen=none,
         )
 
     def step(
@@ -217,30 +334,28 @@ class Gradient(AbstractMethod):
             lambda: state.curvature,
         )
         better = evaluated & (value < state.best_value)
-        slack = (
-            4 * jnp.finfo(value.dtype).eps * jnp.linalg.norm(state.reference.log_lik)
-        )
+        rounding = 4 * jnp.finfo(value.dtype).eps
+        slack = rounding * jnp.linalg.norm(state.reference.log_lik)
         improved = evaluated & (value < state.best_value - slack)
-        residual = residual_of(gradient, context.reference, curvature)
-        pick = lambda a, b: jax.tree.map(  # noqa: E731
-            lambda x, y: jnp.where(better, x, y), a, b
-        )
-        return GradientState(
-            point,
-            value,
-            gradient,
-            pick(point, state.best),
-            pick(value, state.best_value),
-            pick(residual, state.residual),
-            state.reference,
-            curvature,
-            optimiser,
-            jnp.where(improved, 0, state.idle + 1),
-            num_seen,
+        found = point, value, residual_of(gradient, state.reference, curvature)
+        last = state.best, state.best_value, state.residual
+        best, best_value, residual = tree_where(better, found, last)
+        return state._replace(
+            point=point,
+            value=value,
+            gradient=gradient,
+            best=best,
+            best_value=best_value,
+            residual=residual,
+            curvature=curvature,
+            optimiser=optimiser,
+            idle=jnp.where(improved, 0, state.idle + 1),
+            num_seen=num_seen,
         )
 
     def _evaluate(self, point, context, optimiser, state, num_seen):
         """Loss and gradient at the new point, and whether they are up to date."""
+        due = jnp.ones((), bool)
         if self.batch_size is not None:
             epoch = -(-context.problem.data.num_subjects // self.batch_size)
             due = num_seen % epoch == 0
@@ -250,24 +365,23 @@ class Gradient(AbstractMethod):
                 lambda: (state.value, state.gradient),
             )
             return value, gradient, due
-        always = jnp.ones((), bool)
         value = optax.tree_utils.tree_get(optimiser, "value")
         gradient = optax.tree_utils.tree_get(optimiser, "grad")
         if value is None or gradient is None:
-            return *loss_and_gradient(point, context), always
+            return *loss_and_gradient(point, context), due
         # The line search has just evaluated the point it chose.
-        return value, gradient, always
+        return value, gradient, due
 
     def progress(self, problem: Problem, state: GradientState) -> Progress:
         """Objective and residual of the best point."""
         at_start = weighted(problem.data, state.reference.log_lik)
         start = jnp.sum(at_start) + self.penalty * state.reference.log_prior
-        patience = self.patience
+        patience, tolerance = self.patience, self.tolerance
         if patience is None:
             patience = 3 if self.optimiser is None else 200
         dtype = state.residual.dtype
-        default = 1e-3 if dtype == jnp.float64 else 1e-2
-        tolerance = default if self.tolerance is None else self.tolerance
+        if tolerance is None:
+            tolerance = 1e-3 if dtype == jnp.float64 else 1e-2
         return Progress(
             start - state.best_value,
             state.residual,
@@ -281,9 +395,7 @@ class Gradient(AbstractMethod):
         """Items, and standardised, oriented abilities (see `MM.result`)."""
         model = problem.model
         point = unscaled(state.best, state.reference)
-        log_lik = joint_derivatives(
-            model, problem.data, point.coordinates, point.theta
-        ).log_lik
+        log_lik = joint_derivatives(model, problem.data, *point[:2]).log_lik
         slope = model.constrain(point.coordinates).discrimination
         scale = identify(problem, point.theta, slope)
         coordinates = model.fold(point.coordinates, scale.shift, scale.scale)
@@ -291,6 +403,5 @@ class Gradient(AbstractMethod):
         movable = ~jnp.asarray(problem.anchored) & jnp.all(problem.free)
         coordinates = jnp.where(movable, coordinates, point.coordinates)
         theta = (point.theta - scale.shift) / scale.scale
-        items = model.constrain(coordinates)
-        found = Parameters(items, scale.population, theta)
+        found = Parameters(model.constrain(coordinates), scale.population, theta)
         return report_scale(problem, found), log_lik

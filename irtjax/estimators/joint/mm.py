@@ -10,17 +10,16 @@ and a safeguarded Anderson acceleration.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
-from irtjax.estimators.joint.ability_prior import with_ability_prior
+from irtjax.estimators.driver import Progress, tree_where
+from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.bound import (
     Factors,
     ItemSweep,
@@ -38,9 +37,9 @@ from irtjax.estimators.joint.objective import (
     check_penalty,
     identify,
     log_penalty,
+    weigh_rows,
     weighted_moments,
 )
-from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Model, Population
@@ -51,18 +50,10 @@ from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forge
 class MMState(NamedTuple):
     """State of MM: the point to evaluate next, and the best one so far.
 
-    Attributes:
-        point: Evaluated by the next step.
-        best: The accepted point with the highest objective.
-        image: One MM iteration from `best`, tried when a proposal is refused.
-        log_lik: `[subjects]` at `best`.
-        log_prior: At `best`.
-        objective: At `best`, with the penalty.
-        residual: Relative KKT residual at `best`.
-        change: Last relative change of the objective.
-        memory: Of the acceleration.
-        refused: How many points in a row were refused.
-        num_seen: Steps taken.
+    `log_lik`, `log_prior`, `objective` and `residual` (relative KKT) are those of
+    `best`, the accepted point with the highest objective, and `image` is one MM
+    iteration from it, tried when a proposal is refused. `change` is the last relative
+    change of the objective, and `refused` counts points refused in a row.
     """
 
     point: Factors
@@ -78,7 +69,7 @@ class MMState(NamedTuple):
     num_seen: Array
 
 
-class MM(AbstractMethod):
+class MM(AbstractPenalised):
     """Joint maximum likelihood (or joint MAP) of the logistic 1PL and 2PL.
 
     Maximises sum log p + penalty (log N(theta; 0, I) + item log priors), the first
@@ -96,19 +87,16 @@ class MM(AbstractMethod):
         penalty: Weight of all log priors; 0 is plain maximum likelihood, for which
             `diverging` marks the subjects and items without a finite estimate.
         temperature: s. Priors apply to a and d on the scale of eta = a theta + d, and
-            reported items are a / s and d / s, so that P = sigma(a theta + d) holds of
-            what is reported. (With unit slopes it is theta that is divided by s.)
+            reported items are a / s and d / s, so that P = sigma(a theta + d) with the
+            reported values. (With unit slopes it is theta that is divided by s.)
         stop: "kkt", or "relative_change" for the looser rule of the cBMM paper.
         memory: Depth of the acceleration; 0 turns it off.
 
-    >>> from irtjax.data.responses import Responses
-    >>> from irtjax.likelihood.problem import Problem
-    >>> from irtjax.estimators.driver import run
-    >>> from irtjax.models.catalogue import two_parameter
-    >>> data = Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
-    >>> problem = Problem.create(two_parameter(), data)
-    >>> start = start_values(problem.model, data)
-    >>> fit = eqx.filter_jit(run)(problem, MM(), start)  # One program.
+    >>> import irtjax
+    >>> data = irtjax.Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
+    >>> problem = irtjax.Problem.create(irtjax.MODELS["2pl"](), data)
+    >>> start = irtjax.start_values(problem.model, data)
+    >>> fit = eqx.filter_jit(irtjax.run)(problem, MM(), start)  # One program.
     >>> int(fit.status)  # Status.CONVERGED
     0
     """
@@ -120,10 +108,6 @@ class MM(AbstractMethod):
     temperature: float | Array = 1.0
     stop: str = eqx.field(static=True, default="kkt")
     memory: int = eqx.field(static=True, default=10)
-
-    def suited(self, model: Any, num_subjects: int) -> MM:
-        """Penalises abilities as well as items, or neither: plain joint likelihood."""
-        return MM(penalty=1.0 if model.priors else 0.0)
 
     def adapted(self, model: Model) -> Model:
         """The bound is quadratic, and so must priors be: slopes are kept at or above 0.
@@ -137,60 +121,32 @@ class MM(AbstractMethod):
         priors = {**model.priors, "discrimination": Normal(1.0, 1.0)}
         return dataclasses.replace(model, priors=priors)
 
-    def check(self, problem: Problem) -> None:
-        """Refuses anchors, which do not let a penalty of abilities be undone."""
-        super().check(problem)
-        if problem.anchored and self.penalty > 0:
-            raise ValueError(
-                f"method {self.name!r} shrinks abilities, which anchors do not let it"
-                " undo (free slopes came out a third too large with 30 items): use"
-                " method='em', or priors=None where each subject met hundreds of items"
-            )
-
-    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
-        """Drives the method, with a prior of abilities that suits their scale."""
-        problem = with_ability_prior(problem, self.penalty, start)
-        return super().solve(problem, start, run)
-
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> MMState:
-        """State at the start values.
-
-        Raises:
-            ValueError: If the model is not a logistic 1PL or 2PL, a prior is not
-                normal, or the penalty or the stopping rule makes no sense.
-        """
+        """State at the start values; a ValueError for what does not suit the method."""
         self._check(problem)
-        model, data = problem.model, problem.data
         slope, intercept = start.items.discrimination, start.items.intercept
-        dtype = intercept.dtype
-        theta = start.theta
-        if theta is None:
-            theta = start_values(model, data, dtype=dtype).theta
-            assert theta is not None
+        dtype, theta = intercept.dtype, start_abilities(problem, start)
         temperature = jnp.asarray(self.temperature, dtype)
-        if model.family.has_slope:
+        if problem.model.family.has_slope:
             slope = slope * temperature
         else:
             slope, theta = jnp.ones_like(intercept), theta * temperature
-        point = Factors(
-            slope[:, None],
-            intercept * temperature,
-            jnp.asarray(theta, dtype).reshape(-1, 1),
-        )
+        point = Factors(slope[:, None], intercept * temperature, theta.reshape(-1, 1))
         flat, _ = ravel_pytree(point)
         zero, high = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
+        none = jnp.zeros((), jnp.int32)
         return MMState(
             point,
-            point,
-            point,
-            jnp.zeros(data.num_subjects, dtype),
-            zero,
-            zero,
-            high,
-            high,
-            empty_memory(flat.size, max(self.memory, 1), dtype),
-            jnp.zeros((), jnp.int32),
-            jnp.zeros((), jnp.int32),
+            best=point,
+            image=point,
+            log_lik=jnp.zeros(problem.data.num_subjects, dtype),
+            log_prior=zero,
+            objective=zero,
+            residual=high,
+            change=high,
+            memory=empty_memory(flat.size, max(self.memory, 1), dtype),
+            refused=none,
+            num_seen=none,
         )
 
     def _check(self, problem: Problem) -> None:
@@ -217,9 +173,8 @@ class MM(AbstractMethod):
         weight = jnp.ones_like(seen.log_lik) if weight is None else weight
         first = state.num_seen == 0
         # The first objective is a plain sum; later ones add small, accurate gains.
-        gain = jnp.sum(weight * (seen.log_lik - state.log_lik)) + self.penalty * (
-            log_prior - state.log_prior
-        )
+        gain = jnp.sum(weight * (seen.log_lik - state.log_lik))
+        gain = gain + self.penalty * (log_prior - state.log_prior)
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * seen.log_lik)
         accepted = first | (gain >= -slack)
         objective = state.objective + gain
@@ -229,23 +184,21 @@ class MM(AbstractMethod):
         image = self._image(problem, point, bounds[0])
         residual = _kkt_residual(problem, point, seen, bounds)
         proposal, memory = self._propose(problem, point, image, bounds, state.memory)
-
-        def choose(new, old):
-            return tree_where(accepted, new, old)
-
-        fallback = choose(image, state.image)
-        return MMState(
-            choose(proposal, fallback),
-            choose(point, state.best),
-            fallback,
-            choose(seen.log_lik, state.log_lik),
-            choose(log_prior, state.log_prior),
-            choose(objective, state.objective),
-            choose(residual, state.residual),
-            choose(jnp.where(first, jnp.inf, change), state.change),
-            forget(memory, ~accepted),
-            jnp.where(accepted, 0, state.refused + 1),
-            state.num_seen + 1,
+        better = state._replace(
+            point=proposal,
+            best=point,
+            image=image,
+            log_lik=seen.log_lik,
+            log_prior=log_prior,
+            objective=objective,
+            residual=residual,
+            change=jnp.where(first, jnp.inf, change),
+        )
+        again = state._replace(point=state.image)
+        return tree_where(accepted, better, again)._replace(
+            memory=forget(memory, ~accepted),
+            refused=jnp.where(accepted, 0, state.refused + 1),
+            num_seen=state.num_seen + 1,
         )
 
     def _log_prior(self, problem: Problem, point: Factors) -> Scalar:
@@ -259,16 +212,13 @@ class MM(AbstractMethod):
         """Adds the priors to the bounds of the likelihood."""
         if self.penalty == 0:
             return items, subjects
-        dtype = point.intercept.dtype
-        means, precisions = [], []
+        moments = []
         for name in ("intercept", "discrimination"):
             prior = problem.model.priors.get(name)
-            used = isinstance(prior, Normal)
-            dims = 1 if name == "intercept" else point.discrimination.shape[1]
-            means += [prior.mean if used else 0.0] * dims
-            precisions += [self.penalty / prior.sd**2 if used else 0.0] * dims
-        mean = jnp.stack([jnp.asarray(m, dtype) for m in means])
-        precision = jnp.stack([jnp.asarray(p, dtype) for p in precisions])
+            normal = isinstance(prior, Normal)
+            inverse = self.penalty / prior.sd**2 if normal else 0.0
+            moments.append((prior.mean if normal else 0.0, inverse))
+        mean, precision = jnp.array(moments, point.intercept.dtype).T
         items = add_normal_prior(items, point.stacked, mean, precision)
         return items, self._with_ability_prior(problem, subjects, point.theta)
 
@@ -282,8 +232,8 @@ class MM(AbstractMethod):
 
     def _image(self, problem: Problem, point: Factors, items: Quadratic) -> Factors:
         """One MM iteration: items, abilities, then the scale of ability."""
-        free = _free(problem, point.discrimination.shape[1])
-        stacked = update_items(items, point.stacked, free, _is_positive(problem.model))
+        positive = _is_positive(problem.model)
+        stacked = update_items(items, point.stacked, _free(problem), positive)
         raised = Factors(stacked[:, 1:], stacked[:, 0], point.theta)
         subjects = subject_sweep(problem.data, raised, self.temperature)
         subjects = self._with_ability_prior(problem, subjects, raised.theta)
@@ -298,30 +248,26 @@ class MM(AbstractMethod):
         Without priors it makes abilities standard, which keeps numbers in range.
         """
         has_slope = problem.model.family.has_slope
+
+        def moved(shift, log_scale):
+            return point.fold(shift, log_scale * has_slope)
+
         if self.penalty == 0:
             shift, scale = weighted_moments(point.theta, problem.data.subject_weight)
-            log_scale = jnp.log(scale) * has_slope
+            folded = moved(shift, jnp.log(scale))
         else:
-
-            def objective(shift, log_scale):
-                moved = point.fold(shift, log_scale * has_slope)
-                return self._log_prior(problem, moved)
-
-            dims = point.theta.shape[1]
-            shift, log_scale = best_fold(objective, dims, point.theta.dtype)
-            log_scale = log_scale * has_slope
-        return tree_where(jnp.all(problem.free), point.fold(shift, log_scale), point)
+            dims, dtype = point.theta.shape[1], point.theta.dtype
+            raised = lambda *scale: self._log_prior(problem, moved(*scale))  # noqa: E731
+            folded = moved(*best_fold(raised, dims, dtype))
+        return tree_where(jnp.all(problem.free), folded, point)
 
     def _propose(self, problem, point, image, bounds, memory) -> tuple[Factors, Memory]:
         """Accelerated proposal; the image itself when acceleration is off."""
         if self.memory == 0:
             return image, memory
         data = problem.data
-        items, subjects = (jnp.diagonal(b.curvature, axis1=1, axis2=2) for b in bounds)
-        if data.item_weight is not None:
-            items = items * data.item_weight.astype(items.dtype)[:, None]
-        if data.subject_weight is not None:
-            subjects = subjects * data.subject_weight.astype(items.dtype)[:, None]
+        items = weigh_rows(bounds[0].diagonal, data.item_weight)
+        subjects = weigh_rows(bounds[1].diagonal, data.subject_weight)
         items = jnp.broadcast_to(items, point.stacked.shape)
         scale = Factors(
             jnp.sqrt(items[:, 1:]),
@@ -336,8 +282,7 @@ class MM(AbstractMethod):
             slope = jnp.maximum(proposal.discrimination, 0)
             proposal = proposal._replace(discrimination=slope)
         # Fixed coordinates stay exactly, not up to the rounding of a mixture.
-        free = _free(problem, point.discrimination.shape[1])
-        kept = jnp.where(free, proposal.stacked, point.stacked)
+        kept = jnp.where(_free(problem), proposal.stacked, point.stacked)
         return Factors(kept[:, 1:], kept[:, 0], proposal.theta), memory
 
     def progress(self, problem: Problem, state: MMState) -> Progress:
@@ -355,11 +300,9 @@ class MM(AbstractMethod):
         )
 
     def result(self, problem: Problem, state: MMState) -> tuple[Parameters, Array]:
-        """Items with P = sigma(a theta + d), and standardised, oriented abilities.
+        """Items with P = sigma(a theta + d), and abilities as `identify` makes them.
 
-        Where no item coordinate is fixed, abilities have mean 0 and variance 1 over
-        the sample (Rasch: mean 0 only) and slopes a positive sum; the change of scale
-        is folded into the items, so the likelihood is that of the best point.
+        The change of scale is folded into the items: the likelihood is that of `best`.
         """
         family, best = problem.model.family, state.best
         point = best._replace(intercept=best.intercept / self.temperature)
@@ -379,11 +322,6 @@ class MM(AbstractMethod):
         return report_scale(problem, found), state.log_lik
 
 
-def tree_where(condition: Array, new, old):
-    """Leaf by leaf, the new tree where the condition holds, else the old one."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
-
-
 def _record(point: Factors) -> LogisticItems:
     zero = jnp.zeros_like(point.intercept)
     return LogisticItems(point.discrimination[:, 0], point.intercept, zero, zero + 1)
@@ -394,12 +332,11 @@ def _is_positive(model: Model) -> bool:
     return family.has_slope and family.parameters[0].bijection.kind == "positive"
 
 
-def _free(problem: Problem, dims: int) -> Bool[Array, "items p"]:
+def _free(problem: Problem) -> Bool[Array, "items p"]:
     """The free mask in the order (d, a); slopes of unit families are fixed."""
     free = problem.free
     if not problem.model.family.has_slope:
-        fixed = jnp.zeros((free.shape[0], dims), bool)
-        return jnp.concatenate([free[:, :1], fixed], axis=1)
+        return jnp.concatenate([free[:, :1], jnp.zeros_like(free[:, :1])], axis=1)
     return jnp.concatenate([free[:, -1:], free[:, :-1]], axis=1)
 
 
@@ -413,9 +350,8 @@ def _kkt_residual(
     tiny = jnp.finfo(point.intercept.dtype).tiny * 1e6
 
     def share(bound: Quadratic, data: Quadratic, terms: Array, at: Array) -> Array:
-        diagonal = jnp.diagonal(bound.curvature, axis1=1, axis2=2)
         from_prior = jnp.abs(bound.gradient - data.gradient)
-        floor = 0.01 * diagonal * (1 + jnp.abs(at))
+        floor = 0.01 * bound.diagonal * (1 + jnp.abs(at))
         return bound.gradient / jnp.maximum(terms + from_prior + floor, tiny)
 
     stacked = point.stacked
@@ -423,7 +359,6 @@ def _kkt_residual(
     if _is_positive(problem.model):
         held = (stacked <= 0) & (by_items < 0)
         by_items = by_items.at[:, 1:].set(jnp.where(held, 0, by_items)[:, 1:])
-    free = _free(problem, point.discrimination.shape[1])
     by_theta = share(bounds[1], seen.subjects, seen.subject_terms, point.theta)
-    largest = jnp.max(jnp.abs(jnp.where(free, by_items, 0)))
+    largest = jnp.max(jnp.abs(jnp.where(_free(problem), by_items, 0)))
     return jnp.maximum(largest, jnp.max(jnp.abs(by_theta)))

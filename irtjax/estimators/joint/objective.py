@@ -34,17 +34,23 @@ _HALF_LOG_TWO_PI = 0.9189385332046727
 
 
 class JointDerivatives(NamedTuple):
-    """One pass over the data at a point.
-
-    Attributes:
-        log_lik: `[subjects]` log-likelihood of each subject, without subject weights.
-        coordinates: `[items, columns]` gradient of the weighted log-likelihood.
-        theta: `[subjects]` likewise.
-    """
+    """Each subject's log-likelihood without subject weights; the weighted gradient."""
 
     log_lik: Float[Array, " subjects"]
     coordinates: Float[Array, "items columns"]
     theta: Float[Array, " subjects"]
+
+
+def weigh_rows(rows: Array, weight: Array | None) -> Array:
+    """Rows multiplied by their weights; None counts as 1 each."""
+    if weight is None:
+        return rows
+    return rows * weight.astype(rows.dtype).reshape(-1, *[1] * (rows.ndim - 1))
+
+
+def weighted(data: Responses, by_subject: Array) -> Array:
+    """Numbers of each subject, multiplied by its weight."""
+    return weigh_rows(by_subject, data.subject_weight)
 
 
 def block_rows(array: Array, start: Array, size: int) -> Array:
@@ -62,21 +68,14 @@ def block_weight(data: Responses, start: Array, is_new: Array, dtype) -> Array:
 
 
 class Information(NamedTuple):
-    """Expected (Fisher) information of each coordinate, the others held fixed."""
+    """Expected (Fisher) information of each coordinate, the others fixed."""
 
     coordinates: Float[Array, "items columns"]
     theta: Float[Array, " subjects"]
 
 
 class Divergence(NamedTuple):
-    """Where plain joint maximum likelihood has no finite estimate.
-
-    Attributes:
-        subjects: `[subjects]` whose informative responses all push ability the same
-            way.
-        items: `[items]` without variation, or whose right and wrong responses a single
-            ability separates.
-    """
+    """Where plain joint maximum likelihood has no finite estimate; see `diverging`."""
 
     subjects: Bool[Array, " subjects"]
     items: Bool[Array, " items"]
@@ -87,17 +86,8 @@ def joint_log_likelihood(
 ) -> Float[Array, " subjects"]:
     """Log-likelihood of each subject at given abilities, block by block.
 
-    Differentiable any number of times, in both modes. `joint_derivatives` has value
-    and gradient of a whole objective in one pass.
-
-    Args:
-        model: The model.
-        data: Responses.
-        items: Item records.
-        theta: Abilities.
-
-    Returns:
-        `[subjects]`, with item weights, without subject weights.
+    With item weights, without subject weights. Differentiable any number of times, in
+    both modes; `joint_derivatives` has value and gradient in one pass.
     """
     dtype = jnp.result_type(items[0], theta)
     size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
@@ -105,13 +95,8 @@ def joint_log_likelihood(
     # Derivatives compute a block again: kept, they would be as large as the data.
     @jax.checkpoint
     def block(items, theta, start):
-        values = block_rows(data.values, start, size).astype(dtype)
-        exposure = take_block(data.exposure, start, size)
         part = block_rows(theta, start, size)
-        cells = model.family.log_prob(values, items, part, exposure)
-        if data.item_weight is not None:
-            cells = cells * data.item_weight.astype(dtype)
-        return jnp.sum(cells, axis=1)
+        return _block_log_lik(model, data, items, part, start, dtype)
 
     def body(total, start, is_new):
         del is_new
@@ -121,45 +106,38 @@ def joint_log_likelihood(
     return scan_subject_blocks(body, init, data.num_subjects, size)
 
 
+def _block_log_lik(model: Model, data: Responses, items, theta, start, dtype) -> Array:
+    """Log-likelihood of each subject of a block with abilities `theta`."""
+    size = theta.shape[0]
+    values = block_rows(data.values, start, size).astype(dtype)
+    exposure = take_block(data.exposure, start, size)
+    cells = model.family.log_prob(values, items, theta, exposure)
+    if data.item_weight is not None:
+        cells = cells * data.item_weight.astype(dtype)
+    return jnp.sum(cells, axis=1)
+
+
 def joint_derivatives(
     model: Model,
     data: Responses,
     coordinates: Float[Array, "items columns"],
     theta: Float[Array, " subjects"],
 ) -> JointDerivatives:
-    """Log-likelihood and its gradient, one reverse pass per block of subjects.
-
-    Args:
-        model: The model.
-        data: Responses.
-        coordinates: Unconstrained item coordinates.
-        theta: Abilities.
-
-    Returns:
-        The log-likelihood of each subject and the gradients.
-    """
+    """Log-likelihood and its gradient, one reverse pass per block of subjects."""
     dtype = coordinates.dtype
     size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
 
-    def block_sum(coordinates, theta, values, exposure, weight):
+    def block_sum(coordinates, theta, start, weight):
         items = model.constrain(coordinates)
-        cells = model.family.log_prob(values.astype(dtype), items, theta, exposure)
-        if data.item_weight is not None:
-            cells = cells * data.item_weight.astype(dtype)
-        log_lik = jnp.sum(cells, axis=1)
+        log_lik = _block_log_lik(model, data, items, theta, start, dtype)
         return jnp.sum(log_lik * weight), log_lik
 
     differentiate = jax.grad(block_sum, argnums=(0, 1), has_aux=True)
 
     def body(carry: JointDerivatives, start, is_new):
         weight = block_weight(data, start, is_new, dtype)
-        (by_items, by_theta), log_lik = differentiate(
-            coordinates,
-            take_block(theta, start, size),
-            take_block(data.values, start, size),
-            take_block(data.exposure, start, size),
-            weight,
-        )
+        part = take_block(theta, start, size)
+        (by_items, by_theta), log_lik = differentiate(coordinates, part, start, weight)
         # Rows seen in an earlier block have weight 0 here: keep what they had.
         old = block_rows(carry.theta, start, size)
         return JointDerivatives(
@@ -168,9 +146,8 @@ def joint_derivatives(
             put_block(carry.theta, jnp.where(is_new, by_theta, old), start),
         )
 
-    init = JointDerivatives(
-        jnp.zeros_like(theta), jnp.zeros_like(coordinates), jnp.zeros_like(theta)
-    )
+    zeros = jnp.zeros_like(theta)
+    init = JointDerivatives(zeros, jnp.zeros_like(coordinates), zeros)
     return scan_subject_blocks(body, init, data.num_subjects, size)
 
 
@@ -180,19 +157,10 @@ def joint_information(
     coordinates: Float[Array, "items columns"],
     theta: Float[Array, " subjects"],
 ) -> Information:
-    """Fisher information of every coordinate and ability, block by block.
+    """Fisher information of every coordinate and ability, weighted as the objective.
 
     I(x) = sum over cells of exposure * sum_y p(y) (d log p(y) / dx)^2. Its inverse
     root is an approximate standard error, the unit in which a gradient is small.
-
-    Args:
-        model: The model.
-        data: Responses.
-        coordinates: Unconstrained item coordinates.
-        theta: Abilities.
-
-    Returns:
-        The information, weighted as the objective is.
     """
     family, dtype = model.family, coordinates.dtype
     num_subjects, num_items = data.values.shape
@@ -243,29 +211,19 @@ def ability_prior(problem: Problem) -> tuple[Array | float, Array | float]:
 
 
 def log_penalty(problem: Problem, items, theta) -> Scalar:
-    """Log priors of abilities and items, before they are multiplied by the penalty.
-
-    Args:
-        problem: For the priors, and the weights of subjects and items.
-        items: Item records.
-        theta: Abilities.
-    """
+    """Log priors of abilities and items, before they are multiplied by the penalty."""
     model, data = problem.model, problem.data
     abilities = log_normal_ability(theta, *ability_prior(problem))
-    if data.subject_weight is not None:
-        abilities = abilities * data.subject_weight.astype(abilities.dtype)
-    priors = jax.vmap(model.log_prior)(items)
-    if data.item_weight is not None:
-        priors = priors * data.item_weight.astype(priors.dtype)
+    abilities = weigh_rows(abilities, data.subject_weight)
+    priors = weigh_rows(jax.vmap(model.log_prior)(items), data.item_weight)
     return jnp.sum(abilities) + jnp.sum(priors)
 
 
 def check_penalty(model: Model, penalty: float, anchored: bool) -> None:
     """Refuses a penalty that leaves the scale of ability without a maximum.
 
-    Raises:
-        ValueError: If abilities are penalised but free slopes are not: shrinking every
-            ability and stretching every slope would raise the objective for ever.
+    Where abilities are penalised but free slopes are not, shrinking every ability and
+    stretching every slope would raise the objective for ever.
     """
     if penalty < 0:
         raise ValueError(f"penalty {penalty} is negative; use 0 for none, 1 for MAP")
@@ -296,20 +254,12 @@ def weighted_moments(
 def best_fold(
     objective, num_dims: int, dtype, num_newton: int = 3
 ) -> tuple[Array, Array]:
-    """Shift and log scale of ability that raise an objective of them most.
+    """Shift and log scale of ability, `[dims]` each, that raise an objective most.
 
     Abilities (theta - shift) / scale with slopes a * scale and intercepts d + a shift
     do not change the likelihood, so only the penalty decides: along this direction a
     first-order method is slow; a few Newton steps on 2 numbers per dimension are not.
-
-    Args:
-        objective: Function of (shift `[dims]`, log scale `[dims]`).
-        num_dims: Dimensions of ability.
-        dtype: Floating type.
-        num_newton: Newton steps.
-
-    Returns:
-        Shift and log scale; zeros if the steps do not raise the objective.
+    Zeros are returned if the steps do not raise the objective.
     """
     split = lambda move: objective(move[:num_dims], move[num_dims:])  # noqa: E731
 
@@ -330,51 +280,37 @@ def diverging(
 ) -> Divergence:
     """Which subjects and items have no finite maximum likelihood estimate.
 
-    Given the other block, the log-likelihood of an item is without a maximum exactly
-    when its responses do not vary or one ability separates right from wrong, and that
-    of a subject when every informative response pushes theta the same way.
-
-    Args:
-        model: A binary model without asymptotes.
-        data: Responses.
-        items: Estimated item records.
-        theta: Estimated abilities.
-
-    Returns:
-        Masks of subjects and items.
+    For binary models without asymptotes. Given the other block, the log-likelihood of
+    an item is without a maximum exactly when its responses do not vary or one ability
+    separates right from wrong, and that of a subject when every informative response
+    pushes theta the same way.
     """
     slope = items.discrimination
     size = block_size_for(data.num_subjects, data.num_items, slope.dtype.itemsize)
     infinite = jnp.asarray(jnp.inf, slope.dtype)
-    low, high = jnp.minimum, jnp.maximum
 
     def body(carry, start, is_new):
         one_way, extremes = carry
         values = block_rows(data.values, start, size)
         exposure = take_block(data.exposure, start, size)
-        ability = block_rows(theta, start, size)
+        ability = block_rows(theta, start, size)[:, None]
         n = jnp.ones_like(values) if exposure is None else exposure.astype(values.dtype)
-        some_right, some_wrong = values > 0, values < n
-        upward = (some_right & (slope > 0)) | (some_wrong & (slope < 0))
-        downward = (some_wrong & (slope > 0)) | (some_right & (slope < 0))
+        right, wrong = values > 0, values < n
+        upward = (right & (slope > 0)) | (wrong & (slope < 0))
+        downward = (wrong & (slope > 0)) | (right & (slope < 0))
         both_ways = jnp.any(upward, axis=1) & jnp.any(downward, axis=1)
-        column = ability[:, None]
-        ends = (
-            jnp.min(jnp.where(some_right, column, infinite), axis=0),
-            jnp.max(jnp.where(some_right, column, -infinite), axis=0),
-            jnp.min(jnp.where(some_wrong, column, infinite), axis=0),
-            jnp.max(jnp.where(some_wrong, column, -infinite), axis=0),
-        )
-        extremes = tuple(
-            f(old, new)
-            for f, old, new in zip((low, high, low, high), extremes, ends, strict=True)
-        )
+        ends = [
+            jnp.min(jnp.where(mask, side, infinite), axis=0)
+            for mask in (right, wrong)
+            for side in (ability, -ability)
+        ]
+        extremes = jnp.minimum(extremes, jnp.stack(ends))
         return put_block(one_way, ~both_ways, start), extremes
 
-    row = jnp.full(data.num_items, infinite)
-    init = (jnp.zeros(data.num_subjects, bool), (row, -row, row, -row))
+    init = (jnp.zeros(data.num_subjects, bool), jnp.full((4, data.num_items), infinite))
     subjects, extremes = scan_subject_blocks(body, init, data.num_subjects, size)
-    right_low, right_high, wrong_low, wrong_high = extremes
+    right_low, right_high = extremes[0], -extremes[1]
+    wrong_low, wrong_high = extremes[2], -extremes[3]
     # An extreme of no cell is infinite, which makes these true without variation too.
     separated = right_low >= wrong_high
     constant = jnp.isinf(right_low) | jnp.isinf(wrong_low)
@@ -386,12 +322,10 @@ def diverging(
 
 
 class Scale(NamedTuple):
-    """The change of ability scale that identifies a result, and its population.
+    """The change of ability scale that identifies a result.
 
-    Attributes:
-        shift: Subtracted from abilities.
-        scale: Abilities are then divided by it; negative to turn the scale round.
-        population: Sample mean and standard deviation afterwards.
+    Abilities become (theta - shift) / scale, with a negative scale to reverse them;
+    `population` is their sample mean and standard deviation afterwards.
     """
 
     shift: Array
@@ -403,12 +337,8 @@ def identify(problem: Problem, theta: Array, slope: Array) -> Scale:
     """Mean 0, variance 1 and a positive sum of slopes, where nothing fixed sets them.
 
     With unit slopes the standard deviation is kept; with fixed item coordinates neither
-    mean nor standard deviation is free: the population determines them.
-
-    Args:
-        problem: Model, data and free mask.
-        theta: Abilities `[subjects]` or `[subjects, dims]`.
-        slope: Discriminations `[items]` or `[items, dims]`.
+    mean nor standard deviation is free: the population determines them. Abilities are
+    `[subjects]` or `[subjects, dims]`, and slopes `[items]` or `[items, dims]`.
     """
     family = problem.model.family
     mean, sd = weighted_moments(theta, problem.data.subject_weight)

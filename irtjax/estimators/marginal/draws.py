@@ -21,8 +21,7 @@ from irtjax.models.families.logistic import LogisticItems
 
 
 def draw_on_nodes(
-    posterior: Float[Array, "subjects nodes"],
-    uniforms: Float[Array, "subjects draws"],
+    posterior: Float[Array, "subjects nodes"], uniforms: Float[Array, "subjects draws"]
 ) -> Array:
     """Indices of nodes, drawn by inverting each posterior's distribution function.
 
@@ -54,11 +53,7 @@ def node_weights(
     place = (values - nodes[0]) * (last / (nodes[-1] - nodes[0]))
     nearest = jnp.clip(jnp.rint(place), 1, last - 1)
     offset = place - nearest
-    shares = (
-        offset * (offset - 1) / 2,
-        1 - offset**2,
-        offset * (offset + 1) / 2,
-    )
+    shares = offset * (offset - 1) / 2, 1 - offset**2, offset * (offset + 1) / 2
     index = jnp.arange(last + 1)
     total = jnp.zeros((*values.shape[:-1], last + 1), values.dtype)
     for step, share in zip((-1, 0, 1), shares, strict=True):
@@ -81,19 +76,8 @@ def draw_augmented(
 
     With s = 2y - 1, latent responses z_j = a_j theta + d_j + e_j are drawn given
     theta, truncated to s_j z_j > 0; then theta given them, which is normal with
-    precision 1/sd^2 + sum_j a_j^2 (+ that of evidence).
-
-    Args:
-        key: Random key.
-        items: Items of a probit model without asymptotes.
-        data: Binary responses; missing cells are left out.
-        theta: Current abilities; if these are draws of the posterior, so are the new.
-        mean: Mean of the population.
-        sd: Its standard deviation.
-        num_sweeps: Number of sweeps.
-
-    Returns:
-        The new abilities.
+    precision 1/sd^2 + sum_j a_j^2 (+ that of evidence). If the current abilities are
+    draws of the posterior, so are the new. `mean` and `sd` are those of the population.
     """
     dtype = theta.dtype
     sign = 2 * data.values.astype(dtype) - 1

@@ -18,11 +18,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
+from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution, tree_where
 from irtjax.estimators.estimates import Nodes
 from irtjax.estimators.marginal.refinement import solve_on_nodes
 from irtjax.likelihood.counts import expected_counts, improve_items
-from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import (
     Parameters,
     Problem,
@@ -31,7 +31,7 @@ from irtjax.likelihood.problem import (
     orient,
     report_scale,
 )
-from irtjax.models.lengths import LengthCoordinates, orient_speed
+from irtjax.models.lengths import LengthCoordinates, LengthParameters, orient_speed
 from irtjax.models.model import Model, Population
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.numerics.kernels import normal_log_weights
@@ -49,26 +49,18 @@ class Point(NamedTuple):
 class EMState(NamedTuple):
     """State of EM: the point to evaluate next, and the best one so far.
 
+    `log_marginal`, `objective`, `residual` and `log_prior` are those of `best`, the
+    accepted point with the highest objective; `frame` (see `Model.prior_frame`) and
+    `centre`, the node nearest each posterior mean, are those of the last point.
+
     Attributes:
-        point: Evaluated by the next step.
-        best: The accepted point with the highest objective.
         image: The image of `best`, tried when a proposal is refused.
         raised: The image without the folding of the ability scale, tried when `image`
             is refused too: on nodes too coarse for the posteriors, folding is not
             exactly neutral.
-        log_marginal: `[subjects]` at `best`.
-        objective: At `best`, with priors.
-        residual: At `best`.
-        log_prior: At `best`.
-        frame: Frame of the priors at the last point; see `Model.prior_frame`.
-        centre: `[subjects]` node nearest the posterior mean at the last point.
-        nodes: Standardised nodes.
-        log_weights: Their normalised log weights.
-        memory: Of the acceleration.
         refused: How many points in a row were refused.
         flat: How many points in a row gained no more than rounding.
         folding: Whether the scale is folded; off once it lowered the objective.
-        num_seen: Steps taken.
     """
 
     point: Point
@@ -119,64 +111,47 @@ class EM(AbstractMethod):
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> EMState:
         """State at the start values."""
-        if self.nodes is None:
-            raise ValueError(
-                "EM has no quadrature nodes: pass EM(nodes=...) or use irtjax.fit,"
-                " which chooses them"
-            )
+        check_nodes(self)
         if self.population not in ("normal", "histogram"):
             raise ValueError(
                 f"population {self.population!r} is neither 'normal' nor 'histogram'"
             )
         start = orient(problem, start)
-        coordinates = problem.model.unconstrain(start.items)
-        dtype = coordinates.dtype
         population = estimation_scale(problem, start)
+        point = start_point(problem, start, self.population)
+        dtype, num_subjects = point.coordinates.dtype, problem.data.num_subjects
         nodes = jnp.asarray(self.nodes, dtype)
         log_weights = population.log_weights
         if log_weights is None or log_weights.shape != nodes.shape:
             log_weights = normal_log_weights(nodes)
-        lengths = None
-        if problem.model.lengths is not None:
-            lengths = start_lengths(problem, start, self.population)
-        point = Point(
-            coordinates,
-            jnp.asarray(population.mean, dtype),
-            jnp.log(jnp.asarray(population.sd, dtype)),
-            lengths,
-        )
         flat, _ = ravel_pytree(point)
-        low = jnp.full((), -jnp.inf, dtype)
+        zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
         return EMState(
             point,
-            point,
-            point,
-            point,
-            jnp.zeros(problem.data.num_subjects, dtype),
-            jnp.zeros((), dtype),
-            -low,
-            jnp.zeros((), dtype),
-            jnp.zeros(2, dtype),
-            _nearest_nodes(start, population, nodes, problem.data.num_subjects),
-            nodes,
-            log_weights,
-            empty_memory(flat.size, max(self.memory, 1), dtype),
-            jnp.zeros((), jnp.int32),
-            jnp.zeros((), jnp.int32),
-            jnp.ones((), bool),
-            jnp.zeros((), jnp.int32),
+            best=point,
+            image=point,
+            raised=point,
+            log_marginal=jnp.zeros(num_subjects, dtype),
+            objective=zero,
+            residual=jnp.full((), jnp.inf, dtype),
+            log_prior=zero,
+            frame=jnp.zeros(2, dtype),
+            centre=_nearest_nodes(start, population, nodes, num_subjects),
+            nodes=nodes,
+            log_weights=log_weights,
+            memory=empty_memory(flat.size, max(self.memory, 1), dtype),
+            refused=none,
+            flat=none,
+            folding=jnp.ones((), bool),
+            num_seen=none,
         )
 
     def step(self, problem: Problem, state: EMState, key: KeyArray | None) -> EMState:
         """One pass over the data, one maximisation, one proposal."""
         model, point = problem.model, state.point
-        part = None
-        if model.lengths is not None and point.lengths is not None:
-            lengths = model.lengths.constrain(point.lengths)
-            problem, part = with_lengths(problem, lengths)
+        problem, part = with_lengths(problem, lengths_of(model, point))
         data = problem.data
-        sd = jnp.exp(point.log_sd)
-        nodes = point.mean + sd * state.nodes
+        nodes = point.mean + jnp.exp(point.log_sd) * state.nodes
         items = model.constrain(point.coordinates)
         counts = expected_counts(
             model,
@@ -194,16 +169,7 @@ class EM(AbstractMethod):
         weight = data.subject_weight
         gain = counts.log_marginal - state.log_marginal
         gain = jnp.sum(gain if weight is None else gain * weight)
-        frame = state.frame
-        if not problem.anchored:
-            frame = model.prior_frame(
-                point.coordinates, frame, item_weight=data.item_weight
-            )
-        # Weighted as the likelihood is: a resampled item brings its prior with it.
-        prior = model.total_log_prior(point.coordinates, frame, data.item_weight)
-        prior = prior + model.log_common_slope_prior(sd)
-        if part is not None:
-            prior = prior + part.model.log_prior(part.parameters)
+        prior, frame = prior_at(problem, part, point, state.frame)
         gain = gain + prior - state.log_prior
         # Rounding of a sum of independently rounded gains.
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(counts.log_marginal)
@@ -225,12 +191,12 @@ class EM(AbstractMethod):
         )
         raised = point._replace(coordinates=update.coordinates)
         free_form = self.population == "histogram"
-        moved = update_population(
+        image, mean, sd = update_population(
             problem, raised, state.nodes, counts.nodes, histogram=free_form
         )
-        image, new_nodes, new_weights = moved.point, state.nodes, state.log_weights
+        new_nodes, new_weights = state.nodes, state.log_weights
         if free_form:
-            new_nodes = (state.nodes - moved.mean) / moved.sd
+            new_nodes = (state.nodes - mean) / sd
             share = jnp.maximum(counts.nodes / jnp.sum(counts.nodes), 1e-12)
             new_weights = jnp.log(share / jnp.sum(share))
         curvature = None
@@ -243,39 +209,33 @@ class EM(AbstractMethod):
             raised = raised._replace(lengths=to_coordinates(lengths.raised))
             curvature = lengths.curvature
         folding = state.folding & ~(accepted & (state.refused == 2))
-        image = jax.tree.map(lambda a, b: jnp.where(folding, a, b), image, raised)
-        residual = residual_of(problem, point, image, update, counts.nodes, curvature)
-        choose = lambda a, b: jax.tree.map(  # noqa: E731
-            lambda x, y: jnp.where(accepted, x, y), a, b
-        )
-        best = choose(point, state.best)
-        image = choose(image, state.image)
+        image = tree_where(folding, image, raised)
         proposal, memory = self._propose(
             problem, point, image, update, state, curvature
         )
-        memory = forget(memory, ~accepted)
-        raised = choose(raised, state.raised)
-        fallback = jax.tree.map(
-            lambda a, b: jnp.where(state.refused == 0, a, b), image, raised
+        better = state._replace(
+            point=proposal,
+            best=point,
+            image=image,
+            raised=raised,
+            log_marginal=counts.log_marginal,
+            objective=objective,
+            residual=residual_of(
+                problem, point, image, update, counts.nodes, curvature
+            ),
+            log_prior=prior,
+            frame=frame,
+            nodes=new_nodes,
+            log_weights=new_weights,
         )
-        return EMState(
-            choose(proposal, fallback),
-            best,
-            image,
-            raised,
-            choose(counts.log_marginal, state.log_marginal),
-            choose(objective, state.objective),
-            choose(residual, state.residual),
-            choose(prior, state.log_prior),
-            choose(frame, state.frame),
-            counts.centre,
-            choose(new_nodes, state.nodes),
-            choose(new_weights, state.log_weights),
-            memory,
-            jnp.where(accepted, 0, state.refused + 1),
-            jnp.where(gain > slack, 0, state.flat + 1),
-            folding,
-            state.num_seen + 1,
+        again = tree_where(state.refused == 0, state.image, state.raised)
+        return tree_where(accepted, better, state._replace(point=again))._replace(
+            centre=counts.centre,
+            memory=forget(memory, ~accepted),
+            refused=jnp.where(accepted, 0, state.refused + 1),
+            flat=jnp.where(gain > slack, 0, state.flat + 1),
+            folding=folding,
+            num_seen=state.num_seen + 1,
         )
 
     def _propose(
@@ -305,17 +265,8 @@ class EM(AbstractMethod):
 
     def result(self, problem: Problem, state: EMState) -> tuple[Parameters, Array]:
         """Item records on the model's reporting scale, and the population."""
-        model, best = problem.model, state.best
-        items = model.constrain(best.coordinates)
         weights = state.log_weights if self.population == "histogram" else None
-        population = Population(best.mean, jnp.exp(best.log_sd), weights)
-        lengths = None
-        if model.lengths is not None and best.lengths is not None:
-            lengths = model.lengths.constrain(best.lengths)
-        return (
-            report_scale(problem, Parameters(items, population, None, lengths)),
-            state.log_marginal,
-        )
+        return reported(problem, state.best, weights), state.log_marginal
 
     def for_vmap(self) -> EM:
         """On all nodes: a window under `vmap` computes both branches."""
@@ -327,7 +278,7 @@ class EM(AbstractMethod):
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """A fit on nodes that resolve the posteriors; see `solve_on_nodes`."""
-        method, tolerance = self, self.tolerance
+        tolerance = self.tolerance
         if self.population == "histogram":
             # Hundreds of weights move slowly and matter little: a thousandth of a
             # standard error will do.
@@ -335,27 +286,34 @@ class EM(AbstractMethod):
         if start.items[0].dtype == jnp.float32:
             # Rounding of a long sum leaves gradients of some thousandths of an error.
             tolerance = max(tolerance, 1e-2)
-        if tolerance is not self.tolerance:
-            method = eqx.tree_at(lambda m: m.tolerance, self, tolerance)
-        return solve_on_nodes(
-            problem,
-            method,
-            start,
-            None,
-            run.max_steps or self.max_steps,
-            run.clock,
-            windows=True,
+        method = dataclasses.replace(self, tolerance=tolerance)
+        steps = run.max_steps or self.max_steps
+        return solve_on_nodes(problem, method, start, None, steps, run.clock)
+
+
+def check_nodes(method: AbstractMethod) -> None:
+    """Refuses a marginal method without quadrature nodes."""
+    if method.nodes is None:  # pyright: ignore[reportAttributeAccessIssue]
+        name = type(method).__name__
+        raise ValueError(
+            f"{name} has no quadrature nodes: pass {name}(nodes=...) or use irtjax.fit,"
+            " which chooses them"
         )
 
 
-def start_lengths(problem: Problem, start: Start, population: str) -> LengthCoordinates:
-    """Coordinates of the lengths at the start values.
+def start_point(problem: Problem, start: Start, population: str) -> Point:
+    """The point at start values that are oriented (`orient`).
 
     Raises:
         ValueError: If the model or the start does not suit lengths.
     """
     model = problem.model
-    assert model.lengths is not None
+    coordinates = model.unconstrain(start.items)
+    normal = estimation_scale(problem, start)
+    mean, sd = (jnp.asarray(x, coordinates.dtype) for x in (normal.mean, normal.sd))
+    point = Point(coordinates, mean, jnp.log(sd))
+    if model.lengths is None:
+        return point
     if problem.anchored or not model.family.has_slope:
         raise ValueError(
             "response lengths need a model with item discriminations and without"
@@ -368,7 +326,42 @@ def start_lengths(problem: Problem, start: Start, population: str) -> LengthCoor
             "the start values hold no parameters of the response lengths; make them"
             " by start_values"
         )
-    return model.lengths.unconstrain(orient_speed(start.lengths))
+    lengths = model.lengths.unconstrain(orient_speed(start.lengths))
+    return point._replace(lengths=lengths)
+
+
+def lengths_of(model: Model, point: Point) -> LengthParameters | None:
+    """The lengths' parameters at a point, for models with lengths."""
+    if model.lengths is None or point.lengths is None:
+        return None
+    return model.lengths.constrain(point.lengths)
+
+
+def prior_at(
+    problem: Problem, part: LengthPart | None, point: Point, frame: Array
+) -> tuple[Scalar, Array]:
+    """Log prior of a point, and the frame of the priors, found from the last `frame`.
+
+    Weighted as the likelihood is: a resampled item brings its prior with it.
+    """
+    model, weight = problem.model, problem.data.item_weight
+    if not problem.anchored:
+        frame = model.prior_frame(point.coordinates, frame, item_weight=weight)
+    prior = model.total_log_prior(point.coordinates, frame, weight)
+    prior = prior + model.log_common_slope_prior(jnp.exp(point.log_sd))
+    if part is not None:
+        prior = prior + part.model.log_prior(part.parameters)
+    return prior, frame
+
+
+def reported(
+    problem: Problem, point: Point, log_weights: Array | None = None
+) -> Parameters:
+    """The estimates of a point on the scale that the model reports."""
+    items = problem.model.constrain(point.coordinates)
+    population = Population(point.mean, jnp.exp(point.log_sd), log_weights)
+    lengths = lengths_of(problem.model, point)
+    return report_scale(problem, Parameters(items, population, None, lengths))
 
 
 def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: int):
@@ -386,8 +379,7 @@ def residual_of(
 ) -> Scalar:
     """Largest move, and gradient if requested, of a free parameter, in standard errors.
 
-    A move of the lengths' parameters, being a maximisation in closed form, is their
-    gradient over their curvature.
+    Lengths are maximised in closed form: their move is gradient over curvature.
     """
     scale = jnp.sqrt(update.curvature)
     move = jnp.abs(image.coordinates - point.coordinates) * scale
@@ -409,28 +401,14 @@ def residual_of(
     return jnp.maximum(largest, jnp.max(jnp.stack(jax.tree.leaves(moves))))
 
 
-class Moved(NamedTuple):
-    """A point after its population was maximised and folded in.
-
-    Standardised abilities t became (t - mean) / sd.
-    """
-
-    point: Point
-    mean: Scalar
-    sd: Scalar
-
-
 def update_population(
     problem: Problem, point: Point, standard: Array, at_nodes: Array, *, histogram: bool
-) -> Moved:
-    """The population that fits the nodes best, folded in where the scale is free.
+) -> tuple[Point, Scalar, Scalar]:
+    """The point with the population that fits best, folded in where the scale is free.
 
-    Args:
-        problem: The problem.
-        point: Where the items stand.
-        standard: Standardised nodes.
-        at_nodes: Expected number of subjects at each.
-        histogram: Whether the form of the population is free.
+    `at_nodes` is the expected number of subjects at each standardised node; with
+    `histogram` the form of the population is free. Standardised abilities t become
+    (t - mean) / sd of the mean and sd that are returned.
     """
     model = problem.model
     total = jnp.sum(at_nodes)
@@ -449,7 +427,7 @@ def update_population(
     else:
         shifted = model.fold(point.coordinates, old * mean, jnp.ones_like(sd))
         new = point._replace(coordinates=shifted, log_sd=point.log_sd + jnp.log(sd))
-    return Moved(new, mean, sd)
+    return new, mean, sd
 
 
 def _common_scale(model: Model, log_sd: Scalar, variance: Scalar, total: Scalar):

@@ -25,19 +25,11 @@ def solve_on_nodes(
     key: KeyArray | None,
     max_steps: int,
     clock: Clock,
-    *,
-    windows: bool = False,
 ) -> Solution:
     """Fits on nodes that resolve the posteriors; refines them after a converged fit.
 
-    Args:
-        problem: The problem.
-        method: A method with a field `nodes`; nodes that are given are kept.
-        first: Start values.
-        key: Random key, or None.
-        max_steps: Step limit of each attempt.
-        clock: Reports progress.
-        windows: Whether the method has a field `window`, for large data.
+    Nodes that `method` has are kept. A method with a field `window` gets windows for
+    large data. `max_steps` limits each attempt.
     """
     model, data = problem.model, problem.data
     dtype = first.items[0].dtype
@@ -46,11 +38,11 @@ def solve_on_nodes(
     for attempt in range(4):
         if not given:
             nodes = choose_nodes(model, first.items, population, data)
-            if windows:
+            method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype))
+            if hasattr(method, "window"):
                 large = data.values.size >= LARGE
                 window = 20 * (len(nodes) // 50) if large else 0
                 method = dataclasses.replace(method, window=window)
-            method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype))
         fit = drive(problem, method, first, key, max_steps, clock)
         estimates = fit.parameters
         grid = np.asarray(fit.state.nodes)

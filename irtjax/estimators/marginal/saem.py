@@ -30,16 +30,16 @@ from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node
 from irtjax.estimators.marginal.em import (
     EM,
     Point,
+    check_nodes,
+    lengths_of,
+    prior_at,
+    reported,
     residual_of,
-    start_lengths,
+    start_point,
     update_population,
 )
 from irtjax.estimators.marginal.refinement import solve_on_nodes
-from irtjax.likelihood.counts import (
-    Counts,
-    block_log_likelihood,
-    improve_items,
-)
+from irtjax.likelihood.counts import Counts, block_log_likelihood, improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import (
     Parameters,
@@ -47,11 +47,9 @@ from irtjax.likelihood.problem import (
     Start,
     estimation_scale,
     orient,
-    report_scale,
 )
 from irtjax.models.families.logistic import Binary
 from irtjax.models.lengths import SpeedMoments
-from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     block_size_for,
     normal_log_weights,
@@ -92,6 +90,14 @@ class Latent(NamedTuple):
     speed_square: Array
     product: Array
 
+    def moments(self) -> tuple[Array, Array, SpeedMoments]:
+        """Mean and variance of ability, and the moments of speed."""
+        ability, speed = self.ability, self.speed
+        speeds = SpeedMoments(
+            speed, self.speed_square - speed**2, self.product - ability * speed
+        )
+        return ability, self.ability_square - ability**2, speeds
+
     def moved(self, mean, sd, centre, scale) -> Latent:
         """Moments of (ability - mean) / sd and (speed - centre) / scale."""
         ability, speed = self.ability - mean, self.speed - centre
@@ -110,17 +116,14 @@ class Latent(NamedTuple):
 class Statistics(NamedTuple):
     """Statistics that are averaged over steps.
 
-    Attributes:
-        base: Exposure at the nodes, `[nodes, items]`; `[nodes, 1]` when complete.
-        statistics: R_k for k >= 1, each `[nodes, items]`.
-        nodes: `[nodes]` subjects.
-        latent: Moments of each subject, for models with lengths.
+    Exposure at the nodes `[nodes, items]` (`[nodes, 1]` when complete), R_k for k >= 1
+    likewise, subjects `[nodes]`, and moments of each subject for models with lengths.
     """
 
     base: Array
     statistics: tuple[Array, ...]
     nodes: Array
-    latent: Latent | None
+    latent: Latent | None = None
 
 
 class SAEMState(NamedTuple):
@@ -130,7 +133,6 @@ class SAEMState(NamedTuple):
         point: The last iterate.
         average: Mean of the iterates after the first half of the steps; before, the
             last one.
-        averaged: Statistics.
         draws: `[subjects, draws]` last draws of standardised ability.
         objective: Marginal log-likelihood, with priors, of the point of the last step;
             of the average once finished.
@@ -138,11 +140,7 @@ class SAEMState(NamedTuple):
             EM's residual at the average once finished.
         log_marginal: `[subjects]` at the average, once finished.
         finished: Whether the average has been judged since the last step.
-        frame: Frame of the priors.
         centre: `[subjects]` node nearest the last posterior mean.
-        nodes: Standardised nodes, equally spaced.
-        log_weights: Their normalised log weights.
-        num_seen: Steps taken.
     """
 
     point: Point
@@ -199,53 +197,38 @@ class SAEM(AbstractMethod):
         """State at the start values."""
         self._check(problem, key)
         start = orient(problem, start)
-        coordinates = problem.model.unconstrain(start.items)
-        dtype = coordinates.dtype
         population = estimation_scale(problem, start)
+        point = start_point(problem, start, "normal")
+        dtype, data = point.coordinates.dtype, problem.data
         nodes = jnp.asarray(self.nodes, dtype)
-        lengths = None
-        if problem.model.lengths is not None:
-            lengths = start_lengths(problem, start, "normal")
-        point = Point(
-            coordinates,
-            jnp.asarray(population.mean, dtype),
-            jnp.log(jnp.asarray(population.sd, dtype)),
-            lengths,
-        )
-        data, num_nodes = problem.data, nodes.shape[0]
-        empty = jnp.zeros((num_nodes, data.num_items), dtype)
-        zeros = jnp.zeros(data.num_subjects, dtype)
+        empty = jnp.zeros((nodes.shape[0], data.num_items), dtype)
+        zero, zeros = jnp.zeros((), dtype), jnp.zeros(data.num_subjects, dtype)
         num_statistics = len(problem.model.family.statistics(data.values[:1, :1]))
-        averaged = Statistics(
-            jnp.zeros((num_nodes, 1), dtype) if data.exposure is None else empty,
-            (empty,) * num_statistics,
-            jnp.zeros(num_nodes, dtype),
-            None if lengths is None else Latent(*(zeros,) * 5),
-        )
         theta = zeros if start.theta is None else start.theta.astype(dtype)
         standard = (theta - population.mean) / population.sd
         return SAEMState(
             point,
-            point,
-            averaged,
-            jnp.broadcast_to(standard[:, None], (data.num_subjects, self.num_draws)),
-            jnp.zeros((), dtype),
-            jnp.full((), jnp.inf, dtype),
-            zeros,
-            jnp.zeros((), bool),
-            jnp.zeros(2, dtype),
-            jnp.zeros(data.num_subjects, jnp.int32),
-            nodes,
-            normal_log_weights(nodes),
-            jnp.zeros((), jnp.int32),
+            average=point,
+            averaged=Statistics(
+                empty[:, :1] if data.exposure is None else empty,
+                (empty,) * num_statistics,
+                empty[:, 0],
+                None if point.lengths is None else Latent(*(zeros,) * 5),
+            ),
+            draws=jnp.broadcast_to(standard[:, None], (len(zeros), self.num_draws)),
+            objective=zero,
+            residual=jnp.full((), jnp.inf, dtype),
+            log_marginal=zeros,
+            finished=jnp.zeros((), bool),
+            frame=jnp.zeros(2, dtype),
+            centre=jnp.zeros(data.num_subjects, jnp.int32),
+            nodes=nodes,
+            log_weights=normal_log_weights(nodes),
+            num_seen=jnp.zeros((), jnp.int32),
         )
 
     def _check(self, problem: Problem, key: KeyArray | None) -> None:
-        if self.nodes is None:
-            raise ValueError(
-                "SAEM has no quadrature nodes: pass SAEM(nodes=...) or use irtjax.fit,"
-                " which chooses them"
-            )
+        check_nodes(self)
         if key is None:
             raise ValueError("SAEM draws at random: pass key=jax.random.key(0)")
         if self.sampler not in SAMPLERS:
@@ -253,12 +236,12 @@ class SAEM(AbstractMethod):
                 f"sampler {self.sampler!r} is none of {', '.join(SAMPLERS)}"
             )
         family = problem.model.family
-        plain = problem.data.trials is None and problem.data.item_weight is None
         suits = (
             isinstance(family, Binary)
             and family.link == "probit"
             and family.asymptotes == 0
-            and plain
+            and problem.data.trials is None
+            and problem.data.item_weight is None
         )
         if self.sampler == "augmented" and not suits:
             raise ValueError(
@@ -276,62 +259,55 @@ class SAEM(AbstractMethod):
         """One draw of every subject, one update of the averages, one maximisation."""
         assert key is not None
         model, point = problem.model, state.point
-        plain, part = problem, None
-        if model.lengths is not None and point.lengths is not None:
-            problem, part = with_lengths(
-                problem, model.lengths.constrain(point.lengths)
-            )
+        problem, part = with_lengths(problem, lengths_of(model, point))
         draw_key, speed_key = jax.random.split(key)
         drawn = self._draw(problem, state, draw_key)
-        latent = None
+        new, total = drawn.counts, drawn.log_marginal
         if part is not None:
-            latent = _draw_speeds(part, drawn.draws, speed_key)
-        new = Statistics(drawn.base, drawn.statistics, drawn.nodes, latent)
+            new = new._replace(latent=_draw_speeds(part, drawn.draws, speed_key))
+            total = total + part.constant
+        if problem.data.subject_weight is not None:
+            total = total * problem.data.subject_weight
         time = state.num_seen + 1
         gain_of = self.gain or burn_in(self.num_steps // 4, 0.7)
-        gain = gain_of(time.astype(drawn.nodes.dtype))
+        gain = gain_of(time.astype(new.nodes.dtype))
         averaged = jax.tree.map(
             lambda old, now: old + gain * (now - old), state.averaged, new
         )
 
-        frame = state.frame
-        if not problem.anchored:
-            frame = model.prior_frame(
-                point.coordinates, frame, item_weight=problem.data.item_weight
-            )
-        sd = jnp.exp(point.log_sd)
-        prior = model.total_log_prior(
-            point.coordinates, frame, problem.data.item_weight
+        prior, frame = prior_at(problem, part, point, state.frame)
+        counts = Counts(
+            jnp.zeros(0, new.nodes.dtype),
+            averaged.base,
+            averaged.statistics,
+            averaged.nodes,
+            centre=jnp.zeros(0, jnp.int32),
         )
-        prior = prior + model.log_common_slope_prior(sd)
-        total = drawn.log_marginal
-        if part is not None:
-            prior = prior + part.model.log_prior(part.parameters)
-            total = total + part.constant
-        if problem.data.subject_weight is not None:
-            total = total * problem.data.subject_weight
-
         update = improve_items(
             model,
             point.coordinates,
             problem.free,
-            point.mean + sd * state.nodes,
-            _as_counts(averaged),
+            point.mean + jnp.exp(point.log_sd) * state.nodes,
+            counts,
             frame,
             self.num_newton,
         )
         raised = point._replace(coordinates=update.coordinates)
-        moved = update_population(
+        image, mean, sd = update_population(
             problem, raised, state.nodes, averaged.nodes, histogram=False
         )
-        image, curvature = moved.point, None
-        latent = averaged.latent
+        latent, curvature = averaged.latent, None
         if part is not None and latent is not None:
-            image, latent, curvature = _improve_lengths(
-                part, plain, image, latent, moved.mean, moved.sd
+            lengths = part.model.improve(
+                part.parameters, problem.data, *latent.moments()
             )
-        averaged = _on_new_scale(averaged, state.nodes, moved.mean, moved.sd)
-        averaged = averaged._replace(latent=latent)
+            image = image._replace(lengths=part.model.unconstrain(lengths.folded))
+            latent = latent.moved(mean, sd, lengths.centre, lengths.scale)
+            curvature = lengths.curvature
+        # Counts of (t - mean) / sd from counts of t.
+        share = node_weights(((state.nodes - mean) / sd)[:, None], state.nodes)
+        moved = jax.tree.map(lambda counts: share.T @ counts, averaged[:3])
+        averaged = Statistics(*moved, latent=latent)
         # The mean of the iterates of the second half.
         count = jnp.maximum(time - self.num_steps // 2, 1).astype(gain.dtype)
         average = jax.tree.map(
@@ -340,20 +316,17 @@ class SAEM(AbstractMethod):
         residual = residual_of(
             problem, average, image, update, averaged.nodes, curvature, gradient=False
         )
-        return SAEMState(
-            image,
-            average,
-            averaged,
-            (drawn.draws - moved.mean) / moved.sd,
-            jnp.sum(total) + prior,
-            residual,
-            state.log_marginal,
-            jnp.zeros((), bool),
-            frame,
-            drawn.centre,
-            state.nodes,
-            state.log_weights,
-            time,
+        return state._replace(
+            point=image,
+            average=average,
+            averaged=averaged,
+            draws=(drawn.draws - mean) / sd,
+            objective=jnp.sum(total) + prior,
+            residual=residual,
+            finished=jnp.zeros((), bool),
+            frame=frame,
+            centre=drawn.centre,
+            num_seen=time,
         )
 
     def _draw(self, problem: Problem, state: SAEMState, key: KeyArray) -> Drawn:
@@ -366,10 +339,9 @@ class SAEM(AbstractMethod):
         dtype = state.nodes.dtype
         if self.sampler == "augmented":
             keys = jax.random.split(key, self.num_draws)
-            one = lambda key, t: draw_augmented(  # noqa: E731
-                key, items, data, point.mean + sd * t, point.mean, sd
-            )
-            new = jax.vmap(one, in_axes=(0, 1), out_axes=1)(keys, state.draws)
+            draw = jax.vmap(draw_augmented, (0, None, None, 1, None, None), 1)
+            old = point.mean + sd * state.draws
+            new = draw(keys, items, data, old, point.mean, sd)
             source = (new - point.mean) / sd
         else:
             source = jax.random.uniform(key, state.draws.shape, dtype)
@@ -394,32 +366,28 @@ class SAEM(AbstractMethod):
             at = node_weights(standard, state.nodes) * weight[:, None]
             index = jnp.arange(state.nodes.shape[0], dtype=dtype)
             centre = jnp.rint(posterior @ index).astype(jnp.int32)
-            base = carry.base if exposure is None else carry.base + at.T @ exposure
+            base, old, subjects, _ = carry.counts
+            pairs = zip(old, statistics, strict=True)
+            counts = Statistics(
+                base if exposure is None else base + at.T @ exposure,
+                tuple(total + at.T @ statistic for total, statistic in pairs),
+                subjects + jnp.sum(at, axis=0),
+            )
             return Drawn(
-                base,
-                tuple(
-                    old + at.T @ statistic
-                    for old, statistic in zip(carry.statistics, statistics, strict=True)
-                ),
-                carry.nodes + jnp.sum(at, axis=0),
+                counts,
                 put_block(carry.draws, standard, start),
                 put_block(carry.log_marginal, log_marginal, start),
                 put_block(carry.centre, centre, start),
             )
 
-        empty = jax.tree.map(jnp.zeros_like, state.averaged)
-        init = Drawn(
-            empty.base,
-            empty.statistics,
-            empty.nodes,
-            state.draws,
-            jnp.zeros(num_subjects, dtype),
-            state.centre,
-        )
+        empty = Statistics(*jax.tree.map(jnp.zeros_like, state.averaged[:3]))
+        log_marginal = jnp.zeros(num_subjects, dtype)
+        init = Drawn(empty, state.draws, log_marginal, state.centre)
         drawn = scan_subject_blocks(body, init, num_subjects, size)
-        if data.exposure is None:
-            drawn = drawn._replace(base=drawn.nodes[:, None])
-        return drawn
+        if data.exposure is not None:
+            return drawn
+        counts = drawn.counts
+        return drawn._replace(counts=counts._replace(base=counts.nodes[:, None]))
 
     def progress(self, problem: Problem, state: SAEMState) -> Progress:
         """Objective of the last point drawn from; of the average once finished."""
@@ -434,11 +402,12 @@ class SAEM(AbstractMethod):
     def finish(self, problem: Problem, state: SAEMState) -> SAEMState:
         """The average, judged as EM judges a point: by one exact pass.
 
-        Draws are weak evidence that the average is an optimum: iterates that drift lie
-        as near to their mean as iterates that have converged.
+        Draws are weak evidence of an optimum: iterates that drift are as near to their
+        mean as iterates that have converged.
         """
-        judge = EM(state.nodes, memory=0)
-        exact = judge.init(problem, self._average(problem, state), None)
+        judge, found = EM(state.nodes, memory=0), reported(problem, state.average)
+        start = Start(found.items, None, found.population, found.lengths)
+        exact = judge.init(problem, start, None)
         exact = judge.step(problem, exact._replace(frame=state.frame), None)
         return state._replace(
             objective=exact.objective,
@@ -447,22 +416,9 @@ class SAEM(AbstractMethod):
             finished=jnp.ones((), bool),
         )
 
-    def _average(self, problem: Problem, state: SAEMState) -> Start:
-        """The averaged estimates on the scale the model reports."""
-        model, best = problem.model, state.average
-        items = model.constrain(best.coordinates)
-        population = Population(best.mean, jnp.exp(best.log_sd))
-        lengths = None
-        if model.lengths is not None and best.lengths is not None:
-            lengths = model.lengths.constrain(best.lengths)
-        found = report_scale(problem, Parameters(items, population, None, lengths))
-        return Start(found.items, None, found.population, found.lengths)
-
     def result(self, problem: Problem, state: SAEMState) -> tuple[Parameters, Array]:
         """The averaged estimates, and the exact marginal log-likelihood there."""
-        items, _, population, lengths = self._average(problem, state)
-        assert population is not None
-        return Parameters(items, population, None, lengths), state.log_marginal
+        return reported(problem, state.average), state.log_marginal
 
     def nodes_of(self, state: SAEMState) -> Nodes:
         """Nodes, their weights, and the one nearest to each subject."""
@@ -470,44 +426,19 @@ class SAEM(AbstractMethod):
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """A fit on nodes that resolve the posteriors, in `num_steps` steps."""
-        method = self
-        if run.max_steps is not None and run.max_steps != self.num_steps:
-            method = dataclasses.replace(self, num_steps=run.max_steps)
+        steps = self.num_steps if run.max_steps is None else run.max_steps
+        method = dataclasses.replace(self, num_steps=steps)
         key = jax.random.key(0) if run.key is None else run.key
-        steps = method.num_steps
         return solve_on_nodes(problem, method, start, key, steps, run.clock)
 
 
 class Drawn(NamedTuple):
     """One draw of every subject, and what a pass over the data makes of it."""
 
-    base: Array
-    statistics: tuple[Array, ...]
-    nodes: Array
+    counts: Statistics
     draws: Array
     log_marginal: Array
     centre: Array
-
-
-def _as_counts(averaged: Statistics) -> Counts:
-    none = jnp.zeros(0, averaged.nodes.dtype)
-    return Counts(
-        none,
-        averaged.base,
-        averaged.statistics,
-        averaged.nodes,
-        jnp.zeros(0, jnp.int32),
-    )
-
-
-def _on_new_scale(averaged: Statistics, nodes: Array, mean, sd) -> Statistics:
-    """Counts of (t - mean) / sd from counts of t."""
-    share = node_weights(((nodes - mean) / sd)[:, None], nodes)
-    return averaged._replace(
-        base=share.T @ averaged.base,
-        statistics=tuple(share.T @ part for part in averaged.statistics),
-        nodes=share.T @ averaged.nodes,
-    )
 
 
 def _draw_speeds(part: LengthPart, ability: Array, key: KeyArray) -> Latent:
@@ -520,32 +451,5 @@ def _draw_speeds(part: LengthPart, ability: Array, key: KeyArray) -> Latent:
     )(ability)
     noise = jax.random.normal(key, ability.shape, ability.dtype)
     speed = given.mean + jnp.sqrt(given.variance) * noise
-    over = lambda values: jnp.mean(values, axis=1)  # noqa: E731
-    return Latent(
-        over(ability),
-        over(ability**2),
-        over(speed),
-        over(speed**2),
-        over(ability * speed),
-    )
-
-
-def _improve_lengths(
-    part: LengthPart, problem: Problem, image: Point, latent, mean, sd
-):
-    """The lengths' parameters that fit the averaged moments best, folded."""
-    ability = latent.ability
-    lengths = part.model.improve(
-        part.parameters,
-        problem.data,
-        ability,
-        latent.ability_square - ability**2,
-        SpeedMoments(
-            latent.speed,
-            latent.speed_square - latent.speed**2,
-            latent.product - ability * latent.speed,
-        ),
-    )
-    image = image._replace(lengths=part.model.unconstrain(lengths.folded))
-    latent = latent.moved(mean, sd, lengths.centre, lengths.scale)
-    return image, latent, lengths.curvature
+    products = ability, ability**2, speed, speed**2, ability * speed
+    return Latent(*(jnp.mean(values, axis=1) for values in products))

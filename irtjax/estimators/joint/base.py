@@ -1,0 +1,63 @@
+"""What joint methods share: the prior of abilities, where their scale is fixed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from irtjax.estimators.driver import AbstractMethod, Run, Solution, run_jit
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem, Start, estimation_scale
+from irtjax.likelihood.quadrature import choose_nodes
+
+
+class AbstractPenalised(AbstractMethod):
+    """Base class of joint methods, with a field `penalty`: the weight of log priors."""
+
+    @property
+    def _penalises(self) -> bool:
+        return self.penalty > 0  # pyright: ignore[reportAttributeAccessIssue]
+
+    def suited(self, model: Any, num_subjects: int) -> AbstractPenalised:
+        """Penalises abilities as well as items, or neither: plain joint likelihood."""
+        return dataclasses.replace(self, penalty=1.0 if model.priors else 0.0)
+
+    def check(self, problem: Problem) -> None:
+        """Refuses anchors, which do not let a penalty of abilities be undone."""
+        super().check(problem)
+        if problem.anchored and self._penalises:
+            raise ValueError(
+                f"method {self.name!r} shrinks abilities, which anchors do not let it"
+                " undo (free slopes came out a third too large with 30 items): use"
+                " method='em', or priors=None where each subject met hundreds of items"
+            )
+
+    def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
+        """Drives the method, with a prior of abilities that suits their scale.
+
+        Unit slopes fix the scale, and a penalty of N(0, 1) would then shrink abilities
+        of any other standard deviation. A rough marginal fit estimates it.
+        """
+        model = problem.model
+        if not model.family.has_slope and self._penalises:
+            population = estimation_scale(problem, start)
+            nodes = choose_nodes(model, start.items, population, problem.data)
+            rough = EM(jnp.asarray(nodes, start.items[0].dtype), 0.05)
+            first = start._replace(theta=None)
+            found = run_jit(problem, rough, first, max_steps=100).parameters
+            prior = estimation_scale(problem, Start(found.items, None, found[1]))
+            prior = prior._replace(log_weights=None)
+            problem = dataclasses.replace(problem, prior=prior)
+        return super().solve(problem, start, run)
+
+
+def start_abilities(problem: Problem, start: Start) -> Array:
+    """The abilities of a start, in the dtype of its items; else those of the data."""
+    dtype, theta = start.items.intercept.dtype, start.theta
+    if theta is None:
+        theta = start_values(problem.model, problem.data, dtype=dtype).theta
+    return jnp.asarray(theta, dtype)
