@@ -181,7 +181,7 @@ def expected_counts(
                 variance = put_block(variance, square, start)
             # Where the window was too narrow nothing is added, and what is per subject
             # will be written again.
-            posterior = posterior * (weight * done)[:, None]
+            posterior = posterior * jnp.where(done, weight, 0)[:, None]
             pairs = zip(carry.statistics, statistics, strict=True)
             sums = Counts(
                 put_block(carry.log_marginal, log_marginal, start),
