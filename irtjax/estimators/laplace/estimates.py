@@ -64,14 +64,17 @@ def summary_of_laplace(
 ) -> GroupEstimates:
     """Results of `laplace`, at the most probable covariance."""
     model, components = problem.model, state.components
-    groups, errors = model.num_groups, errors_of(problem, method, state)
+    compiled = problem.by_unit()
+    groups, errors = model.num_groups, errors_of(compiled, method, state)
     expected = mean_responses(
         problem, state, order=method.order, num_newton=method.num_newton
     )
     own = np.zeros((1, 1))
     if groups > 1:
         own = np.asarray(
-            _own_covariance_jit(model, components.log_scale, components.correlation)
+            _own_covariance_jit(
+                compiled.model, components.log_scale, components.correlation
+            )
         )
     variance = float(general_variance(components.log_general_sd))
     weights, _ = general_weights(own, variance)
@@ -116,7 +119,7 @@ def summary_of_laplace(
         variance,
         thinned(_with_origins(model, possible)),
         spreads(
-            model,
+            compiled.model,
             np.exp(np.asarray(components.log_component_sd, float)),
             np.exp(np.asarray(components.log_residual_sd, float)),
             np.exp(np.asarray(components.spread + components.log_residual_sd, float)),
@@ -296,7 +299,8 @@ def multilevel_estimates(
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
     population = Population(0 * one, found.variance**0.5 * one)
-    log_prior = float(_log_prior_jit(problem.model, components))
+    compiled = problem.by_unit().model
+    log_prior = float(_log_prior_jit(compiled, components))
     log_likelihood = float(fit.objective) - log_prior
     log_likelihood += log_base_total(model, items, data)
     steps = int(fit.num_steps)
@@ -314,7 +318,7 @@ def multilevel_estimates(
         expected=found.expected,
         log_likelihood=log_likelihood,
         log_prior=log_prior,
-        num_parameters=round(float(_count_jit(problem.model, components))),
+        num_parameters=round(float(_count_jit(compiled, components))),
         status=Status(int(fit.status)) if solution.status is None else solution.status,
         num_steps=steps,
         trace=np.asarray(fit.trace)[: int(fit.num_steps)],

@@ -71,7 +71,7 @@ def mean_responses(
     count = np.bincount(unit * size[1] + column, minlength=size[0] * size[1])
     count = count.reshape(size).astype(float)
     found = _mean_responses(
-        problem,
+        problem.by_unit(),
         state,
         (count / len(unit)).astype(state.ability.dtype),
         order,

@@ -128,19 +128,18 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
 
 
 def padded_size(stems: int, distinct: int) -> int:
-    """Number of rows that distinct items are stored in.
+    """Number of rows that distinct items are stored in: the next of a few sizes.
 
-    The number of distinct items varies with the responses, and a program compiled for
-    it would suit one data set only. Few items take as many rows as there are items;
-    many take the next of four sizes per power of two.
+    A program compiled for their exact number would suit one data set only. There are
+    four sizes per power of two, from 8 on. Few items are counted as if all differed,
+    since how many do varies with the responses.
 
-    >>> padded_size(240, 151), padded_size(41_871, 5_055)
-    (240, 5120)
+    >>> padded_size(231, 151), padded_size(41_871, 5_055)
+    (256, 5120)
     """
-    if stems <= MOST_UNMERGED:
-        return stems
-    step = 2 ** max(int(np.ceil(np.log2(distinct))) - 3, 0)
-    return min(-(-distinct // step) * step, stems)
+    count = stems if stems <= MOST_UNMERGED else distinct
+    step = 2 ** max(int(np.ceil(np.log2(max(count, 1)))) - 3, 1)
+    return -(-count // step) * step
 
 
 def _distinct(values, seen, groups, design):

@@ -27,6 +27,7 @@ converge slowly along that direction: the mean of the abilities is fixed at 0
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
@@ -335,6 +337,19 @@ class Laplace(AbstractMethod):
     ) -> tuple[LaplaceState, Array]:
         """The state, and the log-likelihood of each item's responses."""
         return state, state.log_marginal[problem.units.unit]
+
+    def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
+        """Drives the method on units; log-likelihoods are of the stems."""
+        solution = super().solve(problem.by_unit(), start, run)
+        each = np.asarray(solution.fit.state.log_marginal)
+        each = jnp.array(each[np.asarray(problem.units.unit)])
+        fit = dataclasses.replace(
+            solution.fit,
+            log_lik=jnp.sum(each),
+            subject_log_lik=each,
+            model=problem.model,
+        )
+        return solution._replace(fit=fit)
 
     def suited(self, model: Any, num_subjects: int) -> Laplace:
         """With the nodes that integrate items of the model's family well enough."""

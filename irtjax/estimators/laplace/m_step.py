@@ -301,7 +301,7 @@ def _improve_residual(
         counts: `[rows]` items of each.
         of_factor: `[columns]` curvatures of the data in such factors.
     """
-    count, own = float(model.num_stems), model.hyperpriors
+    count, own = model.total_stems, model.hyperpriors
     mask = jnp.asarray(model.regressed)
     if not (model.correlated or model.num_clusters):
         total = jnp.sum(jnp.diagonal(scatter, axis1=1, axis2=2), axis=0)

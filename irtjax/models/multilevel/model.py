@@ -162,6 +162,8 @@ class Hierarchical(eqx.Module):
         cluster: `[stems]` benchmark of each, where these have standard deviations of
             their own; with groups that have regressions of their own, the group. Else
             None.
+        weight: `[stems]` number of equal stems that each stands for, 0 for rows that
+            pad; None for 1 each.
         num_groups: Number of groups.
         num_stems: Number of stems.
         num_components: Number of components.
@@ -186,6 +188,7 @@ class Hierarchical(eqx.Module):
     priors: dict[str, AbstractPrior] = eqx.field(default_factory=dict)
     hyperpriors: Hyperpriors = eqx.field(default_factory=Hyperpriors)
     cluster: Int[Array, " stems"] | None = None
+    weight: Float[Array, " stems"] | None = None
     num_groups: int = eqx.field(static=True, default=1)
     num_stems: int = eqx.field(static=True, default=1)
     num_components: int = eqx.field(static=True, default=0)
@@ -199,6 +202,11 @@ class Hierarchical(eqx.Module):
     def num_columns(self) -> int:
         """Coordinates of an item."""
         return self.family.num_columns
+
+    @property
+    def total_stems(self) -> Any:
+        """Number of stems, each as often as it counts."""
+        return float(self.num_stems) if self.weight is None else jnp.sum(self.weight)
 
     @property
     def learned(self) -> tuple[bool, ...]:
