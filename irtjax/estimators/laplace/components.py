@@ -88,11 +88,11 @@ def known_units(model: Hierarchical, components: Components) -> tuple[Array, Arr
     known = model.known_slopes
     assert known is not None
     first, rows = known.mean, jnp.asarray(known.rows)
-    count = jnp.full(1, float(model.num_stems))
+    count = jnp.reshape(jnp.asarray(model.total_stems), 1)
     if len(known.rows) == model.num_groups > 1:
         first = 0.0
         column = jnp.zeros(model.num_stems, int).at[model.stem].set(model.group)
-        count = jnp.bincount(column, length=model.num_groups)
+        count = jnp.bincount(column, model.weight, length=model.num_groups)
     dtype = components.effects.dtype
     return components.effects[rows, 0] - first, count.astype(dtype) / known.sd**2
 
@@ -164,6 +164,8 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     omega = inverses(factors(model, at)) * (mask & mask[:, None])
     row = model.factor_row if len(omega) > 1 else jnp.zeros(model.num_stems, int)
     member = jax.nn.one_hot(row, len(omega), dtype=omega.dtype)
+    if model.weight is not None:
+        member = member * model.weight[:, None]
     by_row = jnp.einsum("jr,je->rje", member, model.design)
     square = jnp.einsum("rje,jf->ref", by_row, model.design)
     data = jnp.sum(jax.vmap(jnp.kron)(omega, square), axis=0)
@@ -198,7 +200,7 @@ def judged(
 
 def precisions(model: Hierarchical, components: Components) -> Components:
     """One over the standard errors of effects and variances, of complete data."""
-    subjects, stems = model.subject_design.shape[0], model.num_stems
+    subjects, stems = model.subject_design.shape[0], model.total_stems
     by_item = jnp.exp(-components.log_residual_sd) * stems**0.5
     levels = jnp.ones(model.num_components, int)
     if model.num_components:

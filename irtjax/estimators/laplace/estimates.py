@@ -50,13 +50,14 @@ def summary_of_laplace(
 ) -> GroupEstimates:
     """Results of `laplace`, at the most probable covariance."""
     model, components = problem.model, state.components
-    groups, errors = model.num_groups, errors_of(problem, method, state)
+    compiled = problem.by_unit()
+    groups, errors = model.num_groups, errors_of(compiled, method, state)
     expected = mean_responses(
         problem, state, order=method.order, num_newton=method.num_newton
     )
     own = np.zeros((1, 1))
     if groups > 1:
-        own = np.asarray(_own_covariance_jit(model, components))
+        own = np.asarray(_own_covariance_jit(compiled.model, components))
     variance = float(general_variance(components.log_general_sd))
     weights, _ = general_weights(own, variance)
     ability = np.asarray(state.ability, float)
@@ -99,7 +100,9 @@ def summary_of_laplace(
         np.stack([np.asarray(components.subject_effects, float), of_effects]),
         variance,
         thinned(_with_origins(model, possible)),
-        spreads(model, *(np.exp(np.asarray(log_sd, float)) for log_sd in log_sds)),
+        spreads(
+            compiled.model, *(np.exp(np.asarray(log_sd, float)) for log_sd in log_sds)
+        ),
         errors.accepted,
         scale_loadings(general, moved.T / len(moved) ** 0.5),
         (np.asarray(expected.mean, float), np.asarray(expected.standard_error, float)),
@@ -247,7 +250,8 @@ def multilevel_estimates(
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
     population = Population(0 * one, found.variance**0.5 * one)
-    log_prior, count = map(float, _numbers_jit(problem.model, components))
+    compiled = problem.by_unit().model
+    log_prior, count = map(float, _numbers_jit(compiled, components))
     log_likelihood = float(fit.objective) - log_prior
     log_likelihood += log_base_total(model, items, data)
     steps, draws = int(fit.num_steps), solution.draws

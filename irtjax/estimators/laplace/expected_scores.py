@@ -56,7 +56,7 @@ def mean_responses(
     count = np.bincount(unit * size[1] + column, minlength=size[0] * size[1])
     count = count.reshape(size).astype(float)
     share = (count / len(unit)).astype(state.ability.dtype)
-    mean, variance = _mean_responses(problem, state, share, order, num_newton)
+    mean, variance = _mean_responses(problem.by_unit(), state, share, order, num_newton)
     error = np.sqrt(np.maximum(np.asarray(variance), 0))
     return MeanResponses(mean, jnp.array(error))
 

@@ -115,15 +115,15 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
 
 
 def padded_size(stems: int, distinct: int) -> int:
-    """Number of rows that distinct items are stored in.
+    """Number of rows that distinct items are stored in: the next of a few sizes.
 
-    That of all items if few, else the next of four sizes per power of two: each shape
-    is compiled for, and the number of distinct items varies with the responses.
+    A program compiled for their exact number would suit one data set only. There are
+    four sizes per power of two, from 8 on. Few items are counted as if all differed,
+    since how many do varies with the responses.
     """
-    if stems <= MOST_UNMERGED:
-        return stems
-    step = 2 ** max(int(np.ceil(np.log2(distinct))) - 3, 0)
-    return min(-(-distinct // step) * step, stems)
+    count = stems if stems <= MOST_UNMERGED else distinct
+    step = 2 ** max(int(np.ceil(np.log2(max(count, 1)))) - 3, 1)
+    return -(-count // step) * step
 
 
 def _distinct(values, seen, groups, design):

@@ -23,6 +23,7 @@ prior variance is added to what is reported.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -31,6 +32,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
@@ -294,6 +296,19 @@ class Laplace(AbstractMethod):
     ) -> tuple[LaplaceState, Array]:
         """The state, and the log-likelihood of each item's responses."""
         return state, state.log_marginal[problem.units.unit]
+
+    def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
+        """Drives the method on units; log-likelihoods are of the stems."""
+        solution = super().solve(problem.by_unit(), start, run)
+        each = np.asarray(solution.fit.state.log_marginal)
+        each = jnp.array(each[np.asarray(problem.units.unit)])
+        fit = dataclasses.replace(
+            solution.fit,
+            log_lik=jnp.sum(each),
+            subject_log_lik=each,
+            model=problem.model,
+        )
+        return solution._replace(fit=fit)
 
     def suited(self, model: Any, num_subjects: int) -> Laplace:
         """With the nodes that integrate items of the model's family well enough."""

@@ -256,7 +256,7 @@ def _improve_residual(
     A common factor of all items' deviations, with curvatures `of_factor` of the data by
     column, is estimated too, as for levels.
     """
-    count, own = float(model.num_stems), model.hyperpriors
+    count, own = model.total_stems, model.hyperpriors
     mask = jnp.asarray(model.regressed)
     if not (model.correlated or model.num_clusters):
         total = jnp.sum(jnp.diagonal(scatter, axis1=1, axis2=2), axis=0)

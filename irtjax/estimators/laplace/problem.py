@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
@@ -18,6 +20,8 @@ from irtjax.numerics.acceleration import Memory
 
 #: Responses of an item from which on `MultilevelProblem.expected` is set.
 MANY_PER_ITEM = 20
+#: Cells up to which programs are compiled for units (`MultilevelProblem.by_unit`).
+FEW_CELLS = 2**20
 
 
 class MultilevelProblem(eqx.Module):
@@ -49,6 +53,38 @@ class MultilevelProblem(eqx.Module):
         expected = scores or (each >= MANY_PER_ITEM and model.family.has_slope)
         model = slopes_known(model) if expected else model
         return cls(model, data, arrange(model, data), expected)
+
+    def by_unit(self) -> MultilevelProblem:
+        """The same problem with the units as its stems. Not for use under jit.
+
+        Its arrays have the padded size of the units, so programs that are compiled for
+        it serve all data of about this size. Large data stay as they are: there the
+        compilation takes a small part of the time.
+        """
+        model, units = self.model, self.units
+        if model.family.offsets() is not None or units.values.size > FEW_CELLS:
+            return self
+        size, width, subjects = units.values.shape
+        columns = lambda x: np.asarray(x).reshape(size * width, subjects).T
+        seen = columns(units.exposure)
+        kind = "observed" if seen.dtype == bool else "trials"
+        weight = np.asarray(units.weight)
+        data = Responses(
+            jnp.array(columns(units.values)),
+            **{kind: jnp.array(seen)},
+            item_weight=jnp.array(np.repeat(weight, width)),
+        )
+        model = dataclasses.replace(
+            model,
+            group=jnp.array(np.asarray(units.group).reshape(-1)),
+            stem=jnp.array(np.repeat(np.arange(size), width)),
+            design=units.design,
+            cluster=None if model.cluster is None else units.row,
+            weight=units.weight,
+            num_stems=size,
+        )
+        units = units._replace(unit=jnp.array(np.arange(size)))
+        return MultilevelProblem(model, data, units, self.expected)
 
 
 class Components(NamedTuple):
@@ -127,12 +163,14 @@ def start_multilevel(model: Hierarchical, data: Responses) -> tuple[Array, Array
     """
     dtype = model.design.dtype
     values = data.values.astype(dtype)
-    exposure = data.exposure
+    exposure, weight = data.exposure, jnp.ones(values.shape[1], dtype)
     seen = jnp.ones_like(values) if exposure is None else exposure.astype(dtype)
+    if data.item_weight is not None:
+        weight = data.item_weight.astype(dtype)
     count = jnp.maximum(jnp.sum(seen, axis=0), 1e-6)
     deviation = values - seen * (jnp.sum(values, axis=0) / count)
     group = model.group, model.num_groups
-    by_group = lambda cells: jax.ops.segment_sum(cells.T, *group).T
+    by_group = lambda cells: jax.ops.segment_sum((cells * weight).T, *group).T
     # Shrunken as by one response more: those with few responses are no outliers.
     theta = by_group(deviation) / (by_group(seen) + 1)
     centred = theta - jnp.mean(theta, axis=0)
@@ -144,7 +182,8 @@ def start_multilevel(model: Hierarchical, data: Responses) -> tuple[Array, Array
     offsets = model.family.offsets()
     used = jnp.ones_like(rows) if offsets is None else jnp.asarray(offsets == 0, dtype)
     # The mean of a stem's columns; that of all columns where it has none.
-    mean = jnp.sum(rows * used, axis=0) / jnp.sum(used, axis=0)
+    times = used * weight[:, None]
+    mean = jnp.sum(rows * times, axis=0) / jnp.sum(times, axis=0)
     weight = jnp.where(used > 0, count[:, None], 1e-6)
     by_stem = lambda x: jax.ops.segment_sum(x, model.stem, model.num_stems)
     total = by_stem(weight * jnp.where(used > 0, rows, mean))
@@ -155,7 +194,7 @@ def start_components(model: Hierarchical, mode: Array) -> Components:
     """First effects: items around their mean with standard deviation 1."""
     zeros = model.zeros(mode.dtype)
     effects = jnp.zeros((model.design.shape[1], model.num_columns), mode.dtype)
-    effects = effects.at[0].set(jnp.mean(mode, axis=0))
+    effects = effects.at[0].set(jnp.average(mode, axis=0, weights=model.weight))
     log_residual_sd = jnp.zeros(model.num_columns, mode.dtype)
     if model.known_slopes is not None:
         effects = effects.at[0, 0].set(model.known_slopes.mean)

@@ -134,6 +134,7 @@ class Hierarchical(eqx.Module):
         hyperpriors: See `Hyperpriors`.
         cluster: Benchmark (the group, if groups have regressions of their own) of each
             stem, where benchmarks have standard deviations of their own; else None.
+        weight: Number of equal stems that each stands for, 0 for padding; None for 1.
         num_clusters: Number of benchmarks with their own standard deviations; or 0.
         has_group_effects: Whether groups shift coordinates of their items; the mean of
             these shifts is identified by the priors alone.
@@ -153,6 +154,7 @@ class Hierarchical(eqx.Module):
     priors: dict[str, AbstractPrior] = eqx.field(default_factory=dict)
     hyperpriors: Hyperpriors = eqx.field(default_factory=Hyperpriors)
     cluster: Int[Array, " stems"] | None = None
+    weight: Float[Array, " stems"] | None = None
     num_groups: int = eqx.field(static=True, default=1)
     num_stems: int = eqx.field(static=True, default=1)
     num_components: int = eqx.field(static=True, default=0)
@@ -171,6 +173,11 @@ class Hierarchical(eqx.Module):
     def column_parameters(self) -> tuple[Parameter, ...]:
         """The parameter of each column."""
         return tuple(p for p in self.family.parameters for _ in range(p.columns))
+
+    @property
+    def total_stems(self) -> Any:
+        """Number of stems, each as often as it counts."""
+        return float(self.num_stems) if self.weight is None else jnp.sum(self.weight)
 
     @property
     def regressed(self) -> tuple[bool, ...]:
