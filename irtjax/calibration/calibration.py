@@ -40,8 +40,8 @@ class Structure(NamedTuple):
         possible: Draws of Sigma, tau^2 and the scales, which errors are averaged over;
             None with one group.
         levels: Names of the levels of items with an estimated standard deviation.
-        spreads: Names of the variance components (levels, items within them, items of
-            each benchmark if estimated), and standard deviations `[names, columns]`.
+        standard_deviations: Names of the variance components (levels, items within
+            them, items of each benchmark if estimated), and `[names, columns]` values.
     """
 
     groups: np.ndarray
@@ -60,7 +60,7 @@ class Structure(NamedTuple):
     stems: np.ndarray | None = None
     possible: Possible | None = None
     levels: np.ndarray | None = None
-    spreads: tuple[np.ndarray, np.ndarray] | None = None
+    standard_deviations: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ def structure_of(
         stems=layout.stems,
         possible=found.possible,
         levels=layout.levels,
-        spreads=(names, found.spreads),
+        standard_deviations=(names, found.standard_deviations),
     )
 
 

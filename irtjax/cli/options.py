@@ -83,7 +83,7 @@ class Reading:
         ),
     ] = "error"
     format: Annotated[
-        str | None, _read("Form of the input; told by content if not.")
+        str | None, _read("Form of the input; recognised by content if not given.")
     ] = None
     orientation: Annotated[
         str | None,

@@ -64,9 +64,9 @@ class GroupEstimates(NamedTuple):
         subject_effects: `[2, covariates]` gamma and their standard errors.
         variance: tau^2, of the general ability.
         possible: Draws of Sigma, tau^2 and scales; None with one group.
-        spreads: `[components + 1 + clusters, columns]` standard deviations of the
-            effects of each level, of items around these, and of each benchmark's items;
-            NaN where one is not estimated.
+        standard_deviations: `[components + 1 + clusters, columns]`, of the effects of
+            each level, of items around these, and of each benchmark's items; NaN where
+            one is not estimated.
         accepted: Share of proposals accepted in drawing `possible`, by `laplace`.
         scale: `[subjects]` part of the shared error that stretches all general
             abilities alike (`ranking.scale_loadings`); 0 where there is none.
@@ -90,7 +90,7 @@ class GroupEstimates(NamedTuple):
     subject_effects: np.ndarray
     variance: float
     possible: Possible | None
-    spreads: np.ndarray
+    standard_deviations: np.ndarray
     accepted: float = 1.0
     scale: np.ndarray | float = 0.0
     expected: tuple[np.ndarray, np.ndarray] | None = None

@@ -34,8 +34,8 @@ FIT_FILES = tuple(
 )
 #: Those of a multilevel fit, in addition to the others.
 STRUCTURE_FILES = tuple(
-    "effects.csv spreads.csv subject_effects.csv group_abilities.csv correlations.csv"
-    " diagnostics.csv trajectories.csv draws.nc group_abilities.png"
+    "effects.csv variance_components.csv subject_effects.csv group_abilities.csv"
+    " correlations.csv diagnostics.csv trajectories.csv draws.nc group_abilities.png"
     " correlations.png".split()
 )
 

@@ -19,7 +19,7 @@ _PREFIX = "structure."
 #: The arrays that a field of several arrays becomes.
 _PARTS = {
     "effects": ("effect_names", "effect_values"),
-    "spreads": ("spread_names", "spread_values"),
+    "standard_deviations": ("spread_names", "spread_values"),
     "subject_effects": tuple(
         f"subject_effect_{part}" for part in ("names", "values", "errors")
     ),
@@ -132,7 +132,8 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
 
     "group_abilities": a row for each subject and group. "correlations": a row for each
     pair of groups, of mean responses (raw) and of group-specific abilities (own).
-    "effects": of levels, covariates and metrics on the items' coordinates; "spreads":
+    "effects": of levels, covariates and metrics on the items' coordinates.
+    "variance_components":
     standard deviations of the levels' effects and of items within them.
     "subject_effects": of the subjects' covariates on their abilities. For `nuts`,
     "diagnostics" and "trajectories": convergence of the draws and of the chains.
@@ -154,8 +155,8 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
         return pa.table({name: pa.array(labels.tolist(), pa.string()), **found})
 
     tables = {"effects": labelled("effect", structure.effects)}
-    if structure.spreads is not None:
-        tables["spreads"] = labelled("of", structure.spreads)
+    if structure.standard_deviations is not None:
+        tables["variance_components"] = labelled("of", structure.standard_deviations)
     if structure.subject_effects is not None and len(structure.subject_effects[0]):
         names, values, errors = structure.subject_effects
         rows: dict[str, Any] = {"covariate": pa.array(names.tolist(), pa.string())}

@@ -422,7 +422,7 @@ def test_benchmarks_spread_as_widely_as_they_do(tmp_path):
     fit = irtjax.fit(table, "hierarchical", spread_by_benchmark=True)
     assert fit.status == irtjax.Status.CONVERGED
     folder = irtjax.save(fit, tmp_path / "fit")
-    spreads = pyarrow.csv.read_csv(folder / "spreads.csv")
+    spreads = pyarrow.csv.read_csv(folder / "variance_components.csv")
     parts = ["benchmark", "items", "items of a", "items of b", "items of c"]
     assert spreads["of"].to_pylist() == parts
     found = spreads["intercept"].to_numpy()[2:]
@@ -435,7 +435,9 @@ def test_benchmarks_spread_as_widely_as_they_do(tmp_path):
         each = spreads[column].to_numpy()[1:]
         assert each[0] == pytest.approx(np.exp(np.log(each[1:]).mean()))
     again = irtjax.load(folder)
-    np.testing.assert_array_equal(again.structure.spreads[1], fit.structure.spreads[1])
+    np.testing.assert_array_equal(
+        again.structure.standard_deviations[1], fit.structure.standard_deviations[1]
+    )
     assert again.options["spread_by_benchmark"] is True
 
 
@@ -449,7 +451,7 @@ def test_spreads_of_given_priors_are_blank(tmp_path):
         priors={"intercept": Normal(0.0, 2.0)},
     )
     folder = irtjax.save(fit, tmp_path / "fit")
-    spreads = pyarrow.csv.read_csv(folder / "spreads.csv").to_pydict()
+    spreads = pyarrow.csv.read_csv(folder / "variance_components.csv").to_pydict()
     assert spreads == {"of": ["benchmark", "items"], "intercept": [None, None]}
 
 

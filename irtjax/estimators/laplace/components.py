@@ -125,7 +125,7 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
         gap, precision = known_units(model, at)
         total = total - jnp.sum(gap**2 * precision) / 2
     density = Normal(0.0, model.effect_sd(at)).log_density(at.effects)
-    total = total + jnp.sum(jnp.where(mask & model.told_effects, density, 0))
+    total = total + jnp.sum(jnp.where(mask & model.identified_effects, density, 0))
     for part, sd in (
         (at.group_effects, own.group_effect),
         (at.subject_effects, own.subject_effect),
@@ -139,7 +139,7 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
 def effect_precision(model: Hierarchical, components: Components) -> Array:
     """`[effects, columns]` prior precisions; nearly infinite for effects fixed at 0."""
     precision = model.effect_sd(components) ** -2.0
-    return jnp.where(model.told_effects, precision, FIXED)
+    return jnp.where(model.identified_effects, precision, FIXED)
 
 
 def num_effective(model: Hierarchical, components: Components) -> Scalar:
@@ -158,8 +158,8 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
     mask = jnp.asarray(model.regressed)
     # A standard deviation of each level, and of each benchmark relative to their mean,
     # as far as the data identify it.
-    levels = jnp.sum((model.told_components > 0) & mask)
-    clusters = jnp.maximum(jnp.sum(model.told_spreads, axis=0) - 1, 0)
+    levels = jnp.sum((model.identified_components > 0) & mask)
+    clusters = jnp.maximum(jnp.sum(model.identified_clusters, axis=0) - 1, 0)
     total = total + sum(model.regressed) + levels + jnp.sum(clusters)
     omega = inverses(factors(model, at)) * (mask & mask[:, None])
     row = model.factor_row if len(omega) > 1 else jnp.zeros(model.num_stems, int)

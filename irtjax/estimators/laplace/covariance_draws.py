@@ -35,7 +35,7 @@ from irtjax.estimators.laplace.problem import (
 from irtjax.models.multilevel.covariance_mixture import (
     Possible,
     Subjects,
-    told_by_responses,
+    information_of_responses,
 )
 from irtjax.models.multilevel.model import (
     Hierarchical,
@@ -56,7 +56,7 @@ STEP_SIZE, TRAJECTORY = 0.5, 1.8
 LEAST_INFORMATION = 0.06
 
 
-class Spread(NamedTuple):
+class CovarianceCoordinates(NamedTuple):
     """Coordinates of the covariance of abilities; fixed parts have no elements.
 
     The first three are those of `Components`; `log_unit` is `[groups]` or `[1]` log u,
@@ -102,8 +102,8 @@ def evidence_of(
     """Statistics of all subjects together, with their average error."""
     model, dtype = problem.model, state.ability.dtype
     average = subjects.covariance.mean(axis=0)
-    precision, told = told_by_responses(average, subjects.spread)
-    error = np.linalg.inv(told)
+    precision, information = information_of_responses(average, subjects.spread)
+    error = np.linalg.inv(information)
     pointed = subjects.gap @ precision @ error
     count = len(pointed) - model.num_shifts / model.num_groups
     pull = _pull_jit(model, problem.units, state.components)
@@ -118,7 +118,7 @@ def evidence_of(
 _pull_jit = stored_jit(pull_of_priors)
 
 
-def draw_spread(
+def draw_covariance(
     model: Hierarchical, components: Components, evidence: Evidence
 ) -> tuple[Possible | None, float]:
     """Draws of Sigma, tau and the scales, or None where all are fixed; acceptance rate.
@@ -126,7 +126,7 @@ def draw_spread(
     The key is fixed: the same fit has the same draws. If few proposals are accepted,
     the draws stay near the estimate and understate its uncertainty.
     """
-    start = _spread_of(model, components)
+    start = _coordinates_of(model, components)
     if not sum(part.size for part in start):
         return None, 1.0
     found = _draw_jit(model, start, evidence, jax.random.key(0))
@@ -134,10 +134,12 @@ def draw_spread(
     return Possible(own, variance, unit, np.zeros_like(unit)), float(accepted)
 
 
-def _spread_of(model: Hierarchical, components: Components) -> Spread:
+def _coordinates_of(
+    model: Hierarchical, components: Components
+) -> CovarianceCoordinates:
     """The estimates of `laplace`."""
     several = model.num_groups > 1
-    return Spread(
+    return CovarianceCoordinates(
         components.log_scale[: model.num_groups * several],
         components.correlation,
         components.log_general_sd,
@@ -145,24 +147,30 @@ def _spread_of(model: Hierarchical, components: Components) -> Spread:
     )
 
 
-def _covariance(model: Hierarchical, spread: Spread | Components) -> Array:
+def _covariance(
+    model: Hierarchical, spread: CovarianceCoordinates | Components
+) -> Array:
     """tau^2 1 1' + Sigma."""
     return model.own_covariance(spread) + general_variance(spread.log_general_sd)
 
 
-def _seen(model: Hierarchical, spread: Spread, evidence: Evidence) -> Array:
+def _seen(
+    model: Hierarchical, spread: CovarianceCoordinates, evidence: Evidence
+) -> Array:
     """Covariance of y."""
     shrink = jnp.exp(-_log_units(model, spread))
     return _covariance(model, spread) * shrink * shrink[:, None] + evidence.error
 
 
-def _log_units(model: Hierarchical, spread: Spread) -> Array:
+def _log_units(model: Hierarchical, spread: CovarianceCoordinates) -> Array:
     """`[groups]` log u."""
     whole = jnp.zeros(model.num_groups, spread.log_unit.dtype)
     return whole + spread.log_unit if spread.log_unit.shape[0] else whole
 
 
-def log_evidence(model: Hierarchical, spread: Spread, evidence: Evidence) -> Scalar:
+def log_evidence(
+    model: Hierarchical, spread: CovarianceCoordinates, evidence: Evidence
+) -> Scalar:
     """Log density of the covariance, up to a constant; see the module."""
     seen, own = _seen(model, spread, evidence), model.hyperpriors
     # Derivatives by hand: that of a Cholesky factor takes as long to compile as a fit.
@@ -183,7 +191,9 @@ def log_evidence(model: Hierarchical, spread: Spread, evidence: Evidence) -> Sca
     return total - slope @ taken - taken @ curvature @ taken / 2
 
 
-def _information(model: Hierarchical, spread: Spread, evidence: Evidence) -> Array:
+def _information(
+    model: Hierarchical, spread: CovarianceCoordinates, evidence: Evidence
+) -> Array:
     """Expected information on the coordinates, that of the priors with it."""
     flat, unravel = ravel_pytree(spread)
     seen = lambda x: _seen(model, unravel(x), evidence)
@@ -196,7 +206,7 @@ def _information(model: Hierarchical, spread: Spread, evidence: Evidence) -> Arr
     _, columns = np.tril_indices(groups, -1)
     shape = own.concentration + (groups - 2 - columns) / 2
     of_half_normal = lambda log_sd, scale: 2 * jnp.exp(2 * log_sd) / scale**2
-    prior = Spread(
+    prior = CovarianceCoordinates(
         of_half_normal(spread.log_scale, own.scale),
         2 * jnp.asarray(shape, flat.dtype) / jnp.cosh(spread.correlation) ** 2,
         of_half_normal(spread.log_general_sd, own.general),
@@ -212,7 +222,9 @@ def _information(model: Hierarchical, spread: Spread, evidence: Evidence) -> Arr
 
 
 @stored_jit
-def _draw_jit(model: Hierarchical, start: Spread, evidence: Evidence, key):
+def _draw_jit(
+    model: Hierarchical, start: CovarianceCoordinates, evidence: Evidence, key
+):
     """Sigma, tau^2 and u of every draw, and the share of accepted proposals."""
     import blackjax  # Half a second that fits without groups need not wait for.
 

@@ -18,7 +18,7 @@ from irtjax.estimators.laplace.problem import Components, MultilevelProblem
 LARGEST_LOSS = 0.7
 
 
-class _Held(NamedTuple):
+class _FixedScales(NamedTuple):
     """Contribution of fixed means: value, gradient, S with minus its Hessian S S'.
 
     `mean` is the means of the items given the fixed mean.
@@ -30,9 +30,9 @@ class _Held(NamedTuple):
     mean: Float[Array, "items columns"]
 
 
-def held_units(
+def fix_scales(
     problem: MultilevelProblem, components: Components, found: Summary
-) -> _Held:
+) -> _FixedScales:
     """Fixes the mean log discrimination of the items of a scale at its prior.
 
     A learned prior mean and the mean of the items are redundant. With few items the
@@ -45,7 +45,7 @@ def held_units(
     flat, num = found.gradient.size, num_units(model)
     if not (problem.expected and num and model.learned[0]):
         zeros = jnp.zeros(flat, found.mean.dtype)
-        return _Held(jnp.sum(zeros), zeros, jnp.zeros((flat, 0)), found.mean)
+        return _FixedScales(jnp.sum(zeros), zeros, jnp.zeros((flat, 0)), found.mean)
     num = 1 if units.is_aligned else num
     of = units.group[:, 0] if num > 1 else jnp.zeros_like(units.group[:, 0])
     total = lambda x: jax.ops.segment_sum(units.weight * x, of, num)
@@ -64,7 +64,7 @@ def held_units(
     value = -0.5 * jnp.sum(offset**2 / variance + jnp.log(variance / spread))
     more = total(found.mean[:, 0] - units.design @ components.effects[:, 0]) / count
     mean = found.mean.at[:, 0].add(-more[of])
-    return _Held(value, -slope @ (offset / root), slope, mean)
+    return _FixedScales(value, -slope @ (offset / root), slope, mean)
 
 
 def centred(array: Array, parts: int) -> Array:
@@ -79,12 +79,16 @@ def centred(array: Array, parts: int) -> Array:
 
 
 def factorise(
-    found, precision: Array, groups: int, held: Array | None = None, num_shifts: int = 0
+    found,
+    precision: Array,
+    groups: int,
+    fixed: Array | None = None,
+    num_shifts: int = 0,
 ) -> tuple[Array, Array, Array]:
     """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
 
     If the curvature is not positive, or items remove most of the prior, as can happen
-    far from the mode, the expected information replaces the data's part. `held` is the
+    far from the mode, the expected information replaces the data's part. `fixed` is the
     `slope` of fixed means of items. With `num_shifts` means of abilities fixed
     (`centred`), these directions get a curvature of 1, which is left out.
     """
@@ -101,8 +105,8 @@ def factorise(
     sound = jnp.linalg.cholesky(data + (1 - LARGEST_LOSS) * prior)
     safe = jnp.diag(jnp.maximum(found.safe.T.reshape(-1), 0))
     data = jnp.where(jnp.all(jnp.isfinite(sound)), data, safe)
-    if held is not None:
-        data = data + held @ held.T
+    if fixed is not None:
+        data = data + fixed @ fixed.T
     whole = data + prior
     if num_shifts:
         identity = jnp.eye(size, dtype=whole.dtype)

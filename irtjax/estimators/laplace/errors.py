@@ -23,12 +23,12 @@ from irtjax.estimators.laplace.components import (
     squares,
 )
 from irtjax.estimators.laplace.covariance_draws import (
-    draw_spread,
+    draw_covariance,
     evidence_of,
     subjects_of,
 )
 from irtjax.estimators.laplace.curvature import factorise
-from irtjax.estimators.laplace.items import Following, Summary, Units, spread_of_items
+from irtjax.estimators.laplace.items import Following, Summary, Units, variance_of_items
 from irtjax.estimators.laplace.problem import (
     Components,
     LaplaceState,
@@ -61,11 +61,11 @@ class Errors(NamedTuple):
 
 def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> Errors:
     """Errors of a fit at the last state of its `Laplace`. Not for use under jit."""
-    covariance, follow = _given_spread_jit(problem, method, state)
+    covariance, follow = _given_covariance_jit(problem, method, state)
     given = whole = np.asarray(covariance, float)
     subjects = subjects_of(problem, state)
     evidence = evidence_of(problem, state, subjects)
-    possible, accepted = draw_spread(problem.model, state.components, evidence)
+    possible, accepted = draw_covariance(problem.model, state.components, evidence)
     ability = np.zeros((0, *state.ability.shape))
     if possible is not None:
         ability = abilities_given(possible, subjects)
@@ -79,7 +79,7 @@ def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> E
 
 
 @stored_jit
-def _given_spread_jit(
+def _given_covariance_jit(
     problem: MultilevelProblem, method: Any, state: LaplaceState
 ) -> tuple[Array, Following | None]:
     """Covariance of abilities given variance components; how effects follow."""
@@ -91,7 +91,7 @@ def _given_spread_jit(
 
 @stored_jit
 def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follow):
-    return spread_of_items(
+    return variance_of_items(
         *items_given(problem, state),
         whole,
         follow,
@@ -151,16 +151,16 @@ def given_covariance(
         # shift of all abilities: only the prior identifies it.
         shifts = jnp.eye(model.num_shifts, dtype=prior.dtype)
         shifts = jnp.repeat(shifts, prior.shape[0] // len(shifts), axis=0)
-        moved, held = curvature @ shifts, prior @ shifts
+        moved, fixed = curvature @ shifts, prior @ shifts
         own = lambda x: x @ jnp.linalg.solve(shifts.T @ x, x.T)
-        curvature = curvature - own(moved) + own(held)
+        curvature = curvature - own(moved) + own(fixed)
     # The data's information about a scale is a small difference of large numbers,
     # dominated by the error of the quadrature: scales are fixed here.
     unit = _units_of(model, state.ability)
-    held = unit @ unit.T
-    clear = identity - held
-    root = jnp.linalg.cholesky(clear @ curvature @ clear + held)
-    covariance = inverse_of(root) - held
+    fixed = unit @ unit.T
+    clear = identity - fixed
+    root = jnp.linalg.cholesky(clear @ curvature @ clear + fixed)
+    covariance = inverse_of(root) - fixed
     return jnp.where(jnp.all(jnp.isfinite(root)), covariance, state.ability_covariance)
 
 

@@ -100,7 +100,7 @@ def summary_of_laplace(
         np.stack([np.asarray(components.subject_effects, float), of_effects]),
         variance,
         thinned(_with_origins(model, possible)),
-        spreads(
+        standard_deviations(
             compiled.model, *(np.exp(np.asarray(log_sd, float)) for log_sd in log_sds)
         ),
         errors.accepted,
@@ -109,12 +109,14 @@ def summary_of_laplace(
     )
 
 
-def spreads(model: Hierarchical, components, items, clusters) -> np.ndarray:
-    """`GroupEstimates.spreads` from its parts; NaN where one is not estimated."""
+def standard_deviations(model: Hierarchical, components, items, clusters) -> np.ndarray:
+    """`GroupEstimates.standard_deviations` from its parts."""
     learned = np.asarray(model.regressed)
-    levels, spreads = (np.asarray(x) for x in _learned_jit(model))
-    told = np.concatenate([(levels > 0) & learned, learned[None], spreads])
-    return np.where(told, np.concatenate([components, items[None], clusters]), np.nan)
+    levels, estimated = (np.asarray(x) for x in _learned_jit(model))
+    identified = np.concatenate([(levels > 0) & learned, learned[None], estimated])
+    return np.where(
+        identified, np.concatenate([components, items[None], clusters]), np.nan
+    )
 
 
 def _errors_of_general(errors: Errors, given, own, variance: float, mean: np.ndarray):
@@ -158,8 +160,9 @@ def _with_origins(model: Hierarchical, possible: Possible | None) -> Possible | 
     noise = rng.normal(size=(*possible.unit.shape, 1))
     if model.num_shifts == 1:
         # A common shift of all groups is identified by their prior alone.
-        told = np.linalg.inv(spread).sum(axis=(1, 2))
-        origin = noise[:, :1, 0] / np.sqrt(told)[:, None] * np.ones(model.num_groups)
+        precision = np.linalg.inv(spread).sum(axis=(1, 2))
+        origin = noise[:, :1, 0] / np.sqrt(precision)[:, None]
+        origin = origin * np.ones(model.num_groups)
     else:
         origin = (np.linalg.cholesky(spread) @ noise)[:, :, 0]
     return possible._replace(origin=origin / model.subject_design.shape[0] ** 0.5)
@@ -212,7 +215,7 @@ def _constrain_jit(family: AbstractResponseFamily, coordinates: jax.Array):
 
 @stored_jit
 def _learned_jit(model: Hierarchical):
-    return model.told_components, model.told_spreads
+    return model.identified_components, model.identified_clusters
 
 
 def laplace_estimates(

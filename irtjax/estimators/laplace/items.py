@@ -347,7 +347,7 @@ class Following(NamedTuple):
     covariance: Float[Array, "effects effects"]
 
 
-def spread_of_items(
+def variance_of_items(
     model: Hierarchical,
     units: Units,
     outer: Outer,

@@ -12,7 +12,7 @@ of items follow (`item_posterior`). With modes in place of means the scale of ab
 too small, and with few responses it shrinks to 0. With a dozen subjects derivatives
 suffice, and the fixed point is a mode of Laplace's marginal likelihood. With many
 subjects, or with scores, the items' densities are averaged over the error of the
-abilities, and the mean log discrimination of each scale is fixed (`held_units`): the
+abilities, and the mean log discrimination of each scale is fixed (`fix_scales`): the
 fixed point then maximises a variational bound with items integrated out.
 
 Where the regression of intercepts on discriminations is learned, only the prior
@@ -48,7 +48,7 @@ from irtjax.estimators.laplace.components import (
     precisions,
     without_end,
 )
-from irtjax.estimators.laplace.curvature import centred, factorise, held_units
+from irtjax.estimators.laplace.curvature import centred, factorise, fix_scales
 from irtjax.estimators.laplace.estimates import laplace_estimates
 from irtjax.estimators.laplace.item_posterior import has_shares
 from irtjax.estimators.laplace.items import Summary, summarise
@@ -205,21 +205,21 @@ class Laplace(AbstractMethod):
 
         def newton(state, corrected: bool):
             found = self.summarise(problem, state, corrected)
-            held = held_units(problem, components, found)
+            fixed = fix_scales(problem, components, found)
             gap = state.ability_mode - mean
-            gradient = flatten(found.gradient - gap @ precision) + held.gradient
+            gradient = flatten(found.gradient - gap @ precision) + fixed.gradient
             gradient = centred(gradient, shifts)
             root, data, log_det = factorise(
-                found, precision, groups, held.slope, shifts
+                found, precision, groups, fixed.slope, shifts
             )
             flat = jax.scipy.linalg.cho_solve((root, True), gradient)
             # The rise from the given point to the mode, to second order.
-            rise = 0.5 * flat @ gradient + held.value
+            rise = 0.5 * flat @ gradient + fixed.value
             inner = rise - 0.5 * jnp.sum((gap @ precision) * gap) - 0.5 * log_det
             step = fold(flat)
             step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)))
-            found = found._replace(mean=held.mean)
-            return found, state.ability_mode + step, root, data, held, inner
+            found = found._replace(mean=fixed.mean)
+            return found, state.ability_mode + step, root, data, fixed, inner
 
         # Items are expected at the new abilities: from the same point both overshoot,
         # and some fits then alternate between two points.
@@ -231,10 +231,10 @@ class Laplace(AbstractMethod):
                 return mode, (found, *rest)
 
             ability, passes = lax.scan(again, state.ability_mode, length=2)
-            found, root, data, held, inner = jax.tree.map(lambda x: x[-1], passes)
+            found, root, data, fixed, inner = jax.tree.map(lambda x: x[-1], passes)
         else:
             _, ability, *_ = newton(state, corrected=False)
-            found, ability, root, data, held, inner = newton(moved(ability), True)
+            found, ability, root, data, fixed, inner = newton(moved(ability), True)
         solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)
         # Half a step, as for the shift: items depend on abilities and these on items,
         # which alternates where many groups have free scales.
@@ -244,7 +244,7 @@ class Laplace(AbstractMethod):
         # The derivative of -log|A| / 2: that of h includes the old shift, except for
         # the fixed means, which h does not contain.
         old = flatten(shift)
-        of_items = data @ old - held.slope @ (held.slope.T @ old)
+        of_items = data @ old - fixed.slope @ (fixed.slope.T @ old)
         bend = centred(flatten(found.bend) + of_items, shifts)
         new = jnp.clip(fold(solve(bend)), -error, error)
         shift = (shift + new) / 2

@@ -29,7 +29,7 @@ SMALLEST_WITHIN = 0.25
 #: Least share of the items' information about their effects, so that the error of the
 #: quadrature does not make it negative: first, and where that is not enough. Larger
 #: shares would overstate the information about levels of few items.
-LEAST_TOLD = (1e-6, 0.02)
+LEAST_INFORMATION = (1e-6, 0.02)
 #: Least curvature of a factor of all items' deviations, for each item.
 LEAST_OF_FACTOR = 0.02
 #: Steps of expanded parameters are shortened by so many standard errors.
@@ -112,7 +112,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     right = (design.T @ pulled - prior * old.effects).T.reshape(-1)
     step = jax.scipy.linalg.cho_solve((root, True), right)
     effects = old.effects + step.reshape(columns, -1).T
-    inverse, told = _error_of_effects(precision, ridge, omega, found.square)
+    inverse, information = _error_of_effects(precision, ridge, omega, found.square)
     gap = found.mean - design @ effects
     # The part of an error of effects that items do not follow.
     left = jnp.eye(columns) - found.covariance @ omega[row]
@@ -125,18 +125,18 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     # Otherwise a constant of the loss, too large for steps in single precision.
     scatter = scatter * mask * mask[:, None]
     tilted, scatter = _improve_tilts(model, old, scatter)
-    told_of_items = jnp.diagonal(
+    information_of_items = jnp.diagonal(
         inverses(jnp.linalg.cholesky(found.covariance)) - omega[row], axis1=1, axis2=2
     )
     second = gap**2 + jnp.diagonal(found.covariance, axis1=1, axis2=2)
     # An item whose quadrature failed does not count.
-    told_of_items = jnp.nan_to_num(jnp.maximum(told_of_items, 0))
-    of_factor = weight @ (told_of_items * second)
+    information_of_items = jnp.nan_to_num(jnp.maximum(information_of_items, 0))
+    of_factor = weight @ (information_of_items * second)
     counts = _by_row(weight, row, rows)
     new = _improve_residual(model, tilted, scatter, counts, of_factor)
     component = old.log_component_sd
     if model.num_components:
-        improved = _improve_components(model, component, effects, inverse, told)
+        improved = _improve_components(model, component, effects, inverse, information)
         component = jnp.where(mask, improved, component)
     given = jnp.where(jnp.asarray(model.learned), old.effects, 0)
     effects = jnp.where(mask, effects, given)
@@ -144,7 +144,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
 
 
 def _improve_components(
-    model: Hierarchical, old: Array, effects: Array, inverse: Array, told: Array
+    model: Hierarchical, old: Array, effects: Array, inverse: Array, information: Array
 ) -> Array:
     """Standard deviations of the levels' effects, by parameter-expanded EM.
 
@@ -155,7 +155,7 @@ def _improve_components(
     count, scale = model.num_components, model.hyperpriors.component
     index = jnp.where(model.component < 0, count, model.component)
     by_component = lambda x: jax.ops.segment_sum(x, index, count + 1)[:-1]
-    each = model.told_components.astype(effects.dtype)
+    each = model.identified_components.astype(effects.dtype)
     total = by_component(effects**2 + jnp.einsum("aeae->ea", inverse))
     new = half_normal_mode(total, each, scale)
     square = jnp.exp(2 * old)
@@ -163,9 +163,9 @@ def _improve_components(
     same = model.component[:, None] == model.component
     own = jnp.einsum("aeaf->aef", inverse)
     product = effects.T[:, :, None] * effects.T[:, None, :] + own
-    product = jnp.where(same, product * jnp.einsum("aeaf->aef", told), 0)
-    told_of_factor = jnp.maximum(by_component(jnp.sum(product, axis=2).T), 0)
-    curvature = told_of_factor + 2 * square / scale**2
+    product = jnp.where(same, product * jnp.einsum("aeaf->aef", information), 0)
+    information_of_factor = jnp.maximum(by_component(jnp.sum(product, axis=2).T), 0)
+    curvature = information_of_factor + 2 * square / scale**2
     factor = jnp.clip(gradient / curvature, -1, 1)
     improved = new + _far(factor, (2 * each) ** -0.5)
     # Levels without information stay.
@@ -195,7 +195,7 @@ def _error_of_effects(
     lost = jnp.einsum("rab,rbcef,rcd->aedf", omega, square, omega)
     lost = lost.reshape(precision.shape)
     root, kept_of_all = jnp.linalg.cholesky(precision + ridge), precision
-    for share in reversed(LEAST_TOLD):
+    for share in reversed(LEAST_INFORMATION):
         kept = precision - (1 - share) * lost
         better = jnp.linalg.cholesky(kept + ridge)
         sound = jnp.all(jnp.isfinite(better))
@@ -376,7 +376,7 @@ def pull_of_priors(
     common = jnp.mean(to_groups, axis=1, keepdims=True)
     to_groups = (to_groups - common).at[0].add(1 / groups)
     # Effects that are fixed at 0 do not change.
-    to_groups = jnp.where(model.told_effects[:, :1], to_groups, 0)
+    to_groups = jnp.where(model.identified_effects[:, :1], to_groups, 0)
     prior = effect_precision(model, old)[:, 0]
     curvature = to_groups.T @ (to_groups * prior[:, None])
     return to_groups.T @ (prior * old.effects[:, 0]), curvature

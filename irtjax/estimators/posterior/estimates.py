@@ -11,7 +11,11 @@ import numpy as np
 
 from irtjax.data.responses import Responses
 from irtjax.estimators.estimates import GroupEstimates
-from irtjax.estimators.laplace.estimates import correlation_bounds, spreads, thinned
+from irtjax.estimators.laplace.estimates import (
+    correlation_bounds,
+    standard_deviations,
+    thinned,
+)
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame
 from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.models.multilevel.model import (
@@ -123,7 +127,7 @@ def summary_of_draws(
         np.stack([gamma.mean(axis=0), gamma.std(axis=0)]),
         float(np.mean(sd**2)),
         thinned(possible),
-        spreads(model, levels, items, clusters),
+        standard_deviations(model, levels, items, clusters),
         expected=(score.mean(axis=0), score.std(axis=0, ddof=1)),
     )
 

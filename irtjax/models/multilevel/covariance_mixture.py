@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 #: Least share of the prior variance of abilities by which responses reduce it.
-LEAST_TOLD = 1e-3
+LEAST_INFORMATION = 1e-3
 
 
 class Possible(NamedTuple):
@@ -42,13 +42,13 @@ class Subjects(NamedTuple):
     spread: Float[np.ndarray, "groups groups"]
 
 
-def told_by_responses(
+def information_of_responses(
     covariance: np.ndarray, spread: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Precisions of abilities given responses, and these less the prior's."""
     whiten = np.linalg.inv(np.linalg.cholesky(spread))
     roots, vectors = np.linalg.eigh(whiten @ covariance @ whiten.T)
-    roots = np.clip(roots, 1e-8, 1 - LEAST_TOLD)[..., None, :]
+    roots = np.clip(roots, 1e-8, 1 - LEAST_INFORMATION)[..., None, :]
     turn = whiten.T @ vectors
     transposed = np.swapaxes(turn, -1, -2)
     return (turn / roots) @ transposed, (turn * (1 / roots - 1)) @ transposed
@@ -56,12 +56,14 @@ def told_by_responses(
 
 def abilities_given(possible: Possible, subjects: Subjects) -> np.ndarray:
     """Means of abilities given each draw, `[draws, subjects, groups]`."""
-    precision, told = told_by_responses(subjects.covariance, subjects.spread)
+    precision, information = information_of_responses(
+        subjects.covariance, subjects.spread
+    )
     toward = (precision @ subjects.gap[:, :, None])[:, :, 0]
     prior = np.linalg.inv(possible.own + possible.variance[:, None, None])
     means = np.empty((len(prior), *toward.shape))
     for k, unit in enumerate(possible.unit):
-        scaled = told / unit / unit[:, None]
+        scaled = information / unit / unit[:, None]
         right = toward / unit + scaled @ possible.origin[k]
         gap = np.linalg.solve(scaled + prior[k], right[:, :, None])[:, :, 0]
         means[k] = subjects.mean * unit + gap

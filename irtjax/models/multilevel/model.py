@@ -221,7 +221,7 @@ class Hierarchical(eqx.Module):
         return self.num_groups if self.has_tilts else int(self.correlated)
 
     @property
-    def told_effects(self) -> Bool[Array, "effects columns"]:
+    def identified_effects(self) -> Bool[Array, "effects columns"]:
         """Which effects the responses identify, by the coordinates that items use.
 
         Not dispersions by binary items in mixed data, nor a variance by a single level:
@@ -241,14 +241,14 @@ class Hierarchical(eqx.Module):
         return reached & ~alone & free
 
     @property
-    def told_components(self) -> Int[Array, "components columns"]:
-        """How many effects of each level the responses identify; see `told_effects`."""
+    def identified_components(self) -> Int[Array, "components columns"]:
+        """Identified effects of each level; see `identified_effects`."""
         same = self.component == jnp.arange(self.num_components)[:, None]
-        return same.astype(int) @ self.told_effects.astype(int)
+        return same.astype(int) @ self.identified_effects.astype(int)
 
     @property
-    def told_spreads(self) -> Bool[Array, "clusters columns"]:
-        """Benchmarks whose SDs the responses identify; see `told_effects`."""
+    def identified_clusters(self) -> Bool[Array, "clusters columns"]:
+        """Benchmarks whose SDs the responses identify; see `identified_effects`."""
         learned = jnp.asarray(self.regressed)
         if self.cluster is None:
             return jnp.zeros((0, self.num_columns), bool)
@@ -256,9 +256,9 @@ class Hierarchical(eqx.Module):
         if offsets is None:
             return jnp.broadcast_to(learned, (self.num_clusters, self.num_columns))
         used = (jnp.asarray(offsets) == 0).astype(int)
-        told = jnp.zeros((self.num_clusters, self.num_columns), int)
-        told = told.at[self.cluster[self.stem]].max(used) > 0
-        return told & learned & (jnp.sum(told, axis=0) > 1)
+        identified = jnp.zeros((self.num_clusters, self.num_columns), int)
+        identified = identified.at[self.cluster[self.stem]].max(used) > 0
+        return identified & learned & (jnp.sum(identified, axis=0) > 1)
 
     @property
     def factor_row(self) -> Int[Array, " stems"]:
@@ -425,10 +425,10 @@ class Hierarchical(eqx.Module):
 
     def centred_spreads(self, free: Array) -> Float[Array, "clusters columns"]:
         """Delta with sum 0 over the benchmarks where it is identified, 0 elsewhere."""
-        told = self.told_spreads
-        mean = jnp.sum(jnp.where(told, free, 0), axis=0)
-        mean = mean / jnp.maximum(jnp.sum(told, axis=0), 1)
-        return jnp.where(told, free - mean, 0)
+        identified = self.identified_clusters
+        mean = jnp.sum(jnp.where(identified, free, 0), axis=0)
+        mean = mean / jnp.maximum(jnp.sum(identified, axis=0), 1)
+        return jnp.where(identified, free - mean, 0)
 
     def residual_factor(
         self,

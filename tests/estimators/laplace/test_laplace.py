@@ -29,8 +29,8 @@ from irtjax.estimators.laplace.items import (
     arrange,
     expected_responses,
     padded_size,
-    spread_of_items,
     summarise,
+    variance_of_items,
 )
 from irtjax.estimators.laplace.laplace import Laplace, suitable_order
 from irtjax.estimators.laplace.m_step import _error_of_effects, half_normal_mode
@@ -382,7 +382,7 @@ def test_errors_of_items_are_those_of_moving_everything_they_hang_on():
     parts = [0.3 * RNG.normal(size=shape) for shape in ((6, 6), (size, 6), (size,) * 2)]
     whole, slope, rest = parts[0] @ parts[0].T, parts[1], parts[2] @ parts[2].T
     follow = Following(omega, *(jnp.asarray(x) for x in (slope.T, slope, rest)))
-    found = eqx.filter_jit(spread_of_items)(
+    found = eqx.filter_jit(variance_of_items)(
         model,
         units,
         outer,

@@ -16,9 +16,9 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.laplace import covariance_draws
 from irtjax.estimators.laplace.covariance_draws import (
+    CovarianceCoordinates,
     Evidence,
-    Spread,
-    draw_spread,
+    draw_covariance,
     evidence_of,
     log_evidence,
     subjects_of,
@@ -31,7 +31,7 @@ from irtjax.models.multilevel.covariance_mixture import (
     Possible,
     Subjects,
     abilities_given,
-    told_by_responses,
+    information_of_responses,
 )
 from irtjax.models.multilevel.model import Hierarchical
 from irtjax.models.priors import LogNormal
@@ -89,7 +89,7 @@ def test_the_density_is_that_of_normal_subjects_and_the_priors():
     jacobian = jax.jit(jax.jacobian(lambda at: correlations(at)[pairs]))
     density = jax.jit(lambda spread: log_evidence(model, spread, evidence))
 
-    def by_hand(spread: Spread) -> float:
+    def by_hand(spread: CovarianceCoordinates) -> float:
         sd, unit = np.exp(spread.log_scale), np.exp(np.asarray(spread.log_unit))
         correlation = np.asarray(whole(spread.correlation))
         covariance = (1 + correlation * np.outer(sd, sd)) / np.outer(unit, unit)
@@ -108,7 +108,7 @@ def test_the_density_is_that_of_normal_subjects_and_the_priors():
     def at(seed):
         rng = np.random.default_rng(seed)
         parts = (rng.normal(size=n) for n in (3, 3, 0, 3))
-        return Spread(*(jnp.asarray(0.5 * part) for part in parts))
+        return CovarianceCoordinates(*(jnp.asarray(0.5 * part) for part in parts))
 
     for seed in range(4):
         wanted = by_hand(at(seed)) - by_hand(at(9))
@@ -123,7 +123,7 @@ def test_the_density_is_that_of_normal_subjects_and_the_priors():
 def test_information_is_the_expected_curvature():
     model, evidence = benchmarks(20, 12, 3), some_evidence(3, 20)
     parts = (0.3 * RNG.normal(size=n) for n in (3, 3, 0, 3))
-    at = Spread(*(jnp.asarray(part) for part in parts))
+    at = CovarianceCoordinates(*(jnp.asarray(part) for part in parts))
     seen = covariance_draws._seen(model, at, evidence)
     expected = evidence._replace(scatter=evidence.num_subjects * seen)
     flat, unravel = ravel_pytree(at)
@@ -140,7 +140,7 @@ def test_draws_of_one_number_are_those_of_its_density(kind):
     model = benchmarks(12, 12, 1, slopes)
     components = start_components(model, jnp.zeros((12, model.num_columns)))
     evidence = some_evidence(1, 12, 0.0)
-    start = covariance_draws._spread_of(model, components)
+    start = covariance_draws._coordinates_of(model, components)
     assert [part.size for part in start] == [
         0,
         0,
@@ -178,7 +178,7 @@ def test_a_fit_is_the_mode_of_the_density(three_groups):
     problem, _, state = three_groups
     subjects = subjects_of(problem, state)
     evidence = evidence_of(problem, state, subjects)
-    start = covariance_draws._spread_of(problem.model, state.components)
+    start = covariance_draws._coordinates_of(problem.model, state.components)
     flat, unravel = ravel_pytree(start)
 
     def height(x):
@@ -242,7 +242,7 @@ def test_abilities_given_a_draw_are_conditional_normals():
     possible = Possible(own[None], np.array([1.1]), unit[None], origin[None])
     found = abilities_given(possible, subjects)[0]
     for i in range(2):
-        _, told = told_by_responses(covariance[i], spread)
+        _, told = information_of_responses(covariance[i], spread)
         np.testing.assert_allclose(told, information[i], atol=1e-9)
         # Abilities pointed at, with errors, in the units of the draw.
         error = np.linalg.inv(told)
@@ -272,7 +272,7 @@ def test_errors_count_what_is_not_known_of_the_spread(three_groups):
 def test_one_ability_whose_unit_is_given_has_no_draws():
     model = benchmarks(12, 12, 1, priors={"discrimination": LogNormal(0.0, 0.5)})
     components = start_components(model, jnp.zeros((12, 2)))
-    found, _ = draw_spread(model, components, some_evidence(1, 12))
+    found, _ = draw_covariance(model, components, some_evidence(1, 12))
     assert found is None
 
 
@@ -282,7 +282,7 @@ def test_a_density_without_bounds_leaves_the_draws_at_the_fit():
     components = start_components(model, jnp.zeros((12, 2)))
     evidence = some_evidence(2, 12)
     evidence = evidence._replace(scatter=evidence.scatter * jnp.nan)
-    start = covariance_draws._spread_of(model, components)
+    start = covariance_draws._coordinates_of(model, components)
     own, variance, unit, accepted = covariance_draws._draw_jit(
         model, start, evidence, jax.random.key(0)
     )

@@ -91,7 +91,7 @@ def test_data_of_about_the_same_size_share_programs(tmp_path, monkeypatch):
     shared = (
         driver.begin_jit,
         driver.run_jit,
-        errors._given_spread_jit,
+        errors._given_covariance_jit,
         errors._of_items_jit,
         expected_scores._mean_responses,
     )
