@@ -185,7 +185,9 @@ def expected_counts(
             pairs = zip(carry.statistics, statistics, strict=True)
             sums = Counts(
                 put_block(carry.log_marginal, log_marginal, start),
-                carry.base if complete else add(carry.base, posterior.T @ exposure),
+                carry.base
+                if exposure is None
+                else add(carry.base, posterior.T @ exposure),
                 tuple(add(total, posterior.T @ s) for total, s in pairs),
                 add(carry.nodes, jnp.sum(posterior, axis=0)),
                 put_block(carry.centre, nearest, start),

@@ -67,12 +67,12 @@ class MultilevelProblem(eqx.Module):
         size, width, subjects = units.values.shape
         columns = lambda x: np.asarray(x).reshape(size * width, subjects).T
         seen = columns(units.exposure)
-        kind = "observed" if seen.dtype == bool else "trials"
-        weight = np.asarray(units.weight)
+        masked = seen.dtype == bool
         data = Responses(
             jnp.array(columns(units.values)),
-            **{kind: jnp.array(seen)},
-            item_weight=jnp.array(np.repeat(weight, width)),
+            observed=jnp.array(seen) if masked else None,
+            trials=None if masked else jnp.array(seen),
+            item_weight=jnp.array(np.repeat(np.asarray(units.weight), width)),
         )
         model = dataclasses.replace(
             model,
