@@ -19,21 +19,27 @@ DRAWN, NAMED = 60, 40
 
 def rank_changes(first: Calibration, second: Calibration):
     """Returns the names that both fits have, and their ranks among these in each."""
-    names = [one.ability_table.column("subject").to_pylist() for one in (first, second)]
-    both = set(names[0]) & set(names[1])
+    abilities = [_abilities(one) for one in (first, second)]
+    both = set(abilities[0]) & set(abilities[1])
     if len(both) < 2:
         raise ValueError(
             f"{len(both)} subject{'s' * (len(both) != 1)} in both fits: a comparison of"
             " ranks needs two (subjects are matched by name)"
         )
-    common = [name for name in names[0] if name in both]
+    common = [name for name in abilities[0] if name in both]
     ranks = []
-    for fit, known in zip((first, second), names, strict=True):
-        ability = dict(zip(known, column(fit.ability_table, "ability"), strict=True))
+    for ability in abilities:
         values = np.array([ability[name] for name in common])
         order = np.sort(values)
         ranks.append(len(values) - np.searchsorted(order, values, side="right") + 1)
     return common, ranks[0], ranks[1]
+
+
+def _abilities(fit: Calibration) -> dict[str, float]:
+    """Abilities by subject, of those that have an estimate."""
+    names = fit.ability_table.column("subject").to_pylist()
+    values = column(fit.ability_table, "ability")
+    return {n: v for n, v in zip(names, values, strict=True) if np.isfinite(v)}
 
 
 def plot_rank_changes(

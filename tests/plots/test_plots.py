@@ -180,6 +180,20 @@ def test_rank_changes_are_those_of_the_subjects_that_both_have():
     assert [t.get_text() for t in axes.get_xticklabels()] == ["2PL", "4PL"]
 
 
+def test_a_subject_without_an_ability_has_no_rank():
+    fit = small_fit("2pl")
+    table = fit.ability_table
+    where = table.column_names.index("ability")
+    values = np.array(table.column("ability"))
+    best = int(np.argmax(values))
+    values[best] = np.nan
+    partly = table.set_column(where, "ability", pa.array(values))
+    partly = dataclasses.replace(fit, ability_table=partly)
+    names, before, after = rank_changes(fit, partly)
+    assert table.column("subject")[best].as_py() not in names
+    assert len(names) == table.num_rows - 1 and before.tolist() == after.tolist()
+
+
 def test_rank_changes_need_common_subjects():
     fit = small_fit()
     table = fit.ability_table
