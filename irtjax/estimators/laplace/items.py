@@ -122,7 +122,7 @@ def padded_size(stems: int, distinct: int) -> int:
     since how many do varies with the responses.
     """
     count = stems if stems <= MOST_UNMERGED else distinct
-    step = 2 ** max(int(np.ceil(np.log2(max(count, 1)))) - 3, 1)
+    step = 2 ** max(int(np.ceil(np.log2(max(count, 1)))) - 3, 0)
     return -(-count // step) * step
 
 
