@@ -276,6 +276,33 @@ def test_several_rows_of_one_subject_are_repeats(tmp_path):
     assert table.trials.tolist() == [[2, 1], [1, 1]]
 
 
+def test_the_first_of_several_trials_has_its_own_length():
+    """Rows need not come in the order of their trials."""
+    frame = pd.DataFrame(
+        {
+            "model": ["a", "a", "b", "b"],
+            "item": ["x"] * 4,
+            "epoch": [2, 1, 1, 2],
+            "correct": [0, 1, 1, 0],
+            "tokens": [200.0, 100.0, None, 50.0],
+        }
+    )
+    table = read(frame, length="tokens", trials="first")
+    assert table.values.tolist() == [[1], [1]]
+    assert table.lengths is not None
+    # Of a first trial without a length nothing is known: the second has another.
+    np.testing.assert_array_equal(table.lengths, [[100.0], [np.nan]])
+
+
+@pytest.mark.parametrize("option", ["response", "subject", "length", "benchmark"])
+def test_columns_named_for_a_frame_of_inspect_must_be_there(option):
+    names = "sample_id eval_id model id epoch score_match task_name".split()
+    row = ["s1", "e1", "a", 1, 1, "C", "t"]
+    frame = pd.DataFrame([row], columns=names)
+    with pytest.raises(ValueError, match=f"no column 'nope' for {option}="):
+        read(frame, **{option: "nope"})
+
+
 def test_frames_that_cannot_be_read():
     for frame in (
         pd.DataFrame([[1, 0]], columns=["q", "q"]),

@@ -45,7 +45,9 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     values, count, trials, notes = _dense(seen, cell, shape, options)
     lengths = None
     if seen.length is not None:
-        lengths = _one_per_cell(seen.length, None, cell, count.size, options.trials)
+        lengths = _one_per_cell(
+            seen.length, seen.trial, cell, count.size, options.trials
+        )
         lengths = lengths.reshape(shape)
     table = ResponseTable.from_arrays(
         values,
@@ -110,15 +112,16 @@ def _one_per_cell(
 ) -> np.ndarray:
     """The first or the mean of the values in each cell; NaN where there are none."""
     out = np.full(size, np.nan)
-    known = ~np.isnan(values)
-    values, cell = values[known], cell[known]
     if how == "first":
+        # The same trial for responses and lengths, whether or not it has a length.
         if trial is not None:
-            order = np.argsort(trial[known], kind="stable")
+            order = np.argsort(trial, kind="stable")
             values, cell = values[order], cell[order]
         # Written last to first, so that the first trial of a cell stays.
         out[cell[::-1]] = values[::-1]
         return out
+    known = ~np.isnan(values)
+    values, cell = values[known], cell[known]
     count = np.bincount(cell, minlength=size)
     total = np.bincount(cell, values, minlength=size)
     return np.divide(total, count, out=out, where=count > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.wording import listing
@@ -99,7 +99,7 @@ def decide(
             return require(names, given, option, source)
         return find([n for n in names if n != index], synonyms)
 
-    inspect = _inspect_layout(names, options)
+    inspect = _inspect_layout(names, options, named, source)
     if inspect is not None and options.item is None:
         return inspect
     subject = named("subject", SUBJECT)
@@ -197,17 +197,24 @@ def parameter_message(names: Sequence[str], source: str) -> str:
     )
 
 
-def _inspect_layout(names: Sequence[str], options: ReadOptions) -> Columns | None:
+def _inspect_layout(
+    names: Sequence[str],
+    options: ReadOptions,
+    named: Callable[[str, Sequence[str]], str | None],
+    source: str,
+) -> Columns | None:
     """The sample data frame of Inspect: a column of scores per scorer."""
     scores = tuple(n for n in names if n.startswith("score_"))
     if not scores or not {"sample_id", "eval_id", "id", "epoch", "model"} <= set(names):
         return None
+    if options.response is not None:
+        scores = (require(names, options.response, "response", source),)
     return Columns(
-        subject="model",
+        subject=named("subject", ["model"]),
         item=("id",),
-        responses=scores if options.response is None else (options.response,),
-        trial="epoch",
-        benchmark=find(names, ["task_name"]),
-        length=find(names, ["output_tokens", "total_tokens"]),
+        responses=scores,
+        trial=named("trial", ["epoch"]),
+        benchmark=named("benchmark", ["task_name"]),
+        length=named("length", ["output_tokens", "total_tokens"]),
         inspect=True,
     )
