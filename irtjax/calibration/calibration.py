@@ -167,7 +167,9 @@ class Calibration:
             f" {self.bic:,.1f}",
         ]
         names = ("subject", "rank", "ability", "ability_se", "expected_score")
-        table = self.ability_table.select(names).sort_by([("rank", "ascending")])
+        # Of equal ranks the order of `irtjax.rank`.
+        best_first = [("rank", "ascending"), ("ability", "descending")]
+        table = self.ability_table.select(names).sort_by(best_first)
         for row in table.slice(0, most).to_pylist():
             ability, error, score = (
                 "–" if row[name] is None else f"{row[name]:.2f}" for name in names[2:]
