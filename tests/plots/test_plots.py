@@ -184,7 +184,7 @@ def test_a_subject_without_an_ability_has_no_rank():
     fit = small_fit("2pl")
     table = fit.ability_table
     where = table.column_names.index("ability")
-    values = np.array(table.column("ability"))
+    values = np.array(table.column("ability").to_pylist())
     best = int(np.argmax(values))
     values[best] = np.nan
     partly = table.set_column(where, "ability", pa.array(values))
