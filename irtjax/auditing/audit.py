@@ -25,6 +25,7 @@ from irtjax.auditing.examine import (
 from irtjax.auditing.tables import benchmark_table, item_table
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
@@ -103,7 +104,7 @@ def audit(
 
     Args:
         fit: A calibration of these items with a model of one ability. Or the responses
-            alone, to which "2pl" is then fitted.
+            alone, to which "2pl" is then fitted by the method that `irtjax.fit` chooses.
         data: Right and wrong responses: a `ResponseTable`, or what `irtjax.read` takes.
         false_discovery_rate: Level for each defect.
         chance: Lower asymptote that is not suspicious, such as 0.25 for four choices:
@@ -131,10 +132,13 @@ def audit(
     _check(table, level, permutations)
     guess = _guessing(table, chance)
     if not isinstance(fit, Calibration):
-        chosen = {"model": "2pl", "standard_errors": "none", **options}
-        if chosen["model"] in ("multibenchmark", "multimetric"):
-            raise ValueError(several_abilities(chosen["model"]))
-        fit = make_fit(table, **chosen)
+        model, method = options.pop("model", "2pl"), options.pop("method", AUTO)
+        if model in ("multibenchmark", "multimetric"):
+            raise ValueError(several_abilities(model))
+        model, method, _ = choose(table, model, method, options)
+        if method == "em":
+            options.setdefault("standard_errors", "none")
+        fit = make_fit(table, model, method, **options)
     elif options:
         raise ValueError(
             f"{', '.join(options)}: options of a fit, but a fit is given; leave one out"

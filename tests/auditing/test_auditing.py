@@ -766,3 +766,18 @@ def test_false_discoveries_of_planted_defects():
         if row["defect"] != "misfit":
             leaked = row["defect"] == "suspected contamination"
             assert row["recall"] > (0.3 if leaked else 0.95), row
+
+
+def test_responses_of_few_subjects_are_fitted_as_by_default():
+    """Maximum likelihood made discriminations of ten subjects' items up to 35."""
+    rng = np.random.default_rng(4)
+    ability, easiness = rng.normal(size=(10, 1)), rng.normal(size=60)
+    right = rng.random((10, 60)) < 1 / (1 + np.exp(-ability - easiness))
+    table = irtjax.ResponseTable.from_arrays(right.astype(float))
+    report = irtjax.audit(table)
+    assert report.fit.options["method"] == "laplace"
+    slopes = np.array(report.items.column("discrimination").to_pylist(), float)
+    # True slopes are 1; the learned prior keeps those of ten responses near.
+    assert np.nanmax(np.abs(slopes)) < 4
+    chosen = irtjax.audit(table, method="em", max_steps=5)
+    assert chosen.fit.options["method"] == "em"
