@@ -104,7 +104,7 @@ def audit(
 
     Args:
         fit: A calibration of these items with a model of one ability. Or the responses
-            alone, to which "2pl" is then fitted by the method that `irtjax.fit` chooses.
+            alone: "2pl" is fitted to them, by the method that `irtjax.fit` chooses.
         data: Right and wrong responses: a `ResponseTable`, or what `irtjax.read` takes.
         false_discovery_rate: Level for each defect.
         chance: Lower asymptote that is not suspicious, such as 0.25 for four choices:
