@@ -118,7 +118,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
                 errors[name] = np.where(which, np.nan, error)
     items = flags.item_flags(model, of_items, findings)
     subjects = _subject_flags(of_subjects, estimates)
-    found = _assumption_warnings(table, estimates)
+    found, notes = _assumptions(table, estimates)
     if estimates.groups is not None:
         found = [
             *vanishing_groups(estimates, layout),
@@ -145,11 +145,10 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
     if estimates.lengths is not None:
         offset = options["length_offset"]
         found += lengths.warnings_of(table, estimates.parameters, offset)
-    note = None
     if separated is not None and "discrimination" in estimates.priors:
         note = flags.separation_note(separated)
+        notes = [note, *notes] if note else notes
     both = (of_items, of_subjects), (items, subjects)
-    notes = [note] if note else []
     return Judged(*both, separated, (errors, difficulties), found, notes)
 
 
@@ -216,10 +215,13 @@ def _resolution_warnings(estimates: Estimates, method: str) -> list[str]:
     return found
 
 
-def _assumption_warnings(table: ResponseTable, estimates: Estimates) -> list[str]:
-    """Violated assumptions: one ability, and a normal one; joint fits assume none."""
+def _assumptions(table: ResponseTable, estimates: Estimates):
+    """Warnings of violated assumptions, notes of untested ones; joint fits have none.
+
+    They are one ability for all benchmarks, and independent normal abilities.
+    """
     if estimates.joint or estimates.lengths is not None:
-        return []
+        return [], []
     benchmarks = normality = None
     groups = 1 if estimates.groups is None else estimates.groups.ability.shape[1]
     if "benchmark" in table.item_facets and groups == 1:
@@ -229,10 +231,13 @@ def _assumption_warnings(table: ResponseTable, estimates: Estimates) -> list[str
         benchmarks = assumptions.one_ability_test(*model, *data)
     if estimates.normal:
         variance = estimates.error**2
-        if estimates.shared is not None:
+        # Multilevel fits keep all errors of abilities as shared ones.
+        if estimates.shared is not None and estimates.groups is None:
             variance = variance - np.sum(estimates.shared**2, axis=1)
         normality = assumptions.normality_test(estimates.ability, variance)
-    return assumptions.warnings_of(benchmarks, normality)
+    few = estimates.normal and table.num_subjects < assumptions.FEWEST_SUBJECTS
+    notes = [assumptions.untested(table.num_subjects)] if few else []
+    return assumptions.warnings_of(benchmarks, normality), notes
 
 
 def _versions() -> dict[str, str]:

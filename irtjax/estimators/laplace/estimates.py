@@ -281,6 +281,7 @@ def multilevel_estimates(
         scale=np.zeros(len(found.general)) + found.scale,
         warnings=warnings,
         groups=found,
+        normal=_assumes_normal(problem.model),
         draws=draws,
         verdict=verdict,
     )
@@ -317,6 +318,12 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         ),
     }
     return diverged + [message for message, applies in said.items() if applies]
+
+
+def _assumes_normal(model: Hierarchical) -> bool:
+    """Whether the abilities of all subjects are draws of one N(0, 1)."""
+    alone = model.num_groups == 1 and model.family.has_slope
+    return alone and not model.subject_design.shape[1]
 
 
 def _diverged(model: Hierarchical, wide: np.ndarray) -> list[str]:
