@@ -25,6 +25,7 @@ from irtjax.auditing.examine import (
 from irtjax.auditing.tables import benchmark_table, item_table
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.estimators.catalogue import method_class
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
 from irtjax.numerics.tails import ENUMERATED, log_choose
@@ -136,7 +137,7 @@ def audit(
         if model in ("multibenchmark", "multimetric"):
             raise ValueError(several_abilities(model))
         model, method, _ = choose(table, model, method, options)
-        if method == "em":
+        if "standard_errors" in getattr(_class_of(method), "options", {}):
             options.setdefault("standard_errors", "none")
         fit = make_fit(table, model, method, **options)
     elif options:
@@ -160,6 +161,11 @@ def audit(
         false_discovery_rate=level,
         warnings=tuple(_warnings(table, found, flags, level)),
     )
+
+
+def _class_of(method: Any) -> Any:
+    """A method, or the class of its name."""
+    return method_class(method) if isinstance(method, str) else method
 
 
 def _check(table: ResponseTable, level: float, permutations: int) -> None:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from irtjax.calibration.rank import RankedSubjects
 
-#: Rows shown from either end of a long table.
+#: Rows shown from either end of a long table, and of the longest shown in full.
 ENDS = 15
+LONGEST = 2 * ENDS + 5
 #: Least width of a column of names, and of the other columns of words.
 NAME_WIDTH = 20
 WORDS = ("flags", "the surest")
@@ -103,10 +104,14 @@ def narrow(
 
 def shortened(rows: list[list[str]]) -> list[list[str]]:
     """Returns the rows of a table, the middle left out when it is long."""
-    if len(rows) <= 2 * ENDS + 5:
+    if len(rows) <= LONGEST:
         return rows
-    gap = [f"... {len(rows) - 2 * ENDS:,} more ..."] + [""] * (len(rows[0]) - 1)
-    return [*rows[:ENDS], gap, *rows[-ENDS:]]
+    return [*rows[:ENDS], _gap(len(rows), len(rows[0])), *rows[-ENDS:]]
+
+
+def _gap(size: int, columns: int) -> list[str]:
+    """The row that stands for the middle of a table of so many rows."""
+    return [f"... {size - 2 * ENDS:,} more ..."] + [""] * (columns - 1)
 
 
 def show_sentences(out: Console, sentences: Iterable[str]) -> None:
@@ -122,16 +127,21 @@ def show_sentences(out: Console, sentences: Iterable[str]) -> None:
 def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None:
     """Prints the ranked table, the middle left out when it is long."""
     header = [*subject_header(ranked.level), "answers", "flags"]
-    rows = [
+    size = ranked.table.num_rows
+    cells = lambda part: [
         [*subject_cells(row), f"{row['observed']:,}", row["flags"] or ""]
-        for row in ranked.rows()
+        for row in part
     ]
-    title = f"{len(rows):,} subjects"
-    rows = rows if everything else shortened(rows)
+    if everything or size <= LONGEST:
+        rows = cells(ranked.rows())
+    else:
+        # Only what is shown is made into rows.
+        first, last = ranked.rows(stop=ENDS), ranked.rows(size - ENDS)
+        rows = [*cells(first), _gap(size, len(header)), *cells(last)]
     if not any(row[-1] for row in rows):
         header = header[:-1]
         rows = [row[:-1] for row in rows]
-    show_table(out, title, header, rows, spare=SPARE)
+    show_table(out, f"{size:,} subjects", header, rows, spare=SPARE)
 
 
 def show_warnings(out: Console, warnings: Iterable[str], notes: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from functools import cache, update_wrapper
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -167,9 +167,17 @@ def _on_one_cpu() -> bool:
 @cache
 def _environment() -> bytes:
     """The code that is traced, and the machine."""
-    releases = [(name, version(name)) for name in TRACED]
+    releases = [(name, _release(name)) for name in TRACED]
     code = _code(Path(__file__).parents[1])
     return repr((code, releases, sys.version, processor())).encode()
+
+
+def _release(name: str) -> str:
+    """The release of a package; a vendored one may have no metadata."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _code(package: Path) -> str:

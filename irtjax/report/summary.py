@@ -127,7 +127,9 @@ def subject_sentences(
     if table.num_rows > 1:
         # The best subject is in the first group alone or with those that it ties with.
         group = ranked.groups[0]
-        rivals = [escape(name) for name in group if name != best["subject"]]
+        rivals = [name for name in group if name != best["subject"]]
+        # Only those that are named are escaped: there can be 500,000.
+        rivals[:MOST_RIVALS] = map(escape, rivals[:MOST_RIVALS])
         out.append(
             f"It is statistically tied with {listing(rivals, MOST_RIVALS)}: no"
             " difference within this group is significant."

@@ -294,6 +294,18 @@ def test_the_first_of_several_trials_has_its_own_length():
     np.testing.assert_array_equal(table.lengths, [[100.0], [np.nan]])
 
 
+def test_categories_of_polars_are_read_as_their_text():
+    """Their codes are unsigned integers."""
+    frame = pl.DataFrame(
+        {"model": ["a", "a", "b", "b"], "item": ["x", "y"] * 2, "score": list("CIIC")}
+    ).with_columns(pl.col("score").cast(pl.Categorical))
+    assert read(frame).values.tolist() == [[1, 0], [0, 1]]
+    wrong = frame.with_columns(pl.Series("score", ["C", "I", "maybe", "C"]))
+    wrong = wrong.with_columns(pl.col("score").cast(pl.Categorical))
+    with pytest.raises(ValueError, match="row 3, column 'score' is 'maybe'"):
+        read(wrong)
+
+
 @pytest.mark.parametrize("option", ["response", "subject", "length", "benchmark"])
 def test_columns_named_for_a_frame_of_inspect_must_be_there(option):
     names = "sample_id eval_id model id epoch score_match task_name".split()

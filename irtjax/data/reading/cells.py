@@ -98,15 +98,18 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
         numbers.append(value)
         if not valid and not (verdicts and text.strip().lower() == _NO_ANSWER):
             wrong[code] = text
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    bad = np.isin(codes, list(wrong))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(
-            f"{source}: row {row + 1}, column {name!r} is {wrong[codes[row]]!r},"
-            " which is not a number; correct the cell, leave it empty if it is"
-            " missing, or leave the column out"
-        )
+    if wrong:
+        # Codes of a frame can be unsigned, without room for -1.
+        codes = pc.cast(coded.indices, pa.int64()).fill_null(-1)
+        codes = codes.to_numpy(zero_copy_only=False)
+        bad = np.isin(codes, list(wrong))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise ValueError(
+                f"{source}: row {row + 1}, column {name!r} is {wrong[codes[row]]!r},"
+                " which is not a number; correct the cell, leave it empty if it is"
+                " missing, or leave the column out"
+            )
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
 
 

@@ -337,7 +337,9 @@ def integrate(
             along = lambda way: jax.jvp(
                 slope, (shift,), (jnp.broadcast_to(way, shift.shape),)
             )
-            return jax.vmap(along, out_axes=(None, 1))(jnp.eye(model.num_columns))
+            return jax.vmap(along, out_axes=(None, 1))(
+                jnp.eye(model.num_columns, dtype=shift.dtype)
+            )
 
         slopes, curvatures = jax.vmap(of_shift)(rows)
         gradient = jnp.einsum("q,qwa->wa", share, slopes) + by_shift

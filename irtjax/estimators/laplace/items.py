@@ -37,6 +37,8 @@ from irtjax.models.multilevel.model import Hierarchical
 
 #: Items up to which a pass takes milliseconds: merging equal ones saves no time.
 MOST_UNMERGED = 1024
+#: Cells up to which programs are compiled for units (`MultilevelProblem.by_unit`).
+FEW_CELLS = 2**20
 #: Floats of a block's largest array, about the size of a processor's cache.
 BLOCK_FLOATS = 2**19
 
@@ -98,7 +100,10 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
     design = np.asarray(model.design)
     first, unit, count = _distinct(values, seen, groups, design)
     # Rows of weight 0, so that data of about this size share programs.
-    lacking = padded_size(model.num_stems, len(first)) - len(first)
+    rows = padded_size(model.num_stems, len(first))
+    if offset is not None or rows * values[0].size > FEW_CELLS:
+        rows = min(rows, model.num_stems)
+    lacking = rows - len(first)
     first = np.concatenate([first, np.full(lacking, first[0])])
     count = np.concatenate([count, np.zeros(lacking, count.dtype)])
     # `asarray` without a dtype compiles a program for each shape, `array` does not.

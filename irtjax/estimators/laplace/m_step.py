@@ -115,7 +115,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     inverse, information = _error_of_effects(precision, ridge, omega, found.square)
     gap = found.mean - design @ effects
     # The part of an error of effects that items do not follow.
-    left = jnp.eye(columns) - found.covariance @ omega[row]
+    left = jnp.eye(columns, dtype=gap.dtype) - found.covariance @ omega[row]
     moved = jnp.einsum("ue,aebf,uf->uab", design, inverse, design)
     scatter = jnp.einsum("ua,ub->uab", gap, gap)
     scatter = scatter + jnp.einsum("uab,ubc,udc->uad", left, moved, left)

@@ -14,14 +14,12 @@ from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.laplace.items import Summary, Units, arrange
+from irtjax.estimators.laplace.items import FEW_CELLS, Summary, Units, arrange
 from irtjax.models.multilevel.model import Hierarchical, slopes_known
 from irtjax.numerics.acceleration import Memory
 
 #: Responses of an item from which on `MultilevelProblem.expected` is set.
 MANY_PER_ITEM = 20
-#: Cells up to which programs are compiled for units (`MultilevelProblem.by_unit`).
-FEW_CELLS = 2**20
 
 
 class MultilevelProblem(eqx.Module):

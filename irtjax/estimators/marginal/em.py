@@ -49,9 +49,9 @@ class Point(NamedTuple):
 class EMState(NamedTuple):
     """State of EM: the point to evaluate next, and the best one so far.
 
-    `log_marginal`, `objective`, `residual` and `log_prior` are those of `best`, the
-    accepted point with the highest objective; `frame` (see `Model.prior_frame`) and
-    `centre`, the node nearest each posterior mean, are those of the last point.
+    `log_marginal`, `objective`, `residual`, `log_prior` and `frame` (see
+    `Model.prior_frame`) are those of `best`, the accepted point with the highest
+    objective; `centre`, the node nearest each posterior mean, is of the last point.
 
     Attributes:
         image: The image of `best`, tried when a proposal is refused.

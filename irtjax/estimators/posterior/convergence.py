@@ -78,14 +78,15 @@ def diagnose(values) -> Diagnosis:
         )
     chains, draws = values.shape[:2]
     flat = values.reshape(chains, draws, -1)
+    if not flat.shape[2]:
+        return Diagnosis(*(np.zeros(values.shape[2:]) for _ in Diagnosis._fields))
     size = max(BLOCK // (chains * draws), 1)
 
     def block(at: int) -> Diagnosis:
         return _diagnose_block(flat[:, :, at : at + size].astype(np.float64))
 
-    # At least one block, of no parameters where there are none.
     with ThreadPoolExecutor(num_cores()) as workers:
-        blocks = list(workers.map(block, range(0, max(flat.shape[2], 1), size)))
+        blocks = list(workers.map(block, range(0, flat.shape[2], size)))
     parts = [np.concatenate(part) for part in zip(*blocks, strict=True)]
     return Diagnosis(*(part.reshape(values.shape[2:]) for part in parts))
 

@@ -90,7 +90,8 @@ def lay_out(
     names, group, several = benchmarks, of_item, len(benchmarks) > 1
     if not grouped:
         names, group = np.array(["all"]), np.zeros(table.num_items, int)
-    facets = {"benchmark": benchmark, **table.item_facets, "stem": stems_of(table)}
+    facets = {name: np.asarray(codes) for name, codes in table.item_facets.items()}
+    facets = {"benchmark": benchmark, **facets, "stem": stems_of(table)}
     stems, stem = None, np.arange(table.num_items)
     if shared_items is not None:
         stems = _shared(table, facets, shared_items, names, group)

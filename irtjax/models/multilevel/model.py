@@ -135,6 +135,7 @@ class Hierarchical(eqx.Module):
         cluster: Benchmark (the group, if groups have regressions of their own) of each
             stem, where benchmarks have standard deviations of their own; else None.
         weight: Number of equal stems that each stands for, 0 for padding; None for 1.
+            Used by `laplace` alone, not by densities of positions.
         num_clusters: Number of benchmarks with their own standard deviations; or 0.
         has_group_effects: Whether groups shift coordinates of their items; the mean of
             these shifts is identified by the priors alone.

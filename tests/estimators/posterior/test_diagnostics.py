@@ -95,6 +95,11 @@ def test_blocks_and_shapes_change_nothing(monkeypatch):
         np.testing.assert_allclose(one, two[:, 0], rtol=1e-12)
 
 
+def test_arrays_without_parameters_have_no_numbers():
+    found = diagnose(np.zeros((4, 100, 2, 0)))
+    assert all(part.shape == (2, 0) for part in found)
+
+
 def test_effective_draws_are_those_of_an_autoregression():
     # AR(1): n (1 - r) / (1 + r); the standard deviation of such an estimate over
     # replications is some 6 % at this length, so 20 % is more than three of them.
