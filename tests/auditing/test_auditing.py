@@ -596,7 +596,8 @@ def test_a_benchmark_is_as_hard_as_its_share_right():
     found = [row["difficulty"] for row in rows]
     assert [row["rank_difficulty"] for row in rows] == [1, 2, 3, 4]
     assert found == sorted(found, reverse=True) and len(set(found)) == 4
-    assert max(np.abs(found)) < 3
+    # The mean slope is 0.25, so the hardest is at one half at 1 / 0.25 = 4.
+    assert max(np.abs(found)) < 6
 
 
 def test_the_difficulty_of_like_items_is_that_of_each():
