@@ -199,8 +199,9 @@ def _find_lapack() -> None:
 def _load(path: Path) -> _Program | None:
     """A stored program; None if there is none, or none that can be read."""
     try:
-        _find_lapack()
         content = zlib.decompress(path.read_bytes())
+        if b"lapack" in content:
+            _find_lapack()
         size = int.from_bytes(content[:8], "little")
         form = decode(json.loads(content[8 : 8 + size]))
         exported = export.deserialize(bytearray(content[8 + size :]))

@@ -10,6 +10,7 @@ from scipy.special import expit, log_expit
 
 import irtjax
 from irtjax.estimators.laplace.expected_scores import mean_responses
+from irtjax.estimators.laplace.items import Following
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
@@ -95,6 +96,11 @@ def test_means_are_those_over_a_grid():
     assert np.abs(mean - exact[:, 0]).max() > 0.01
 
 
+def _item_spreads(components):
+    at = components
+    return at.log_residual_sd, at.residual_correlation, at.tilt, at.spread
+
+
 def moments_by_grid(problem, state, item: int, theta: np.ndarray):
     """Mean and second moments of an item's chances given abilities, over a grid."""
     model, components = problem.model, state.components
@@ -136,30 +142,50 @@ def test_errors_of_mean_responses_are_those_of_draws():
     state = eqx.tree_at(
         lambda s: s.ability_covariance, state, jnp.asarray(root @ root.T)
     )
-    found = mean_responses(problem, state, order=21)
+    effects = state.components.effects
+    size = effects.size
+    slope = rng.normal(size=(size, 10)) * 0.5
+    rest = rng.normal(size=(size, size)) * 0.02
+    factor = problem.model.residual_factor(*_item_spreads(state.components))
+    omega = jnp.linalg.inv(factor @ factor.transpose(0, 2, 1))
+    follow = Following(
+        omega, jnp.asarray(slope.T), jnp.asarray(slope), jnp.asarray(rest @ rest.T)
+    )
+    given = mean_responses(problem, state, order=21)
+    found = mean_responses(problem, state, root @ root.T, follow, order=21)
     group = np.asarray(problem.model.group)
     centre = np.asarray(state.ability)
 
-    def moments(ability):
+    def moments(move, more):
+        # Abilities are laid out group by group, effects column by column.
+        ability = centre + move.reshape(2, 5).T
+        moved = effects + more.reshape(effects.T.shape).T
+        at = eqx.tree_at(lambda s: s.components.effects, state, moved)
         parts = [
-            moments_by_grid(problem, state, j, ability[:, group[j]]) for j in range(6)
+            moments_by_grid(problem, at, j, ability[:, group[j]]) for j in range(6)
         ]
         return np.mean([m for m, _ in parts], axis=0), sum(v for _, v in parts) / 36
 
-    mean, inner = moments(centre)
+    def gradient(moves, more):
+        columns = [
+            (moments(a, b)[0] - moments(-a, -b)[0]) / 2e-4
+            for a, b in zip(1e-4 * moves, 1e-4 * more, strict=True)
+        ]
+        return np.stack(columns, axis=1)
+
+    mean, inner = moments(np.zeros(10), np.zeros(size))
     np.testing.assert_allclose(found.mean, mean, atol=1e-3)
-    step, gradient = 1e-4, np.zeros((5, 10))
-    for column in range(10):
-        move = np.zeros(10)
-        move[column] = step
-        # Abilities are laid out group by group.
-        up, down = (
-            moments(centre + sign * move.reshape(2, 5).T)[0] for sign in (1, -1)
-        )
-        gradient[:, column] = (up - down) / (2 * step)
-    moved = np.einsum("ik,kl,il->i", gradient, root @ root.T, gradient)
-    np.testing.assert_allclose(
-        np.asarray(found.standard_error) ** 2, inner + moved, rtol=1e-3
+    by_ability = gradient(np.eye(10), np.zeros((10, size)))
+    by_effect = gradient(np.zeros((size, 10)), np.eye(size))
+    product = lambda a, x: np.einsum("ik,kl,il->i", a, x @ x.T, a)
+    alone, after = (
+        product(by_ability, root),
+        product(by_ability + by_effect @ slope, root),
     )
-    # Both parts are seen.
-    assert (moved > 0.001 * inner).all() and (inner > 0).all()
+    after += product(by_effect, rest)
+    variance = lambda at: np.asarray(at.standard_error) ** 2
+    np.testing.assert_allclose(variance(given), inner + alone, rtol=1e-3)
+    np.testing.assert_allclose(variance(found), inner + after, rtol=1e-3)
+    # All parts are seen.
+    assert (alone > 0.001 * inner).all() and (inner > 0).all()
+    assert (abs(after - alone) > 0.001 * inner).any()

@@ -49,6 +49,7 @@ class Errors(NamedTuple):
         possible: Draws of the covariance and the scales; None where these are fixed.
         ability: Means of the abilities given each draw.
         accepted: Share of the sampler's proposals that were accepted.
+        follow: How effects follow the abilities; None where no prior is learned.
     """
 
     given: Float[np.ndarray, "abilities abilities"]
@@ -57,6 +58,7 @@ class Errors(NamedTuple):
     possible: Possible | None
     ability: Float[np.ndarray, "draws subjects groups"]
     accepted: float
+    follow: Following | None
 
 
 def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> Errors:
@@ -75,7 +77,7 @@ def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> E
     by_ability = jnp.asarray(whole, state.ability.dtype)
     items = _of_items_jit(problem, method, state, by_ability, follow)
     items = np.asarray(items, float)
-    return Errors(given, whole, items, possible, ability, accepted)
+    return Errors(given, whole, items, possible, ability, accepted, follow)
 
 
 @stored_jit

@@ -52,9 +52,8 @@ def summary_of_laplace(
     model, components = problem.model, state.components
     compiled = problem.by_unit()
     groups, errors = model.num_groups, errors_of(compiled, method, state)
-    expected = mean_responses(
-        problem, state, order=method.order, num_newton=method.num_newton
-    )
+    orders = {"order": method.order, "num_newton": method.num_newton}
+    expected = mean_responses(problem, state, errors.given, errors.follow, **orders)
     own = np.zeros((1, 1))
     if groups > 1:
         own = np.asarray(_own_covariance_jit(compiled.model, components))

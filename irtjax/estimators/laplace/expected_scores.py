@@ -3,15 +3,18 @@
 The mean S_i over the J items of E[y | theta_i, x_j] depends on the abilities theta of
 all subjects and the items' coordinates x, independent given theta. So
 
-    Var[S_i] = J_i V J_i' + (1 / J^2) sum_j Var[E[y | theta_i, x_j] | theta],       (1)
+    Var[S_i] = J_i V J_i' + B_i F B_i'
+               + (1 / J^2) sum_j Var[E[y | theta_i, x_j] | theta, beta],            (1)
 
-V the covariance of the abilities. The gradient of E[S_i | theta] has a direct part, and
-one because items depend on the abilities that responded,
+V the covariance of the abilities, and F that of the effects beta given these (the items
+have prior means D_j beta). The gradients are
 
+    B_i  = (1 / J) sum_j Cov[E[y | theta_i, x_j], d log p(x_j | beta) / dbeta],     (2)
     J_ik = 1[i = k] E[dS_i / dtheta_i] + (1 / J) sum_j Cov[E[y | theta_i, x_j],
-           d log p(y_kj | theta_k, x_j) / dtheta_k | theta],                        (2)
+           d log p(y_kj | theta_k, x_j) / dtheta_k] + B_i dbeta / dtheta_k,         (3)
 
-moments of each item's posterior on its quadrature nodes.
+since items depend on the abilities that responded and on the effects, which depend on
+the abilities. The moments are of each item's posterior on its quadrature nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from irtjax.estimators.laplace.item_posterior import (
     over_error,
     posterior,
 )
-from irtjax.estimators.laplace.items import blocks_of, in_blocks
+from irtjax.estimators.laplace.items import Following, blocks_of, in_blocks
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.numerics.programs import stored_jit
 
@@ -45,9 +48,19 @@ class MeanResponses(NamedTuple):
 
 
 def mean_responses(
-    problem: MultilevelProblem, state: LaplaceState, *, order: int, num_newton: int = 3
+    problem: MultilevelProblem,
+    state: LaplaceState,
+    covariance: Float[Array, "abilities abilities"] | np.ndarray | None = None,
+    follow: Following | None = None,
+    *,
+    order: int,
+    num_newton: int = 3,
 ) -> MeanResponses:
-    """Mean expected response over items, and its error given `state.components`."""
+    """Mean expected response over items, and its error given the variance components.
+
+    `covariance` is that of the abilities, by default the state's, which is given the
+    effects. `follow` says how effects follow abilities; None where they are given.
+    """
     model, units = problem.model, problem.units
     # Columns of each unit and group: units stand for equal stems.
     unit = np.asarray(units.unit)[np.asarray(model.stem)]
@@ -56,21 +69,27 @@ def mean_responses(
     count = np.bincount(unit * size[1] + column, minlength=size[0] * size[1])
     count = count.reshape(size).astype(float)
     share = (count / len(unit)).astype(state.ability.dtype)
-    mean, variance = _mean_responses(problem.by_unit(), state, share, order, num_newton)
+    whole = state.ability_covariance
+    if covariance is not None:
+        whole = jnp.asarray(covariance, whole.dtype)
+    mean, variance = _mean_responses(
+        problem.by_unit(), state, whole, follow, share, order, num_newton
+    )
     error = np.sqrt(np.maximum(np.asarray(variance), 0))
     return MeanResponses(mean, jnp.array(error))
 
 
 @stored_jit
-def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton: int):
+def _mean_responses(
+    problem, state: LaplaceState, whole, follow, share, order: int, num_newton: int
+):
     """Means and variances; `share` is each unit and column's part of all items."""
     model, units = problem.model, problem.units
     family, ability = model.family, state.ability
     subjects, groups = ability.shape
     outer = outer_of(model, ability, state.components)
-    whole = state.ability_covariance
-    errors = blocks_of(whole, groups, units.is_aligned)
-    variance = jnp.diagonal(whole).reshape(groups, subjects)
+    errors = blocks_of(state.ability_covariance, groups, units.is_aligned)
+    variance = jnp.diagonal(state.ability_covariance).reshape(groups, subjects)
     nodes, blocks, parts = in_blocks(model, units, state.mode, order, share)
 
     def one(unit: Block, part):
@@ -95,18 +114,23 @@ def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton:
         weighted = share[:, None] * centred
         # Stems are independent given the abilities: variances add up over them.
         times = jnp.maximum(unit.weight, 1)
+        by_effect = jnp.zeros((subjects, 0), ability.dtype)
+        if follow is not None:
+            moved = (weighted.T @ rows) @ follow.omega[unit.row]
+            by_effect = jnp.kron(moved, unit.design)
         return (
             jnp.einsum("q,qwn,w->n", share, mean, part),
             jnp.sum(weighted * centred, axis=0) / times,
             jnp.einsum("q,qwn->wn", share, slope) * part[:, None],
             weighted,
             score,
+            by_effect,
         )
 
     def body(carry, inputs):
-        mean, spread, direct, follows = carry
+        mean, spread, direct, follows, effects = carry
         block, part = inputs
-        means, spreads, slopes, weighted, score = jax.vmap(one)(block, part)
+        means, spreads, slopes, weighted, score, moved = jax.vmap(one)(block, part)
         group = block.group.reshape(-1)
         direct = direct.at[group].add(slopes.reshape(-1, subjects))
         if not units.is_aligned:
@@ -114,13 +138,17 @@ def _mean_responses(problem, state: LaplaceState, share, order: int, num_newton:
             follows = follows.at[group].add(product)
         else:
             follows = follows + jnp.einsum("uqn,uqwk->wnk", weighted, score)
-        carry = mean + means.sum(0), spread + spreads.sum(0), direct, follows
-        return carry, None
+        mean, spread = mean + means.sum(0), spread + spreads.sum(0)
+        return (mean, spread, direct, follows, effects + moved.sum(0)), None
 
     shapes = (subjects,), (subjects,), (groups, subjects), (groups, subjects, subjects)
+    shapes += ((subjects, 0 if follow is None else len(follow.covariance)),)
     init = tuple(jnp.zeros(shape, ability.dtype) for shape in shapes)
-    (mean, spread, direct, follows), _ = lax.scan(body, init, (blocks, parts))
+    (mean, spread, direct, follows, effects), _ = lax.scan(body, init, (blocks, parts))
     index = jnp.arange(subjects)
     follows = follows.at[:, index, index].add(direct)
     gradient = jnp.moveaxis(follows, 1, 0).reshape(subjects, groups * subjects)
+    if follow is not None:
+        gradient = gradient + effects @ follow.slope
+        spread = spread + jnp.sum((effects @ follow.covariance) * effects, axis=1)
     return mean, spread + jnp.sum((gradient @ whole) * gradient, axis=1)
