@@ -51,7 +51,7 @@ LONG_FILES = (
     "test_laplace.py",
     "test_mm.py",
     "test_scoring.py",
-    "test_spread_draws.py",
+    "test_covariance_draws.py",
     "test_mcmc.py",
     "test_grid.py",
     "test_auditing.py",

@@ -115,7 +115,7 @@ def rank_rows(kind: str, name: str, rank: np.ndarray, num_draws: int) -> list[di
         {
             "model": kind,
             "quantity": f"{name} {k}" if rank.shape[1] > 1 else name,
-            "spread": float(found.spread[k]),
+            "spread": float(found.sd_ratio[k]),
             "covered": float(covered(rank[:, k], num_draws).mean()),
             "chi_square_p": float(found.chi_square_p[k]),
             "ecdf_p": float(found.ecdf_p[k]),

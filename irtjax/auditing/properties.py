@@ -97,8 +97,8 @@ def benchmark_difficulty(
     """
     half = 0.5 / np.maximum(answers, 1)
     width = (1.0 if probit else LOGISTIC) / max(float(slope), FLAT)
-    mean, spread = ability
-    return mean - np.hypot(width, spread) * ndtri(np.clip(share, half, 1 - half))
+    mean, sd = ability
+    return mean - np.hypot(width, sd) * ndtri(np.clip(share, half, 1 - half))
 
 
 def group_means(values: np.ndarray, codes: np.ndarray, num_groups: int) -> np.ndarray:

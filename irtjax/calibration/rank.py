@@ -139,9 +139,11 @@ def rank(
         half = ndtri(0.5 + chosen / 2) * error[best_first]
         columns["lower"] = pa.array(ability[best_first] - half)
         columns["upper"] = pa.array(ability[best_first] + half)
-        score, spread = floats(sorted_table, "expected_score", "expected_score_se")
+        score, standard_error = floats(
+            sorted_table, "expected_score", "expected_score_se"
+        )
         top = highest_response(fit.model)
-        bounds = score_interval(score, spread, top=top, level=chosen)
+        bounds = score_interval(score, standard_error, top=top, level=chosen)
         columns["expected_score_lower"] = pa.array(bounds[0])
         columns["expected_score_upper"] = pa.array(bounds[1])
         # Degrees of freedom are not kept, so accuracies have no other interval.

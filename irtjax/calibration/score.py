@@ -177,7 +177,7 @@ def _group_scores(fit: Calibration, model, items, rows, data, method: str):
     possible = structure.possible
     if possible is None:  # A fit of an earlier version.
         return found, (found.general_error, found.error)
-    return found, scoring.errors_over_spread(found, own, variance, possible)
+    return found, scoring.errors_over_covariances(found, own, variance, possible)
 
 
 def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:

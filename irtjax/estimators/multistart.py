@@ -48,12 +48,12 @@ def random_starts(
     *,
     key: KeyArray,
     around: Start | None = None,
-    spread: float = 0.5,
+    noise_sd: float = 0.5,
 ) -> Start:
     """The usual start and random ones around it, with a leading axis of `num` starts.
 
     Free unconstrained item coordinates and abilities get normal noise of standard
-    deviation `spread`, except in the first start, `around` or `start_values`.
+    deviation `noise_sd`, except in the first start, `around` or `start_values`.
     """
     if num < 1:
         raise ValueError(f"num is {num}; multistart needs at least 1 start")
@@ -63,7 +63,7 @@ def random_starts(
 
     def one(index: Array) -> Start:
         item_key, ability_key = jax.random.split(jax.random.fold_in(key, index))
-        size = jnp.where(index == 0, 0, spread).astype(coordinates.dtype)
+        size = jnp.where(index == 0, 0, noise_sd).astype(coordinates.dtype)
         noise = jax.random.normal(item_key, coordinates.shape, coordinates.dtype)
         moved = coordinates + size * jnp.where(problem.free, noise, 0)
         # Records pass through the coordinates only where they move: a fixed value
@@ -90,7 +90,7 @@ def multistart(
     *,
     num: int = 10,
     key: KeyArray | None = None,
-    spread: float = 0.5,
+    noise_sd: float = 0.5,
     tolerance: float = 1e-3,
     max_steps: int = 500,
 ) -> Multistart:
@@ -106,7 +106,7 @@ def multistart(
         starts: A `Start` with a leading axis of starts; None for `random_starts`.
         num: Number of starts when `starts` is None.
         key: Random key: required for random starts (else a ValueError).
-        spread: Standard deviation of the noise of random starts.
+        noise_sd: Standard deviation of the noise of random starts.
         tolerance: Nats within which two objectives count as the same (in single
             precision a sum of ten million nats is no better than one).
         max_steps: Step limit of each run.
@@ -120,7 +120,7 @@ def multistart(
     if starts is None:
         if start_key is None:
             raise ValueError("random starts need a key: multistart(..., key=)")
-        starts = random_starts(problem, num, key=start_key, spread=spread)
+        starts = random_starts(problem, num, key=start_key, noise_sd=noise_sd)
     count = jax.tree.leaves(starts.items)[0].shape[0]
 
     def one(numbered: tuple[Array, Start]) -> Fit:

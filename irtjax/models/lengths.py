@@ -225,8 +225,8 @@ class Lengths(eqx.Module):
         sum_residual, sum_product, _ = on @ residual
         sum_square = weight @ residual**2
         n = jnp.maximum(count, 1e-6)
-        spread = jnp.maximum(square - first**2 / n, 1e-6)
-        phi = -(sum_product - sum_residual * first / n) / spread
+        centred_square = jnp.maximum(square - first**2 / n, 1e-6)
+        phi = -(sum_product - sum_residual * first / n) / centred_square
         shift = (sum_residual + phi * first) / n
         error = sum_square - 2 * shift * sum_residual + count * shift**2
         error = error + 2 * phi * (sum_product - shift * first) + phi**2 * square

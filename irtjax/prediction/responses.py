@@ -142,7 +142,7 @@ def predict(
     dtype = points[0].dtype
     rule = jnp.asarray(np.stack([nodes, weights / weights.sum()], axis=1), dtype)
     count, width = len(rows), len(places)
-    expected, spread = np.empty((2, count, width))
+    expected, standard_error = np.empty((2, count, width))
     kinds = np.empty((count, width, family.num_categories)) if categories else None
     size = min(max(BLOCK_CELLS // max(width, 1), 1), max(count, 1))
     for start in range(0, count, size):
@@ -152,10 +152,12 @@ def predict(
         cells = np.ix_(rows[part], column)
         block = jnp.asarray(ability[cells], dtype), jnp.asarray(error[cells], dtype)
         found = _predict_block(family, points, *block, rule, categories)
-        expected[part], spread[part] = found[:2]
+        expected[part], standard_error[part] = found[:2]
         if kinds is not None:
             kinds[part] = found[2]
-    return Predictions(fit.subjects[rows], fit.items[places], expected, spread, kinds)
+    return Predictions(
+        fit.subjects[rows], fit.items[places], expected, standard_error, kinds
+    )
 
 
 def _item_points(fit: Calibration, places: np.ndarray):

@@ -107,15 +107,15 @@ def compare(
         raise ValueError(f"subject {first} cannot be compared with itself")
     difference = float(theta[first] - theta[second])
     rows = np.array([first]), np.array([second])
-    spread = float(errors.spread(*rows)[0, 0])
+    error = float(errors.standard_error(*rows)[0, 0])
     scale = None if scale is None else np.asarray(scale, float)
     own, rest = without_scale(errors.error, errors.shared, scale)
     tested = errors._replace(error=own, shared=rest)
     z = float(z_rows(theta, tested, *rows)[0, 0])
-    half = float(ndtri(0.5 + level / 2)) * spread
+    half = float(ndtri(0.5 + level / 2)) * error
     ends = difference - half, difference + half
     p_value = float(2 * ndtr(-abs(z)))
-    result = Comparison(difference, spread, *ends, z, p_value, float(ndtr(z)))
+    result = Comparison(difference, error, *ends, z, p_value, float(ndtr(z)))
     return result if data is None else _with_counts(result, data, [first, second])
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from irtjax.ranking.crowd import Crowd
+from irtjax.ranking.mixture import Mixture
 
 #: Subjects expected above x_0, and subjects drawn one by one: each of the others then
 #: exceeds x_0 with a chance below DEPTH / DRAWN. Ranks beyond DEPTH / 2 or so come from
@@ -37,32 +37,32 @@ class Extremes(NamedTuple):
     probability_best: np.ndarray
 
 
-def extremes(theta, crowd: Crowd, level, num_draws, generator) -> Extremes | None:
+def extremes(theta, mixture: Mixture, level, num_draws, generator) -> Extremes | None:
     """Draws the top of the ranking; None where errors are too small for it."""
-    grid = crowd.start + crowd.spacing * np.arange(len(crowd.above))
-    above = crowd.number_above(grid)
+    grid = mixture.start + mixture.spacing * np.arange(len(mixture.above))
+    above = mixture.number_above(grid)
     inside = np.flatnonzero(above >= DEPTH)
     if not inside.size or above[inside[-1]] > 4 * DEPTH:
         return None
     x0 = grid[inside[-1]]
-    chance = _exceeds(theta, crowd.residual, x0)
+    chance = _exceeds(theta, mixture.residual, x0)
     drawn = np.argpartition(-chance, DRAWN)[:DRAWN]
     drawn = drawn[np.argsort(-theta[drawn], kind="stable")]
-    abilities = generator.standard_normal((num_draws, DRAWN)) * crowd.own[drawn]
+    abilities = generator.standard_normal((num_draws, DRAWN)) * mixture.own[drawn]
     abilities += theta[drawn]
-    if crowd.shared is not None:
-        away = crowd.shared[drawn] - crowd.loading_at(np.array([x0]))
+    if mixture.shared is not None:
+        away = mixture.shared[drawn] - mixture.loading_at(np.array([x0]))
         abilities += generator.standard_normal((num_draws, away.shape[1])) @ away.T
     draw, who = np.nonzero(abilities > x0)
     value = abilities[draw, who]
     # The other subjects: a Poisson process, without names.
     # Nobody exceeds 6 errors; points are denser near x_0, where most of them lie.
-    end = np.max(theta[drawn] + 6 * crowd.residual[drawn])
-    end = max(end, x0 + crowd.spacing)
+    end = np.max(theta[drawn] + 6 * mixture.residual[drawn])
+    end = max(end, x0 + mixture.spacing)
     points = x0 + (end - x0) * np.linspace(0, 1, POINTS) ** 2
     chance[drawn] = 0
     rest = np.flatnonzero(chance > NEGLIGIBLE)
-    other = theta[rest], crowd.residual[rest]
+    other = theta[rest], mixture.residual[rest]
     mean = np.array([_exceeds(*other, point).sum() for point in points])
     number = generator.poisson(mean[0], num_draws)
     levels = generator.uniform(size=number.sum()) * mean[0]
@@ -77,7 +77,7 @@ def extremes(theta, crowd: Crowd, level, num_draws, generator) -> Extremes | Non
     begins = np.searchsorted(draw, np.arange(num_draws))
     rank = np.arange(draw.size) - begins[draw] + 1
     first = who[rank == 1], value[rank == 1]
-    best = _chances_of_first(theta, crowd.residual, drawn, *first, num_draws)
+    best = _chances_of_first(theta, mixture.residual, drawn, *first, num_draws)
     lower, upper = _ends(who, rank, level, num_draws)
     return Extremes(drawn, lower, upper, best)
 

@@ -1,8 +1,8 @@
 """Tests of all pairs of many subjects without visiting the pairs.
 
 Two subjects differ by the variance r_i^2 + r_j^2 + |u(t_i) - u(t_j)|^2, r their errors
-against the crowd and u the mean loading of shared errors near an ability
-(`irtjax.ranking.crowd`).
+against the mixture and u the mean loading of shared errors near an ability
+(`irtjax.ranking.mixture`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from irtjax.ranking.crowd import Crowd, histogram
+from irtjax.ranking.mixture import Mixture, histogram
 
 #: Classes of errors. With 16 the critical z differs from that of all pairs by less
 #: than 0.001 at 3,000 subjects.
@@ -25,28 +25,28 @@ SLOT = 0.002
 MOST_PLACES = 4000
 
 
-def pair_counter(theta: np.ndarray, crowd: Crowd) -> Callable[[float], float]:
+def pair_counter(theta: np.ndarray, mixture: Mixture) -> Callable[[float], float]:
     """Returns the function z -> number of pairs at least z standard errors apart."""
     pairs = theta.size * (theta.size - 1) / 2
-    frame = crowd.start, crowd.spacing, len(crowd.above)
-    levels, counts = histogram(theta, crowd.local_residual, *frame, CLASSES)
+    frame = mixture.start, mixture.spacing, len(mixture.above)
+    levels, counts = histogram(theta, mixture.local_residual, *frame, CLASSES)
     occupied = np.flatnonzero(counts.sum(axis=0))
     counts = counts[:, occupied[0] : occupied[-1] + 1]
     points = np.arange(counts.shape[1], dtype=np.float64)
     below = np.cumsum(counts, axis=1) - counts / 2
     apart, centres = None, points
-    if crowd.local_loading is not None:
+    if mixture.local_loading is not None:
         step = max(1, counts.shape[1] // LOADING_POINTS)
         centres = points[step // 2 :: step]
-        near = crowd.local_loading[occupied[0] + centres.astype(np.int64)]
+        near = mixture.local_loading[occupied[0] + centres.astype(np.int64)]
         square = np.sum(near**2, axis=1)
         apart = np.maximum(square[:, None] + square - 2 * near @ near.T, 0)
     variances = levels[:, None] ** 2 + levels**2
 
     def count(z: float) -> float:
-        gaps = z * np.sqrt(variances[..., None]) / crowd.spacing
+        gaps = z * np.sqrt(variances[..., None]) / mixture.spacing
         if apart is not None:
-            gaps = _gaps(z, variances.ravel(), apart, centres, crowd.spacing)
+            gaps = _gaps(z, variances.ravel(), apart, centres, mixture.spacing)
             gaps = gaps.reshape(*variances.shape, -1)
         total = 0.0
         for higher, row in zip(counts, gaps, strict=True):

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.special import ndtr, ndtri
 
-from irtjax.ranking.crowd import Crowd
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.ranking.mixture import Mixture
 from irtjax.ranking.pair_counts import decisive_places, pair_counter
 
 #: Pairs in one block.
@@ -52,7 +52,7 @@ class Errors(NamedTuple):
     covariance: np.ndarray | None
     shared: np.ndarray | None
 
-    def spread(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def standard_error(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Standard errors of differences, `[rows, columns]`."""
         variance = self.error[rows, None] ** 2 + self.error[None, columns] ** 2
         if self.covariance is not None:
@@ -209,19 +209,19 @@ def checked(ability, error, covariance, shared, level) -> tuple[np.ndarray, Erro
 def z_rows(theta, errors: Errors, rows, columns) -> np.ndarray:
     """Each z; without any error, 0 for ties and a large number otherwise."""
     difference = theta[rows, None] - theta[None, columns]
-    spread = errors.spread(rows, columns)
+    standard_error = errors.standard_error(rows, columns)
     # 1e-300 keeps the quotient of representable numbers finite after the clip.
     with np.errstate(over="ignore"):
-        z = difference / np.maximum(spread, 1e-300)
+        z = difference / np.maximum(standard_error, 1e-300)
     return np.clip(z, -1e6, 1e6)
 
 
-def pair_tests(theta, errors: Errors, crowd: Crowd | None) -> PairTests:
-    """Counts the pairs by |z|, one by one or, given a crowd, from its histogram."""
+def pair_tests(theta, errors: Errors, mixture: Mixture | None) -> PairTests:
+    """Counts the pairs by |z|, one by one or, given a mixture, from its histogram."""
     size = theta.size
     pairs = size * (size - 1) // 2
-    if crowd is not None:
-        return PairTests(pairs, pair_counter(theta, crowd))
+    if mixture is not None:
+        return PairTests(pairs, pair_counter(theta, mixture))
     blocks, start = [], 0
     while start < size:
         stop = min(size, start + max(1, BLOCK // (size - start)))
@@ -251,7 +251,7 @@ def critical_z(tests: PairTests, rate: float) -> tuple[float, int]:
     return float("nan"), 0
 
 
-def groups_of(theta, errors: Errors, critical, crowd: Crowd | None):
+def groups_of(theta, errors: Errors, critical, mixture: Mixture | None):
     """Longest runs, in descending order of ability, without a significant pair.
 
     The first and the last of each subject; where each begins and ends.
@@ -261,8 +261,8 @@ def groups_of(theta, errors: Errors, critical, crowd: Crowd | None):
     reach = np.full(size, size)
     if not np.isnan(critical):
         decisive = places
-        if crowd is not None:
-            error, sharing = crowd.local_residual, errors.shared is not None
+        if mixture is not None:
+            error, sharing = mixture.local_residual, errors.shared is not None
             decisive = decisive_places(theta, error, critical, sharing=sharing)
             theta, errors = theta[decisive], errors.at(decisive)
         first = _first_different(theta, errors, critical)

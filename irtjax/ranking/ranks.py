@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._backend import num_cores
 from irtjax._types import KeyArray
-from irtjax.ranking.crowd import Crowd, crowd_of, quantile_ranks
 from irtjax.ranking.extremes import extremes, order_statistics
+from irtjax.ranking.mixture import Mixture, mixture_of, quantile_ranks
 from irtjax.ranking.pairs import (
     EXACT_SUBJECTS,
     Errors,
@@ -100,7 +100,7 @@ def rank(
         level: Level of the intervals and 1 - the false discovery rate.
         num_draws: Number of draws; P(best) has standard error below
             0.5 / sqrt(num_draws). None: 4,000, and no draws of all abilities where
-            there are more than 2,000 subjects (`irtjax.ranking.crowd`).
+            there are more than 2,000 subjects (`irtjax.ranking.mixture`).
         intervals: Rank intervals of these subjects at this level, if they are known.
 
     Returns:
@@ -117,10 +117,10 @@ def rank(
     subjects = _sorted(ability, standard_error, covariance, shared, level)
     if intervals is None:
         intervals = _intervals(*subjects, key, level, num_draws)
-    order, theta, errors, crowd = subjects
-    tests = pair_tests(theta, errors, crowd)
+    order, theta, errors, mixture = subjects
+    tests = pair_tests(theta, errors, mixture)
     critical, num_different = critical_z(tests, 1 - level)
-    first, last, groups = groups_of(theta, errors, critical, crowd)
+    first, last, groups = groups_of(theta, errors, critical, mixture)
     members = tuple(order[begin:end] for begin, end in groups)
     counts = tests.pairs, num_different, critical
     back = np.argsort(order)
@@ -150,23 +150,23 @@ def rank_intervals(
 
 
 def _sorted(ability, error, covariance, shared, level):
-    """The order of descending ability; abilities, errors and crowd (of many) in it."""
+    """The order of descending ability; abilities, errors, mixture (of many) in it."""
     # Draws in that order do not depend on the order of the data.
     theta, errors = checked(ability, error, covariance, shared, level)
     order = np.argsort(-theta, kind="stable")
-    theta, errors, crowd = theta[order], errors.at(order), None
+    theta, errors, mixture = theta[order], errors.at(order), None
     if theta.size > EXACT_SUBJECTS and covariance is None:
-        crowd = crowd_of(theta, errors.own(), errors.shared)
-    return order, theta, errors, crowd
+        mixture = mixture_of(theta, errors.own(), errors.shared)
+    return order, theta, errors, mixture
 
 
-def _intervals(order, theta, errors: Errors, crowd, key, level, num_draws):
+def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws):
     """Rank intervals in the order of the data, by sorted abilities and errors."""
     least = theta + TIED * errors.error
     ranks = theta.size - np.searchsorted(theta[::-1], least, side="right") + 1
     found = None
-    if crowd is not None and num_draws is None:
-        found = _many_ranks(theta, crowd, level, key)
+    if mixture is not None and num_draws is None:
+        found = _many_ranks(theta, mixture, level, key)
     if found is None:
         found = _draw_ranks(theta, errors, level, num_draws or DRAWS, key)
     lower, upper, best = found
@@ -175,14 +175,14 @@ def _intervals(order, theta, errors: Errors, crowd, key, level, num_draws):
     return RankIntervals(*(column[back] for column in columns))
 
 
-def _many_ranks(theta, crowd: Crowd, level, key):
-    """Rank intervals from the crowd, those near either end and P(best) from draws."""
+def _many_ranks(theta, mixture: Mixture, level, key):
+    """Rank intervals from the mixture, those near either end and P(best) from draws."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    top = extremes(theta, crowd, level, DRAWS, generator)
-    bottom = extremes(-theta, crowd.mirrored(), level, DRAWS, generator)
+    top = extremes(theta, mixture, level, DRAWS, generator)
+    bottom = extremes(-theta, mixture.mirrored(), level, DRAWS, generator)
     if top is None or bottom is None:
         return None
-    low, high = quantile_ranks(theta, crowd, level)
+    low, high = quantile_ranks(theta, mixture, level)
     # From the bottom the worst end is the best, and rank 1 is the last.
     last = theta.size + 1
     for at, end, found in (

@@ -22,7 +22,7 @@ _MAKERS = (
     *("garnet", "harbor", "indigo", "juniper", "krill", "lumen"),
 )
 _SIZES = (("1b", -1.1), ("3b", -0.55), ("8b", 0.0), ("30b", 0.55), ("70b", 1.1))
-#: Name, items, median and log spread of discrimination, mean and sd of difficulty.
+#: Name, items, median discrimination and SD of its log, mean and sd of difficulty.
 _BENCHMARKS = (
     ("reasoning", 60, 1.6, 0.25, 0.1, 0.9),
     ("trivia", 50, 0.65, 0.3, 0.0, 1.2),
@@ -118,10 +118,10 @@ def make_demo(seed: int = 0) -> Demo:
     skill = skill + random.normal(0, 0.25, len(names))
     ability = (skill - skill.mean()) / skill.std()
     slopes, intercepts, items, benchmark = [], [], [], []
-    for name, count, slope, log_spread, middle, spread in _BENCHMARKS:
-        part = slope * np.exp(random.normal(0, log_spread, count))
+    for name, count, slope, log_sd, middle, sd in _BENCHMARKS:
+        part = slope * np.exp(random.normal(0, log_sd, count))
         slopes.append(part)
-        intercepts.append(-part * random.normal(middle, spread, count))
+        intercepts.append(-part * random.normal(middle, sd, count))
         items += [f"{name}/{k + 1:02d}" for k in range(count)]
         benchmark += [name] * count
     discrimination, intercept = np.concatenate(slopes), np.concatenate(intercepts)

@@ -2,7 +2,7 @@
 
 from irtjax.scoring.driver import score, score_on_nodes
 from irtjax.scoring.expected import ExpectedScores, expected_scores
-from irtjax.scoring.groups import GroupScores, errors_over_spread, score_groups
+from irtjax.scoring.groups import GroupScores, errors_over_covariances, score_groups
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "ScoreFlag",
     "Scores",
     "score",
-    "errors_over_spread",
+    "errors_over_covariances",
     "expected_scores",
     "score_groups",
     "score_on_nodes",

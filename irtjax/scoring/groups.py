@@ -132,24 +132,26 @@ def score_groups(
     ]
     covariance = jnp.stack(columns, axis=-1)
     general = general_ability(own_covariance, variance)
-    spread = jnp.einsum("a,nab,b->n", general.weights, covariance, general.weights)
+    weighted_variance = jnp.einsum(
+        "a,nab,b->n", general.weights, covariance, general.weights
+    )
     root = jnp.finfo(dtype).eps ** 0.5
     return GroupScores(
         theta @ general.weights,
-        jnp.sqrt(jnp.maximum(spread, 0) + general.variance),
+        jnp.sqrt(jnp.maximum(weighted_variance, 0) + general.variance),
         theta,
         covariance,
         last < 100 * root,
     )
 
 
-def errors_over_spread(
+def errors_over_covariances(
     scores: GroupScores, own_covariance: np.ndarray, variance: float, possible: Possible
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors of scores with the uncertainty of Sigma and of the scales.
 
     In each draw of these a new subject's abilities have another location and scale,
-    and imply another general ability (`possible_spread`).
+    and imply another general ability (`general_weights`).
 
     Args:
         scores: Scores with the likeliest Sigma.

@@ -157,12 +157,12 @@ def empirical_reliability(
     >>> float(empirical_reliability(jnp.array([-2.0, 0.0, 2.0]), jnp.ones(3)))
     0.8
     """
-    spread = jnp.var(ability, ddof=1)
+    variance = jnp.var(ability, ddof=1)
     error = jnp.mean(standard_error**2)
-    tiny = jnp.finfo(spread.dtype).tiny
+    tiny = jnp.finfo(variance.dtype).tiny
     if shrunk:
-        return spread / jnp.maximum(spread + error, tiny)
-    return jnp.maximum(0, spread - error) / jnp.maximum(spread, tiny)
+        return variance / jnp.maximum(variance + error, tiny)
+    return jnp.maximum(0, variance - error) / jnp.maximum(variance, tiny)
 
 
 def difficulty(items: Items) -> Array:

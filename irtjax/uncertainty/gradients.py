@@ -84,11 +84,11 @@ def _orthonormal(posterior, nodes, num_terms: int) -> list[Array]:
     """
     mean = posterior @ nodes
     centred = nodes[None, :] - mean[:, None]
-    spread = jnp.sqrt(jnp.sum(posterior * centred**2, axis=1, keepdims=True))
+    sd = jnp.sqrt(jnp.sum(posterior * centred**2, axis=1, keepdims=True))
     tiny = jnp.sqrt(jnp.finfo(nodes.dtype).eps)
-    argument = centred / jnp.maximum(spread, tiny)
+    argument = centred / jnp.maximum(sd, tiny)
     previous, current = jnp.zeros_like(argument), jnp.ones_like(argument)
-    basis, beta = [current], jnp.zeros_like(spread)
+    basis, beta = [current], jnp.zeros_like(sd)
     for _ in range(num_terms):
         alpha = jnp.sum(posterior * argument * current**2, axis=1, keepdims=True)
         following = (argument - alpha) * current - beta * previous

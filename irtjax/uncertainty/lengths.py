@@ -189,17 +189,17 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     frame = frame_rows_of(setting, plain)[:, :start]
     information = information.at[:start, :start].add(-(frame.T @ frame))
     # Scaled to a unit diagonal, so that unlike parameters do not spoil the inverse.
-    spread = jnp.sqrt(jnp.maximum(jnp.diagonal(information), jnp.finfo(dtype).tiny))
-    factor = jnp.linalg.cholesky(information / spread[:, None] / spread)
+    scale = jnp.sqrt(jnp.maximum(jnp.diagonal(information), jnp.finfo(dtype).tiny))
+    factor = jnp.linalg.cholesky(information / scale[:, None] / scale)
     inverse = jax.scipy.linalg.cho_solve(
         (factor, True), jnp.eye(information.shape[0], dtype=dtype)
     )
-    inverse = inverse / spread[:, None] / spread
+    inverse = inverse / scale[:, None] / scale
     free = problem.free
     items = jnp.where(free[:, :, None] & free[:, None, :], inverse[of_accuracy], 0)
     # Of the scaled matrix, in which all parameters have equal weight.
-    scaled = inverse * spread[:, None] * spread
-    rows = leading_rows(lambda v: scaled @ v, scaled.shape[0], dtype) / spread
+    scaled = inverse * scale[:, None] * scale
+    rows = leading_rows(lambda v: scaled @ v, scaled.shape[0], dtype) / scale
     shared = rows[:, :start].reshape(-1, num_items, columns)
     by_length = rows[:, start:-1].reshape(-1, num_items, LENGTH_COLUMNS)
     omega, phi, log_variance = jnp.moveaxis(by_length, -1, 0)
@@ -247,8 +247,8 @@ def _length_scores(part: LengthPart, data, found, theta, root):
     t, u, both, own = (m[..., None] for m in moments)
 
     slope = -(gap * t + phi * u * mask) / variance
-    spread = (2 * gap * phi * t + phi**2 * u * mask) / (2 * variance)
-    scores = jnp.stack([phi * t * mask / variance, slope, spread], axis=-1)
+    of_variance = (2 * gap * phi * t + phi**2 * u * mask) / (2 * variance)
+    scores = jnp.stack([phi * t * mask / variance, slope, of_variance], axis=-1)
     scores = scores.reshape(*scores.shape[:2], -1)
     # d log N(theta, tau; rho) / d rho, times d rho / d atanh rho = 1 - rho^2.
     of_rho = (both * (1 + rho**2) - rho * (own + u)) / rest

@@ -75,23 +75,24 @@ def score_test(
     through: Through,
     start: tuple[np.ndarray, np.ndarray],
     guess: np.ndarray,
-    spread: np.ndarray | float = 0.0,
+    scaled_variance: np.ndarray | float = 0.0,
 ) -> Asymptotes:
     """Tests the lower asymptote of each item.
 
     `right` of `count` responses are right, `[items, cells]`; `nodes` are abilities,
-    `[nodes]` or `[items, nodes]`, with variances of 1.702^2 times `spread`; `start` are
-    slopes and intercepts; `guess` are the lower asymptotes that are not suspicious.
+    `[nodes]` or `[items, nodes]`; `scaled_variance` is their variance over 1.702^2;
+    `start` are slopes and intercepts; `guess` are the lower asymptotes that are not
+    suspicious.
     """
     slope, intercept = (np.array(x, np.float64)[:, None] for x in start)
     lower = guess[:, None]
 
     def local(slope, intercept, *, asymptote: bool) -> _Local:
-        root = np.sqrt(1 + slope**2 * spread)
+        root = np.sqrt(1 + slope**2 * scaled_variance)
         place = (slope * nodes + intercept) / root
         curve = expit(place)
         steep = (1 - lower) * curve * (1 - curve) / root
-        flatter = place * slope * spread / root
+        flatter = place * slope * scaled_variance / root
         slopes = [steep * (nodes - flatter), steep] + [1 - curve] * asymptote
         share, tangents = through(lower + (1 - lower) * curve, slopes)
         precision = 1 / (share * (1 - share))

@@ -118,10 +118,10 @@ def _block(right, seen, rest: Rest, means, middle) -> tuple[np.ndarray, ...]:
     centre = np.where(seen, score, 0).sum(0) / np.maximum(count, 1)
     apart = np.where(seen, score - centre, 0)
     square = (own**2).sum(0)
-    spread = square * (apart**2).sum(0)
-    known = (ones > 0) & (ones < count) & (spread > 1e-20)
+    product = square * (apart**2).sum(0)
+    known = (ones > 0) & (ones < count) & (product > 1e-20)
     covariance = (own * apart).sum(0)
-    r = np.where(known, covariance / np.sqrt(np.where(known, spread, 1)), np.nan)
+    r = np.where(known, covariance / np.sqrt(np.where(known, product, 1)), np.nan)
     upper, lower = permutation_tails(right, seen, score)
     high = seen & (score > middle)
     return (

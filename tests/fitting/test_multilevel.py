@@ -30,7 +30,7 @@ from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.models.multilevel.design import lay_out
 from irtjax.models.multilevel.model import Hyperpriors, general_ability
 from irtjax.models.priors import Normal
-from irtjax.scoring import errors_over_spread, score_groups
+from irtjax.scoring import errors_over_covariances, score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, draw_labels
 from tests.estimators.laplace.test_laplace import benchmarks, simulated
 
@@ -209,7 +209,7 @@ def test_scores_by_group_are_the_joint_mode():
         assert float(found.general_error[row]) == pytest.approx(spread**0.5, rel=1e-4)
     # One spread that may be, the likeliest in its units: the same errors.
     ones = np.ones((1, 3))
-    general, by_group = errors_over_spread(
+    general, by_group = errors_over_covariances(
         found, own, 1.0, Possible(own[None], np.ones(1), ones, 0 * ones)
     )
     np.testing.assert_allclose(general, found.general_error, rtol=1e-5)
@@ -218,7 +218,7 @@ def test_scores_by_group_are_the_joint_mode():
     # moves by a tenth, abilities by the share of it that is not the prior's.
     units = np.array([0.9, 1.1])[:, None] * ones
     two = Possible(np.stack([own, own]), np.ones(2), units, 0 * units)
-    _, wider = errors_over_spread(found, own, 1.0, two)
+    _, wider = errors_over_covariances(found, own, 1.0, two)
     moved = np.sqrt(wider**2 - np.asarray(found.error) ** 2)
     assert (moved <= 0.1 * np.abs(found.ability) + 1e-6).all() and moved.max() > 0.005
 

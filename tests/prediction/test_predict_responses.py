@@ -35,7 +35,7 @@ def by_grid(problem, state, item: int, shift=0.0) -> np.ndarray:
         components.log_residual_sd,
         components.residual_correlation,
         components.tilt,
-        components.spread,
+        components.log_relative_sd,
     )[model.factor_row[item]]
     covariance = np.asarray(root @ root.T)
     axis = np.linspace(-9, 9, 361)
@@ -98,7 +98,7 @@ def test_means_are_those_over_a_grid():
 
 def _item_spreads(components):
     at = components
-    return at.log_residual_sd, at.residual_correlation, at.tilt, at.spread
+    return at.log_residual_sd, at.residual_correlation, at.tilt, at.log_relative_sd
 
 
 def moments_by_grid(problem, state, item: int, theta: np.ndarray):
@@ -109,7 +109,7 @@ def moments_by_grid(problem, state, item: int, theta: np.ndarray):
         components.log_residual_sd,
         components.residual_correlation,
         components.tilt,
-        components.spread,
+        components.log_relative_sd,
     )[model.factor_row[item]]
     axis = np.linspace(-6, 6, 121)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)

@@ -7,8 +7,8 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from irtjax.ranking import pairs, rank, rank_intervals
-from irtjax.ranking.crowd import crowd_of, quantile_ranks
 from irtjax.ranking.extremes import extremes
+from irtjax.ranking.mixture import mixture_of, quantile_ranks
 from irtjax.ranking.pair_counts import decisive_places, pair_counter
 from irtjax.ranking.pairs import EXACT_SUBJECTS, checked, critical_z, groups_of
 
@@ -55,22 +55,22 @@ def quantiles_of_sums(theta, error, i, level):
 
 def test_expected_numbers_are_the_sums():
     theta, error, _, _ = subjects(0)
-    crowd = crowd_of(theta, error, None)
+    mixture = mixture_of(theta, error, None)
     x = np.linspace(-4, 4, 41)
     chance = ndtr((theta[:, None] - x) / error[:, None])
     # Of 2,500 subjects; classes and bins are exact to the second order.
-    np.testing.assert_allclose(crowd.number_above(x), chance.sum(0), atol=0.03)
+    np.testing.assert_allclose(mixture.number_above(x), chance.sum(0), atol=0.03)
     np.testing.assert_allclose(
-        crowd.at(crowd.variance, x), (chance * (1 - chance)).sum(0), atol=0.03
+        mixture.at(mixture.variance, x), (chance * (1 - chance)).sum(0), atol=0.03
     )
-    mirror = crowd.mirrored()
+    mirror = mixture.mirrored()
     below = (1 - chance).sum(0)
     np.testing.assert_allclose(mirror.number_above(-x), below, atol=0.03)
 
 
 def test_rank_intervals_are_those_of_poisson_binomial_sums():
     theta, error, _, _ = subjects(0, size=300)
-    lower, upper = quantile_ranks(theta, crowd_of(theta, error, None), 0.9)
+    lower, upper = quantile_ranks(theta, mixture_of(theta, error, None), 0.9)
     for i in (90, 150):
         low, high = quantiles_of_sums(theta, error, i, 0.9)
         # One rank of rounding, one of the normal form of the number above.
@@ -107,7 +107,7 @@ def test_rank_intervals_are_those_of_draws(loadings):
 def test_the_draws_of_the_top_have_the_chances_of_integrals():
     theta, error, _, _ = subjects(0, 1)
     found = extremes(
-        theta, crowd_of(theta, error, None), 0.95, 40_000, np.random.default_rng(0)
+        theta, mixture_of(theta, error, None), 0.95, 40_000, np.random.default_rng(0)
     )
     assert found is not None
     x = np.linspace(1, 8, 1401)
@@ -124,8 +124,8 @@ def test_the_draws_of_the_top_have_the_chances_of_integrals():
 def test_a_shift_that_all_share_changes_no_rank():
     theta, _, own, _ = subjects(0)
     shift = np.full((SIZE, 1), 3.0)
-    alone = quantile_ranks(theta, crowd_of(theta, own, None), 0.95)
-    moved = quantile_ranks(theta, crowd_of(theta, own, shift), 0.95)
+    alone = quantile_ranks(theta, mixture_of(theta, own, None), 0.95)
+    moved = quantile_ranks(theta, mixture_of(theta, own, shift), 0.95)
     for there, here in zip(alone, moved, strict=True):
         assert np.abs(there - here).max() <= 2
 
@@ -135,16 +135,16 @@ def test_a_shift_that_all_share_changes_no_rank():
 def test_pairs_and_groups_are_those_of_all_pairs(loadings, level):
     theta, error, own, shared = subjects(loadings, 3)
     _, errors = checked(theta, error, None, shared, level)
-    crowd = crowd_of(theta, own, shared)
+    mixture = mixture_of(theta, own, shared)
     every = pairs.pair_tests(theta, errors, None)
     critical, count = critical_z(every, 1 - level)
-    near, nearly = critical_z(pairs.pair_tests(theta, errors, crowd), 1 - level)
+    near, nearly = critical_z(pairs.pair_tests(theta, errors, mixture), 1 - level)
     # Rough loadings enter as errors of their own.
     assert near == pytest.approx(critical, rel=2e-3)
     assert nearly == pytest.approx(count, rel=1.5e-2)
     # At one critical value the groups are those of all pairs.
     whole = groups_of(theta, errors, critical, None)
-    found = groups_of(theta, errors, critical, crowd)
+    found = groups_of(theta, errors, critical, mixture)
     for there, here in zip(whole, found, strict=True):
         np.testing.assert_array_equal(there, here)
 
@@ -157,7 +157,7 @@ def test_slots_of_ability_hardly_change_groups(monkeypatch):
     error = np.full(size, 0.3)
     assert decisive_places(theta, error, 2.4, sharing=False).size < size / 2
     _, errors = checked(theta, error, None, None, 0.95)
-    found = groups_of(theta, errors, 2.4, crowd_of(theta, error, None))[:2]
+    found = groups_of(theta, errors, 2.4, mixture_of(theta, error, None))[:2]
     # By definition: a run ends before the first ability 2.4 errors below its first.
     ends = np.searchsorted(-theta, -(theta - 2.4 * 0.3 * np.sqrt(2)))
     begin, end = found[0], found[1]
@@ -168,7 +168,7 @@ def test_slots_of_ability_hardly_change_groups(monkeypatch):
 
 def test_counts_of_pairs():
     theta, error, _, _ = subjects(0, 5)
-    count = pair_counter(theta, crowd_of(theta, error, None))
+    count = pair_counter(theta, mixture_of(theta, error, None))
     upper = np.triu_indices(SIZE, 1)
     z = np.abs(theta[:, None] - theta) / np.hypot(error[:, None], error)
     for value in (0.5, 2.0, 4.0):

@@ -32,14 +32,14 @@ def test_the_right_posterior_passes():
     assert found.counts.shape == (20, 2) and (found.counts.sum(axis=0) == 200).all()
     # Mean and spread of 200 uniform numbers: standard errors 0.020 and 0.032.
     np.testing.assert_allclose(found.mean, 0.5, atol=5 * 0.0204)
-    np.testing.assert_allclose(found.spread, 1, atol=5 * 0.032)
+    np.testing.assert_allclose(found.sd_ratio, 1, atol=5 * 0.032)
 
 
 def test_a_posterior_too_narrow_too_wide_or_off_is_caught():
     narrow = uniformity(normal_posteriors(width=0.6), DRAWS)
-    assert narrow.smallest_p < 1e-4 and (narrow.spread > 1.1).all()
+    assert narrow.smallest_p < 1e-4 and (narrow.sd_ratio > 1.1).all()
     wide = uniformity(normal_posteriors(width=1.5), DRAWS)
-    assert wide.smallest_p < 1e-4 and (wide.spread < 0.9).all()
+    assert wide.smallest_p < 1e-4 and (wide.sd_ratio < 0.9).all()
     # Draws too high: ranks too low.
     high = uniformity(normal_posteriors(shift=0.5), DRAWS)
     assert high.smallest_p < 1e-4 and (high.mean < 0.4).all()

@@ -198,7 +198,7 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
     right = weigh_rows(slope, data.item_weight)
 
     def body(carry, start, is_new):
-        log_lik, columns, terms, moments, rows, row_terms, spread = carry
+        log_lik, columns, terms, moments, rows, row_terms, curvature = carry
         cells = _block_cells(data, factors, temperature, start, size)
         weight = block_weight(data, start, is_new, dtype)
         ability = block_rows(theta, start, size)
@@ -210,7 +210,7 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
         else:
             moments = moments + (products.T @ cells.exposure).T
             block = _subject_curvature(data, cells.exposure, slope)
-            spread = put_block(spread, block, start)
+            curvature = put_block(curvature, block, start)
         return (
             put_block(log_lik, _log_lik(data, cells), start),
             columns + (left.T @ cells.residual).T,
@@ -218,22 +218,22 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
             moments,
             put_block(rows, cells.residual @ right, start),
             put_block(row_terms, size_of @ jnp.abs(right), start),
-            spread,
+            curvature,
         )
 
     columns = jnp.zeros((num_items, 1 + dims), dtype)
     moments = jnp.zeros((1 if complete else num_items, (1 + dims) ** 2), dtype)
-    rows, spread = _no_rows(data, factors)
+    rows, curvature = _no_rows(data, factors)
     none = jnp.zeros(num_subjects, dtype)
-    init = (none, columns, columns, moments, rows, rows, spread)
-    log_lik, columns, terms, moments, rows, row_terms, spread = scan_subject_blocks(
+    init = (none, columns, columns, moments, rows, rows, curvature)
+    log_lik, columns, terms, moments, rows, row_terms, curvature = scan_subject_blocks(
         body, init, num_subjects, size
     )
     moments = moments.reshape(-1, 1 + dims, 1 + dims) / (4 * temperature**2)
     return ItemSweep(
         log_lik,
         Quadratic(columns / temperature, moments),
-        _subject_bound(data, slope, rows, spread, temperature),
+        _subject_bound(data, slope, rows, curvature, temperature),
         terms / temperature,
         row_terms / temperature,
     )
@@ -243,14 +243,14 @@ def _no_rows(data: Responses, factors: Factors) -> tuple[Array, Array]:
     """Empty gradients and curvatures of the subjects."""
     theta = factors.theta
     rows = 1 if data.exposure is None else theta.shape[0]
-    spread = jnp.zeros((rows, theta.shape[1], theta.shape[1]), theta.dtype)
-    return jnp.zeros_like(theta), spread
+    curvature = jnp.zeros((rows, theta.shape[1], theta.shape[1]), theta.dtype)
+    return jnp.zeros_like(theta), curvature
 
 
-def _subject_bound(data, slope, rows, spread, temperature) -> Quadratic:
+def _subject_bound(data, slope, rows, curvature, temperature) -> Quadratic:
     if data.exposure is None:
-        spread = _subject_curvature(data, None, slope)
-    return Quadratic(rows / temperature, spread / (4 * temperature**2))
+        curvature = _subject_curvature(data, None, slope)
+    return Quadratic(rows / temperature, curvature / (4 * temperature**2))
 
 
 def subject_sweep(
@@ -262,16 +262,16 @@ def subject_sweep(
     right = weigh_rows(slope, data.item_weight)
 
     def body(carry, start, is_new):
-        rows, spread = carry
+        rows, curvature = carry
         cells = _block_cells(data, factors, temperature, start, size)
         if data.exposure is not None:
             block = _subject_curvature(data, cells.exposure, slope)
-            spread = put_block(spread, block, start)
-        return put_block(rows, cells.residual @ right, start), spread
+            curvature = put_block(curvature, block, start)
+        return put_block(rows, cells.residual @ right, start), curvature
 
     init = _no_rows(data, factors)
-    rows, spread = scan_subject_blocks(body, init, data.num_subjects, size)
-    return _subject_bound(data, slope, rows, spread, temperature)
+    rows, curvature = scan_subject_blocks(body, init, data.num_subjects, size)
+    return _subject_bound(data, slope, rows, curvature, temperature)
 
 
 def add_normal_prior(

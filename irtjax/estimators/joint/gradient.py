@@ -153,8 +153,8 @@ def curvature_of(
     # A coordinate that the data do not identify must not diverge in one step.
     by_items = jnp.maximum(by_items, 1e-3 * jnp.mean(by_items, axis=0))
     ones = jnp.ones_like(point.theta)
-    spread = ability_prior(problem)[1]
-    by_theta = known.theta + penalty * weighted(data, ones) / spread**2
+    sd = ability_prior(problem)[1]
+    by_theta = known.theta + penalty * weighted(data, ones) / sd**2
     by_theta = jnp.maximum(by_theta, 1e-3 * jnp.mean(by_theta))
 
     def along(move):

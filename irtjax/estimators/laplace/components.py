@@ -46,7 +46,7 @@ def without_end(model: Hierarchical, components: Components) -> tuple[Array, Arr
     """What diverges: `[groups]` group-specific abilities to 0, `[columns]` log SDs."""
     widest = components.log_residual_sd
     if model.num_clusters:
-        widest = widest + jnp.max(components.spread, axis=0)
+        widest = widest + jnp.max(components.log_relative_sd, axis=0)
     wide = widest > LOG_TOO_WIDE
     logarithm = [p.bijection.kind == "positive" for p in model.column_parameters]
     logarithms = jnp.asarray(logarithm) & jnp.asarray(model.regressed)
@@ -59,7 +59,7 @@ def factors(model: Hierarchical, components: Components) -> Array:
         components.log_residual_sd,
         components.residual_correlation,
         components.tilt,
-        components.spread,
+        components.log_relative_sd,
     )
 
 
@@ -130,7 +130,7 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
         (at.group_effects, own.group_effect),
         (at.subject_effects, own.subject_effect),
         (at.tilt, own.tilt),
-        (at.spread, own.spread),
+        (at.log_relative_sd, own.relative_sd),
     ):
         total = total + jnp.sum(Normal(0.0, sd).log_density(part))
     return total
@@ -222,7 +222,7 @@ def precisions(model: Hierarchical, components: Components) -> Components:
         subject_effects=subjects**0.5,
         log_general_sd=(2.0 * subjects) ** 0.5,
         tilt=tilt,
-        spread=(2.0 * stems / max(model.num_clusters, 1)) ** 0.5,
+        log_relative_sd=(2.0 * stems / max(model.num_clusters, 1)) ** 0.5,
     )
     like = lambda part, value: jnp.broadcast_to(value, part.shape).astype(part.dtype)
     return jax.tree.map(like, components, found)

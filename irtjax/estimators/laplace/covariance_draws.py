@@ -86,14 +86,14 @@ def subjects_of(problem: MultilevelProblem, state: LaplaceState) -> Subjects:
     model, components = problem.model, state.components
     ability = np.asarray(state.ability, float)
     count, groups = ability.shape
-    spread = np.asarray(_covariance(model, components), float)
+    prior_covariance = np.asarray(_covariance(model, components), float)
     mean = np.asarray(model.subject_design @ components.subject_effects, float)
     blocks = np.asarray(state.ability_covariance, float)
     own = np.einsum("anbn->nab", blocks.reshape(groups, count, groups, count))
     # The covariance is given the means of all subjects: it is that of fewer.
     own = own * count / (count - model.num_shifts / groups)
     mean = np.broadcast_to(mean[:, None], ability.shape)
-    return Subjects(mean, ability - mean, own, spread)
+    return Subjects(mean, ability - mean, own, prior_covariance)
 
 
 def evidence_of(
@@ -102,7 +102,9 @@ def evidence_of(
     """Statistics of all subjects together, with their average error."""
     model, dtype = problem.model, state.ability.dtype
     average = subjects.covariance.mean(axis=0)
-    precision, information = information_of_responses(average, subjects.spread)
+    precision, information = information_of_responses(
+        average, subjects.prior_covariance
+    )
     error = np.linalg.inv(information)
     pointed = subjects.gap @ precision @ error
     count = len(pointed) - model.num_shifts / model.num_groups
@@ -148,31 +150,32 @@ def _coordinates_of(
 
 
 def _covariance(
-    model: Hierarchical, spread: CovarianceCoordinates | Components
+    model: Hierarchical, coordinates: CovarianceCoordinates | Components
 ) -> Array:
     """tau^2 1 1' + Sigma."""
-    return model.own_covariance(spread) + general_variance(spread.log_general_sd)
+    general = general_variance(coordinates.log_general_sd)
+    return model.own_covariance(coordinates) + general
 
 
 def _seen(
-    model: Hierarchical, spread: CovarianceCoordinates, evidence: Evidence
+    model: Hierarchical, coordinates: CovarianceCoordinates, evidence: Evidence
 ) -> Array:
     """Covariance of y."""
-    shrink = jnp.exp(-_log_units(model, spread))
-    return _covariance(model, spread) * shrink * shrink[:, None] + evidence.error
+    shrink = jnp.exp(-_log_units(model, coordinates))
+    return _covariance(model, coordinates) * shrink * shrink[:, None] + evidence.error
 
 
-def _log_units(model: Hierarchical, spread: CovarianceCoordinates) -> Array:
+def _log_units(model: Hierarchical, coordinates: CovarianceCoordinates) -> Array:
     """`[groups]` log u."""
-    whole = jnp.zeros(model.num_groups, spread.log_unit.dtype)
-    return whole + spread.log_unit if spread.log_unit.shape[0] else whole
+    whole = jnp.zeros(model.num_groups, coordinates.log_unit.dtype)
+    return whole + coordinates.log_unit if coordinates.log_unit.shape[0] else whole
 
 
 def log_evidence(
-    model: Hierarchical, spread: CovarianceCoordinates, evidence: Evidence
+    model: Hierarchical, coordinates: CovarianceCoordinates, evidence: Evidence
 ) -> Scalar:
     """Log density of the covariance, up to a constant; see the module."""
-    seen, own = _seen(model, spread, evidence), model.hyperpriors
+    seen, own = _seen(model, coordinates, evidence), model.hyperpriors
     # Derivatives by hand: that of a Cholesky factor takes as long to compile as a fit.
     fixed = jax.lax.stop_gradient(seen)
     root = jnp.linalg.cholesky(fixed)
@@ -183,19 +186,19 @@ def log_evidence(
     total = total + jnp.sum(slope * (seen - fixed))
     if model.num_groups > 1:
         total = total + lkj_log_density(
-            spread.correlation, model.num_groups, own.concentration
+            coordinates.correlation, model.num_groups, own.concentration
         )
-    total = total + log_half_normal(spread.log_scale, own.scale)
-    total = total + log_half_normal(spread.log_general_sd, own.general)
-    taken, (slope, curvature) = -_log_units(model, spread), evidence.pull
+    total = total + log_half_normal(coordinates.log_scale, own.scale)
+    total = total + log_half_normal(coordinates.log_general_sd, own.general)
+    taken, (slope, curvature) = -_log_units(model, coordinates), evidence.pull
     return total - slope @ taken - taken @ curvature @ taken / 2
 
 
 def _information(
-    model: Hierarchical, spread: CovarianceCoordinates, evidence: Evidence
+    model: Hierarchical, coordinates: CovarianceCoordinates, evidence: Evidence
 ) -> Array:
     """Expected information on the coordinates, that of the priors with it."""
-    flat, unravel = ravel_pytree(spread)
+    flat, unravel = ravel_pytree(coordinates)
     seen = lambda x: _seen(model, unravel(x), evidence)
     along = jax.vmap(lambda way: jax.jvp(seen, (flat,), (way,))[1])(
         jnp.eye(flat.size, dtype=flat.dtype)
@@ -207,12 +210,12 @@ def _information(
     shape = own.concentration + (groups - 2 - columns) / 2
     of_half_normal = lambda log_sd, scale: 2 * jnp.exp(2 * log_sd) / scale**2
     prior = CovarianceCoordinates(
-        of_half_normal(spread.log_scale, own.scale),
-        2 * jnp.asarray(shape, flat.dtype) / jnp.cosh(spread.correlation) ** 2,
-        of_half_normal(spread.log_general_sd, own.general),
-        jnp.zeros_like(spread.log_unit),
+        of_half_normal(coordinates.log_scale, own.scale),
+        2 * jnp.asarray(shape, flat.dtype) / jnp.cosh(coordinates.correlation) ** 2,
+        of_half_normal(coordinates.log_general_sd, own.general),
+        jnp.zeros_like(coordinates.log_unit),
     )
-    whole, count = whole + jnp.diag(ravel_pytree(prior)[0]), len(spread.log_unit)
+    whole, count = whole + jnp.diag(ravel_pytree(prior)[0]), len(coordinates.log_unit)
     if not count:
         return whole
     # One unit of all groups, or one of each.
@@ -231,10 +234,10 @@ def _draw_jit(
     flat, unravel = ravel_pytree(start)
     roots, vectors = jnp.linalg.eigh(_information(model, start, evidence))
     scale = vectors / jnp.sqrt(jnp.maximum(roots, LEAST_INFORMATION))
-    spread_at = lambda z: unravel(flat + scale @ z)
+    coordinates_at = lambda z: unravel(flat + scale @ z)
 
     def density(z):
-        value = log_evidence(model, spread_at(z), evidence)
+        value = log_evidence(model, coordinates_at(z), evidence)
         return jnp.where(jnp.isfinite(value), value, -jnp.inf).astype(float)
 
     step_size = STEP_SIZE * flat.size**-0.25
@@ -254,10 +257,10 @@ def _draw_jit(
     keys = jax.random.split(key, NUM_WARMUP + THINNING * NUM_KEPT)
     _, (positions, accepted) = jax.lax.scan(step, begin, keys)
     kept = positions[NUM_WARMUP + THINNING - 1 :: THINNING].reshape(-1, flat.size)
-    spreads = jax.vmap(spread_at)(kept)
-    own = jax.vmap(model.own_covariance)(spreads)
+    draws = jax.vmap(coordinates_at)(kept)
+    own = jax.vmap(model.own_covariance)(draws)
     variance = jax.vmap(lambda x: general_variance(x) * jnp.ones(()))(
-        spreads.log_general_sd
+        draws.log_general_sd
     )
-    unit = jnp.exp(jax.vmap(partial(_log_units, model))(spreads))
+    unit = jnp.exp(jax.vmap(partial(_log_units, model))(draws))
     return own, variance, unit, jnp.mean(accepted)

@@ -57,11 +57,11 @@ def fix_scales(
     along = jax.scipy.linalg.block_diag(*by_ability[:, :, None]) / count
     offset, root = offset / count, jnp.sqrt(variance)
     slope = along / root
-    log_spread = jnp.full_like(units.weight, components.log_residual_sd[0])
+    log_sd = jnp.full_like(units.weight, components.log_residual_sd[0])
     if problem.model.num_clusters:
-        log_spread = log_spread + components.spread[units.row, 0]
-    spread = total(jnp.exp(2 * log_spread)) / count**2
-    value = -0.5 * jnp.sum(offset**2 / variance + jnp.log(variance / spread))
+        log_sd = log_sd + components.log_relative_sd[units.row, 0]
+    prior_variance = total(jnp.exp(2 * log_sd)) / count**2
+    value = -0.5 * jnp.sum(offset**2 / variance + jnp.log(variance / prior_variance))
     more = total(found.mean[:, 0] - units.design @ components.effects[:, 0]) / count
     mean = found.mean.at[:, 0].add(-more[of])
     return _FixedScales(value, -slope @ (offset / root), slope, mean)

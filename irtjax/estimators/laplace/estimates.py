@@ -82,7 +82,7 @@ def summary_of_laplace(
         effects = np.concatenate([effects, shifts])
     coordinates = model.family.with_offsets(coordinates)
     levels, items = components.log_component_sd, components.log_residual_sd
-    log_sds = levels, items, components.spread + items
+    log_sds = levels, items, components.log_relative_sd + items
     possible = errors.possible if groups > 1 else None
     bounds = None if possible is None else correlation_bounds(possible.own, level)
     return GroupEstimates(
@@ -155,15 +155,15 @@ def _with_origins(model: Hierarchical, possible: Possible | None) -> Possible | 
     if possible is None or not model.num_shifts:
         return possible
     rng = np.random.default_rng(0)
-    spread = possible.own + possible.variance[:, None, None]
+    covariance = possible.own + possible.variance[:, None, None]
     noise = rng.normal(size=(*possible.unit.shape, 1))
     if model.num_shifts == 1:
         # A common shift of all groups is identified by their prior alone.
-        precision = np.linalg.inv(spread).sum(axis=(1, 2))
+        precision = np.linalg.inv(covariance).sum(axis=(1, 2))
         origin = noise[:, :1, 0] / np.sqrt(precision)[:, None]
         origin = origin * np.ones(model.num_groups)
     else:
-        origin = (np.linalg.cholesky(spread) @ noise)[:, :, 0]
+        origin = (np.linalg.cholesky(covariance) @ noise)[:, :, 0]
     return possible._replace(origin=origin / model.subject_design.shape[0] ** 0.5)
 
 
@@ -175,20 +175,22 @@ def correlation_bounds(own: np.ndarray, level: float):
     return tuple(np.quantile(ratio, [tail, 1 - tail], axis=0))
 
 
-def _with_subject_effects(model: Hierarchical, whole: np.ndarray, spread: np.ndarray):
+def _with_subject_effects(
+    model: Hierarchical, whole: np.ndarray, subject_covariance: np.ndarray
+):
     """Covariance of the abilities with that of effects of subjects' covariates.
 
     Of abilities N(Z gamma, C) whose covariance given gamma is V, gamma has the
     information Z' (P - P V P) Z, P the inverse of C (Louis' identity), and they move
-    by V P Z with it. `whole` is V, `spread` the covariance of a subject's abilities.
+    by V P Z with it. `whole` is V, `subject_covariance` that of a subject's abilities.
     Returns also the standard errors of gamma.
     """
     design = np.asarray(model.subject_design, float)
     if not design.shape[1]:
         return whole, np.zeros(0)
-    held = np.kron(np.linalg.inv(spread).sum(axis=1)[:, None], design)
+    held = np.kron(np.linalg.inv(subject_covariance).sum(axis=1)[:, None], design)
     moved = whole @ held
-    square = design.T @ design * np.linalg.inv(spread).sum()
+    square = design.T @ design * np.linalg.inv(subject_covariance).sum()
     ridge = model.hyperpriors.subject_effect**-2.0
     information = square - held.T @ moved + ridge * np.eye(design.shape[1])
     # Never less than the prior's: a covariate may have no information.

@@ -265,7 +265,7 @@ def _improve_residual(
         return old._replace(log_residual_sd=log_sd)
     scatter = scatter if model.num_clusters else jnp.sum(scatter, axis=0, keepdims=True)
 
-    ratios = model.centred_spreads
+    centred = model.centred_log_relative_sds
 
     def loss(point):
         # Columns that are not learned keep their values.
@@ -278,26 +278,28 @@ def _improve_residual(
                 correlation, model.num_correlated, own.concentration
             )
         if model.num_clusters:
-            spread = ratios(point[2])
-            inner = scatter * jnp.exp(-spread[:, :, None] - spread[:, None, :])
-            log_det = log_det + 2 * counts @ jnp.sum(spread, axis=1)
-            prior = prior - jnp.sum((spread / own.spread) ** 2) / 2
+            log_relative_sd = centred(point[2])
+            inner = scatter * jnp.exp(
+                -log_relative_sd[:, :, None] - log_relative_sd[:, None, :]
+            )
+            log_det = log_det + 2 * counts @ jnp.sum(log_relative_sd, axis=1)
+            prior = prior - jnp.sum((log_relative_sd / own.relative_sd) ** 2) / 2
         inner = jnp.sum(inner, axis=0)
         fit = jnp.trace(jax.scipy.linalg.cho_solve((factor, True), inner))
         return ((log_det + fit) / 2 - prior) / count
 
-    first = (old.log_residual_sd, old.residual_correlation, old.spread)
-    log_sd, correlation, spread = _descend(loss, first)
+    first = (old.log_residual_sd, old.residual_correlation, old.log_relative_sd)
+    log_sd, correlation, log_relative_sd = _descend(loss, first)
     slope = -count * jax.grad(loss)(first)[0]
     factor = jnp.where(mask, slope / jnp.maximum(of_factor, LEAST_OF_FACTOR * count), 0)
     factor = jnp.clip(factor, -LARGEST_FACTOR, LARGEST_FACTOR)
     log_sd = log_sd + _far(factor, (2 * count) ** -0.5)
     if model.num_clusters:
-        spread = ratios(spread)
+        log_relative_sd = centred(log_relative_sd)
     return old._replace(
         log_residual_sd=jnp.where(mask, log_sd, old.log_residual_sd),
         residual_correlation=correlation,
-        spread=spread,
+        log_relative_sd=log_relative_sd,
     )
 
 

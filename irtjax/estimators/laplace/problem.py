@@ -88,8 +88,8 @@ class MultilevelProblem(eqx.Module):
 class Components(NamedTuple):
     """Estimated effects and variances, with the shapes of `Position`.
 
-    In natural units: `effects` is beta, `tilt` k and `spread` delta. Effects and
-    standard deviations of items have elements even where nothing is learned.
+    In natural units: `effects` is beta, `tilt` k and `log_relative_sd` delta. Effects
+    and standard deviations of items have elements even where nothing is learned.
     """
 
     log_scale: Array
@@ -102,7 +102,7 @@ class Components(NamedTuple):
     subject_effects: Array
     log_general_sd: Array
     tilt: Array
-    spread: Array
+    log_relative_sd: Array
 
 
 class LaplaceState(NamedTuple):
@@ -172,8 +172,8 @@ def start_multilevel(model: Hierarchical, data: Responses) -> tuple[Array, Array
     # Shrunken as by one response more: those with few responses are no outliers.
     theta = by_group(deviation) / (by_group(seen) + 1)
     centred = theta - jnp.mean(theta, axis=0)
-    spread = jnp.sqrt(jnp.mean(centred**2, axis=0))
-    theta = centred / jnp.maximum(spread, 1e-6)
+    sd = jnp.sqrt(jnp.mean(centred**2, axis=0))
+    theta = centred / jnp.maximum(sd, 1e-6)
     means = tuple(jnp.sum(s, axis=0) / count for s in model.family.statistics(values))
     items = model.family.start(means, jnp.ones(len(count), dtype))
     rows = jax.vmap(model.family.unconstrain)(items)

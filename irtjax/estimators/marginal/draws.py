@@ -100,8 +100,8 @@ def draw_augmented(
         latent = -ndtri(jnp.maximum(uniform * ndtr(eta), smallest))
         latent = sign * latent + theta[:, None] * slope
         centre = (lean + (seen * latent) @ slope) / precision
-        spread = jax.random.normal(noise, theta.shape, dtype) / jnp.sqrt(precision)
-        return centre + spread, None
+        deviation = jax.random.normal(noise, theta.shape, dtype) / jnp.sqrt(precision)
+        return centre + deviation, None
 
     keys = jax.random.split(key, num_sweeps)
     return jax.lax.scan(sweep, theta, keys)[0]

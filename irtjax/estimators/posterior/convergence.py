@@ -185,9 +185,9 @@ def bfmi(energy) -> np.ndarray:
     True
     """
     energy = np.asarray(energy, np.float64)
-    spread = np.square(energy - energy.mean(axis=1, keepdims=True)).sum(axis=1)
+    total = np.square(energy - energy.mean(axis=1, keepdims=True)).sum(axis=1)
     change = np.square(np.diff(energy, axis=1)).sum(axis=1)
-    return np.divide(change, spread, out=np.ones_like(spread), where=spread > 0)
+    return np.divide(change, total, out=np.ones_like(total), where=total > 0)
 
 
 def worst(draws: Draws) -> tuple[tuple[float, str], tuple[float, str]]:

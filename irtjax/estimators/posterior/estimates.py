@@ -50,7 +50,7 @@ def kept_quantities(
         kept["effects"] = position.effects * model.effect_sd(position)
         kept["residual_sd"] = jnp.exp(position.log_residual_sd)
         if model.num_clusters:
-            log_sd = position.log_residual_sd + model.spreads(position)
+            log_sd = position.log_residual_sd + model.log_relative_sds(position)
             kept["benchmark_sd"] = jnp.exp(log_sd)
         if model.num_components:
             kept["component_sd"] = jnp.exp(position.log_component_sd)

@@ -133,10 +133,10 @@ class LevelFrame(eqx.Module):
         """Shifts item means with abilities: `sign` 1 to the frame, -1 to the model."""
         if self.add is None or not moves(model):
             return position
-        mean, log_spread = centre(model.abilities(position))
+        mean, log_sd = centre(model.abilities(position))
         moved = position
         if scales(model):
-            moved = self._moved(model, moved, 0, sign * log_spread)
+            moved = self._moved(model, moved, 0, sign * log_sd)
         # Discriminations of the model, in both directions.
         of_model = position if sign > 0 else moved
         slope = self._mean_slope(model, of_model)
@@ -188,9 +188,12 @@ class LevelFrame(eqx.Module):
 
 
 def _with_turned(position: Position, effects: Array) -> Position:
-    """The position with these effects, tilts and spreads turned."""
-    tilt, spread = turn(position.tilt[:, None])[:, 0], turn(position.spread)
-    return position._replace(effects=effects, tilt=tilt, spread=spread)
+    """The position with these effects, tilts and relative SDs turned."""
+    tilt = turn(position.tilt[:, None])[:, 0]
+    log_relative_sd = turn(position.log_relative_sd)
+    return position._replace(
+        effects=effects, tilt=tilt, log_relative_sd=log_relative_sd
+    )
 
 
 def reordered(factor: Array, order: tuple[int, ...]) -> Array:
@@ -229,7 +232,7 @@ def _from_slopes(model: Hierarchical, taken: Position, order: tuple[int, ...]):
     theirs = jnp.diag(jnp.exp(left)).at[rows, columns].set(taken.residual_correlation)
     factor = reordered(theirs, tuple(order.index(k) for k in range(size)))
     squares = jnp.cumsum(factor**2, axis=1)
-    log_spread = 0.5 * jnp.log(jnp.diagonal(squares))
+    log_marginal_sd = 0.5 * jnp.log(jnp.diagonal(squares))
     # d Omega / d (log L_kk, L_kj) is a constant times the product of L_kk^(p + 1 - k),
     # k from 0; and the product of all L_kk is that of the determinant in any order.
     own = jnp.log(jnp.diagonal(factor))
@@ -238,7 +241,7 @@ def _from_slopes(model: Hierarchical, taken: Position, order: tuple[int, ...]):
     rest = jnp.flip(jnp.cumsum(jnp.flip(factor**2, axis=1), axis=1), axis=1)
     log_det = log_det - 0.5 * jnp.sum(jnp.log(rest[rows, columns]))
     y = jnp.arcsinh(factor[rows, columns] / jnp.sqrt(rest[rows, columns + 1]))
-    return log_sd.at[:size].set(log_spread), y, log_det
+    return log_sd.at[:size].set(log_marginal_sd), y, log_det
 
 
 def moves(model: Hierarchical) -> bool:

@@ -83,7 +83,7 @@ class NUTS(NoUTurn, _Posterior):
             key=jax.random.key(0) if run.key is None else run.key,
             method=self,
             keep=kept_quantities,
-            spread=0.05,
+            radius=0.05,
             **run.options,
             progress=lambda at: run.clock.report(at.phase, at.step, math.nan, math.nan),
         )
@@ -192,7 +192,7 @@ def position_of(
             log_residual_sd=jnp.maximum(components.log_residual_sd, -3.0),
             residual_correlation=components.residual_correlation,
             tilt=components.tilt / model.hyperpriors.tilt,
-            spread=components.spread / model.hyperpriors.spread,
+            log_relative_sd=components.log_relative_sd / model.hyperpriors.relative_sd,
         )
         effects = components.effects / model.effect_sd(position)
         position = position._replace(effects=effects)

@@ -190,7 +190,7 @@ def keep_position(position: Position, data: Any = None) -> dict[str, Array]:
     return {name(path) or "position": leaf for path, leaf in leaves}
 
 
-def spread_starts(
+def dispersed_starts(
     start: Position, num_chains: int, *, key: KeyArray, radius: float = 1.0
 ) -> Position:
     """Start values of several chains, uniform within a radius of one position.
@@ -198,7 +198,7 @@ def spread_starts(
     R-hat shows convergence only if starts differ by more than the posterior does; Stan
     takes a radius of 2 around 0. The result has a leading `[chains]` axis.
 
-    >>> spread_starts(jnp.zeros(3), 2, key=jax.random.key(0)).shape
+    >>> dispersed_starts(jnp.zeros(3), 2, key=jax.random.key(0)).shape
     (2, 3)
     """
     flat, unravel = ravel_pytree(start)
@@ -220,7 +220,7 @@ def begin(
 
     The first step size is found by doubling and halving until a leapfrog step is
     accepted with probability 0.8 or so (Hoffman and Gelman 2014, Algorithm 4). Start
-    values have a leading `[chains]` axis (`spread_starts`); `keep` returns what is
+    values have a leading `[chains]` axis (`dispersed_starts`); `keep` returns what is
     stored of each draw, the position if it is None.
     """
     check_floating(start)
@@ -228,7 +228,7 @@ def begin(
     if any(jnp.shape(leaf)[:1] != (num_chains,) for leaf in jax.tree.leaves(start)):
         raise ValueError(
             f"the start values have no leading axis of {num_chains} chains: make it"
-            " with spread_starts, or change num_chains"
+            " with dispersed_starts, or change num_chains"
         )
 
     def one(position: Position, index: Array) -> Chain:

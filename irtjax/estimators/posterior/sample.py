@@ -30,9 +30,9 @@ from irtjax.estimators.posterior.nuts import (
     Position,
     advance,
     begin,
+    dispersed_starts,
     draws_of,
     mesh_of,
-    spread_starts,
 )
 
 #: Seconds that a chunk of steps should take.
@@ -63,7 +63,7 @@ def sample(
     key: KeyArray,
     method: NoUTurn | None = None,
     keep: Keep | None = None,
-    spread: float | None = 1.0,
+    radius: float | None = 1.0,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     progress: Callable[[SamplingProgress], None] | None = None,
@@ -80,7 +80,7 @@ def sample(
         method: The sampler; `NoUTurn()` when None.
         keep: `keep(position, data)`, a dictionary of what is stored of each draw, such
             as constrained parameters; the position itself when None.
-        spread: Chains start uniformly within this distance of the start, in each
+        radius: Chains start uniformly within this distance of the start, in each
             coordinate. None: `start` has a leading `[chains]` axis.
         checkpoint: A file to save the run in, several times and at the end.
         resume: Resume from the checkpoint, or begin if there is none yet.
@@ -113,8 +113,8 @@ def sample(
     start_key, chain_key = jax.random.split(key)
     # A copy: the memory of the chains is reused, and this may be the caller's.
     start = jax.tree.map(jnp.array, start)
-    if spread is not None:
-        start = spread_starts(start, method.num_chains, key=start_key, radius=spread)
+    if radius is not None:
+        start = dispersed_starts(start, method.num_chains, key=start_key, radius=radius)
     options = {"method": method, "keep": keep}
     chains, save = _begin(log_density, start, data, key=chain_key, **options), None
     _check_finite(chains)
@@ -167,7 +167,7 @@ def _check_finite(chains: Chains) -> None:
     if not finite.all():
         raise ValueError(
             f"the log density or its gradient is not finite at the start of chain"
-            f" {int(np.argmin(finite))}: choose another start or a smaller spread"
+            f" {int(np.argmin(finite))}: choose another start or a smaller radius"
         )
 
 

@@ -156,7 +156,7 @@ class SamplingFrame(eqx.Module):
     def _moves(self, position: Position) -> Callable[[Array, int], Array | float]:
         """The change of a column of items, given the model's values of those before."""
         model, effects = self.model, position.group_effects
-        mean, log_spread = centre(model.abilities(position))
+        mean, log_sd = centre(model.abilities(position))
         added: Array | None = None
         if model.has_group_effects:
             learned = jnp.asarray(model.learned, effects.dtype)
@@ -171,7 +171,7 @@ class SamplingFrame(eqx.Module):
             if not moves(model):
                 return own
             if column == 0 and scales(model):
-                return of_stems(log_spread) + own
+                return of_stems(log_sd) + own
             if column not in model.family.intercept_columns:
                 return own
             # Depends on discriminations only, which are the first column.
@@ -197,7 +197,7 @@ class _ItemPrior:
                 position.log_residual_sd,
                 position.residual_correlation,
                 model.tilts(position),
-                model.spreads(position),
+                model.log_relative_sds(position),
             )
             self._factor = reordered(factor, self.order)[model.factor_row]
 

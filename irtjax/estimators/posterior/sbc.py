@@ -78,7 +78,7 @@ class Uniformity(NamedTuple):
         ecdf_p: P-value of the largest departure of the empirical distribution function
             from the uniform: gradual departures, such as a bias, and the ends.
         mean: Mean of (rank + 1/2) / (draws + 1); above 1/2 draws are too low.
-        spread: Standard deviation of the ranks over that of uniform ones; above 1 the
+        sd_ratio: Standard deviation of the ranks over that of uniform ones; above 1 the
             posterior is too narrow, below 1 too wide.
     """
 
@@ -86,7 +86,7 @@ class Uniformity(NamedTuple):
     chi_square_p: Float[np.ndarray, "..."]
     ecdf_p: Float[np.ndarray, "..."]
     mean: Float[np.ndarray, "..."]
-    spread: Float[np.ndarray, "..."]
+    sd_ratio: Float[np.ndarray, "..."]
 
     @property
     def smallest_p(self) -> float:

@@ -49,8 +49,8 @@ def _graded_terms(eta: Array, steps: Array) -> tuple[Array, ...]:
 def _cumulative_logits(means: tuple[Array, ...], slope: Array) -> Array:
     """Intercepts `[items, C - 1]` that give the observed cumulative shares."""
     cumulative = jnp.cumsum(category_shares(means)[:, :0:-1], axis=-1)[:, ::-1]
-    spread = jnp.sqrt(1 + (slope / 1.702) ** 2)[:, None]
-    return 1.702 * ndtri(cumulative) * spread
+    sd = jnp.sqrt(1 + (slope / 1.702) ** 2)[:, None]
+    return 1.702 * ndtri(cumulative) * sd
 
 
 class AbstractOrdered(AbstractResponseFamily):

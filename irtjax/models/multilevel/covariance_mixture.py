@@ -39,14 +39,14 @@ class Subjects(NamedTuple):
     mean: Float[np.ndarray, "subjects groups"]
     gap: Float[np.ndarray, "subjects groups"]
     covariance: Float[np.ndarray, "subjects groups groups"]
-    spread: Float[np.ndarray, "groups groups"]
+    prior_covariance: Float[np.ndarray, "groups groups"]
 
 
 def information_of_responses(
-    covariance: np.ndarray, spread: np.ndarray
+    covariance: np.ndarray, prior_covariance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Precisions of abilities given responses, and these less the prior's."""
-    whiten = np.linalg.inv(np.linalg.cholesky(spread))
+    whiten = np.linalg.inv(np.linalg.cholesky(prior_covariance))
     roots, vectors = np.linalg.eigh(whiten @ covariance @ whiten.T)
     roots = np.clip(roots, 1e-8, 1 - LEAST_INFORMATION)[..., None, :]
     turn = whiten.T @ vectors
@@ -57,7 +57,7 @@ def information_of_responses(
 def abilities_given(possible: Possible, subjects: Subjects) -> np.ndarray:
     """Means of abilities given each draw, `[draws, subjects, groups]`."""
     precision, information = information_of_responses(
-        subjects.covariance, subjects.spread
+        subjects.covariance, subjects.prior_covariance
     )
     toward = (precision @ subjects.gap[:, :, None])[:, :, 0]
     prior = np.linalg.inv(possible.own + possible.variance[:, None, None])
@@ -72,7 +72,9 @@ def abilities_given(possible: Possible, subjects: Subjects) -> np.ndarray:
 
 def general_weights(own: np.ndarray, variance: np.ndarray | float):
     """`general_ability` of many Sigma: weights `[..., groups]`, variances."""
-    spread = own + np.asarray(variance)[..., None, None]
-    ones = np.ones((*spread.shape[:-1], 1))
-    weights = np.asarray(variance)[..., None] * np.linalg.solve(spread, ones)[..., 0]
+    covariance = own + np.asarray(variance)[..., None, None]
+    ones = np.ones((*covariance.shape[:-1], 1))
+    weights = (
+        np.asarray(variance)[..., None] * np.linalg.solve(covariance, ones)[..., 0]
+    )
     return weights, variance * np.maximum(1 - weights.sum(axis=-1), 0)

@@ -17,7 +17,7 @@ from irtjax.models.priors import AbstractPrior
 ENOUGH = 10
 #: Standard deviations of covariates for which priors of effects, stated per unit, are
 #: wide and the regression is well conditioned.
-LEAST_SPREAD, MOST_SPREAD = 1e-2, 1e3
+LEAST_SD, MOST_SD = 1e-2, 1e3
 #: Between the names of a level and of what it is nested in.
 NESTED = "/"
 
@@ -243,15 +243,15 @@ def _covariate(name: str, values: Any, size: int, of: str) -> np.ndarray:
         raise ValueError(
             f"covariate {name!r} needs one finite number for each of the {size:,} {of}"
         )
-    spread = float(values.std())
-    if spread <= 1e-12 * max(float(np.abs(values).max()), 1e-300):
+    sd = float(values.std())
+    if sd <= 1e-12 * max(float(np.abs(values).max()), 1e-300):
         raise ValueError(
             f"covariate {name!r} is the same for all {of}: leave it out, nothing can be"
             " learned of it"
         )
-    if not LEAST_SPREAD <= spread <= MOST_SPREAD:
+    if not LEAST_SD <= sd <= MOST_SD:
         raise ValueError(
-            f"covariate {name!r} has a standard deviation of {spread:.3g}: give it in"
+            f"covariate {name!r} has a standard deviation of {sd:.3g}: give it in"
             " other units, in which it is about 1 (effects have priors per unit)"
         )
     return values

@@ -68,7 +68,7 @@ class Position(NamedTuple):
     subject_effects: Float[Array, " covariates"]
     log_general_sd: Float[Array, " scales"]
     tilt: Float[Array, " tilts"]
-    spread: Float[Array, "clusters columns"]
+    log_relative_sd: Float[Array, "clusters columns"]
 
 
 class Hyperpriors(eqx.Module):
@@ -84,7 +84,7 @@ class Hyperpriors(eqx.Module):
         subject_effect: Normal, of the effects of subjects' covariates.
         general: Half-normal, of the SD tau of general ability, without slopes.
         tilt: Normal, of the groups' slopes k of intercepts on log discriminations.
-        spread: Normal, of the logs delta of relative SDs of the items of a benchmark.
+        relative_sd: Normal, of the log relative SDs delta of a benchmark's items.
     """
 
     concentration: float = eqx.field(static=True, default=2.0)
@@ -96,7 +96,7 @@ class Hyperpriors(eqx.Module):
     subject_effect: float = 2.0
     general: float = 5.0
     tilt: float = 2.0
-    spread: float = 0.5
+    relative_sd: float = 0.5
 
     def __check_init__(self):
         """Refuses scales that no prior has."""
@@ -381,7 +381,7 @@ class Hierarchical(eqx.Module):
             (position.subject_effects, own.subject_effect),
             (position.effects, 1.0),
             (position.tilt, 1.0),
-            (position.spread, 1.0),
+            (position.log_relative_sd, 1.0),
         ):
             total = total + jnp.sum(Normal(0.0, sd).log_density(part))
         return total + self._log_items(position)
@@ -406,7 +406,7 @@ class Hierarchical(eqx.Module):
             position.log_residual_sd,
             position.residual_correlation,
             self.tilts(position),
-            self.spreads(position),
+            self.log_relative_sds(position),
         )
         if len(factor) > 1:
             density = jax.vmap(self.log_item_prior)
@@ -420,11 +420,12 @@ class Hierarchical(eqx.Module):
             return position.tilt
         return self.hyperpriors.tilt * (position.tilt - jnp.mean(position.tilt))
 
-    def spreads(self, position: Position) -> Float[Array, "clusters columns"]:
+    def log_relative_sds(self, position: Position) -> Float[Array, "clusters columns"]:
         """delta, one row for each benchmark; Omega0 represents their mean."""
-        return self.hyperpriors.spread * self.centred_spreads(position.spread)
+        own = self.centred_log_relative_sds(position.log_relative_sd)
+        return self.hyperpriors.relative_sd * own
 
-    def centred_spreads(self, free: Array) -> Float[Array, "clusters columns"]:
+    def centred_log_relative_sds(self, free: Array) -> Float[Array, "clusters columns"]:
         """Delta with sum 0 over the benchmarks where it is identified, 0 elsewhere."""
         identified = self.identified_clusters
         mean = jnp.sum(jnp.where(identified, free, 0), axis=0)
@@ -436,12 +437,12 @@ class Hierarchical(eqx.Module):
         log_sd: Float[Array, " sds"],
         correlation: Float[Array, " pairs"],
         tilts: Float[Array, " tilts"],
-        spreads: Float[Array, "clusters columns"],
+        log_relative_sds: Float[Array, "clusters columns"],
     ) -> Float[Array, "rows columns columns"]:
         """Cholesky factors of Omega, one or by `factor_row`; of Omega0, k and delta."""
         rows = self.common_factor(log_sd, correlation)[None]
         if self.num_clusters:
-            rows = jnp.exp(spreads)[:, :, None] * rows
+            rows = jnp.exp(log_relative_sds)[:, :, None] * rows
         if not self.has_tilts:
             return rows
         columns = jnp.asarray(self.family.intercept_columns)

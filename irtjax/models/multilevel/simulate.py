@@ -71,7 +71,7 @@ def simulate_position(
         log_residual_sd=log_size("log_residual_sd", own.residual),
         subject_effects=own.subject_effect * normal("subject_effects"),
         tilt=normal("tilt"),
-        spread=normal("spread"),
+        log_relative_sd=normal("log_relative_sd"),
     )
     if model.correlated:
         pairs = lkj("residual_correlation", model.num_correlated)
@@ -81,7 +81,7 @@ def simulate_position(
         hyper.log_residual_sd,
         hyper.residual_correlation,
         model.tilts(hyper),
-        model.spreads(hyper),
+        model.log_relative_sds(hyper),
     )[model.factor_row]
     residual = jnp.einsum("jab,jb->ja", factor, normal("items"))
     items = model.item_means(hyper) + residual

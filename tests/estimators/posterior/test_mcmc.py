@@ -18,7 +18,7 @@ from irtjax.estimators.posterior import diagnose, has_converged, verdict
 from irtjax.estimators.posterior import sample as sampling
 from irtjax.estimators.posterior.checkpoint import identity
 from irtjax.estimators.posterior.methods import NUTS
-from irtjax.estimators.posterior.nuts import advance, begin, draws_of, spread_starts
+from irtjax.estimators.posterior.nuts import advance, begin, dispersed_starts, draws_of
 from irtjax.estimators.posterior.sample import sample
 from irtjax.storage import load_chains, save_chains
 
@@ -111,7 +111,7 @@ def test_a_run_goes_on_after_a_crash(tmp_path, monkeypatch, unbroken, place):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     method = NUTS(num_warmup=5, num_draws=5, num_chains=2)
-    start = spread_starts(jnp.zeros(3), 2, key=KEY)
+    start = dispersed_starts(jnp.zeros(3), 2, key=KEY)
     first = eqx.filter_jit(begin)(gaussian, start, GAUSSIAN, key=KEY, method=method)
     mine = identity(method, GAUSSIAN, first)
     path = save_chains(tmp_path / "run.npz", first, mine)
@@ -142,7 +142,7 @@ def test_chains_together_are_single_chains():
     # Lockstep, one by one, and one of them alone: the same trajectories to rounding,
     # over few enough steps that rounding has not grown. Thinned, another thing kept.
     keep = lambda x, data: {"centred": x - data[0]}  # noqa: E731
-    start = spread_starts(jnp.zeros(3), 2, key=KEY)
+    start = dispersed_starts(jnp.zeros(3), 2, key=KEY)
     found = {}
     for how in ("vectorized", "sequential"):
         method = NUTS(
@@ -197,8 +197,8 @@ def test_chains_side_by_side_give_the_draws_of_chains_in_turn(tmp_path):
 def test_chains_in_threads_are_those_of_one_program():
     # Few steps, over which rounding has not grown.
     method = NUTS(num_warmup=20, num_draws=5, num_chains=3)
-    start = spread_starts(jnp.zeros(3), 3, key=KEY)
-    found = sample(gaussian, start, GAUSSIAN, key=KEY, method=method, spread=None)
+    start = dispersed_starts(jnp.zeros(3), 3, key=KEY)
+    found = sample(gaussian, start, GAUSSIAN, key=KEY, method=method, radius=None)
     key = jax.random.split(KEY)[1]
     chains = eqx.filter_jit(begin)(gaussian, start, GAUSSIAN, key=key, method=method)
     run = eqx.filter_jit(advance)
@@ -314,9 +314,9 @@ def test_starts_that_cannot_be_are_refused(tmp_path):
     few = NUTS(num_warmup=5, num_draws=5, num_chains=2)
     options = {"key": KEY, "method": few}
     with pytest.raises(ValueError, match="floating arrays of one dtype"):
-        sample(gaussian, jnp.zeros((2, 3), int), GAUSSIAN, spread=None, **options)
+        sample(gaussian, jnp.zeros((2, 3), int), GAUSSIAN, radius=None, **options)
     with pytest.raises(ValueError, match="leading axis of 2 chains"):
-        sample(gaussian, jnp.zeros(3), GAUSSIAN, spread=None, **options)
+        sample(gaussian, jnp.zeros(3), GAUSSIAN, radius=None, **options)
     nowhere = lambda x, data: jnp.log(-jnp.sum(x**2))  # noqa: E731
     with pytest.raises(ValueError, match="not finite at the start of chain 0"):
         sample(nowhere, jnp.ones(3), **options)

@@ -130,7 +130,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
         tilt = 2 * numpyro.sample("tilt", dist.Normal().expand([GROUPS]))
         root = jnp.broadcast_to(residual[:, None] * tied, (ITEMS, 2, 2))
         if spread:
-            wider = numpyro.sample("spread", dist.Normal().expand([GROUPS, 2])) / 2
+            wider = numpyro.sample("wider", dist.Normal().expand([GROUPS, 2])) / 2
             root = root * jnp.exp(wider - wider.mean(axis=0))[group, :, None]
         slope = root[:, 1, 0] + (tilt - tilt.mean())[group] * root[:, 0, 0]
         root = root.at[:, 1, 0].set(slope)
@@ -150,7 +150,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
         "effects": p.effects,
         "tilt": p.tilt,
         "items": p.items,
-        **({"spread": p.spread} if spread else {}),
+        **({"wider": p.log_relative_sd} if spread else {}),
     }
     same_density(model, data, written, names)
 

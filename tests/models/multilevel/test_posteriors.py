@@ -78,7 +78,7 @@ def test_posteriors_are_those_of_numpyro(kind):
         key=keys[2],
         method=NUTS(num_draws=1000, target_acceptance=0.9),
         keep=kept_quantities,
-        spread=0.5,
+        radius=0.5,
     )
     other = infer.MCMC(
         infer.NUTS(written, target_accept_prob=0.9),

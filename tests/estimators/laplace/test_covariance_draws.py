@@ -1,4 +1,4 @@
-"""What is not known of the spread of abilities, against densities written out."""
+"""Uncertainty of the covariance of abilities, against densities written out."""
 
 import dataclasses
 
@@ -87,11 +87,12 @@ def test_the_density_is_that_of_normal_subjects_and_the_priors():
     # Outside of jit each of these is dozens of programs.
     whole = jax.jit(correlations)
     jacobian = jax.jit(jax.jacobian(lambda at: correlations(at)[pairs]))
-    density = jax.jit(lambda spread: log_evidence(model, spread, evidence))
+    density = jax.jit(lambda coordinates: log_evidence(model, coordinates, evidence))
 
-    def by_hand(spread: CovarianceCoordinates) -> float:
-        sd, unit = np.exp(spread.log_scale), np.exp(np.asarray(spread.log_unit))
-        correlation = np.asarray(whole(spread.correlation))
+    def by_hand(coordinates: CovarianceCoordinates) -> float:
+        sd = np.exp(coordinates.log_scale)
+        unit = np.exp(np.asarray(coordinates.log_unit))
+        correlation = np.asarray(whole(coordinates.correlation))
         covariance = (1 + correlation * np.outer(sd, sd)) / np.outer(unit, unit)
         covariance = covariance + np.asarray(evidence.error)
         # The sum of squares of so many normal subjects.
@@ -100,7 +101,7 @@ def test_the_density_is_that_of_normal_subjects_and_the_priors():
         total += np.sum(stats.halfnorm.logpdf(sd) + np.log(sd))
         # LKJ with concentration 2, and the Jacobian of correlations by coordinates.
         total += np.linalg.slogdet(correlation)[1]
-        total += np.linalg.slogdet(jacobian(spread.correlation))[1]
+        total += np.linalg.slogdet(jacobian(coordinates.correlation))[1]
         taken = -np.log(unit)
         slope, curvature = evidence.pull
         return float(total - slope @ taken - taken @ curvature @ taken / 2)
@@ -174,7 +175,7 @@ def three_groups():
 
 
 def test_a_fit_is_the_mode_of_the_density(three_groups):
-    """EM on all responses ends where the density of the spread alone has no slope."""
+    """EM on all responses ends where the covariance's own density has no slope."""
     problem, _, state = three_groups
     subjects = subjects_of(problem, state)
     evidence = evidence_of(problem, state, subjects)
@@ -183,10 +184,10 @@ def test_a_fit_is_the_mode_of_the_density(three_groups):
 
     def height(x):
         # Of the prior of correlations a fit takes what no order of groups changes.
-        spread, of_prior = unravel(x), (3, problem.model.hyperpriors.concentration)
-        density = lkj_log_density(spread.correlation, *of_prior)
-        same = lkj_height(spread.correlation, *of_prior)
-        return log_evidence(problem.model, spread, evidence) - density + same
+        coordinates, of_prior = unravel(x), (3, problem.model.hyperpriors.concentration)
+        density = lkj_log_density(coordinates.correlation, *of_prior)
+        same = lkj_height(coordinates.correlation, *of_prior)
+        return log_evidence(problem.model, coordinates, evidence) - density + same
 
     slope = jax.grad(height)(flat)
     information = covariance_draws._information(problem.model, start, evidence)
@@ -194,7 +195,7 @@ def test_a_fit_is_the_mode_of_the_density(three_groups):
     # the step from their mode to their mean, which is not 0.
     step = np.linalg.solve(information, slope)
     assert np.abs(step / np.sqrt(np.diag(np.linalg.inv(information)))).max() < 0.1
-    # Given that spread and unit, abilities are those of the fit.
+    # Given that covariance and unit, abilities are those of the fit.
     own = np.asarray(problem.model.own_covariance(start))
     same = Possible(own[None], np.ones(1), np.ones((1, 3)), np.zeros((1, 3)))
     found = abilities_given(same, subjects)[0]
@@ -231,18 +232,18 @@ def test_a_fit_does_not_hang_on_the_order_of_groups():
 
 
 def test_abilities_given_a_draw_are_conditional_normals():
-    spread = np.array([[1.3, 1.0], [1.0, 1.5]])
+    prior_covariance = np.array([[1.3, 1.0], [1.0, 1.5]])
     information = np.array([[[3.0, 0.1], [0.1, 2.0]], [[9.0, 0.0], [0.0, 0.4]]])
-    covariance = np.linalg.inv(information + np.linalg.inv(spread))
+    covariance = np.linalg.inv(information + np.linalg.inv(prior_covariance))
     mean = np.array([[0.0, 0.0], [0.4, 0.4]])
     gap = np.array([[0.5, -0.2], [0.3, 0.6]])
     own, unit = np.array([[0.8, -0.1], [-0.1, 0.2]]), np.array([1.2, 0.7])
     origin = np.array([0.3, -0.2])
-    subjects = Subjects(mean, gap, covariance, spread)
+    subjects = Subjects(mean, gap, covariance, prior_covariance)
     possible = Possible(own[None], np.array([1.1]), unit[None], origin[None])
     found = abilities_given(possible, subjects)[0]
     for i in range(2):
-        _, told = information_of_responses(covariance[i], spread)
+        _, told = information_of_responses(covariance[i], prior_covariance)
         np.testing.assert_allclose(told, information[i], atol=1e-9)
         # Abilities pointed at, with errors, in the units of the draw.
         error = np.linalg.inv(told)
@@ -253,7 +254,7 @@ def test_abilities_given_a_draw_are_conditional_normals():
         np.testing.assert_allclose(found[i], wanted + unit * mean[i], rtol=1e-6)
 
 
-def test_errors_count_what_is_not_known_of_the_spread(three_groups):
+def test_errors_count_what_is_not_known_of_the_covariance(three_groups):
     problem, method, state = three_groups
     errors = errors_of(problem, method, state)
     again = errors_of(problem, method, state)
@@ -262,7 +263,7 @@ def test_errors_count_what_is_not_known_of_the_spread(three_groups):
     assert more.min() >= 0 and more.max() > 0.01
     assert np.linalg.eigvalsh(errors.given).min() > -1e-6
     assert errors.possible is not None and errors.accepted > 0.6
-    # With the spread and units as they are known, nothing is left along the units.
+    # With the covariance and units as they are known, nothing is left along the units.
     deviation = np.asarray(state.ability - state.ability.mean(axis=0))[:, 1]
     along = np.zeros(90)
     along[30:60] = deviation
@@ -277,7 +278,7 @@ def test_one_ability_whose_unit_is_given_has_no_draws():
 
 
 def test_a_density_without_bounds_leaves_the_draws_at_the_fit():
-    """A spread that ran away: the draws are no numbers that are not finite."""
+    """A covariance that diverges: all draws are finite."""
     model = benchmarks(12, 12, 2)
     components = start_components(model, jnp.zeros((12, 2)))
     evidence = some_evidence(2, 12)

@@ -15,7 +15,7 @@ So the q-quantile of the number above subject i is near :math:`M(x_q)`, with
 Shared errors: with :math:`T_j = t_j + u_j'g + e_j`, the common g moves M(x) to first
 order by :math:`f(x) \bar u(x)'g`, :math:`\bar u(x)` the mean loading of the subjects
 near x. A move of all subjects leaves ranks as they are, so subject i is compared with
-this crowd by the variance :math:`r_i^2(x) = o_i^2 + |u_i - \bar u(x)|^2`, o_i its own
+this mixture by the variance :math:`r_i^2(x) = o_i^2 + |u_i - \bar u(x)|^2`, o_i its own
 error. In M and V subject j enters with :math:`r_j(t_j)`.
 
 All sums over subjects are convolutions of histograms over (ability, error), computed
@@ -39,8 +39,8 @@ LOCAL = 0.08
 CHUNK = 2**15
 
 
-class Crowd(NamedTuple):
-    """The subjects with which one at ability x is compared, by points of a grid.
+class Mixture(NamedTuple):
+    """The mixture of the normal posteriors of all subjects, by points of a grid.
 
     Attributes:
         start: First point of the grid.
@@ -75,8 +75,8 @@ class Crowd(NamedTuple):
         place = (x - self.start) / self.spacing
         return np.interp(place, np.arange(len(values)), values)
 
-    def mirrored(self) -> Crowd:
-        """The crowd of the abilities with their signs changed."""
+    def mirrored(self) -> Mixture:
+        """The mixture of the posteriors with the signs of abilities changed."""
         total = float(self.density.sum() * self.spacing)
         return self._replace(
             start=-(self.start + self.spacing * (len(self.above) - 1)),
@@ -99,7 +99,9 @@ class Crowd(NamedTuple):
         return _on_grid(self.loading, (x - self.start) / self.spacing)
 
 
-def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> Crowd:
+def mixture_of(
+    theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None
+) -> Mixture:
     """Bins the subjects of abilities `theta`; computes M, V, f and the mean loading."""
     residual, local_residual, loading, local_loading = own, own, None, None
     frame = _frame(theta, own if shared is None else _apart(own, shared, 0))
@@ -118,8 +120,8 @@ def crowd_of(theta: np.ndarray, own: np.ndarray, shared: np.ndarray | None) -> C
     if smooth.any():
         levels, counts = histogram(theta[smooth], residual[smooth], *frame, CLASSES)
         above, variance, density = _convolved(levels, counts, spacing)
-    crowd = start, spacing, above, variance, density, np.sort(theta[~smooth]), loading
-    return Crowd(*crowd, residual, local_loading, local_residual, own, shared)
+    mixture = start, spacing, above, variance, density, np.sort(theta[~smooth]), loading
+    return Mixture(*mixture, residual, local_loading, local_residual, own, shared)
 
 
 def _apart(own: np.ndarray, shared: np.ndarray, near: np.ndarray | int) -> np.ndarray:
@@ -194,8 +196,8 @@ def _convolved(levels, counts, spacing):
         variance += transformed * narrow * kernel
     mass = np.maximum(np.fft.irfft(density, size), 0)
     above = np.cumsum(mass[::-1])[::-1] - mass / 2
-    spread = np.maximum(np.fft.irfft(variance, size), 0) / spacing
-    return above, spread, mass / spacing
+    variance_above = np.maximum(np.fft.irfft(variance, size), 0) / spacing
+    return above, variance_above, mass / spacing
 
 
 def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
@@ -227,7 +229,9 @@ def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
     return means
 
 
-def quantile_ranks(theta: np.ndarray, crowd: Crowd, level: float) -> list[np.ndarray]:
+def quantile_ranks(
+    theta: np.ndarray, mixture: Mixture, level: float
+) -> list[np.ndarray]:
     """Ends of the central rank intervals, best and worst, `[subjects]` each."""
     z = float(ndtri(0.5 + level / 2))
     ends = []
@@ -236,17 +240,17 @@ def quantile_ranks(theta: np.ndarray, crowd: Crowd, level: float) -> list[np.nda
         end = np.empty(theta.size)
         for start in range(0, theta.size, CHUNK):
             part = slice(start, start + CHUNK)
-            t, error = theta[part], crowd.residual[part]
+            t, error = theta[part], mixture.residual[part]
             x = t + sign * z * error
-            if crowd.shared is not None:
-                near = crowd.loading_at(x)
-                error = _apart(crowd.own[part], crowd.shared[part], near)
+            if mixture.shared is not None:
+                near = mixture.loading_at(x)
+                error = _apart(mixture.own[part], mixture.shared[part], near)
                 x = t + sign * z * error
-            count = crowd.number_above(x, ties=sign < 0)
-            slope = crowd.at(crowd.density, x) * error
-            noise = np.sqrt(slope**2 + crowd.at(crowd.variance, x)) - slope
+            count = mixture.number_above(x, ties=sign < 0)
+            slope = mixture.at(mixture.density, x) * error
+            noise = np.sqrt(slope**2 + mixture.at(mixture.variance, x)) - slope
             # A subject is not above itself: its own part of the count is removed.
-            exact = crowd.residual[part] < crowd.spacing
+            exact = mixture.residual[part] < mixture.spacing
             itself = np.where(exact, float(sign < 0), 0.5 - sign * level / 2)
             end[part] = count - itself - sign * z * noise
         ends.append(1 + np.clip(np.rint(end), 0, theta.size - 1).astype(np.int64))
