@@ -1,10 +1,11 @@
-"""Measures the processor time of the command line on small data.
+"""Measures the processor time of the command line on small data, and of whole calls.
 
     python experiments/scaling/front_door.py '{"subjects": 12, "items": 240}'
 
 Worker of `run.py`. Each number is user plus system time of a child process. Cold is
 with an empty cache folder, warm with the folder that a cold run has filled; compiled
-Python files exist in both.
+Python files exist in both. Of large data the second call of `irtjax.fit` in a process
+counts, and the phase that runs EM in it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,11 @@ Spec = dict[str, Any]
 Row = dict[str, Any]
 #: Responses of 1,000 subjects to five items of the Law School Admission Test, section 7
 #: (Bock and Lieberman 1970), where the checkout has the data beside it.
-LSAT7 = Path(__file__).resolve().parents[3] / "shared/data/classic/lsat7.parquet"
+SHARED = Path(__file__).resolve().parents[3] / "shared/data"
+LSAT7 = SHARED / "classic/lsat7.parquet"
+GSM8K = SHARED / "metabench/gsm8k_2pl_responses.parquet"
+#: Items of the second file, which is fitted by the programs of the first.
+FEWER = 3
 
 
 def write_responses(path: Path, subjects: int, items: int) -> None:
@@ -77,6 +83,36 @@ def processor_seconds(arguments: list[str], cache: Path) -> float:
     return user + system
 
 
+def measure_call(subjects: int, items: int, errors: bool) -> dict[str, float]:
+    """Processor seconds of the second of two equal calls of `irtjax.fit`."""
+    import jax.numpy as jnp
+
+    import irtjax
+
+    rng = np.random.default_rng(0)
+    ability = rng.normal(size=(subjects, 1)).astype(np.float32)
+    slope = rng.uniform(0.5, 1.0, items).astype(np.float32)
+    logit = slope * ability + rng.normal(0, 0.5, items).astype(np.float32)
+    right = rng.random(logit.shape, np.float32) < 1 / (1 + np.exp(-logit))
+    table = irtjax.ResponseTable.from_arrays(right.astype(np.int8))
+    kind = "auto" if errors else "none"
+    for _ in range(2):
+        began, wall = time.process_time(), time.perf_counter()
+        fit = irtjax.fit(table, "2pl", "em", dtype=jnp.float32, standard_errors=kind)
+        spent = time.process_time() - began, time.perf_counter() - wall
+    return {"processor": spent[0], "wall": spent[1], "em": fit.timings["run"]}
+
+
+def call_in_child(subjects: int, items: int, errors: bool) -> dict[str, float]:
+    """`measure_call` in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, json.dumps([subjects, items, errors])],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
 def measure(spec: Spec) -> dict[str, Any]:
     """Rows of the case, with the load of the machine around it."""
     load_before = os.getloadavg()[0]
@@ -96,14 +132,19 @@ def measure(spec: Spec) -> dict[str, Any]:
         processor_seconds(["--help"], place)
         found = [processor_seconds(["--help"], place) for _ in range(repeats)]
         add("irtjax --help", found, 0.3)
-        default = f"{spec['subjects']} x {spec['items']}"
-        for name, data, more, cold_target, warm_target in (
-            ("LSAT7, tables", "lsat7", ["--no-figures"], 8, 2),
-            ("LSAT7, figures", "lsat7", [], None, 3.5),
-            (default, "default", [], None, 5),
+        subjects, items = spec["subjects"], spec["items"]
+        write_responses(place / "fewer.csv", subjects, items - FEWER)
+        out = ["--overwrite", "--out", str(place / "out")]
+        default = f"{subjects} x {items}"
+        for name, file, more, cold_target, warm_target in (
+            ("LSAT7, tables", place / "lsat7.csv", ["--no-figures"], 8, 2),
+            ("LSAT7, figures", place / "lsat7.csv", [], None, 3.5),
+            (default, place / "default.csv", [], None, 5),
+            ("metabench gsm8k", GSM8K, [], None, 6),
         ):
-            fit = ["fit", str(place / f"{data}.csv"), *more, "--overwrite"]
-            fit += ["--out", str(place / "out")]
+            if not file.is_file():
+                continue
+            fit = ["fit", str(file), *more, *out]
             cold, warm = [], []
             for k in range(repeats):
                 cache = place / f"{name} {k}"
@@ -111,6 +152,22 @@ def measure(spec: Spec) -> dict[str, Any]:
                 warm.append(processor_seconds(fit, cache))
             add(f"{name}, cold", cold, cold_target)
             add(f"{name}, warm", warm, warm_target)
+            if name == default:
+                fit[1] = str(place / "fewer.csv")
+                other = f"{subjects} x {items - FEWER} after {items} items"
+                add(other, [processor_seconds(fit, cache)], warm_target)
+    for size in spec.get("calls", ()):
+        call = call_in_child(*size, errors=False)
+        name = "{:,} x {:,}".format(*size)
+        add(f"{name}, whole call", [call["wall"]], None)
+        ratio = call["wall"] / call["em"]
+        rows.append(
+            {"quantity": f"{name}, whole call over its EM", "value": ratio,
+             "unit": "x", "target": 1.5 if spec.get("targets") else None, "at": "<="}
+        )  # fmt: skip
+    for size in spec.get("with_errors", ()):
+        call = call_in_child(*size, errors=True)
+        add("{:,} x {:,}, with errors".format(*size), [call["wall"]], 8)
     return {
         "rows": rows,
         "load": [load_before, os.getloadavg()[0]],
@@ -119,4 +176,6 @@ def measure(spec: Spec) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(json.loads(sys.argv[1]))))
+    given = json.loads(sys.argv[1])
+    one_call = isinstance(given, list)
+    print(json.dumps(measure_call(*given) if one_call else measure(given)))

@@ -69,7 +69,8 @@ FULL: dict[str, Spec] = {
         "sizes": [10, 1000, 50_000, 500_000], "max_seconds": 3,
     },
     "front_door": {
-        "kind": "front_door", "subjects": 12, "items": 240, "targets": True,
+        "kind": "front_door", "subjects": 10, "items": 240, "targets": True,
+        "calls": [[50_000, 100], [500_000, 50]], "with_errors": [[2211, 12032]],
     },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
@@ -93,7 +94,10 @@ SMALL: dict[str, Spec] = {
     },
     "twins": {"kind": "twins", "subjects": 12, "items": 1000},
     "ranks": {"kind": "ranks", "subjects": 3000, "items": 50, "sizes": [10, 3000]},
-    "front_door": {"kind": "front_door", "subjects": 6, "items": 20, "repeats": 1},
+    "front_door": {
+        "kind": "front_door", "subjects": 6, "items": 20, "repeats": 1,
+        "calls": [[2000, 20]], "with_errors": [[300, 200]],
+    },
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 

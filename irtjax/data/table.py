@@ -207,8 +207,10 @@ class ResponseTable:
             log_length = jnp.asarray(log_length, dtype)
         parts = (self.observed, self.trials, seen)
         observed, trials, seen = jax.tree.map(jnp.array, parts)
+        # `asarray` without a dtype would compile a program for each shape.
+        as_is = self.values.dtype == np.int8
         return Responses(
-            jnp.asarray(self.values, None if self.values.dtype == np.int8 else dtype),
+            jax.device_put(self.values) if as_is else jnp.asarray(self.values, dtype),
             observed=observed,
             trials=trials,
             item_facets=codes,

@@ -395,13 +395,15 @@ def drive(
             key=key,
             max_steps=max_steps,
             resume=loop,
-            stop_after=jnp.asarray(np.int32(done)),
+            stop_after=jax.device_put(np.int32(done)),
         )
         status, steps = int(result.status), int(result.num_steps)
         clock.report("fit", steps, float(result.objective), float(result.residual))
         if status != Status.RUNNING:
             return result
-        loop, done = loop_of(result), steps
+        # `loop_of` of a running fit, without a program of its own.
+        loop = Loop(result.state, result.num_steps, result.status, result.trace)
+        done = steps
         # About a third of a second between reports.
         rate = chunk / max(time.perf_counter() - began, 1e-3)
         chunk = int(min(max(1, rate / 3), 4 * chunk))

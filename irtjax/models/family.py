@@ -258,7 +258,7 @@ class AbstractResponseFamily(eqx.Module):
 
     def free_columns(self, num_items: int) -> Bool[Array, "items columns"]:
         """The coordinates there are to estimate."""
-        return jnp.asarray(np.ones((num_items, self.num_columns), bool))
+        return jax.device_put(np.ones((num_items, self.num_columns), bool))
 
     def offsets(self) -> np.ndarray | None:
         """Added to coordinates `[items, columns]` to take some out of use, or None.

@@ -214,6 +214,9 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 160) -> Path:
         # Drawn by the Agg canvas whatever the user's default backend.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-        FigureCanvasAgg(figure)
-        figure.savefig(path, dpi=dpi, metadata={"Software": "irtjax"})
+        # `Figure.savefig` draws twice, once for the layout.
+        before = figure.dpi
+        figure.set_dpi(dpi)
+        FigureCanvasAgg(figure).print_png(path, metadata={"Software": "irtjax"})
+        figure.set_dpi(before)
     return path

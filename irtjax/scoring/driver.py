@@ -103,7 +103,7 @@ def score(
         population,
         data,
         jnp.asarray(nodes, dtype),
-        jnp.asarray(np.array([low, high], dtype)),
+        jax.device_put(np.array([low, high], dtype)),
         item_covariance,
         evidence_moves,
         method=method,
