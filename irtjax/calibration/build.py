@@ -190,14 +190,14 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
 
 def _subject_flags(margins: flags.Margins, estimates: Estimates) -> list[str]:
     """One string of flags per subject, "; " between them and "" for none."""
-    found = flags.no_variation_flags(margins)
+    found = flags.no_variation(margins)
     for which, text in (
         (estimates.unfinished, ScoreFlag.UNFINISHED.explain()),
         (estimates.infinite, flags.RUNAWAY),
     ):
-        for n in () if which is None else np.flatnonzero(which).tolist():
-            found[n].append(text)
-    return ["; ".join(texts) for texts in found]
+        if which is not None:
+            found.append((text, np.asarray(which)))
+    return flags.join_flags(margins.observed.size, found)
 
 
 def _resolution_warnings(estimates: Estimates, method: str) -> list[str]:

@@ -17,6 +17,7 @@ from irtjax.numerics.tails import (
     ENUMERATED,
     permutation_tails,
     permutation_tails_of_scores,
+    tails_of_sums,
 )
 from irtjax.ranking.discoveries import benjamini_hochberg
 
@@ -26,6 +27,8 @@ FALSE_DISCOVERY_RATE = 0.05
 FEWEST = 3
 #: Cells of a block of subjects by items; its arrays stay in the processor's cache.
 BLOCK = 200_000
+#: Cells of a block that is multiplied.
+BLOCK_OF_PRODUCT = 2_000_000
 
 
 class Rest(NamedTuple):
@@ -116,6 +119,8 @@ def _p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
     """Chance of so low a covariance with the rest; NaN where an item is not tested."""
     rest = rest_of(values, observed)
     binary = values.dtype == np.int8 and values.max(initial=0) <= 1
+    if binary and observed is None and len(values) > ENUMERATED:
+        return _p_of_complete(values, rest)
     p_value = np.full(values.shape[1], np.nan)
     # Blocks of few subjects are wide: enumeration forms its sets once a block.
     for part, block, seen in item_blocks(values, observed, BLOCK):
@@ -130,3 +135,31 @@ def _p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
         highest = np.where(seen, block, -np.inf).max(0)
         p_value[part] = np.where(tested & (highest > lowest), found, np.nan)
     return p_value
+
+
+def _p_of_complete(values: np.ndarray, rest: Rest) -> np.ndarray:
+    """`_p_negative` of complete responses 0 and 1, by products with the matrix.
+
+    The centred rest score is u_i - c (y_ij - p_j), u_i the centred total over c =
+    1 / (items - 1), so its sums over subjects are those of y, y u and y u^2.
+    """
+    subjects, items = values.shape
+    c, share = 1 / (items - 1), rest.means
+    u = (rest.total - rest.total.mean()) * c
+    powers = np.stack([u, u**2], axis=1)
+    height = max(1, BLOCK_OF_PRODUCT // items)
+    sums = np.zeros((items, 2))
+    for start in range(0, subjects, height):
+        part = slice(start, start + height)
+        sums += values[part].astype(np.float64).T @ powers[part]
+    first, square = sums.T
+    ones = np.rint(share * subjects)
+    right, wrong = -c * (1 - share), c * share
+    zeros, whole = subjects - ones, np.sum(u**2)
+    total = first + right * ones
+    second = whole + 2 * (right - wrong) * first + right**2 * ones + wrong**2 * zeros
+    third = np.sum(u**3) + 3 * (right * square + wrong * (whole - square))
+    third += 3 * (right**2 - wrong**2) * first + right**3 * ones + wrong**3 * zeros
+    count = np.full(items, float(subjects))
+    found = tails_of_sums(count, ones, total, second, third)[1]
+    return np.where((ones > 0) & (zeros > 0), found, np.nan)

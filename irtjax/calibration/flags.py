@@ -104,14 +104,26 @@ def margins(
     )
 
 
-def no_variation_flags(found: Margins) -> list[list[str]]:
-    """Flags of rows or columns without variation or without responses."""
+def no_variation(found: Margins) -> list[tuple[str, Bool[np.ndarray, " size"]]]:
+    """Flags of rows or columns without variation, or without responses, and where."""
     return [
-        [NO_RESPONSES] if not n else [ALL_RIGHT] if high else [ALL_WRONG] if low else []
-        for n, low, high in zip(
-            found.observed, found.lowest, found.highest, strict=True
-        )
+        (NO_RESPONSES, found.observed == 0),
+        (ALL_RIGHT, found.highest),
+        (ALL_WRONG, found.lowest & ~found.highest),
     ]
+
+
+def join_flags(size: int, flags: list[tuple[str, np.ndarray]]) -> list[str]:
+    """One string of flags per row or column, "; " between them and "" for none.
+
+    >>> join_flags(2, [("a", np.array([True, False])), ("b", np.array([True, False]))])
+    ['a; b', '']
+    """
+    texts = [""] * size
+    for name, which in flags:
+        for k in np.flatnonzero(which).tolist():
+            texts[k] = f"{texts[k]}; {name}" if texts[k] else name
+    return texts
 
 
 def separated_items(
@@ -136,20 +148,17 @@ def separated_items(
             overlap &= ((values[rows] == response) & seen).any(axis=0)
     left = np.flatnonzero(~overlap)
     # Places instead of abilities: equal abilities are not apart.
-    _, place = np.unique(ability, return_inverse=True)
+    place = np.unique(ability[order], return_inverse=True)[1]
     width = max(1, 20_000_000 // max(1, values.shape[0]))
     for start in range(0, left.size, width):
         part = left[start : start + width]
-        seen = True if observed is None else observed[:, part]
-        right, wrong = ((values[:, part] == y) & seen for y in (1, 0))
-        lowest, highest = (
-            [
-                extreme(np.where(kind, place[:, None], none), axis=0)
-                for kind in (right, wrong)
-            ]
-            for extreme, none in ((np.min, place.size), (np.max, -1))
-        )
-        both = right.any(0) & wrong.any(0)
+        seen = True if observed is None else observed[:, part][order]
+        sorted_values = values[:, part][order]
+        kinds = [(sorted_values == y) & seen for y in (1, 0)]
+        both = kinds[0].any(axis=0) & kinds[1].any(axis=0)
+        # The first and the last of each kind, in ascending order of ability.
+        lowest = [place[kind.argmax(axis=0)] for kind in kinds]
+        highest = [place[::-1][kind[::-1].argmax(axis=0)] for kind in kinds]
         apart = (lowest[0] > highest[1]) | (lowest[1] > highest[0])
         result[part] = both & apart
     return result
@@ -223,18 +232,16 @@ def without_estimate(
 
 def item_flags(model: Model, items: Margins, findings: Findings) -> list[str]:
     """One string of flags per item, "; " between them and "" for none."""
-    flags = no_variation_flags(items)
+    constant = no_variation(items)
+    varied = ~np.any([which for _, which in constant], axis=0)
     slope_alone = model.family.has_slope and "discrimination" not in model.priors
-    varied = np.array([not found for found in flags], bool)
-    for name, which in (
+    others = [
         (NEGATIVE, findings.negative),
         (SEPARATED, findings.separated & slope_alone),
         (RUNAWAY, findings.diverging & varied),
         (NOT_IDENTIFIED, findings.not_identified),
-    ):
-        for j in np.flatnonzero(which).tolist():
-            flags[j].append(name)
-    return ["; ".join(found) for found in flags]
+    ]
+    return join_flags(items.observed.size, constant + others)
 
 
 def separation_note(separated: np.ndarray) -> str | None:
@@ -332,8 +339,9 @@ def fit_warnings(
             " abilities in different groups are comparable only through the population"
         )
     found += flag_warnings(flags, items, has_priors=priors)
+    flagged = [flag.split("; ") for flag in subject_flags if flag]
     for name in (*NO_VARIATION, RUNAWAY):
-        count = sum(name in flag.split("; ") for flag in subject_flags)
+        count = sum(name in names for names in flagged)
         if count:
             noun = "subjects" if count > 1 else "subject"
             found.append(

@@ -80,6 +80,8 @@ def positions(names: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     >>> positions(np.array(["b", "a", "c"]), np.array(["a", "b", "c"])).tolist()
     [1, 0, 2]
     """
+    if np.array_equal(names, wanted):
+        return np.arange(len(names))
     place = {name: row for row, name in enumerate(names.tolist())}
     return np.array([place[name] for name in wanted.tolist()], np.int64)
 

@@ -246,14 +246,13 @@ class ResponseTable:
         digest = hashlib.sha256()
         for labels in (self.subjects, self.items):
             # A length before each name keeps ["ab"] and ["a", "b"] apart.
-            for label in labels.tolist():
-                encoded = label.encode("utf-8")
-                digest.update(len(encoded).to_bytes(8, "little") + encoded)
-            digest.update(b"|")
+            names = [label.encode("utf-8") for label in labels.tolist()]
+            digest.update(
+                b"".join(len(x).to_bytes(8, "little") + x for x in names) + b"|"
+            )
         values = np.ascontiguousarray(self.values)
         digest.update(str(values.dtype).encode())
-        for row in values:
-            digest.update(row.tobytes())
+        digest.update(values.data)
         if self.observed is not None:
             digest.update(b"observed" + np.packbits(self.observed).tobytes())
         if self.trials is not None:

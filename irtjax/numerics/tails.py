@@ -81,24 +81,42 @@ def permutation_tails_of_scores(
     Arguments and results are those of `permutation_tails`, for any values.
     """
     count = seen.sum(0).astype(np.float64)
-    safe = np.maximum(count, 1)
     centred = _centred(score, seen)
     square = centred * centred
     second, third = square.sum(0), (square * centred).sum(0)
     if values.dtype == bool:
-        ones = values.sum(0).astype(np.float64)
         total = np.where(values, centred, 0).sum(0)
-        share = ones / safe
-        own_second = ones * (1 - share)
-        own_third = own_second * (1 - 2 * share)
-        ties = gammaln(ones + 1) + gammaln(count - ones + 1)
-    else:
-        x = _centred(values, seen)
-        total = (x * centred).sum(0)
-        own_second, own_third = (x**2).sum(0), (x**3).sum(0)
-        ties = _log_ties(values, seen)
+        return tails_of_sums(count, values.sum(0), total, second, third)
+    x = _centred(values, seen)
+    total, own = (x * centred).sum(0), ((x**2).sum(0), (x**3).sum(0))
+    return _tails(count, total, second, third, own, _log_ties(values, seen))
+
+
+def tails_of_sums(
+    count: np.ndarray,
+    ones: np.ndarray,
+    total: np.ndarray,
+    second: np.ndarray,
+    third: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`permutation_tails_of_scores` of zeros and ones, from sums, each `[items]`.
+
+    `total` is the sum of the centred scores of the ones, `second` and `third` are the
+    sums of squares and cubes of all centred scores.
+    """
+    ones = ones.astype(np.float64)
+    share = ones / np.maximum(count, 1)
+    own_second = ones * (1 - share)
+    own = own_second, own_second * (1 - 2 * share)
+    ties = gammaln(ones + 1) + gammaln(count - ones + 1)
+    return _tails(count, total, second, third, own, ties)
+
+
+def _tails(count, total, second, third, own, ties):
+    """Both tails from the sums of `permutation_tails_of_scores`."""
+    own_second, own_third = own
     variance = own_second * second / np.maximum(count - 1, 1)
-    varied = (count > 2) & (own_second > 1e-12 * safe) & (variance > 0)
+    varied = (count > 2) & (own_second > 1e-12 * np.maximum(count, 1)) & (variance > 0)
     sd = np.sqrt(np.where(varied, variance, 1))
     skewness = count * own_third * third
     skewness = skewness / np.maximum((count - 1) * (count - 2), 1) / sd**3

@@ -155,6 +155,8 @@ def _clusters(benchmarks: np.ndarray | None, num_items: int):
 
 def _means(values, exposure, starts: np.ndarray, order: np.ndarray):
     """Of a block of subjects: means, their errors (1), and the clusters met."""
+    if len(starts) == values.shape[1] and is_binary(values, exposure):
+        return _means_of_binary(values, exposure)
     values = np.asarray(values, np.float64)[:, order]
     seen = np.ones(values.shape)
     if exposure is not None:
@@ -166,7 +168,28 @@ def _means(values, exposure, starts: np.ndarray, order: np.ndarray):
         residuals = np.add.reduceat(residuals, starts, axis=1)
         met = np.add.reduceat(seen, starts, axis=1)
     squares = np.einsum("nk,nk->n", residuals, residuals)
-    clusters = (met > 0).sum(axis=1)
+    return mean, *_error_of_means(squares, count, (met > 0).sum(axis=1))
+
+
+def is_binary(values: np.ndarray, exposure: np.ndarray | None) -> bool:
+    """Whether all responses are 0 or 1, without numbers of trials."""
+    trials = exposure is not None and exposure.dtype != bool
+    return values.dtype == np.int8 and not trials and values.max(initial=0) <= 1
+
+
+def _means_of_binary(values: np.ndarray, observed: np.ndarray | None):
+    """`_means` of responses 0 and 1 (0 where missing), from their numbers alone."""
+    total = values.sum(axis=1, dtype=np.float64)
+    count = np.full(len(values), float(values.shape[1]))
+    if observed is not None:
+        count = observed.sum(axis=1, dtype=np.float64)
+    mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    squares = total * (1 - np.nan_to_num(mean))
+    return mean, *_error_of_means(squares, count, count.astype(np.int64))
+
+
+def _error_of_means(squares, count, clusters):
+    """Errors (1) from sums of squared residuals, and the number of clusters."""
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(squares * clusters / (clusters - 1)) / count
-    return mean, np.where(clusters > 1, error, np.nan), clusters
+    return np.where(clusters > 1, error, np.nan), clusters

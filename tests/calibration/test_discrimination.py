@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.calibration.discrimination import negative_discrimination
+from irtjax.calibration.discrimination import (
+    _p_negative,
+    negative_discrimination,
+)
 from irtjax.data import ResponseTable
 from irtjax.numerics.tails import permutation_tails_of_scores
 from irtjax.report.demo import judge
@@ -40,6 +43,18 @@ def test_permutation_moments_and_tails_are_those_of_all_permutations():
     extreme = np.sort(values)[np.argsort(np.argsort(score))][:, None]
     upper, _ = permutation_tails_of_scores(extreme, seen, score[:, None])
     assert upper[0] >= 2 / 5040
+
+
+def test_complete_responses_by_products_have_the_tails_of_every_cell():
+    random = np.random.default_rng(2)
+    # More cells than one block of the product.
+    for size in ((15, 3), (60, 12), (2500, 1001)):
+        values = _responses(random, *size, reversed_items=2)
+        values[:, 0] = 1
+        found = _p_negative(values, None)
+        cells = _p_negative(values, np.ones(size, bool))
+        assert np.isnan(found[0]) and np.isnan(cells[0])
+        np.testing.assert_allclose(found[1:], cells[1:], rtol=1e-8, atol=1e-300)
 
 
 def test_booleans_and_numbers_have_the_same_tails():

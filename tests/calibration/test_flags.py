@@ -18,12 +18,8 @@ def test_margins_of_items_and_subjects():
     assert items.observed.tolist() == [2, 2, 2, 0]
     assert items.highest.tolist() == [True, False, False, False]
     assert items.lowest.tolist() == [False, True, False, False]
-    assert flags.no_variation_flags(items) == [
-        [flags.ALL_RIGHT],
-        [flags.ALL_WRONG],
-        [],
-        [flags.NO_RESPONSES],
-    ]
+    texts = flags.join_flags(4, flags.no_variation(items))
+    assert texts == [flags.ALL_RIGHT, flags.ALL_WRONG, "", flags.NO_RESPONSES]
     subjects = flags.margins(values, observed, None, 1, 1)
     assert subjects.total.tolist() == [1, 2]
     assert not subjects.highest.any() and not subjects.lowest.any()

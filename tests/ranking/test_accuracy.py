@@ -14,6 +14,16 @@ def drawn(rng, benchmarks: int, items: int = 60):
     return values * seen, seen, label
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_responses_of_0_and_1_have_the_errors_of_any_numbers(missing):
+    values, seen, _ = drawn(np.random.default_rng(1), 1)
+    seen[0] = False
+    values = values * seen
+    found = accuracies(values.astype(np.int8), seen if missing else None)
+    same = accuracies(values, seen if missing else None)
+    np.testing.assert_allclose(found, same, rtol=1e-12, atol=1e-15)
+
+
 @pytest.mark.parametrize("benchmarks", [1, ENOUGH_CLUSTERS - 1, 8])
 def test_errors_are_those_of_the_formula(benchmarks):
     values, seen, label = drawn(np.random.default_rng(0), benchmarks)

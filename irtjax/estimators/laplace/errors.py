@@ -29,6 +29,7 @@ from irtjax.estimators.laplace.covariance_draws import (
 )
 from irtjax.estimators.laplace.curvature import factorise
 from irtjax.estimators.laplace.items import Following, Summary, Units, variance_of_items
+from irtjax.estimators.laplace.m_step import error_of_effects
 from irtjax.estimators.laplace.problem import (
     Components,
     LaplaceState,
@@ -118,13 +119,12 @@ def following(
     if model.num_groups == 1:
         cross = jnp.sum(cross, axis=0)
     cross = cross.reshape(-1, size)
-    square = squares(units, rows)
-    known = jnp.einsum("rab,rbcef,rcd->adef", omega, found.square, omega)
-    block = jnp.einsum("rab,ref->aebf", omega, square) - known.transpose(0, 2, 1, 3)
-    ridge = effect_precision(model, components).T.reshape(-1)
-    root = jnp.linalg.cholesky(block.reshape(size, size) + jnp.diag(ridge))
-    slope = jax.scipy.linalg.cho_solve((root, True), cross.T)
-    return Following(omega, cross, slope, inverse_of(root))
+    precision = jnp.sum(jax.vmap(jnp.kron)(omega, squares(units, rows)), axis=0)
+    ridge = jnp.diag(effect_precision(model, components).T.reshape(-1))
+    inverse, _ = error_of_effects(precision, ridge, omega, found.square)
+    covariance = inverse.reshape(size, size)
+    slope = covariance @ cross.T
+    return Following(omega, cross, slope, covariance)
 
 
 def given_covariance(

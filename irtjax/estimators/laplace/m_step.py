@@ -112,7 +112,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     right = (design.T @ pulled - prior * old.effects).T.reshape(-1)
     step = jax.scipy.linalg.cho_solve((root, True), right)
     effects = old.effects + step.reshape(columns, -1).T
-    inverse, information = _error_of_effects(precision, ridge, omega, found.square)
+    inverse, information = error_of_effects(precision, ridge, omega, found.square)
     gap = found.mean - design @ effects
     # The part of an error of effects that items do not follow.
     left = jnp.eye(columns, dtype=gap.dtype) - found.covariance @ omega[row]
@@ -181,7 +181,7 @@ def _far(step: Array, error: Array | float) -> Array:
     return jnp.sign(step) * jnp.maximum(jnp.abs(step) - NEAR * error, 0) / 2
 
 
-def _error_of_effects(
+def error_of_effects(
     precision: Array, ridge: Array, omega: Array, square: Array
 ) -> tuple[Array, Array]:
     """Covariance of effects with items integrated out, and precision from the data.
