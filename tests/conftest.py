@@ -54,6 +54,7 @@ LONG_FILES = (
     "test_covariance_draws.py",
     "test_mcmc.py",
     "test_grid.py",
+    "test_every_fit.py",
     "test_auditing.py",
     "test_counts.py",
     "test_lengths.py",

@@ -1,7 +1,9 @@
 """The tables of models and methods: an entry added here is tested for free.
 
-`tests/test_grid.py` runs every method on every model it can fit. All cases share one
-shape of data, so that what is compiled for one test serves the others.
+`tests/test_grid.py` compares fits of the arrays with brute force, for every method that
+ends at an optimum of these likelihoods. `tests/test_every_fit.py` gives every name of
+the package's catalogues to `irtjax.fit`. All cases of a file share one shape of data,
+so that what is compiled for one test serves the others.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import pytest
 
 from irtjax.data.responses import Responses
 from irtjax.data.scores import END
-from irtjax.estimators.driver import AbstractMethod, Fit, run
+from irtjax.estimators.catalogue import METHODS as ALL_METHODS
+from irtjax.estimators.catalogue import method_class
+from irtjax.estimators.driver import AbstractEstimator, AbstractMethod, Fit, run
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
@@ -291,3 +295,132 @@ def fit_with(method: AbstractMethod, model: Model, data: Responses, **options) -
 def standard_population(dtype=jnp.float64) -> Population:
     """Mean 0 and standard deviation 1."""
     return Population(jnp.zeros((), dtype), jnp.ones((), dtype))
+
+
+# The tables of `tests/test_every_fit.py`: what `irtjax.fit` accepts by name.
+
+#: Names of models that `tests/test_grid.py` leaves out, and where they are tested.
+NOT_IN_GRID = {"lart": "tests/estimators/marginal/test_lart.py"}
+#: Names of methods that it leaves out, since they end elsewhere than at an optimum that
+#: brute force finds, and where they are tested.
+METHODS_NOT_IN_GRID = {
+    "saem": "tests/estimators/marginal/test_saem.py",
+    "neural": "tests/estimators/neural/test_neural.py",
+    "vibo": "tests/estimators/neural/test_neural.py",
+    "laplace": "tests/estimators/laplace/test_laplace.py",
+    "nuts": "tests/estimators/posterior/test_mcmc.py",
+    "vi": "tests/estimators/posterior/test_variational.py",
+}
+
+
+class Named(NamedTuple):
+    """A model by name, and the kind of data that it is fitted to."""
+
+    model: str
+    kind: str
+
+
+def _kinds() -> dict[str, Named]:
+    groups = (
+        (catalogue.BINARY_MODELS, "binary"),
+        (catalogue.ORDERED_MODELS, "categories"),
+        (catalogue.LENGTH_MODELS, "lengths"),
+        (catalogue.SCORE_MODELS, "scores"),
+        (catalogue.MULTILEVEL_MODELS, "binary"),
+    )
+    found = {name: Named(name, kind) for names, kind in groups for name in names}
+    found["mixed"] = Named("mixed", "mixed")
+    return found | {"2pl of counts": Named("2pl", "counts")}
+
+
+#: Every name that `irtjax.fit` accepts as model, and counts of right responses.
+BY_NAME: dict[str, Named] = _kinds()
+
+#: Settings that make a fit by a method quick: so many steps, epochs or draws that the
+#: rest of the time is compilation. Empty for methods that converge in a second.
+SETTINGS: dict[str, dict[str, int]] = {
+    "em": {},
+    "saem": {"num_steps": 40},
+    "mm": {},
+    "gradient": {},
+    "neural": {"epochs": 3},
+    "vibo": {"epochs": 20},
+    "laplace": {"max_steps": 100},
+    "nuts": {"num_warmup": 5, "num_draws": 20, "num_chains": 1},
+    "vi": {"num_steps": 50},
+}
+
+
+class Refusal(NamedTuple):
+    """Why pairs are refused, by what the model and the class of the method declare."""
+
+    applies: Callable[[Model, type[AbstractEstimator]], bool]
+    message: str
+
+
+#: Multilevel models have no items as parameters.
+NOT_MULTILEVEL = "is estimated by method='laplace', 'nuts' or 'vi'"
+#: Every other reason; of several that apply, the first is stated.
+REFUSALS: tuple[Refusal, ...] = (
+    # Integrated items have discriminations, or the scale of Rasch's model.
+    Refusal(
+        lambda model, method: (
+            method.multilevel
+            and not model.family.has_slope
+            and model.scale == "standard"
+        ),
+        "equal slopes as 'rasch'",
+    ),
+    # Few methods estimate a parameter that all items have in common.
+    Refusal(
+        lambda model, method: bool(model.family.common) and not method.common,
+        "common to all items: use method='em'",
+    ),
+    # Networks and their bounds are written for one family.
+    Refusal(
+        lambda model, method: (
+            method.trained
+            and (not isinstance(model.family, Binary) or model.lengths is not None)
+        ),
+        "is for logistic and normal-ogive binary models",
+    ),
+    # Lengths need abilities that are integrated out, and items that are not.
+    Refusal(
+        lambda model, method: (
+            model.lengths is not None and (method.multilevel or not method.marginal)
+        ),
+        "is estimated by method='em' or 'saem'",
+    ),
+    # A density of scores has no joint maximum: the dispersion of one item goes to 0.
+    Refusal(
+        lambda model, method: model.family.num_categories == 0 and not method.marginal,
+        "is estimated by method='em' or 'saem'",
+    ),
+    # The quadratic bound of MM is one of the logistic function.
+    Refusal(
+        lambda model, method: method is MM and not _is_mm_model(model),
+        "MM fits the logistic 1PL and 2PL",
+    ),
+)
+
+
+def refusal(name: str, method: str) -> str | None:
+    """What the message that refuses a pair by name contains; None if it is fitted."""
+    kind, called = method_class(method), BY_NAME[name].model
+    if called in catalogue.MULTILEVEL_MODELS:
+        return None if kind.multilevel else NOT_MULTILEVEL
+    # A name without a row is missed by a test of its own.
+    model = (MODELS | catalogue.LENGTH_MODELS).get(called, catalogue.two_parameter)()
+    return next((r.message for r in REFUSALS if r.applies(model, kind)), None)
+
+
+#: Every pair by name, and those that are refused.
+ALL_PAIRS = [(name, method) for method in ALL_METHODS for name in BY_NAME]
+REFUSED = [pair for pair in ALL_PAIRS if refusal(*pair)]
+#: Those of the default run: the model that all methods fit, and one of categories.
+QUICK_PAIRS = [("2pl", method) for method in ALL_METHODS] + [("nominal", "em")]
+FITTED = [
+    pytest.param(*pair, marks=[pytest.mark.slow] * (pair not in QUICK_PAIRS))
+    for pair in ALL_PAIRS
+    if pair not in REFUSED
+]

@@ -88,7 +88,10 @@ class AbstractEstimator(eqx.Module):
         return model
 
     def check(self, problem: AnyProblem) -> None:
-        """Refuses problems that the method does not solve: a ValueError in one line."""
+        """Refuses problems that the method does not solve: a ValueError in one line.
+
+        `irtjax.fit` calls it before it computes start values and fixes anchors.
+        """
 
     @abstractmethod
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
@@ -156,11 +159,14 @@ class AbstractMethod(AbstractEstimator):
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
         model = problem.model
-        instead = f"a {model.name} model is estimated by method='em' or 'saem'"
         if self.marginal:
             return
+        instead = (
+            f"the model {model.name} is estimated by method='em' or 'saem', not"
+            f" {self.name!r}"
+        )
         if model.lengths is not None:
-            raise ValueError(f"{instead}, not {self.name!r}")
+            raise ValueError(instead)
         if model.family.num_categories == 0:
             raise ValueError(
                 f"{instead}: jointly, abilities follow one item's scores until its"

@@ -67,9 +67,7 @@ def make_task(
     kind = method_class(method) if isinstance(method, str) else method
     multilevel = kind.multilevel or model in MULTILEVEL_MODELS
     make = _multilevel_task if multilevel else _item_task
-    task = make(table, model, method, parts, level, floating)
-    task.method.check(task.problem)
-    return task
+    return make(table, model, method, parts, level, floating)
 
 
 def _item_task(
@@ -100,6 +98,9 @@ def _item_task(
     )
     anchor, start = options.get("anchor"), options.get("start", "proportions")
     anchored = None if anchor is None else read_anchor(anchor)
+    # Before start values, whose program takes a second to compile.
+    plain = Problem.create(chosen, responses)
+    method.check(dataclasses.replace(plain, anchored=anchored is not None))
     if isinstance(start, str):
         first = _start_jit(chosen, responses, how=start, dtype=floating)
     else:
@@ -214,6 +215,7 @@ def _multilevel_task(
         **scaling,
     }
     problem = MultilevelProblem.create(layout.model, responses)
+    method.check(problem)
     return Task(method, table, problem, None, layout, warnings, record)
 
 

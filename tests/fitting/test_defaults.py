@@ -95,9 +95,3 @@ def test_a_small_leaderboard_by_default(tmp_path):
 def _saved(fit, folder):
     irtjax.save(fit, folder / "fit")
     return folder / "fit"
-
-
-def test_a_multilevel_model_is_not_estimated_by_em():
-    table = table_of(8, 30)
-    with pytest.raises(ValueError, match="hierarchical model is estimated by method="):
-        irtjax.fit(table, "hierarchical", "em")

@@ -168,7 +168,6 @@ def test_ordered_data_and_their_models():
             {"model": "hierarchical", "metric_effects": False},
             "metric_effects=False requires shared_items",
         ),
-        ({"model": "lart", "method": "laplace"}, "lart model is estimated by.*'em'"),
         ({"model": "multibenchmark"}, "benchmarks or metrics, not of .* alone"),
         (
             {"method": "mm", "population": "histogram"},

@@ -359,8 +359,6 @@ def test_what_cannot_be_done_is_said():
     one = dataclasses.replace(table, item_facets={})
     with pytest.raises(ValueError, match="two or more benchmarks or metrics"):
         irtjax.fit(one, "multibenchmark")
-    with pytest.raises(ValueError, match="'laplace', 'nuts' or 'vi', not 'mm'"):
-        irtjax.fit(table, "hierarchical", "mm")
     with pytest.raises(ValueError, match="learn their priors"):
         irtjax.fit(table, "hierarchical", priors=None)
     with pytest.raises(ValueError, match="no facet 'domain' of items"):
@@ -369,8 +367,6 @@ def test_what_cannot_be_done_is_said():
         irtjax.fit(table, "hierarchical", item_covariates={"words": np.ones(3)})
     with pytest.raises(ValueError, match="family requires"):
         irtjax.fit(table, "2pl", "laplace", family="3pl")
-    with pytest.raises(ValueError, match="not as '1pl': use 'rasch'"):
-        irtjax.fit(table, "1pl", "laplace")
     prior = irtjax.models.priors.Normal(0.0, 1.0)
     with pytest.raises(ValueError, match="no parameter 'slope' in this model"):
         irtjax.fit(table, "2pl", "laplace", priors={"slope": prior})

@@ -149,6 +149,11 @@ class MM(AbstractPenalised):
             num_seen=none,
         )
 
+    def check(self, problem: Problem) -> None:
+        """Refuses what `irtjax.fit` cannot give to this method."""
+        super().check(problem)
+        self._check(problem)
+
     def _check(self, problem: Problem) -> None:
         model = problem.model
         check_logistic(model, "MM fits")

@@ -29,12 +29,12 @@ class AbstractTrained(AbstractMethod):
     warning: ClassVar[str]
 
     def check(self, problem: Problem) -> None:
-        """Refuses models that are not binary, and anchors."""
+        """Refuses models of other families than `Binary`, lengths, and anchors."""
         model = problem.model
         if not isinstance(model.family, Binary) or model.lengths is not None:
             raise ValueError(
-                f"method {self.name!r} is for binary models, not {model.name}: use"
-                " rasch, 1pl to 4pl, or method='em'"
+                f"method {self.name!r} is for logistic and normal-ogive binary models,"
+                f" not {model.name}: use rasch, 1pl to 4pl, or method='em'"
             )
         if problem.anchored:
             message = f"method {self.name!r} has no fixed items: use method='em'"

@@ -282,10 +282,6 @@ def test_what_cannot_be_trained_is_refused(table):
     with pytest.raises(ValueError, match="anchor requires method em"):
         anchors = {"item_0": {"intercept": 0.0}}
         irtjax.fit(table, "2pl", "neural", anchor=anchors)
-    ordered = irtjax.ResponseTable.from_arrays([[0, 1, 2], [2, 1, 0], [1, 2, 0]])
-    for method in ("neural", "vibo"):
-        with pytest.raises(ValueError, match="binary models, not graded"):
-            irtjax.fit(ordered, "graded", method)
 
 
 def test_the_command_line_trains(tmp_path):

@@ -118,8 +118,6 @@ def test_two_categories_are_the_rasch_model():
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"method": "laplace"}, "a step common to all items: use method='em'"),
-        ({"method": "gradient"}, "use method='em', not 'gradient'"),
         ({"priors": {"step": Normal(0.0, 1.0)}}, "has no prior"),
         ({"standard_errors": "sandwich"}, "standard_errors='observed'"),
     ],
