@@ -33,7 +33,7 @@ from irtjax.estimators.laplace.items import (
     variance_of_items,
 )
 from irtjax.estimators.laplace.laplace import Laplace, suitable_order
-from irtjax.estimators.laplace.m_step import _error_of_effects, half_normal_mode
+from irtjax.estimators.laplace.m_step import error_of_effects, half_normal_mode
 from irtjax.estimators.laplace.problem import (
     MultilevelProblem,
     start_components,
@@ -639,7 +639,7 @@ def test_items_hardly_told_tell_their_levels_next_to_nothing():
     responses = np.linspace(0.5, 2, items) * told
     posterior = 1 / (responses + spread**-2)
     square = np.einsum("je,jf,j->ef", design, design, posterior)
-    found, known = _error_of_effects(
+    found, known = error_of_effects(
         jnp.asarray(design.T @ design / spread**2),
         jnp.asarray(np.diag(prior**-2.0)),
         jnp.full((1, 1, 1), spread**-2.0),
