@@ -55,6 +55,8 @@ DENSE_LIMIT = 3000
 RANK = 96
 #: Operations up to which the covariance of scores is summed over the nodes: a second.
 EXACT_LIMIT = 3e10
+#: Rows C that are computed once and stored; larger ones are computed in every pass.
+STORED_BYTES = 2**29
 #: Share of a variance that directions without identification may contribute.
 LOST = 0.01
 KINDS = ("observed", "cross_product", "sandwich")
@@ -231,21 +233,38 @@ def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess
     return inverse, spectrum
 
 
-def _woodbury(setting, whitening, num_terms, frame_rows):
-    """U of (1 - C'C)^-1 = 1 + U'U, by the Woodbury identity."""
-    dtype, size = setting.nodes.dtype, setting.problem.free.size + 2
+def _own_blocks(rows: Array, num_items: int, columns: int) -> Array:
+    """Blocks `[items, columns, columns]` of the items in rows' rows."""
+    items = rows[:, :-2].reshape(-1, num_items, columns)
+    return jnp.einsum("rja,rjb->jab", items, items)
+
+
+def _all_rows(setting, whitening, num_terms: int) -> tuple[Array, Array]:
+    """Rows of the subjects, and the blocks of the items in their C'C."""
+    dtype, (num_items, columns) = setting.nodes.dtype, setting.problem.free.shape
+    size = setting.problem.free.size + 2
     # Rows are laid out [terms, subjects, parameters].
     empty = jnp.zeros((num_terms, setting.problem.data.num_subjects, size), dtype)
 
     def keep(carry, rows, start):
-        old = lax.dynamic_slice_in_dim(carry, start, rows.shape[1], 1)
-        return lax.dynamic_update_slice_in_dim(
-            carry, jnp.where(rows[1:] == 0, old, rows[1:]), start, 1
-        )
+        kept, blocks = carry
+        later = rows[1:]
+        old = lax.dynamic_slice_in_dim(kept, start, rows.shape[1], 1)
+        later_or_old = jnp.where(later == 0, old, later)
+        kept = lax.dynamic_update_slice_in_dim(kept, later_or_old, start, 1)
+        own = _own_blocks(later.reshape(-1, size), num_items, columns)
+        return kept, blocks + own
 
-    rows = fold_blocks(setting, whitening, num_terms, keep, empty)
-    rows = jnp.concatenate([rows.reshape(-1, size), frame_rows])
-    core = jnp.eye(rows.shape[0], dtype=dtype) - rows @ rows.T
+    init = empty, jnp.zeros((num_items, columns, columns), dtype)
+    rows, blocks = fold_blocks(setting, whitening, num_terms, keep, init)
+    return rows.reshape(-1, size), blocks
+
+
+def _woodbury(setting, whitening, num_terms, frame_rows):
+    """U of (1 - C'C)^-1 = 1 + U'U, by the Woodbury identity."""
+    rows, _ = _all_rows(setting, whitening, num_terms)
+    rows = jnp.concatenate([rows, frame_rows])
+    core = jnp.eye(rows.shape[0], dtype=rows.dtype) - rows @ rows.T
     factor, fine = _cholesky(core)
 
     def whole():
@@ -272,18 +291,24 @@ def _leading(setting, whitening, num_terms, frame_rows):
     num_items, columns = setting.problem.free.shape
     size = setting.problem.free.size + 2
 
-    def blocks_of(rows):
-        items = rows[:, :-2].reshape(-1, num_items, columns)
-        return jnp.einsum("rja,rjb->jab", items, items)
+    stored, height = None, num_terms * setting.problem.data.num_subjects
+    if height * size * setting.nodes.dtype.itemsize <= STORED_BYTES:
+        stored = _all_rows(setting, whitening, num_terms)
 
     def product(vectors):
+        sums = frame_rows.T @ (frame_rows @ vectors)
+        blocks = _own_blocks(frame_rows, num_items, columns)
+        if stored is not None:
+            rows, own = stored
+            return sums + rows.T @ (rows @ vectors), blocks + own
+
         def body(carry, rows, start):
             sums, blocks = carry
             later = rows[1:].reshape(-1, size)
-            return sums + later.T @ (later @ vectors), blocks + blocks_of(later)
+            sums = sums + later.T @ (later @ vectors)
+            return sums, blocks + _own_blocks(later, num_items, columns)
 
-        init = frame_rows.T @ (frame_rows @ vectors), blocks_of(frame_rows)
-        return fold_blocks(setting, whitening, num_terms, body, init)
+        return fold_blocks(setting, whitening, num_terms, body, (sums, blocks))
 
     vectors = jax.random.normal(jax.random.key(0), (size, RANK), setting.nodes.dtype)
     for _ in range(3):
