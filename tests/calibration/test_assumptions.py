@@ -3,12 +3,14 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy import stats
 
 import irtjax
 from irtjax.calibration.assumptions import (
     BenchmarkTest,
     NormalityTest,
+    _z_of_kurtosis,
+    _z_of_skewness,
     normality_test,
     one_ability_test,
     warnings_of,
@@ -57,7 +59,7 @@ def test_one_ability_is_rejected_as_often_as_stated(missing):
     # 200 data sets at 5 %: at most 19 with probability 0.995. The test counts what
     # benchmarks' difficulties take away; items here are known, so it may reject less.
     count = int(np.sum(np.array(p_values) < 0.05))
-    assert count <= binom.ppf(0.995, 200, 0.05)
+    assert count <= stats.binom.ppf(0.995, 200, 0.05)
 
 
 def test_abilities_by_benchmark_are_found_and_measured():
@@ -89,7 +91,7 @@ def test_normality_is_rejected_as_often_as_stated():
         mean = rng.normal(size=200) * np.sqrt(1 - variance)
         count += normality_test(mean, variance).p_value < 0.01
     # 300 at 1 %: at most 9 with probability 0.999.
-    assert count <= binom.ppf(0.999, 300, 0.01)
+    assert count <= stats.binom.ppf(0.999, 300, 0.01)
 
 
 def test_skewed_abilities_are_found():
@@ -137,3 +139,15 @@ def test_laplace_finds_skewed_abilities():
     fit = irtjax.fit(drawn_table(ability, 60, 2), "2pl", "laplace")
     found = [w for w in fit.warnings if w.startswith("abilities are not normal")]
     assert len(found) == 1 and "skewness" in found[0]
+
+
+@pytest.mark.parametrize("size", [50, 300, 5000])
+def test_scores_of_skewness_and_kurtosis_are_those_of_scipy(size):
+    rng = np.random.default_rng(size)
+    for values in (rng.normal(size=size), rng.gamma(2.0, size=size), rng.random(size)):
+        z = stats.skewtest(values).statistic, stats.kurtosistest(values).statistic
+        own = (
+            _z_of_skewness(float(stats.skew(values)), size),
+            _z_of_kurtosis(float(stats.kurtosis(values, fisher=False)), size),
+        )
+        np.testing.assert_allclose(own, z, rtol=1e-10)
