@@ -218,8 +218,8 @@ def _warnings(
         if needed > tested:
             so = "no item can be"
         lines.append(
-            f"{count} subjects have next to no power: the {how} test of one item gives"
-            f" at the least p = {least:.2g}, so {so} flagged; an item without a flag is"
+            f"{count} subjects have next to no power to find a bad item: the {how} test"
+            f" of one item gives at the least p = {least:.2g}, so {so} flagged; an item without a flag is"
             f" not thereby a good one"
         )
     alpha = found.classical.alpha

@@ -113,7 +113,7 @@ def no_signal(
 
 
 def _numbers(found: Found, level: float) -> dict[str, int]:
-    """How many items each defect is flagged for, and how many surely discriminate."""
+    """How many items each defect is flagged for, and how many discriminate."""
     decided = decide(found, level).items()
     adjusted = np.nan_to_num(benjamini_hochberg(found.classical.p_zero), nan=1.0)
     numbers = {name: int(flagged.sum()) for name, (_, flagged) in decided}

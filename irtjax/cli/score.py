@@ -92,11 +92,11 @@ def _shown(result: Any, num_items: int | None) -> tuple:
     if num_items is None:
         title += f"{result.method.upper()} scores"
         header = ["subject", "ability", "error", f"{level} interval", "accuracy"]
-        header += ["answers", "flags"]
+        header += ["responses", "flags"]
         names, mean, digits = ("ability", "ability_se"), "accuracy", 2
     else:
         title += f"predicted scores on {num_items:,} items"
-        header = ["subject", "score", f"{level} interval", "subset mean", "answers"]
+        header = ["subject", "score", f"{level} interval", "subset mean", "responses"]
         names, mean, digits = ("score",), "subset_mean", 3
     rows = []
     for row in result.table.to_pylist():

@@ -20,7 +20,7 @@ LONGEST = 2 * ENDS + 5
 NAME_WIDTH = 20
 WORDS = ("flags", "the surest")
 #: What a ranking can do without on a narrow screen, least needed first.
-SPARE = ("answers", "accuracy", "score", "error", "flags", "P(best)", "ability")
+SPARE = ("responses", "accuracy", "score", "error", "flags", "P(best)", "ability")
 #: Columns of a terminal that is none (a pipe, a file).
 WIDTH = 160
 
@@ -126,7 +126,7 @@ def show_sentences(out: Console, sentences: Iterable[str]) -> None:
 
 def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None:
     """Prints the ranked table, the middle left out when it is long."""
-    header = [*subject_header(ranked.level), "answers", "flags"]
+    header = [*subject_header(ranked.level), "responses", "flags"]
     size = ranked.table.num_rows
     cells = lambda part: [
         [*subject_cells(row), f"{row['observed']:,}", row["flags"] or ""]

@@ -62,8 +62,8 @@ def discriminating_sentence(audit: Audit) -> str:
             mean = number(row["without_signal_mean"], 1)
             without = f", {mean} where nothing is related to ability"
     return (
-        f"{count:,} of {total:,} items surely discriminate (false discovery rate"
-        f" {percent(audit.false_discovery_rate)}{without}); Cronbach's alpha of all"
+        f"Zero discrimination is refuted for {count:,} of {total:,} items (false"
+        f" discovery rate {percent(audit.false_discovery_rate)}{without}); Cronbach's alpha of all"
         f" items: {number(audit.alpha, 3)}."
     )
 

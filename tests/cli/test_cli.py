@@ -230,7 +230,7 @@ def test_a_narrow_screen_loses_whole_columns_not_digits():
         screen.show_ranking(out, rank(small_fit()), everything=True)
         text = out.file.getvalue()
         header = next(line for line in text.splitlines() if "95 % ranks" in line)
-        assert ("answers" in header) == (width == 160)
+        assert ("responses" in header) == (width == 160)
         assert "95 % interval" in header and "groups" in header
         assert "…" not in header
         # Every interval is whole: two numbers around its dots.
