@@ -219,8 +219,8 @@ def _warnings(
             so = "no item can be"
         lines.append(
             f"{count} subjects have next to no power to find a bad item: the {how} test"
-            f" of one item gives at the least p = {least:.2g}, so {so} flagged; an item without a flag is"
-            f" not thereby a good one"
+            f" of one item gives at the least p = {least:.2g}, so {so} flagged; an item"
+            f" without a flag is not thereby a good one"
         )
     alpha = found.classical.alpha
     if not alpha >= classical.LEAST_RELIABILITY:

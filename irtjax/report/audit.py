@@ -63,8 +63,8 @@ def discriminating_sentence(audit: Audit) -> str:
             without = f", {mean} where nothing is related to ability"
     return (
         f"Zero discrimination is refuted for {count:,} of {total:,} items (false"
-        f" discovery rate {percent(audit.false_discovery_rate)}{without}); Cronbach's alpha of all"
-        f" items: {number(audit.alpha, 3)}."
+        f" discovery rate {percent(audit.false_discovery_rate)}{without}); Cronbach's"
+        f" alpha of all items: {number(audit.alpha, 3)}."
     )
 
 
