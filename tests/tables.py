@@ -61,11 +61,31 @@ MODELS: dict[str, Callable[[], Model]] = {
 #: What is tested in the slow run only: "mixed" contains the first, and programs of
 #: gamma functions take a quarter of a minute to compile.
 TWINS = ("continuous", "beta", "inflated_beta")
+#: What tests that compile large programs do in the slow run only: another model of the
+#: same kind, or one that contains it, stands for each in the default one.
+RELATIVES = (
+    "1pl",
+    "2pl positive",
+    "3pl",
+    "probit1pl",
+    "cloglog2pl",
+    "partial_credit",
+    "pcm",
+    "rsm",
+)
+
+
+def _slow(*names: str) -> list:
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if name in names else name
+        for name in MODELS
+    ]
+
+
 #: The names of the models, as parameters of tests.
-NAMES = [
-    pytest.param(name, marks=pytest.mark.slow) if name in TWINS else name
-    for name in MODELS
-]
+NAMES = _slow(*TWINS)
+#: Likewise, for tests that compile large programs.
+KINDS = _slow(*TWINS, *RELATIVES)
 
 
 class Entry(NamedTuple):
@@ -96,15 +116,6 @@ def _is_quick(model: Model) -> bool:
     return model.name in ("2pl", "4pl", "graded")
 
 
-#: Pairs of the slow run only: another model stands for each in the default one.
-#: (EM of "probit2pl" and "lart", the gradient of "2pl", bounded EM of "2pl positive".)
-LIKE_OTHERS = (
-    ("probit1pl", "em"),
-    ("2pl positive", "gradient"),
-    ("4pl", "gradient"),
-)
-
-
 #: Every method of the package, as a user would set it up.
 METHODS: dict[str, Entry] = {
     "em": Entry(marginal_method, lambda model: True, False),
@@ -112,10 +123,21 @@ METHODS: dict[str, Entry] = {
     "gradient": Entry(Gradient, _is_quick, True),
 }
 
+
+def _stands_for_others(model: str, method: str) -> bool:
+    """A pair of the default run: joint methods take one model, EM one of a kind.
+
+    Fits of "graded" and "nominal" by EM have other references in the default run.
+    """
+    if method != "em":
+        return model == "2pl"
+    return model not in (*TWINS, *RELATIVES, "graded", "nominal")
+
+
 PAIRS = [
     pytest.param(
         (model, method),
-        marks=[pytest.mark.slow] * (model in TWINS or (model, method) in LIKE_OTHERS),
+        marks=[pytest.mark.slow] * (not _stands_for_others(model, method)),
     )
     for method, entry in METHODS.items()
     for model in MODELS

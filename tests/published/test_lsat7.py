@@ -71,6 +71,7 @@ def test_scores(fitted, reference):
         np.testing.assert_allclose(scores["ability_se"], expected[:, 1], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_three_parameter_likelihood(reference, table):
     # Guessing of four items runs to 0: only the log-likelihood is comparable, and
     # maximum likelihood must not be below what mirt reached in 50,000 cycles.

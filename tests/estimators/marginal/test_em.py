@@ -53,7 +53,13 @@ def _weigh(data: Responses, weight) -> Responses:
 
 
 @pytest.mark.parametrize(
-    ("name", "priors"), [("2pl", None), ("rasch", None), ("3pl", "weak")]
+    ("name", "priors"),
+    [
+        ("2pl", "weak"),
+        pytest.param("2pl", None, marks=pytest.mark.slow),
+        pytest.param("rasch", None, marks=pytest.mark.slow),
+        pytest.param("3pl", "weak", marks=pytest.mark.slow),
+    ],
 )
 def test_the_optimum_is_that_of_a_general_optimiser(name, priors):
     simulated = case(name)

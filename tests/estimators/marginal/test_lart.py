@@ -253,6 +253,7 @@ def test_what_lengths_cannot_go_with_is_said():
         start_values(model, dataclasses.replace(data, log_length=None))
 
 
+@pytest.mark.slow
 def test_single_precision_agrees():
     data = drawn()[0]
     single = jax.tree.map(

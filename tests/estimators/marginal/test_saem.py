@@ -97,7 +97,8 @@ def test_the_augmented_sampler_draws_from_the_posterior():
     "name",
     [
         pytest.param("rasch", marks=pytest.mark.slow),
-        "3pl",
+        "2pl",
+        pytest.param("3pl", marks=pytest.mark.slow),
         pytest.param("graded", marks=pytest.mark.slow),
     ],
 )
