@@ -125,13 +125,14 @@ METHODS: dict[str, Entry] = {
 
 
 def _stands_for_others(model: str, method: str) -> bool:
-    """A pair of the default run: joint methods take one model, EM one of a kind.
+    """A pair of the default run.
 
-    Fits of "graded" and "nominal" by EM have other references in the default run.
+    Fits of the other kinds, and those of the gradient method, have references of their
+    own in the default run.
     """
-    if method != "em":
-        return model == "2pl"
-    return model not in (*TWINS, *RELATIVES, "graded", "nominal")
+    if method == "em":
+        return model in ("rasch", "2pl", "4pl", "mixed")
+    return (model, method) == ("2pl", "mm")
 
 
 PAIRS = [

@@ -45,7 +45,7 @@ MODELS = BINARY | ORDERED
 #: The slow run has the models of whose kind there is another.
 NAMES = [
     pytest.param(name, marks=pytest.mark.slow)
-    if name in ("rasch", "partial_credit", "rsm")
+    if name in ("rasch", "probit2pl", "partial_credit", "rsm")
     else name
     for name in MODELS
 ]

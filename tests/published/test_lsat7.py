@@ -25,7 +25,9 @@ def table(reference):
     )
 
 
-@pytest.fixture(scope="module", params=["rasch", "2pl"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("rasch", marks=pytest.mark.slow), "2pl"]
+)
 def fitted(request, reference, table):
     # mirt's nodes, and its Oakes errors.
     method = EM(equal_nodes(-6, 6, 61), 1e-6)
