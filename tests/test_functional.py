@@ -264,6 +264,27 @@ def test_expected_counts_are_sums_of_posteriors(name):
     np.testing.assert_allclose(found.variance, variance, rtol=1e-9)
 
 
+@jax.jit
+def exact_with_slopes(model, items, theta, s, values, observed, keys):
+    def exact(items, theta):
+        scaled = items._replace(
+            discrimination=items.discrimination / s, intercept=items.intercept / s
+        )
+        return fn.log_likelihood(model, scaled, theta, values, observed, **keys)
+
+    return jax.value_and_grad(exact, (0, 1))(items, theta)
+
+
+@jax.jit
+def surrogate_with_slopes(model, items, theta, s, values, observed, keys, anchor):
+    def lower(items, theta):
+        return fn.mm_surrogate(
+            model, items, theta, anchor, values, observed, temperature=s, **keys
+        )
+
+    return jax.value_and_grad(lower, (0, 1))(items, theta)
+
+
 @given(
     seed=st.integers(0, 2**31),
     distance=st.floats(0, 20),
@@ -295,27 +316,19 @@ def test_the_surrogate_is_nowhere_above_the_log_likelihood(
     w, v = jnp.asarray(rng.random(N)), jnp.asarray(rng.random(J))
     keys = dict(trials=trials, subject_weight=w, item_weight=v)
 
-    def exact(items, theta):
-        scaled = items._replace(
-            discrimination=items.discrimination / s, intercept=items.intercept / s
-        )
-        return fn.log_likelihood(model, scaled, theta, values, observed, **keys)
+    def exact(*point):
+        return exact_with_slopes(model, *point, s, values, observed, keys)
 
-    def lower(items, theta):
-        return fn.mm_surrogate(
-            model, items, theta, anchor, values, observed, temperature=s, **keys
-        )
+    def lower(*point):
+        return surrogate_with_slopes(model, *point, s, values, observed, keys, anchor)
 
-    tight = exact(*anchor)
-    np.testing.assert_allclose(lower(*anchor), tight, rtol=1e-11)
-    assert lower(*other) <= exact(*other) + 1e-9 * abs(float(exact(*other)))
+    found, wanted = (f(*anchor) for f in (lower, exact))
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-11)
+    value = float(exact(*other)[0])
+    assert lower(*other)[0] <= value + 1e-9 * abs(value)
     # Equal slopes at the anchor, in items and in abilities.
-    for found, wanted in zip(
-        jax.tree.leaves(jax.grad(lower, (0, 1))(*anchor)),
-        jax.tree.leaves(jax.grad(exact, (0, 1))(*anchor)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-9)
+    for one, two in zip(*map(jax.tree.leaves, (found[1], wanted[1])), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-9)
 
 
 def test_the_surrogate_is_the_one_that_mm_maximises(monkeypatch):

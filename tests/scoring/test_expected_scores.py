@@ -33,7 +33,7 @@ def response_means(family, items, theta):
         ("2pl", "missing"),
         pytest.param("4pl", "trials", marks=pytest.mark.slow),
         pytest.param("rasch", "complete", marks=pytest.mark.slow),
-        ("graded", "missing"),
+        pytest.param("graded", "missing", marks=pytest.mark.slow),
     ],
 )
 def test_means_and_errors_are_those_on_a_fine_grid(name, kind):

@@ -146,14 +146,13 @@ def test_eap_is_the_mean_on_a_fine_grid(name, kind):
     np.testing.assert_allclose(got.log_marginal, total, atol=1e-6)
 
 
-#: The first method by default for every other case, the second for the rest; of the
-#: cases of the slow run only, neither but for the 4PL.
+#: The first method by default for every other case, the second for the rest; neither
+#: for the cases of the slow run only.
 MODES = [
     pytest.param(
         *case,
         method,
-        marks=[pytest.mark.slow]
-        * ((k + place) % 2 or (case in SLOW_CASES and case[0] != "4pl")),
+        marks=[pytest.mark.slow] * ((k + place) % 2 or case in SLOW_CASES),
     )
     for k, case in enumerate(CASES)
     for place, method in enumerate(("map", "ml"))

@@ -188,6 +188,7 @@ def test_anchors():
     assert (np.asarray(covariance.scale) != 0).all()
 
 
+@pytest.mark.slow
 def test_oakes_identity_is_a_second_route():
     # Oakes (1999): -(d2 Q / d new2 + d2 Q / d new d old) at new = old.
     simulated = case("2pl")

@@ -195,11 +195,14 @@ def test_objective_is_the_shared_joint_objective():
 
 def test_weight_two_is_a_copy_and_weight_zero_an_absence():
     values, _ = simulated()
-    doubled = np.concatenate([values[5:], values[5:15]])
+    # As many rows, with weights: one program.
+    doubled = np.concatenate([values[10:], values[10:20]])
     weight = np.ones(SHAPE[0])
-    weight[:5], weight[5:15] = 0, 2
-    weighted = fitted(responses(values, subject_weight=jnp.asarray(weight)))
-    copied = fitted(responses(doubled))
+    weight[:10], weight[10:20] = 0, 2
+    weighted, copied = (
+        fitted(responses(rows, subject_weight=jnp.asarray(own)))
+        for rows, own in ((values, weight), (doubled, np.ones(SHAPE[0])))
+    )
     for a, b in zip(weighted.parameters.items, copied.parameters.items, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
     assert weighted.log_lik == pytest.approx(float(copied.log_lik), abs=1e-4)

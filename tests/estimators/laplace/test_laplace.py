@@ -126,7 +126,11 @@ def test_hermite_nodes_integrate_polynomials():
     assert moment == pytest.approx(np.pi**1.5 * 0.5 * 0.75)
 
 
-@pytest.mark.parametrize("kind", ["benchmarks", "metrics"])
+#: Metrics have what benchmarks have, and effects of the metrics.
+KINDS = [pytest.param("benchmarks", marks=pytest.mark.slow), "metrics"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_integrals_are_those_of_a_fine_grid(kind):
     if kind == "benchmarks":
         model, data = benchmarks(5, 4, 2), random_data(5, 4)
@@ -251,7 +255,7 @@ def test_derivatives_are_those_of_differences(kind):
             )
 
 
-@pytest.mark.parametrize("kind", ["benchmarks", "metrics"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_items_are_expected_over_the_error_of_the_abilities(kind):
     """To second order: E[f(theta)] = f + f' delta + tr(C f'') / 2, by differences."""
     if kind == "benchmarks":

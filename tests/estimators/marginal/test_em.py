@@ -261,6 +261,7 @@ def test_items_and_subjects_without_variation_stay_finite():
     assert intercept[0] > 3 and intercept[1] < -3
 
 
+@pytest.mark.slow
 def test_acceleration_and_more_newton_steps_change_the_route_only(tight_fit):
     plain = fit_with(
         marginal_method(1e-6, memory=0, num_newton=3), *_two_parameter_case()

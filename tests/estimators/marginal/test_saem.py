@@ -195,7 +195,7 @@ def test_missing_cells_count_like_dropped_ones():
     )
     method = SAEM(jnp.asarray(NODES), num_steps=2)
     start = start_values(simulated.model, data)
-    state = method.init(problem, start, KEY)
+    state = eqx.filter_jit(method.init)(problem, start, KEY)
     new = eqx.filter_jit(method.step)(problem, state, KEY)
     assert float(new.averaged.nodes.sum()) == pytest.approx(200)
     assert float(new.averaged.base.sum()) == pytest.approx(

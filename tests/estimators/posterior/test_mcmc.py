@@ -229,6 +229,7 @@ def test_threads_have_the_settings_of_the_thread_that_asked(monkeypatch):
     assert draws.values["position"].dtype == draws.energy.dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_single_precision_stays_single():
     data = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), GAUSSIAN)
     method = NUTS(num_warmup=300, num_draws=700, num_chains=2)
