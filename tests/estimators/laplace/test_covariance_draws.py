@@ -214,15 +214,17 @@ def test_the_prior_of_a_covariance_does_not_depend_on_the_order_of_groups():
     model = benchmarks(12, 12, 4)
     rng = np.random.default_rng(5)
     factor = np.asarray(correlation_cholesky(jnp.asarray(rng.normal(size=6)), 4))
+    start = start_components(model, jnp.zeros((12, model.num_columns)))
+
+    @jax.jit
+    def height(scale, root):
+        place = correlation_coordinates(root)
+        return log_prior(model, start._replace(log_scale=scale, correlation=place))
+
     heights = []
     for order in (np.arange(4), np.roll(np.arange(4), -1)):
         root = np.linalg.cholesky((factor @ factor.T)[np.ix_(order, order)])
-        at = start_components(model, jnp.zeros((12, model.num_columns)))
-        at = at._replace(
-            log_scale=jnp.linspace(-0.5, 0.5, 4)[order],
-            correlation=correlation_coordinates(jnp.asarray(root)),
-        )
-        heights.append(float(log_prior(model, at)))
+        heights.append(float(height(np.linspace(-0.5, 0.5, 4)[order], root)))
     assert heights[1] == pytest.approx(heights[0], abs=1e-9)
 
 
