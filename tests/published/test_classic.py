@@ -73,13 +73,17 @@ def test_lsat7_two_parameter(shared_data, mirt):
     np.testing.assert_allclose(items.intercept, expected[:, 1], atol=5e-4)
 
 
+#: The same likelihood in two scales of ability.
+EQUAL_SLOPES = [pytest.param(one_parameter, marks=pytest.mark.slow), rasch]
+
+
 def scale_of(fit):
     """Slope times standard deviation: the same whether Rasch or 1PL carries it."""
     parameters = fit.parameters
     return parameters.items.discrimination * parameters.population.sd
 
 
-@pytest.mark.parametrize("make", [one_parameter, rasch])
+@pytest.mark.parametrize("make", EQUAL_SLOPES)
 def test_lsat7_equal_slopes(shared_data, mirt, make):
     fit = fitted(make(None), read(shared_data, "lsat7"))
     assert int(fit.status) == Status.CONVERGED
@@ -105,7 +109,7 @@ def test_lsat7_three_parameter(shared_data, mirt):
         assert jnp.isfinite(leaf).all()
 
 
-@pytest.mark.parametrize("make", [one_parameter, rasch])
+@pytest.mark.parametrize("make", EQUAL_SLOPES)
 def test_verbal_aggression_equal_slopes(shared_data, reference, make):
     expected = reference["VerbAgg"]["one_pl"]
     values = read(shared_data, "verbagg") > 0  # perhaps or yes

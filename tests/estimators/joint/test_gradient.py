@@ -151,7 +151,9 @@ def test_same_optimum_as_mm(penalty):
         np.testing.assert_allclose(a, b, **close)
 
 
-@pytest.mark.parametrize("name", ["3pl", "graded"])
+@pytest.mark.parametrize(
+    "name", ["3pl", pytest.param("graded", marks=pytest.mark.slow)]
+)
 def test_blocked_derivatives_equal_dense_autodiff(name, monkeypatch):
     # Blocks of 256 rows, the third overlapping the second.
     monkeypatch.setattr("irtjax.numerics.kernels.BLOCK_BYTES", 1000)

@@ -208,7 +208,7 @@ def test_items_of_two_kinds_are_integrated_as_those_of_one_kind_each():
     np.testing.assert_allclose(both, np.where(binary, right, score), atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["benchmarks", "metrics"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_derivatives_are_those_of_differences(kind):
     if kind == "benchmarks":
         model, data = benchmarks(3, 6, 2), random_data(3, 6)
