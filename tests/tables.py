@@ -61,8 +61,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 #: What is tested in the slow run only: "mixed" contains the first, and programs of
 #: gamma functions take a quarter of a minute to compile.
 TWINS = ("continuous", "beta", "inflated_beta")
-#: What tests that compile large programs do in the slow run only: another model of the
-#: same kind, or one that contains it, stands for each in the default one.
+#: Likewise: another model of the same kind, or one that contains it, stands for each.
 RELATIVES = (
     "1pl",
     "2pl positive",
@@ -73,19 +72,11 @@ RELATIVES = (
     "pcm",
     "rsm",
 )
-
-
-def _slow(*names: str) -> list:
-    return [
-        pytest.param(name, marks=pytest.mark.slow) if name in names else name
-        for name in MODELS
-    ]
-
-
 #: The names of the models, as parameters of tests.
-NAMES = _slow(*TWINS)
-#: Likewise, for tests that compile large programs.
-KINDS = _slow(*TWINS, *RELATIVES)
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in TWINS + RELATIVES else name
+    for name in MODELS
+]
 
 
 class Entry(NamedTuple):
@@ -116,6 +107,19 @@ def _is_quick(model: Model) -> bool:
     return model.name in ("2pl", "4pl", "graded")
 
 
+#: Pairs of the slow run only: their fits have references of their own in the default
+#: one, in the tests of the model or of the method.
+LIKE_OTHERS = (
+    ("probit2pl", "em"),
+    ("graded", "em"),
+    ("nominal", "em"),
+    ("rasch", "mm"),
+    ("2pl", "gradient"),
+    ("4pl", "gradient"),
+    ("graded", "gradient"),
+)
+
+
 #: Every method of the package, as a user would set it up.
 METHODS: dict[str, Entry] = {
     "em": Entry(marginal_method, lambda model: True, False),
@@ -123,22 +127,11 @@ METHODS: dict[str, Entry] = {
     "gradient": Entry(Gradient, _is_quick, True),
 }
 
-
-def _stands_for_others(model: str, method: str) -> bool:
-    """A pair of the default run.
-
-    Fits of the other kinds, and those of the gradient method, have references of their
-    own in the default run.
-    """
-    if method == "em":
-        return model in ("rasch", "2pl", "4pl", "mixed")
-    return (model, method) == ("2pl", "mm")
-
-
 PAIRS = [
     pytest.param(
         (model, method),
-        marks=[pytest.mark.slow] * (not _stands_for_others(model, method)),
+        marks=[pytest.mark.slow]
+        * (model in TWINS + RELATIVES or (model, method) in LIKE_OTHERS),
     )
     for method, entry in METHODS.items()
     for model in MODELS

@@ -26,7 +26,7 @@ from irtjax.models.simulate import (
     simulate_length_items,
     simulate_log_lengths,
 )
-from tests.tables import KINDS, case
+from tests.tables import NAMES, case
 
 
 @pytest.mark.parametrize("how", start.STARTS)
@@ -42,7 +42,7 @@ def test_they_order_subjects_and_items_as_the_truth_does(how):
     assert (np.asarray(first.items.discrimination) > 0).all()
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_they_are_finite_and_in_range_without_variation(name):
     simulated = case(name)
     model, data = simulated.model, simulated.data

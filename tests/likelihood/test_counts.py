@@ -20,7 +20,7 @@ from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 from tests import brute_force
 from tests.tables import (
-    KINDS,
+    NAMES,
     NODES,
     NUM_ITEMS,
     NUM_SUBJECTS,
@@ -83,7 +83,7 @@ def _slopes_by_differences(objective, vector, step: float = 1e-4):
     return (4 * fine - coarse) / 3
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_em_gradient_is_the_slope_of_the_marginal_likelihood(name):
     # Fisher's identity, with missing cells and subject weights.
     model, data = case(name).model, _weighted(case(name).data)

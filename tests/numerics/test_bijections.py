@@ -18,7 +18,7 @@ from irtjax.numerics.bijections import (
     lkj_height,
     lkj_log_density,
 )
-from tests.tables import KINDS, MODELS, true_items
+from tests.tables import MODELS, NAMES, true_items
 
 BIJECTIONS = {"identity": IDENTITY, "positive": POSITIVE, "unit": UNIT}
 
@@ -53,7 +53,7 @@ def test_a_vector_parameter_takes_as_many_columns():
     assert Parameter("intercept", size=3).columns == 3
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_item_records_survive_their_coordinates(name):
     model = MODELS[name]()
     items = true_items(model)
@@ -77,7 +77,7 @@ def test_the_upper_asymptote_stays_above_the_lower_one():
     assert (lower > 0).all() and (upper <= 1).all() and (lower < upper).all()
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_folding_the_scale_leaves_the_response_functions_alone(name):
     model = MODELS[name]()
     coordinates = model.unconstrain(true_items(model))

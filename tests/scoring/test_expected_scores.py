@@ -52,7 +52,7 @@ def test_means_and_errors_are_those_on_a_fine_grid(name, kind):
     np.testing.assert_allclose(got.standard_error, sd, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", tables.KINDS)
+@pytest.mark.parametrize("name", tables.NAMES)
 def test_every_model_of_the_table(name):
     # The mean of expected responses by the package's own function, integrated with
     # brute-force likelihoods: what is tested is the pass over the data.

@@ -27,7 +27,7 @@ from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Model
 from irtjax.models.priors import Normal
 
-# Compilation takes minutes; test_grid.py covers the method by default.
+# Compilation takes minutes: one model stands for all by default.
 
 
 MODELS = {
