@@ -126,11 +126,7 @@ def test_hermite_nodes_integrate_polynomials():
     assert moment == pytest.approx(np.pi**1.5 * 0.5 * 0.75)
 
 
-#: Metrics have what benchmarks have, and effects of the metrics.
-KINDS = [pytest.param("benchmarks", marks=pytest.mark.slow), "metrics"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["benchmarks", "metrics"])
 def test_integrals_are_those_of_a_fine_grid(kind):
     if kind == "benchmarks":
         model, data = benchmarks(5, 4, 2), random_data(5, 4)
@@ -208,7 +204,7 @@ def test_items_of_two_kinds_are_integrated_as_those_of_one_kind_each():
     np.testing.assert_allclose(both, np.where(binary, right, score), atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["benchmarks", "metrics"])
 def test_derivatives_are_those_of_differences(kind):
     if kind == "benchmarks":
         model, data = benchmarks(3, 6, 2), random_data(3, 6)
@@ -255,7 +251,7 @@ def test_derivatives_are_those_of_differences(kind):
             )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["benchmarks", "metrics"])
 def test_items_are_expected_over_the_error_of_the_abilities(kind):
     """To second order: E[f(theta)] = f + f' delta + tr(C f'') / 2, by differences."""
     if kind == "benchmarks":
