@@ -65,9 +65,20 @@ MODELS: dict[str, Callable[[], Model]] = {
 #: What is tested in the slow run only: "mixed" contains the first, and programs of
 #: gamma functions take a quarter of a minute to compile.
 TWINS = ("continuous", "beta", "inflated_beta")
+#: Likewise: another model of the same kind, or one that contains it, stands for each.
+RELATIVES = (
+    "1pl",
+    "2pl positive",
+    "3pl",
+    "probit1pl",
+    "cloglog2pl",
+    "partial_credit",
+    "pcm",
+    "rsm",
+)
 #: The names of the models, as parameters of tests.
 NAMES = [
-    pytest.param(name, marks=pytest.mark.slow) if name in TWINS else name
+    pytest.param(name, marks=pytest.mark.slow) if name in TWINS + RELATIVES else name
     for name in MODELS
 ]
 
@@ -100,12 +111,16 @@ def _is_quick(model: Model) -> bool:
     return model.name in ("2pl", "4pl", "graded")
 
 
-#: Pairs of the slow run only: another model stands for each in the default one.
-#: (EM of "probit2pl" and "lart", the gradient of "2pl", bounded EM of "2pl positive".)
+#: Pairs of the slow run only: their fits have references of their own in the default
+#: one, in the tests of the model or of the method.
 LIKE_OTHERS = (
-    ("probit1pl", "em"),
-    ("2pl positive", "gradient"),
+    ("probit2pl", "em"),
+    ("graded", "em"),
+    ("nominal", "em"),
+    ("rasch", "mm"),
+    ("2pl", "gradient"),
     ("4pl", "gradient"),
+    ("graded", "gradient"),
 )
 
 
@@ -119,7 +134,8 @@ METHODS: dict[str, Entry] = {
 PAIRS = [
     pytest.param(
         (model, method),
-        marks=[pytest.mark.slow] * (model in TWINS or (model, method) in LIKE_OTHERS),
+        marks=[pytest.mark.slow]
+        * (model in TWINS + RELATIVES or (model, method) in LIKE_OTHERS),
     )
     for method, entry in METHODS.items()
     for model in MODELS

@@ -36,6 +36,14 @@ def _counts(model, coordinates, data):
     return expected_counts(model, items, jnp.asarray(NODES), LOG_WEIGHTS, data)
 
 
+_counts_jit = jax.jit(_counts)
+
+
+def traced_again(**options):
+    """Expected counts as a program of its own: a setting may have changed."""
+    return jax.jit(lambda *given: expected_counts(*given, **options))
+
+
 #: A shift and log scale of ability in which the priors are read.
 FRAME = jnp.asarray([0.3, -0.2])
 
@@ -119,18 +127,26 @@ def test_trials_are_repeated_subjects_in_likelihood():
     # r right of n has the likelihood of n single responses, up to a constant.
     model, data = _trials_case()
     coordinates = _perturbed("2pl")
-    counts = _counts(model, coordinates, data)
+    counts = _counts_jit(model, coordinates, data)
     values, trials = np.asarray(data.values), np.asarray(data.trials)
     wide = [(k < values).astype(np.int8) for k in range(3)]
     seen = [k < trials for k in range(3)]
     tiled = jax.tree.map(lambda x: jnp.tile(x, (3, 1)), coordinates)
     single = Responses(jnp.asarray(np.hstack(wide)), jnp.asarray(np.hstack(seen)))
     np.testing.assert_allclose(
-        counts.log_marginal, _counts(model, tiled, single).log_marginal, atol=1e-11
+        counts.log_marginal, _counts_jit(model, tiled, single).log_marginal, atol=1e-11
     )
 
 
-@pytest.mark.parametrize("name", ["2pl positive", "4pl", "graded", "rasch"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("2pl positive", marks=pytest.mark.slow),
+        pytest.param("4pl", marks=pytest.mark.slow),
+        "graded",
+        "rasch",
+    ],
+)
 def test_the_curvature_is_minus_the_hessian_of_the_expected_objective(name):
     simulated = case(name)
     model, coordinates = simulated.model, _perturbed(name)
@@ -150,14 +166,21 @@ def test_the_curvature_is_minus_the_hessian_of_the_expected_objective(name):
     np.testing.assert_allclose(derivatives.value, value, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["2pl", "4pl", "graded"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "2pl",
+        pytest.param("4pl", marks=pytest.mark.slow),
+        pytest.param("graded", marks=pytest.mark.slow),
+    ],
+)
 def test_an_item_update_raises_every_item_and_leaves_fixed_columns(name):
     simulated = case(name)
     model, nodes = simulated.model, jnp.asarray(NODES)
     # Far away, where Newton's matrix is indefinite and full steps overshoot.
     coordinates = _perturbed(name, 0.9 if name != "graded" else 0.4)
     free = jnp.asarray(np.random.default_rng(1).random(coordinates.shape) < 0.7)
-    counts = _counts(model, coordinates, simulated.data)
+    counts = _counts_jit(model, coordinates, simulated.data)
     value = jax.jit(expected_value)
     before = value(model, coordinates, nodes, counts, FRAME)
     improve = jax.jit(improve_items, static_argnums=6)
@@ -181,10 +204,11 @@ def test_blocks_change_nothing_but_rounding(monkeypatch, structure):
         model, data = simulated.model, simulated.data
     data = _weighted(data)
     coordinates = _perturbed("2pl")
-    whole = _counts(model, coordinates, data)
+    arguments = model, model.constrain(coordinates), jnp.asarray(NODES), LOG_WEIGHTS
+    whole = traced_again()(*arguments, data)
     # 240 rows in blocks of 64: the last one overlaps its neighbour.
     monkeypatch.setattr(module, "block_size_for", lambda *_: 64)
-    blocks = _counts(model, coordinates, data)
+    blocks = traced_again()(*arguments, data)
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(blocks), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
     weight = np.asarray(data.subject_weight)
@@ -201,12 +225,12 @@ def test_a_window_of_nodes_changes_nothing_but_rounding(monkeypatch, structure):
     items = simulated.items._replace(discrimination=jnp.full(NUM_ITEMS, 25.0))
     nodes = jnp.asarray(NODES)
     monkeypatch.setattr(module, "block_size_for", lambda *_: 48)
-    whole = expected_counts(model, items, nodes, LOG_WEIGHTS, data)
+    arguments = model, items, nodes, LOG_WEIGHTS, data
+    whole = traced_again()(*arguments)
+    windowed = jax.jit(lambda x: expected_counts(*arguments, centre=x, window=41))
     for centre in (whole.centre, jnp.zeros_like(whole.centre)):
         # Right and quite wrong guesses of where the posteriors are.
-        part = expected_counts(
-            model, items, nodes, LOG_WEIGHTS, data, centre=centre, window=41
-        )
+        part = windowed(centre)
         for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11)
 
@@ -270,10 +294,10 @@ def test_item_weights_are_numbers_of_copies():
     coordinates = _perturbed("2pl")
     assert data.observed is not None
     copied = Responses(data.values[:, copies], data.observed[:, copies])
-    weighted = _counts(
+    weighted = _counts_jit(
         model, coordinates, dataclasses.replace(data, item_weight=weight)
     )
-    long = _counts(model, coordinates[copies], copied)
+    long = _counts_jit(model, coordinates[copies], copied)
     np.testing.assert_allclose(weighted.log_marginal, long.log_marginal, atol=1e-11)
     # What is learned about an item is one copy's worth, also at weight 0.
     np.testing.assert_allclose(
@@ -287,6 +311,6 @@ def test_certain_responses_leave_no_infinities(strict_promotion):
     model = two_parameter(None)
     items = true_items(model)._replace(discrimination=jnp.full(NUM_ITEMS, 100.0))
     data = case("2pl").data
-    counts = expected_counts(model, items, jnp.asarray(NODES), LOG_WEIGHTS, data)
+    counts = traced_again()(model, items, jnp.asarray(NODES), LOG_WEIGHTS, data)
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(counts))
     assert float(counts.nodes.sum()) == pytest.approx(NUM_SUBJECTS)

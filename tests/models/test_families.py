@@ -30,7 +30,25 @@ FAMILIES["nominal 4 positive"] = nominal(4, positive=True)
 THETA = jnp.linspace(-4, 4, 9)
 
 
-@pytest.fixture(params=FAMILIES, name="model")
+#: Those of the slow run only: another family stands for each in the default one.
+RELATIVES = (
+    "1pl",
+    "3pl",
+    "probit1pl",
+    "4pl positive",
+    "graded 2",
+    "partial credit 3 positive",
+    "nominal 4 positive",
+)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.slow) if name in RELATIVES else name
+        for name in FAMILIES
+    ],
+    name="model",
+)
 def model_fixture(request):
     return FAMILIES[request.param]
 
@@ -76,10 +94,9 @@ def test_slope_acts_only_through_the_intercepts(model):
     # Estimators take d/da = theta * sum_h d/dd_h as given.
     family = model.family
     item = item_at(items_of(model), 0)
+    slopes = jax.jit(jax.jacfwd(lambda it, t: jnp.stack(family.natural(it, t))))
     for theta in THETA:
-        jacobian = jax.jacfwd(lambda it, t=theta: jnp.stack(family.natural(it, t)))(
-            item
-        )
+        jacobian = slopes(item, theta)
         by_intercepts = jnp.reshape(jacobian.intercept, (family.num_categories, -1))
         np.testing.assert_allclose(
             jacobian.discrimination, theta * by_intercepts.sum(axis=1), atol=1e-10

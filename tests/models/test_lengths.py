@@ -1,7 +1,9 @@
 """Answer lengths against two-dimensional integrals over ability and speed."""
 
 import dataclasses
+import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -123,13 +125,12 @@ def test_the_likelihood_of_both_is_one_dimensional(missing):
     summary = model.lengths.summary(found, data)
     evidence, constant = model.lengths.evidence(found, summary)
     nodes = jnp.asarray(equal_nodes(-9, 9, 181))
-    counts = expected_counts(
+    counts = jax.jit(functools.partial(expected_counts, moments=True))(
         model,
         ACCURACY,
         nodes,
         normal_log_weights(nodes),
         dataclasses.replace(data, evidence=evidence),
-        moments=True,
     )
     joint = log_joint(data, found)
     np.testing.assert_allclose(

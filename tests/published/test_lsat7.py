@@ -25,7 +25,9 @@ def table(reference):
     )
 
 
-@pytest.fixture(scope="module", params=["rasch", "2pl"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("rasch", marks=pytest.mark.slow), "2pl"]
+)
 def fitted(request, reference, table):
     # mirt's nodes, and its Oakes errors.
     method = EM(equal_nodes(-6, 6, 61), 1e-6)
@@ -71,6 +73,7 @@ def test_scores(fitted, reference):
         np.testing.assert_allclose(scores["ability_se"], expected[:, 1], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_three_parameter_likelihood(reference, table):
     # Guessing of four items runs to 0: only the log-likelihood is comparable, and
     # maximum likelihood must not be below what mirt reached in 50,000 cycles.

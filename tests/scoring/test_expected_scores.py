@@ -31,9 +31,9 @@ def response_means(family, items, theta):
     ("name", "kind"),
     [
         ("2pl", "missing"),
-        ("4pl", "trials"),
-        ("rasch", "complete"),
-        ("graded", "missing"),
+        pytest.param("4pl", "trials", marks=pytest.mark.slow),
+        pytest.param("rasch", "complete", marks=pytest.mark.slow),
+        pytest.param("graded", "missing", marks=pytest.mark.slow),
     ],
 )
 def test_means_and_errors_are_those_on_a_fine_grid(name, kind):
@@ -81,7 +81,15 @@ def test_every_model_of_the_table(name):
     np.testing.assert_allclose(got.standard_error, spread, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["1pl", "2pl", "3pl", "graded"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1pl",
+        pytest.param("2pl", marks=pytest.mark.slow),
+        pytest.param("3pl", marks=pytest.mark.slow),
+        "graded",
+    ],
+)
 def test_uncertain_items_follow_the_delta_method(name):
     model = ALL[name]
     items, data = make_data(model, "missing", num_subjects=6, num_items=5)

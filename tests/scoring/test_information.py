@@ -24,6 +24,17 @@ from irtjax.models.simulate import simulate_items
 from irtjax.scoring import information
 
 THETA = jnp.linspace(-5, 5, 21)
+#: Of the slow run only: others in the default run have their formulas.
+RELATIVES = ("rasch", "1pl", "3pl", "probit1pl", "pcm")
+
+
+def _names(models) -> list:
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if name in RELATIVES else name
+        for name in models
+    ]
+
+
 ALL = {name: make() for name, make in BINARY_MODELS.items()}
 ALL |= {"graded": graded(4), "partial credit": partial_credit(3)}
 ALL |= {"pcm": partial_credit_unit(3), "nominal": nominal(4)}
@@ -46,7 +57,7 @@ def curves(model, items, theta):
     return right, wrong, (high - low) * slope * density
 
 
-@pytest.mark.parametrize("name", BINARY_MODELS)
+@pytest.mark.parametrize("name", _names(BINARY_MODELS))
 def test_binary_items_have_squared_slope_over_variance(name):
     model = ALL[name]
     items = simulate_items(model, 6, jax.random.key(0), discrimination=(0.3, 2.5))
@@ -58,7 +69,7 @@ def test_binary_items_have_squared_slope_over_variance(name):
     np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-18)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", _names(ALL))
 def test_information_is_minus_the_expected_second_derivative(name):
     model = ALL[name]
     items = simulate_items(model, 4, jax.random.key(3))
@@ -93,7 +104,9 @@ def test_rasch_information_is_a_quarter_at_the_difficulty():
     assert float(curve.max()) == pytest.approx(0.25, abs=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize(
+    "dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)]
+)
 def test_far_abilities_give_no_nan(dtype):
     theta = jnp.array([-1e3, -100, -40, 40, 100, 1e3], dtype)
     for model in ALL.values():

@@ -23,7 +23,13 @@ def perturbed(model, items, step, column, row):
 
 @pytest.mark.parametrize(
     ("name", "method"),
-    [("1pl", "eap"), ("2pl", "ml"), ("3pl", "eap"), ("3pl", "map"), ("graded", "ml")],
+    [
+        ("1pl", "eap"),
+        ("2pl", "ml"),
+        pytest.param("3pl", "eap", marks=pytest.mark.slow),
+        ("3pl", "map"),
+        pytest.param("graded", "ml", marks=pytest.mark.slow),
+    ],
 )
 def test_item_uncertainty_follows_the_delta_method(name, method):
     model = ALL[name]
@@ -101,7 +107,7 @@ def test_item_uncertainty_matches_redrawn_items():
     ("name", "method", "rescaled"),
     [
         ("1pl", "eap", True),
-        ("1pl", "map", True),
+        pytest.param("1pl", "map", True, marks=pytest.mark.slow),
         ("1pl", "wle", True),
         ("rasch", "eap", False),
         ("2pl", "map", False),

@@ -49,7 +49,11 @@ def log_lik(model, items, data, theta):
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    [("Rasch", rasch()), ("2PL", two_parameter()), ("3PL", three_parameter())],
+    [
+        pytest.param("Rasch", rasch(), marks=pytest.mark.slow),
+        ("2PL", two_parameter()),
+        ("3PL", three_parameter()),
+    ],
 )
 @pytest.mark.parametrize("method", ["eap", "map", "ml"])
 def test_lsat7_scores_match_mirt(shared_data, name, model, method):
@@ -104,10 +108,28 @@ CASES = [
     ("graded", "missing"),
     ("partial credit", "weighted"),
 ]
+#: The cases of the slow run only: others have their family or their kind of data.
+SLOW_CASES = (
+    ("3pl", "complete"),
+    ("3pl", "trials"),
+    ("rasch", "missing"),
+    ("1pl", "weighted"),
+    ("4pl", "missing"),
+    ("probit1pl", "complete"),
+    ("partial credit", "weighted"),
+)
+
+
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 WIDE = Population(jnp.array(0.3), jnp.array(1.2))
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize(
+    ("name", "kind"), [slow(*c) if c in SLOW_CASES else c for c in CASES]
+)
 def test_eap_is_the_mean_on_a_fine_grid(name, kind):
     model = ALL[name]
     items, data = make_data(model, kind)
@@ -124,9 +146,14 @@ def test_eap_is_the_mean_on_a_fine_grid(name, kind):
     np.testing.assert_allclose(got.log_marginal, total, atol=1e-6)
 
 
-#: The first method by default for every other case, the second for the rest.
+#: The first method by default for every other case, the second for the rest; neither
+#: for the cases of the slow run only.
 MODES = [
-    pytest.param(*case, method, marks=[pytest.mark.slow] * ((k + place) % 2))
+    pytest.param(
+        *case,
+        method,
+        marks=[pytest.mark.slow] * ((k + place) % 2 or case in SLOW_CASES),
+    )
     for k, case in enumerate(CASES)
     for place, method in enumerate(("map", "ml"))
 ]
@@ -189,10 +216,10 @@ def information_and_skew(model, items, data, theta):
     [
         ("2pl", "complete"),
         ("3pl", "missing"),
-        ("4pl", "weighted"),
-        ("probit2pl", "trials"),
+        slow("4pl", "weighted"),
+        slow("probit2pl", "trials"),
         ("graded", "missing"),
-        ("partial credit", "complete"),
+        slow("partial credit", "complete"),
     ],
 )
 def test_wle_solves_warms_equation(name, kind):
@@ -355,7 +382,11 @@ def test_bad_arguments_are_refused():
         score(two_parameter(), items, UNIT, data, method="ml", bounds=(3, -3))
 
 
-@pytest.mark.parametrize("method", METHODS)
+#: A mean, and a mode with a term of its own; of MAP and ML there is nothing else.
+UNLIKE = [method if method in ("eap", "wle") else slow(method) for method in METHODS]
+
+
+@pytest.mark.parametrize("method", UNLIKE)
 def test_blocks_of_subjects_change_nothing(method, monkeypatch):
     model = two_parameter()
     items, data = make_data(model, "missing", num_subjects=600)
@@ -363,11 +394,17 @@ def test_blocks_of_subjects_change_nothing(method, monkeypatch):
     covariance = Covariance.of_independent(
         jnp.einsum("rja,rjb->jab", shared, shared)
     )._replace(shared=shared, shared_scale=jnp.zeros((3, 2)))
-    arguments = (model, items, UNIT, data, NODES, BOUNDS, covariance)
-    whole = score_on_nodes(*arguments, method=method)
+
+    def scored(*arguments):
+        # A function of its own each time, so that it is traced again.
+        own = jax.jit(lambda *given: score_on_nodes(model, *given, method=method))
+        return own(*arguments)
+
+    arguments = (items, UNIT, data, NODES, BOUNDS, covariance)
+    whole = scored(*arguments)
     monkeypatch.setattr(kernels, "BLOCK_BYTES", 1)
     assert kernels.block_size_for(600, 9, 8) == 200
-    parts = score_on_nodes(*arguments, method=method)
+    parts = scored(*arguments)
     assert whole.shared is not None and whole.shared.shape == (600, 3)
     for there, here in zip(whole, parts, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-9, atol=1e-9)
@@ -384,13 +421,13 @@ def test_pure_under_jit_and_vmap():
 
     together = jax.jit(jax.vmap(scored))(weights)
     for index in range(2):
-        alone = scored(weights[index])
+        alone = jax.jit(scored)(weights[index])
         assert alone.shared is None and together.shared is None
         for there, here in zip(alone[:4], together[:4], strict=True):
             np.testing.assert_allclose(here[index], there, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [m if m == "wle" else slow(m) for m in METHODS])
 def test_float32_is_close_to_float64(method):
     model = three_parameter()
     items, data = make_data(model, "missing", num_subjects=40, num_items=60)

@@ -188,6 +188,7 @@ def test_anchors():
     assert (np.asarray(covariance.scale) != 0).all()
 
 
+@pytest.mark.slow
 def test_oakes_identity_is_a_second_route():
     # Oakes (1999): -(d2 Q / d new2 + d2 Q / d new d old) at new = old.
     simulated = case("2pl")
@@ -205,7 +206,7 @@ def test_oakes_identity_is_a_second_route():
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
-        ("observed", "woodbury"),
+        pytest.param("observed", "woodbury", marks=pytest.mark.slow),
         pytest.param("observed", "leading", marks=pytest.mark.slow),
         ("sandwich", "leading"),
     ],
@@ -268,7 +269,14 @@ def test_blocks_of_subjects_change_nothing_but_rounding(monkeypatch):
     np.testing.assert_allclose(blocks.items, whole.items, rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("how", ["dense", "woodbury", "leading"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "dense",
+        pytest.param("woodbury", marks=pytest.mark.slow),
+        pytest.param("leading", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_not_identified_is_said(how):
     # Nobody met the last item, and there is no prior on it.
     simulated = case("2pl")
@@ -336,8 +344,15 @@ def test_steep_items_have_the_errors_of_the_hessian_or_none():
     ratio = found / variance[identified]
     assert (variance[identified] > 0).all()
     np.testing.assert_allclose(ratio, 1, atol=1.1 * LOST)
-    # At a maximum nothing is left out and all errors are the Hessian's. A few
-    # polynomials make some of them too small.
+
+
+@pytest.mark.slow
+def test_steep_items_have_all_errors_of_the_hessian_at_a_maximum():
+    # Nothing is left out. A few polynomials make some errors too small.
+    _, items, _ = _four_parameter_vector()
+    random = np.random.default_rng(5)
+    values = draw("4pl", items, random.standard_normal(240), random)
+    data = Responses(jnp.asarray(values), None)
     prior = {
         "discrimination": Normal(1.0, 3.0),
         "intercept": Normal(0.0, 5.0),

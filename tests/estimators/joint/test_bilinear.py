@@ -19,7 +19,7 @@ from irtjax.numerics.nnls import nnls
 from tests.estimators.joint.joint_cases import SHAPE, responses, simulated
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("dims", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pattern", ["none", "mcar", "trials"])
 @pytest.mark.parametrize("temperature", [0.4, 2.0])
 def test_surrogate_touches_and_stays_below(dims, pattern, temperature):
@@ -69,7 +69,7 @@ def test_surrogate_touches_and_stays_below(dims, pattern, temperature):
     np.testing.assert_allclose(alone.curvature, seen.subjects.curvature, rtol=1e-9)
 
 
-@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("dims", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pattern", ["none", "mcar"])
 def test_block_updates_raise_the_likelihood_in_several_dimensions(dims, pattern):
     values, observed = simulated(pattern=pattern)

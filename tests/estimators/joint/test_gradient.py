@@ -27,7 +27,7 @@ from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Model
 from irtjax.models.priors import Normal
 
-# Compilation takes minutes; test_grid.py covers the method by default.
+# Compilation takes minutes: one model stands for all by default.
 
 
 MODELS = {
@@ -66,7 +66,8 @@ def _run(problem, method, start, max_steps, **rest):
 
 
 def fitted(model, data, method=None, max_steps=500, **rest):
-    method = Gradient() if method is None else method
+    # The default tolerance as an array, so that other ones recompile nothing.
+    method = Gradient(tolerance=jnp.asarray(1e-3)) if method is None else method
     start = start_values(model, data)
     return _run(Problem.create(model, data), method, start, max_steps, **rest)
 
@@ -133,10 +134,11 @@ def test_every_family_reaches_a_stationary_point(name):
     np.testing.assert_allclose(jnp.sum(rebuilt), fit.log_lik, rtol=1e-6)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("penalty", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_same_optimum_as_mm(penalty):
-    model, data = simulated(num_subjects=150)
-    by_gradient = fitted(model, data, Gradient(penalty=penalty, tolerance=1e-6))
+    model, data = simulated()
+    method = Gradient(penalty=penalty, tolerance=jnp.asarray(1e-6))
+    by_gradient = fitted(model, data, method)
     by_mm = fitted(model, data, MM(penalty=penalty, tolerance=1e-9), 2000)
     assert by_gradient.status == by_mm.status == Status.CONVERGED
     np.testing.assert_allclose(by_gradient.objective, by_mm.objective, rtol=1e-10)
@@ -149,7 +151,9 @@ def test_same_optimum_as_mm(penalty):
         np.testing.assert_allclose(a, b, **close)
 
 
-@pytest.mark.parametrize("name", ["3pl", "graded"])
+@pytest.mark.parametrize(
+    "name", ["3pl", pytest.param("graded", marks=pytest.mark.slow)]
+)
 def test_blocked_derivatives_equal_dense_autodiff(name, monkeypatch):
     # Blocks of 256 rows, the third overlapping the second.
     monkeypatch.setattr("irtjax.numerics.kernels.BLOCK_BYTES", 1000)

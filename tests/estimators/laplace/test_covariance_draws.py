@@ -15,6 +15,7 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.laplace import covariance_draws
+from irtjax.estimators.laplace.components import log_prior
 from irtjax.estimators.laplace.covariance_draws import (
     CovarianceCoordinates,
     Evidence,
@@ -35,11 +36,17 @@ from irtjax.models.multilevel.covariance_mixture import (
 )
 from irtjax.models.multilevel.model import Hierarchical
 from irtjax.models.priors import LogNormal
-from irtjax.numerics.bijections import correlation_cholesky, lkj_height, lkj_log_density
+from irtjax.numerics.bijections import (
+    correlation_cholesky,
+    correlation_coordinates,
+    lkj_height,
+    lkj_log_density,
+)
 from tests.estimators.laplace.test_laplace import benchmarks as plain_benchmarks
 
 RNG = np.random.default_rng(5)
 run_jit = eqx.filter_jit(run)
+information_jit = jax.jit(covariance_draws._information)
 
 
 def benchmarks(subjects: int, items: int, groups: int, slopes="positive", **more):
@@ -125,12 +132,12 @@ def test_information_is_the_expected_curvature():
     model, evidence = benchmarks(20, 12, 3), some_evidence(3, 20)
     parts = (0.3 * RNG.normal(size=n) for n in (3, 3, 0, 3))
     at = CovarianceCoordinates(*(jnp.asarray(part) for part in parts))
-    seen = covariance_draws._seen(model, at, evidence)
+    seen = jax.jit(covariance_draws._seen)(model, at, evidence)
     expected = evidence._replace(scatter=evidence.num_subjects * seen)
     flat, unravel = ravel_pytree(at)
-    slope = jax.grad(lambda x: log_evidence(model, unravel(x), expected))
+    slope = jax.jit(jax.grad(lambda x: log_evidence(model, unravel(x), expected)))
     curvature = [(slope(flat - 1e-4 * e) - slope(flat + 1e-4 * e)) for e in np.eye(9)]
-    found = covariance_draws._information(model, at, evidence)
+    found = information_jit(model, at, evidence)
     np.testing.assert_allclose(found, np.stack(curvature) / 2e-4, atol=1e-5)
 
 
@@ -189,8 +196,8 @@ def test_a_fit_is_the_mode_of_the_density(three_groups):
         same = lkj_height(coordinates.correlation, *of_prior)
         return log_evidence(problem.model, coordinates, evidence) - density + same
 
-    slope = jax.grad(height)(flat)
-    information = covariance_draws._information(problem.model, start, evidence)
+    slope = jax.jit(jax.grad(height))(flat)
+    information = information_jit(problem.model, start, evidence)
     # In standard errors. What is expected of abilities' squares is of first order in
     # the step from their mode to their mean, which is not 0.
     step = np.linalg.solve(information, slope)
@@ -202,8 +209,28 @@ def test_a_fit_is_the_mode_of_the_density(three_groups):
     np.testing.assert_allclose(found, state.ability, atol=1e-3)
 
 
-def test_a_fit_does_not_hang_on_the_order_of_groups():
-    """Priors of correlations have a say with so few subjects, and four groups."""
+def test_the_prior_of_a_covariance_does_not_depend_on_the_order_of_groups():
+    """What a fit maximises: by the density of coordinates, groups had an order."""
+    model = benchmarks(12, 12, 4)
+    rng = np.random.default_rng(5)
+    factor = np.asarray(correlation_cholesky(jnp.asarray(rng.normal(size=6)), 4))
+    start = start_components(model, jnp.zeros((12, model.num_columns)))
+
+    @jax.jit
+    def height(scale, root):
+        place = correlation_coordinates(root)
+        return log_prior(model, start._replace(log_scale=scale, correlation=place))
+
+    heights = []
+    for order in (np.arange(4), np.roll(np.arange(4), -1)):
+        root = np.linalg.cholesky((factor @ factor.T)[np.ix_(order, order)])
+        heights.append(float(height(np.linspace(-0.5, 0.5, 4)[order], root)))
+    assert heights[1] == pytest.approx(heights[0], abs=1e-9)
+
+
+@pytest.mark.slow
+def test_a_fit_does_not_depend_on_the_order_of_groups():
+    """Priors of correlations matter with so few subjects, and four groups."""
     subjects, items, groups = 12, 60, 4
     rng = np.random.default_rng(5)
     model = benchmarks(subjects, items, groups)

@@ -53,8 +53,14 @@ def problem_of(groups=1, width=1, **more) -> MultilevelProblem:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"groups": 3}, {"groups": 2, "width": 2}, {"groups": 3, "priors": GIVEN}],
-    ids=["one ability", "benchmarks", "metrics", "given slopes"],
+    [
+        pytest.param({}, id="one ability"),
+        pytest.param({"groups": 3}, id="benchmarks", marks=pytest.mark.slow),
+        pytest.param({"groups": 2, "width": 2}, id="metrics", marks=pytest.mark.slow),
+        pytest.param(
+            {"groups": 3, "priors": GIVEN}, id="given slopes", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_units_have_the_same_fit_as_stems(settings):
     problem, method = problem_of(**settings), Laplace(order=3)

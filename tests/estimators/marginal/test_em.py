@@ -53,7 +53,13 @@ def _weigh(data: Responses, weight) -> Responses:
 
 
 @pytest.mark.parametrize(
-    ("name", "priors"), [("2pl", None), ("rasch", None), ("3pl", "weak")]
+    ("name", "priors"),
+    [
+        ("2pl", "weak"),
+        pytest.param("2pl", None, marks=pytest.mark.slow),
+        pytest.param("rasch", None, marks=pytest.mark.slow),
+        pytest.param("3pl", "weak", marks=pytest.mark.slow),
+    ],
 )
 def test_the_optimum_is_that_of_a_general_optimiser(name, priors):
     simulated = case(name)
@@ -255,6 +261,7 @@ def test_items_and_subjects_without_variation_stay_finite():
     assert intercept[0] > 3 and intercept[1] < -3
 
 
+@pytest.mark.slow
 def test_acceleration_and_more_newton_steps_change_the_route_only(tight_fit):
     plain = fit_with(
         marginal_method(1e-6, memory=0, num_newton=3), *_two_parameter_case()

@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
+from irtjax.estimators.marginal.saem import SAEM, burn_in
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.counts import expected_counts, improve_items
 from irtjax.likelihood.lengths import with_lengths
@@ -26,7 +27,7 @@ from irtjax.models.simulate import (
 )
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.uncertainty import length_covariance
-from tests.tables import fit_with, marginal_method, run_jit
+from tests.tables import NODES, fit_with, marginal_method, run_jit
 
 SUBJECTS, ITEMS, RHO = 200, 8, -0.8
 
@@ -173,9 +174,14 @@ def test_the_gradient_of_its_objective_is_that_of_finite_differences():
     np.testing.assert_allclose(update.gradient[:, :2], own[:, :2], rtol=1e-6, atol=1e-6)
 
 
+@functools.cache
+def fitted_by_em():
+    return fit_with(marginal_method(), latency_response(), drawn()[0])
+
+
 def test_it_never_falls_and_recovers_the_truth():
-    data, theta, items, lengths = drawn()
-    fit = fit_with(marginal_method(), latency_response(), data)
+    _, theta, items, lengths = drawn()
+    fit = fitted_by_em()
     trace = np.asarray(fit.trace)[: int(fit.num_steps)]
     assert (np.diff(trace) > -1e-8 * abs(trace[-1])).all()
     found = fit.parameters.lengths
@@ -192,6 +198,31 @@ def test_it_never_falls_and_recovers_the_truth():
         found.items.speed_discrimination, lengths.items.speed_discrimination
     )
     assert slope[0, 1] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("sampler", "gain"),
+    [
+        ("grid", None),
+        pytest.param("augmented", None, marks=pytest.mark.slow),
+        pytest.param("grid", burn_in(20), marks=pytest.mark.slow),
+    ],
+)
+def test_saem_finds_the_same(sampler, gain):
+    data = drawn()[0]
+    exact = fitted_by_em()
+    steps = 600 if sampler == "augmented" else 200
+    method = SAEM(jnp.asarray(NODES), num_steps=steps, sampler=sampler, gain=gain)
+    problem = Problem.create(latency_response(), data)
+    start = start_values(latency_response(), data)
+    key = jax.random.key(3)
+    fit = run_jit(problem, method, start, key=key, max_steps=method.num_steps)
+    rho, truth = (f.parameters.lengths.correlation for f in (fit, exact))
+    assert Status(int(fit.status)) is Status.CONVERGED
+    assert abs(float(rho - truth)) < 0.02
+    assert float(fit.log_lik) == pytest.approx(float(exact.log_lik), rel=5e-4)
+    slope, wanted = (f.parameters.lengths.items[1] for f in (fit, exact))
+    np.testing.assert_allclose(slope, wanted, atol=0.05)
 
 
 def test_without_lengths_it_is_the_probit_model():
@@ -253,6 +284,7 @@ def test_what_lengths_cannot_go_with_is_said():
         start_values(model, dataclasses.replace(data, log_length=None))
 
 
+@pytest.mark.slow
 def test_single_precision_agrees():
     data = drawn()[0]
     single = jax.tree.map(

@@ -194,7 +194,9 @@ def test_chains_side_by_side_give_the_draws_of_chains_in_turn(tmp_path):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_chains_in_threads_are_those_of_one_program():
+    # By default this follows from the two tests before, of chains in turn.
     # Few steps, over which rounding has not grown.
     method = NUTS(num_warmup=20, num_draws=5, num_chains=3)
     start = dispersed_starts(jnp.zeros(3), 3, key=KEY)
@@ -211,29 +213,23 @@ def test_chains_in_threads_are_those_of_one_program():
         np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-9)
 
 
-def test_threads_have_the_settings_of_the_thread_that_asked():
+def test_threads_have_the_settings_of_the_thread_that_asked(monkeypatch):
     # Contexts hold for a thread only: without them draws would be of another precision.
     # The first chunk is done here, so there are to be several.
-    program = """
-import jax, jax.numpy as jnp
-from irtjax.estimators.posterior import sample as sampling
-from irtjax.estimators.posterior.methods import NUTS
-sampling.CHUNK_SECONDS = 1e-4
-with jax.enable_x64(True):
-    draws = sampling.sample(
-        lambda x, scale: -0.5 * jnp.sum((x / scale) ** 2), jnp.zeros(2), jnp.ones(2),
-        key=jax.random.key(0), method=NUTS(num_warmup=30, num_draws=20, num_chains=2),
-    )
-print(draws.values["position"].dtype, draws.energy.dtype)
-"""
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "JAX_PLATFORMS": "cpu"}
-    env.pop("JAX_ENABLE_X64", None)
-    said = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True
-    )
-    assert said.stdout.split() == ["float64", "float64"], said.stderr
+    monkeypatch.setattr(sampling, "CHUNK_SECONDS", 1e-4)
+    assert jax.config.jax_enable_x64
+    with jax.enable_x64(False):
+        draws = sample(
+            lambda x, scale: -0.5 * jnp.sum((x / scale) ** 2),
+            jnp.zeros(2),
+            jnp.ones(2),
+            key=jax.random.key(0),
+            method=NUTS(num_warmup=30, num_draws=20, num_chains=2),
+        )
+    assert draws.values["position"].dtype == draws.energy.dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_single_precision_stays_single():
     data = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), GAUSSIAN)
     method = NUTS(num_warmup=300, num_draws=700, num_chains=2)

@@ -176,10 +176,11 @@ def test_fixed_priors_of_a_four_parameter_model():
     def density(position):
         """The priors of natural values, by scipy, with Jacobians by autodiff."""
         total = 0.0
+        natural = lambda x: jnp.stack(list(model.family.constrain(x)))  # noqa: E731
+        jacobian = jax.jit(jax.jacobian(natural))
         for row in position.items:
             item = model.family.constrain(row)
-            natural = lambda x: jnp.stack(list(model.family.constrain(x)))  # noqa: E731
-            total += np.linalg.slogdet(np.asarray(jax.jacobian(natural)(row)))[1]
+            total += np.linalg.slogdet(np.asarray(jacobian(row)))[1]
             total += stats.lognorm.logpdf(item.discrimination, 0.6, scale=np.exp(0.1))
             total += stats.norm.logpdf(item.intercept, -0.2, 1.5)
             total += stats.beta.logpdf(item.lower_asymptote, 2, 8)
