@@ -303,8 +303,8 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         f"{status.explain()} (residual {float(fit.residual):.2g}): treat the"
         " estimates as provisional; raise max_steps, or use method='nuts'": unsolved,
         f"{subjects} subjects and {num_observed:,} responses are few: in"
-        " simulations of such sizes 95 % intervals of differences held 86 to 97 %,"
-        " of expected scores 80 to 89 %; add subjects or items": groups == 1 and few,
+        " simulations of such sizes 95 % intervals of differences held 87 to 97 %,"
+        " of expected scores 87 to 92 %; add subjects or items": groups == 1 and few,
         f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
         f" about {FEW_ITEMS} in each group to be near the posterior; use"
         " method='nuts'": fewest < FEW_ITEMS,
