@@ -79,6 +79,7 @@ def test_a_small_leaderboard_by_default(tmp_path):
     table = irtjax.ResponseTable.from_arrays(values)
     fit = irtjax.fit(table)
     assert fit.options["model"] == "2pl" and fit.options["method"] == "laplace"
+    assert any("10 subjects are too few to test that" in note for note in fit.notes)
     text = " ".join(summarise(fit, irtjax.rank(fit)))
     assert "Chosen from the data: model 2pl, because responses are right or" in text
     # The choice is on record, and is not asked for again by what reads the record.
