@@ -30,12 +30,12 @@ def ok(*args: object):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
-    return irtjax.save(small_fit(), tmp_path_factory.mktemp("fits") / "fit")
+    return irtjax.save(small_fit(errors=False), tmp_path_factory.mktemp("fits") / "fit")
 
 
 def from_python(**more):
     return irtjax.simulate_tests(
-        small_fit(), 30, key=jax.random.key(4), num_items=LENGTH, **more
+        small_fit(errors=False), 30, key=jax.random.key(4), num_items=LENGTH, **more
     )
 
 
