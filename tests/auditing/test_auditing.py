@@ -66,9 +66,9 @@ def planted_audit() -> irtjax.Audit:
     return irtjax.audit(planted()[0], permutations=1)
 
 
-#: All fits of few subjects share programs: 12 subjects, three benchmarks of 80 items.
+#: All fits of few subjects share programs: 12 subjects, three benchmarks of 40 items.
 #: A notebook fits a table of this size too.
-FEW, EACH = 12, 80
+FEW, EACH = 12, 40
 
 
 def of_few_subjects(right) -> irtjax.ResponseTable:
