@@ -77,6 +77,7 @@ def test_a_product_that_was_wrong_is_right_once_irtjax_is_imported():
     run(PROGRAM, JAX_PLATFORMS="cpu")
 
 
+@pytest.mark.slow  # The product above is the part of the fit that was wrong.
 def test_a_fit_that_was_wrong_has_the_exact_likelihood():
     # Quadrature is exact to 7e-6 at the widest nodes; the fault costs hundreds.
     assert abs(float(run(FIT, JAX_PLATFORMS="cpu"))) < 1e-4

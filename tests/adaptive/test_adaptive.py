@@ -57,11 +57,14 @@ def scores_by_length(bank, tests, method):
     )
 
 
-#: The second rule for every other family by default: it is one code for all of them.
+SLOW = pytest.mark.slow
+#: Without the probit link by default, and the second rule for one family: it is one
+#: code for all of them.
+CASES = [pytest.param(n, marks=[SLOW] * (n == "probit2pl")) for n in FAMILIES]
 RULES = [
-    pytest.param(name, rule, marks=[pytest.mark.slow] * (place > k % 2))
-    for k, name in enumerate(FAMILIES)
-    for place, rule in enumerate(("eap", "map"))
+    pytest.param(name, rule, marks=[SLOW] * (name == "probit2pl" or second))
+    for name in FAMILIES
+    for rule, second in (("eap", False), ("map", name != "3pl"))
 ]
 
 
@@ -88,7 +91,7 @@ def test_chosen_nodes_are_fine_enough_for_the_longest_test():
     np.testing.assert_allclose(tests.ability, other.ability, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", CASES)
 def test_the_most_informative_item_is_given_each_time(name):
     bank, tests = bank_of(name), run_of(name)
     before = np.column_stack([np.zeros(len(THETA)), tests.ability[:, :-1]])
@@ -274,7 +277,7 @@ def test_standard_errors_hold_what_they_promise(rule, place):
     assert abs(covered - 0.95) < 4 * 0.0056 + 0.005
 
 
-@pytest.mark.parametrize("score", ["eap", "map"])
+@pytest.mark.parametrize("score", [pytest.param("eap", marks=SLOW), "map"])
 def test_single_precision_stays_single(score, strict_promotion):
     bank = bank_of(dtype=jnp.float32)
     design = Design.create(

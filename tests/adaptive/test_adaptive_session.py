@@ -32,7 +32,10 @@ def answer_all(test: AdaptiveTest) -> list[tuple[str, float]]:
 @pytest.mark.parametrize("waiting", [False, True])
 @pytest.mark.parametrize("k", [0, 1, 4])
 def test_a_test_put_aside_goes_on_as_it_would_have(tmp_path, k, waiting):
-    fit, rules = small_fit(), dict(randomesque=3, quota={"b0": np.int8(1), "b1": 2})
+    fit, rules = (
+        small_fit(errors=False),
+        dict(randomesque=3, quota={"b0": np.int8(1), "b1": 2}),
+    )
     whole = answer_all(AdaptiveTest(fit, 8, **rules))
     test = AdaptiveTest(fit, 8, **rules)
     for _ in range(k):
@@ -54,7 +57,7 @@ def test_a_test_put_aside_goes_on_as_it_would_have(tmp_path, k, waiting):
 
 
 def test_bad_files_are_refused_in_one_line(tmp_path):
-    fit, path = small_fit(), tmp_path / "t.json"
+    fit, path = small_fit(errors=False), tmp_path / "t.json"
     test = AdaptiveTest(fit, 5)
     test.record(test.next_item(), 1)
     good = json.loads(test.save(path).read_text())
@@ -84,7 +87,7 @@ def test_bad_files_are_refused_in_one_line(tmp_path):
 
 
 def test_what_is_recorded_is_checked():
-    test = AdaptiveTest(small_fit(), 2)
+    test = AdaptiveTest(small_fit(errors=False), 2)
     names = small_table().items.tolist()
     with pytest.raises(ValueError, match="call next_item"):
         test.record(names[0], 1)
@@ -134,7 +137,7 @@ def test_what_is_recorded_is_checked():
 )
 def test_bad_rules_are_refused_in_one_line(rules, match):
     with pytest.raises(ValueError, match=match) as error:
-        AdaptiveTest(small_fit(), **rules)
+        AdaptiveTest(small_fit(errors=False), **rules)
     assert "\n" not in str(error.value)
 
 
@@ -160,11 +163,11 @@ def test_other_bad_beginnings_are_refused():
 def test_items_given_by_name_are_the_only_ones_and_in_their_order():
     names = small_table().items.tolist()
     chosen = [names[7], names[2], names[11]]
-    test = AdaptiveTest(small_fit(), select="fixed", items=chosen)
+    test = AdaptiveTest(small_fit(errors=False), select="fixed", items=chosen)
     assert [name for name, _ in answer_all(test)] == chosen
     assert test.stopped == "no items left"
     worn = AdaptiveTest(
-        small_fit(),
+        small_fit(errors=False),
         num_tests=9,
         max_exposure=0.2,
         times_used={name: 2 for name in names[3:]},
@@ -176,7 +179,7 @@ def test_items_given_by_name_are_the_only_ones_and_in_their_order():
 
 
 def test_replayed_subjects_respond_as_they_did():
-    table, fit = small_table(), small_fit()
+    table, fit = small_table(), small_fit(errors=False)
     # Another order of items, and one that the fit does not know.
     order = table.items[::-1]
     shuffled = table.select(items=order)
@@ -201,7 +204,7 @@ def test_replayed_subjects_respond_as_they_did():
 
 
 def test_responses_that_do_not_suit_are_refused():
-    fit = small_fit()
+    fit = small_fit(errors=False)
     other = ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
     with pytest.raises(ValueError, match="none of the 2 items"):
         simulate_tests(fit, key=KEY, responses=other)

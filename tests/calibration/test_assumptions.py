@@ -125,20 +125,14 @@ def drawn_table(ability, num_items, seed):
     return irtjax.ResponseTable.from_arrays(right.astype(float))
 
 
-def test_a_fit_of_few_subjects_states_what_cannot_be_tested():
-    rng = np.random.default_rng(0)
-    fit = irtjax.fit(drawn_table(rng.normal(size=12), 30, 1), "2pl", "laplace")
-    assert any("12 subjects are too few to test that" in note for note in fit.notes)
-    many = irtjax.fit(drawn_table(rng.normal(size=60), 30, 1), "rasch", "em")
-    assert not any("too few to test that" in note for note in many.notes)
-
-
 def test_laplace_finds_skewed_abilities():
     """An exponential distribution has skewness 2, here to 0.3 (60 subjects)."""
     ability = np.random.default_rng(3).exponential(size=60) - 1
     fit = irtjax.fit(drawn_table(ability, 60, 2), "2pl", "laplace")
     found = [w for w in fit.warnings if w.startswith("abilities are not normal")]
     assert len(found) == 1 and "skewness" in found[0]
+    # Ten subjects are too few: test_a_small_leaderboard_by_default.
+    assert not any("too few to test that" in note for note in fit.notes)
 
 
 @pytest.mark.parametrize("size", [50, 300, 5000])

@@ -145,26 +145,6 @@ def test_what_is_not_tested_is_not_flagged():
     assert not negative_discrimination(few, None).any()
 
 
-@pytest.fixture(scope="module")
-def small_logs():
-    """Ten subjects and 240 items: most slopes depend on the prior."""
-    return ResponseTable.from_arrays(_responses(np.random.default_rng(8), 10, 240))
-
-
-def test_a_fit_of_few_subjects_flags_no_sound_item(small_logs):
-    fit = irtjax.fit(small_logs, "2pl")
-    rows = fit.item_table.to_pydict()
-    flags = {flag for flag in rows["flags"] if flag}
-    assert flags <= {"all right", "all wrong"}
-    assert sum(rows["separated"]) > 10
-    assert any("separated (column 'separated')" in note for note in fit.notes)
-    assert not any("separated" in text for text in fit.warnings)
-    assert any(
-        "No item is flagged" in x
-        for x in irtjax.report.summarise(fit, irtjax.rank(fit))
-    )
-
-
 @pytest.mark.slow
 def test_a_multilevel_fit_flags_the_same_items_as_a_plain_one():
     table = irtjax.make_demo().table

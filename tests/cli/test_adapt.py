@@ -30,12 +30,12 @@ def ok(*args: object):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
-    return irtjax.save(small_fit(), tmp_path_factory.mktemp("fits") / "fit")
+    return irtjax.save(small_fit(errors=False), tmp_path_factory.mktemp("fits") / "fit")
 
 
 def from_python(**more):
     return irtjax.simulate_tests(
-        small_fit(), 30, key=jax.random.key(4), num_items=LENGTH, **more
+        small_fit(errors=False), 30, key=jax.random.key(4), num_items=LENGTH, **more
     )
 
 
@@ -86,6 +86,7 @@ def test_it_can_be_quiet_and_has_no_baseline_for_random_items(saved):
 
 def test_bad_input_is_one_line(tmp_path, saved):
     (tmp_path / "file").write_text("")
+    few = ("--items", LENGTH, "--subjects", 30)
     other = irtjax.ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
     strange = other.save(tmp_path / "strange.json")
     for args, message in [
@@ -100,8 +101,8 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--randomesque", 0), "--randomesque 0 is not at least 1"),
         ((saved, "--max-exposure", 2), "--max-exposure 2 is not above 0"),
         ((saved, "--responses", strange), "none of the 2 items"),
-        ((saved, "--out", tmp_path / "file"), "is a file: name a folder"),
-        ((saved, "--out", tmp_path / "file" / "in"), "cannot make --out"),
+        ((saved, *few, "--out", tmp_path / "file"), "is a file: name a folder"),
+        ((saved, *few, "--out", tmp_path / "file" / "in"), "cannot make --out"),
     ]:
         # Quiet: on a slow machine a line of progress would come first.
         result = run("adapt", *args, "--quiet")

@@ -521,7 +521,11 @@ def shell(*args: object, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("bad", [bad_missing, bad_range], ids=lambda b: b.__name__)
+@pytest.mark.parametrize(
+    "bad",
+    [pytest.param(bad_missing, marks=pytest.mark.slow), bad_range],
+    ids=lambda b: b.__name__,
+)
 def test_bad_input_in_a_real_process(tmp_path, bad):
     args, message = bad(tmp_path)
     done = shell("fit", *args, "--out", tmp_path / "out")

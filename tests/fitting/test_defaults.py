@@ -1,5 +1,7 @@
 """What `irtjax.fit` chooses when nothing is asked for, and what it says of it."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -71,14 +73,31 @@ def test_what_is_asked_for_stands():
         choose(table, settings={"anchor": {"i": {}}, "levels": ("x",)})
 
 
-def test_a_small_leaderboard_by_default(tmp_path):
+@functools.cache
+def leaderboard():
+    """Ten subjects and 60 sound items: most slopes depend on the prior."""
     rng = np.random.default_rng(5)
     theta, slope = rng.normal(size=10), np.exp(rng.normal(0.1, 0.4, size=60))
     logit = slope * (theta[:, None] - rng.normal(-0.3, 1.2, size=60))
     values = (rng.random((10, 60)) < 1 / (1 + np.exp(-logit))).astype(int)
-    table = irtjax.ResponseTable.from_arrays(values)
-    fit = irtjax.fit(table)
+    return irtjax.fit(irtjax.ResponseTable.from_arrays(values))
+
+
+def test_a_fit_of_few_subjects_flags_no_sound_item():
+    fit = leaderboard()
+    rows = fit.item_table.to_pydict()
+    flags = {flag for flag in rows["flags"] if flag}
+    assert flags <= {"all right", "all wrong"}
+    assert sum(rows["separated"]) > 2
+    assert any("separated (column 'separated')" in note for note in fit.notes)
+    assert not any("separated" in text for text in fit.warnings)
+    assert any("No item is flagged" in x for x in summarise(fit, irtjax.rank(fit)))
+
+
+def test_a_small_leaderboard_by_default(tmp_path):
+    fit = leaderboard()
     assert fit.options["model"] == "2pl" and fit.options["method"] == "laplace"
+    assert any("10 subjects are too few to test that" in note for note in fit.notes)
     text = " ".join(summarise(fit, irtjax.rank(fit)))
     assert "Chosen from the data: model 2pl, because responses are right or" in text
     # The choice is on record, and is not asked for again by what reads the record.

@@ -62,7 +62,7 @@ def fitted():
 
 @functools.cache
 def without_lengths():
-    return irtjax.fit(table(), "1pl", standard_errors="none")
+    return irtjax.fit(table(), "1pl", "mm", standard_errors="none")
 
 
 @pytest.mark.slow

@@ -404,18 +404,22 @@ def test_priors_of_what_is_learned_can_be_given(tmp_path):
     assert "hyperpriors" not in usual.options
 
 
-def test_benchmarks_spread_as_widely_as_they_do(tmp_path):
+@pytest.mark.parametrize(
+    "family", ["rasch", pytest.param("2pl", marks=pytest.mark.slow)]
+)
+def test_benchmarks_spread_as_widely_as_they_do(family, tmp_path):
     rng, true = np.random.default_rng(2), np.array([0.3, 0.7, 1.5])
     subjects, items = 60, 180
     benchmark = np.arange(items) % 3
     theta, log_a = rng.normal(size=(subjects, 1)), 0.3 * rng.normal(size=items)
+    log_a *= family == "2pl"
     d = np.array([-0.5, 0, 0.5])[benchmark] + true[benchmark] * rng.normal(size=items)
     right = rng.random((subjects, items)) < special.expit(np.exp(log_a) * theta + d)
     names = np.array(["a", "b", "c"])
     table = irtjax.ResponseTable.from_arrays(
         right.astype(np.int8), benchmark=names[benchmark]
     )
-    fit = irtjax.fit(table, "hierarchical", spread_by_benchmark=True)
+    fit = irtjax.fit(table, "hierarchical", family=family, spread_by_benchmark=True)
     assert fit.status == irtjax.Status.CONVERGED
     folder = irtjax.save(fit, tmp_path / "fit")
     spreads = pyarrow.csv.read_csv(folder / "variance_components.csv")
@@ -427,7 +431,9 @@ def test_benchmarks_spread_as_widely_as_they_do(tmp_path):
     error = (1 + 0.09 / true**2) / np.sqrt(2 * 60)
     assert (np.abs(np.log(found / true)) < 4 * error).all()
     # Those of all items are the geometric mean.
-    for column in ("log_discrimination", "intercept"):
+    columns = ["log_discrimination", "intercept"][family == "rasch" :]
+    assert spreads.column_names == ["of", *columns]
+    for column in columns:
         each = spreads[column].to_numpy()[1:]
         assert each[0] == pytest.approx(np.exp(np.log(each[1:]).mean()))
     again = irtjax.load(folder)

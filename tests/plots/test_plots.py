@@ -167,17 +167,17 @@ def test_spread_keeps_order_and_gap():
 
 
 def test_rank_changes_are_those_of_the_subjects_that_both_have():
-    first, second = small_fit("2pl"), small_fit("4pl")
+    first, second = small_fit("2pl"), small_fit("2pl", "mm")
     names, before, after = rank_changes(first, second)
     assert set(names) == set(first.ability_table.column("subject").to_pylist())
     assert sorted(before.tolist()) == list(range(1, len(names) + 1))
     place = {row["subject"]: row["rank"] for row in second.ability_table.to_pylist()}
     assert after.tolist() == [place[name] for name in names]
-    (axes,) = plots.plot_rank_changes(first, second, labels=("2PL", "4PL")).axes
+    (axes,) = plots.plot_rank_changes(first, second, labels=("EM", "MM")).axes
     lines = [line.get_ydata() for line in axes.lines if line.get_lw() >= 0.8]
     drawn = {(int(a), int(b)) for a, b in lines}
     assert drawn == set(zip(before.tolist(), after.tolist(), strict=True))
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["2PL", "4PL"]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["EM", "MM"]
 
 
 def test_a_subject_without_an_ability_has_no_rank():

@@ -38,7 +38,7 @@ def plain_calibration(name: str):
     "name",
     [
         pytest.param(name, marks=pytest.mark.slow)
-        if name not in ("2pl", "3pl", "graded", "mixed")
+        if name not in ("2pl", "graded", "mixed")
         else name
         for name in tables.MODELS
     ],

@@ -77,7 +77,12 @@ def test_rank_intervals_are_those_of_poisson_binomial_sums():
         assert abs(lower[i] - low) <= 2 and abs(upper[i] - high) <= 2
 
 
-@pytest.mark.parametrize("loadings", [0, 2, 16])
+SLOW = pytest.mark.slow
+#: Two loadings are between none and sixteen.
+LOADINGS = [0, pytest.param(2, marks=SLOW), 16]
+
+
+@pytest.mark.parametrize("loadings", LOADINGS)
 def test_rank_intervals_are_those_of_draws(loadings):
     theta, error, _, shared = subjects(loadings)
     found = rank_intervals(theta, error, key=KEY, shared=shared)
@@ -110,7 +115,8 @@ def test_the_draws_of_the_top_have_the_chances_of_integrals():
         theta, mixture_of(theta, error, None), 0.95, 40_000, np.random.default_rng(0)
     )
     assert found is not None
-    x = np.linspace(1, 8, 1401)
+    # Steps of a twentieth of the least error: the trapezoid rule is exact.
+    x = np.linspace(1, 8, 501)
     log_below = np.log(ndtr((x - theta[:, None]) / error[:, None]))
     density = norm.pdf(x, theta[:, None], error[:, None])
     exact = np.sum(density * np.exp(log_below.sum(0) - log_below), axis=1) * (
@@ -130,8 +136,8 @@ def test_a_shift_that_all_share_changes_no_rank():
         assert np.abs(there - here).max() <= 2
 
 
-@pytest.mark.parametrize("loadings", [0, 2, 16])
-@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("loadings", LOADINGS)
+@pytest.mark.parametrize("level", [pytest.param(0.8, marks=SLOW), 0.95])
 def test_pairs_and_groups_are_those_of_all_pairs(loadings, level):
     theta, error, own, shared = subjects(loadings, 3)
     _, errors = checked(theta, error, None, shared, level)

@@ -42,7 +42,9 @@ def assert_equal(one: irtjax.Calibration, two: irtjax.Calibration) -> None:
     assert encoding.encode(one.model) == encoding.encode(two.model)
 
 
-@pytest.mark.parametrize("model", ["rasch", "2pl", "4pl"])
+@pytest.mark.parametrize(
+    "model", ["rasch", "2pl", pytest.param("4pl", marks=pytest.mark.slow)]
+)
 def test_a_loaded_fit_equals_the_saved_one(tmp_path, model):
     fit = small_fit(model)
     assert_equal(irtjax.load(irtjax.save(fit, tmp_path / "fit")), fit)

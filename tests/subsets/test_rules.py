@@ -114,27 +114,30 @@ def test_every_beginning_is_spread_over_difficulties():
 
 @cache
 def with_flat_items():
-    """12 of 20 items vary, 4 of them separated; 8 have equal responses."""
+    """32 of 40 items vary, 4 of them separated; 8 have equal responses.
+
+    As many subjects and items as in `two_abilities`, for the same programs.
+    """
     rng = np.random.default_rng(6)
-    ability = np.sort(rng.normal(size=(40, 1)), axis=0)
-    noisy = (rng.random((40, 8)) < 1 / (1 + np.exp(-ability))).astype(float)
+    ability = np.sort(rng.normal(size=(300, 1)), axis=0)
+    noisy = (rng.random((300, 28)) < 1 / (1 + np.exp(-ability))).astype(float)
     # Right for the best alone, whose places the other items leave as they are.
-    cut = np.zeros((40, 4))
+    cut = np.zeros((300, 4))
     cut[np.argsort(noisy.sum(1), kind="stable")[-4:]] = 1
-    flat = np.repeat(np.repeat([[0.0, 1.0]], 40, axis=0), 4, axis=1)
+    flat = np.repeat(np.repeat([[0.0, 1.0]], 300, axis=0), 4, axis=1)
     table = irtjax.ResponseTable.from_arrays(np.hstack([flat, cut, noisy]))
-    target, nothing = np.full(20, 1 / 20), np.zeros(20, int)
+    target, nothing = np.full(40, 1 / 40), np.zeros(40, int)
     pool = Pool(table, two_parameter("weak"), target, nothing)
-    return pool, learn(pool, np.zeros(40, bool))
+    return pool, learn(pool, np.zeros(300, bool))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_items_without_variation_are_chosen_last(method):
     pool, known = with_flat_items()
-    assert known.tier.tolist() == np.repeat([2, 1, 0], [8, 4, 8]).tolist()
-    for size, found in choose_from(pool, known, method, (8, 12, 15), KEY).items():
+    assert known.tier.tolist() == np.repeat([2, 1, 0], [8, 4, 28]).tolist()
+    for size, found in choose_from(pool, known, method, (28, 32, 35), KEY).items():
         count = np.bincount(known.tier[found.items], minlength=3)
-        assert count.tolist() == [8, min(size - 8, 4), max(size - 12, 0)]
+        assert count.tolist() == [28, min(size - 28, 4), max(size - 32, 0)]
         assert found.weight.sum() == pytest.approx(1)
 
 
@@ -201,7 +204,7 @@ def test_the_default_is_as_good_as_every_rule_on_fresh_subjects():
     mine = fresh_errors(found)
     spread = max(row["excess_se"] for row in found.rules)
     for method in METHODS:
-        single = irtjax.shrink(table, 8, method=method, folds=2)
+        single = irtjax.shrink(table, 8, method=method, folds=0)
         other = fresh_errors(single)
         excess = mine - other
         # One standard error is what ties may cost, two are chance: those of the
@@ -230,6 +233,7 @@ def test_ten_models_get_items_that_vary():
     varies = np.ptp(table.values, axis=0) > 0
     found = irtjax.shrink(table, 15, folds=2)
     assert found.method == "random" and found.rules == ()
+    assert found.model.family == two_parameter(None).family
     assert f"10 subjects are too few, at least {COMPARED_FROM}" in found.reason
     assert varies[np.isin(table.items, found.items)].all()
     assert found.held_out["num_subjects"] == 10 and found.calibrator.multiplier > 1.9
@@ -239,8 +243,12 @@ def test_ten_models_get_items_that_vary():
     ("more", "method", "reason"),
     [
         ({"size": 6, "folds": 0}, "random", "without folds"),
-        ({"size": 6, "aim": "ability"}, "information", "an aim or abilities"),
-        ({"size": 6, "abilities": [0.5]}, "information", "an aim or abilities"),
+        ({"size": 6, "aim": "ability", "folds": 2}, "information", "an aim or abilit"),
+        (
+            {"size": 6, "abilities": [0.5], "folds": 2},
+            "information",
+            "an aim or abilit",
+        ),
         ({"standard_error": 0.7, "folds": 0}, "information", "an error, an aim"),
     ],
 )

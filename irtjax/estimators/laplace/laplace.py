@@ -299,7 +299,8 @@ class Laplace(AbstractMethod):
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
         """Drives the method on units; log-likelihoods are of the stems."""
-        solution = super().solve(problem.by_unit(), start, run)
+        # No step is random: with and without a key it is one compiled program.
+        solution = super().solve(problem.by_unit(), start, run._replace(key=None))
         each = np.asarray(solution.fit.state.log_marginal)
         each = jnp.array(each[np.asarray(problem.units.unit)])
         fit = dataclasses.replace(
