@@ -3,16 +3,12 @@
 import dataclasses
 import functools
 import json
-from itertools import combinations
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.optimize import minimize
-from scipy.special import expit
 from typer.testing import CliRunner
 
 import irtjax
@@ -25,30 +21,22 @@ from irtjax.auditing import (
     benjamini_hochberg,
     item_properties,
     permuted,
-    tetrachoric_of_counts,
 )
 from irtjax.auditing.control import simulated
 from irtjax.auditing.copies import duplicates
 from irtjax.auditing.examine import Known, examine
 from irtjax.cli.app import app
 from irtjax.models.model import Population
-from irtjax.numerics.tails import bennett_bound, permutation_tails, upper_tail
 from irtjax.plots import (
     plot_difficulty_discrimination,
     plot_flagged_items,
     plot_item_properties,
 )
 from irtjax.report import audit_page
-from irtjax.validity.asymptotes import by_subjects, score_test
-from irtjax.validity.classical import classical
 from irtjax.validity.residuals import dependence
 from irtjax.validity.sum_scores import (
-    _windows,
-    group_edges,
     group_tests,
-    pooled_chi_squared,
 )
-from irtjax.validity.tetrachoric import tetrachoric
 from tests.small_fits import NASTY, small_fit, small_table
 
 
@@ -94,265 +82,6 @@ def test_adjusted_p_values_are_those_of_scipy():
     expected = stats.false_discovery_control(p_value)
     np.testing.assert_allclose(benjamini_hochberg(p_value), expected)
     assert np.isnan(benjamini_hochberg(np.array([np.nan, np.nan]))).all()
-
-
-def test_tails():
-    z = np.array([-1.0, 0.5, 3.0, 6.0])
-    for skew in (-1.2, -0.01, 0.3, 2.0):
-        expected = stats.pearson3.sf(z, skew)
-        np.testing.assert_allclose(upper_tail(z, np.full(4, skew)), expected, 1e-6)
-    np.testing.assert_allclose(upper_tail(z, np.zeros(4)), stats.norm.sf(z))
-    # Of a binomial sum, centred: the bound is above the exact tail everywhere.
-    n, p = 40, 0.2
-    k = np.arange(9, 41)
-    bound = bennett_bound(k - n * p, np.full(k.size, n * p * (1 - p)))
-    assert (bound >= stats.binom.sf(k - 1, n, p)).all()
-
-
-def test_permutation_p_values_of_few_subjects_are_exact():
-    random = np.random.default_rng(1)
-    right = random.random((9, 6)) < 0.5
-    seen = random.random((9, 6)) < 0.9
-    right &= seen
-    score = random.integers(0, 4, (9, 6)).astype(float)
-    upper, lower = permutation_tails(right, seen, score)
-    for j in range(6):
-        values = score[seen[:, j], j]
-        size = int(right[:, j].sum())
-        total = score[right[:, j], j].sum()
-        if size in (0, values.size):
-            assert upper[j] == lower[j] == 1
-            continue
-        sums = np.array([sum(x) for x in combinations(values, size)])
-        assert upper[j] == pytest.approx(np.mean(sums >= total - 1e-9))
-        assert lower[j] == pytest.approx(np.mean(sums <= total + 1e-9))
-
-
-def test_permutation_p_values_of_many_subjects_hold_their_level():
-    """At 1,000 tests an error of 1.4 % at 0.25; five of them, at three shares right."""
-    random = np.random.default_rng(2)
-    score = np.exp(random.standard_normal((200, 1))) * np.ones(3000)
-    share = np.repeat([0.03, 0.5, 0.97], 1000)
-    right = random.random((200, 3000)) < share
-    tails = permutation_tails(right, np.ones_like(right), score)
-    for p_value in tails:
-        for part in range(3):
-            some = p_value[part * 1000 : (part + 1) * 1000]
-            for level in (0.01, 0.05, 0.25):
-                error = np.sqrt(level * (1 - level) / 1000)
-                assert np.mean(some <= level) < level + 5 * error
-
-
-def test_classical_statistics_are_those_of_their_definitions():
-    random = np.random.default_rng(3)
-    values = (random.random((60, 7)) < random.random((60, 1))).astype(np.int8)
-    found = classical(values, None)
-    total = values.sum(1)
-
-    def alpha(part):
-        size, spread = part.shape[1], part.var(0).sum()
-        return size / (size - 1) * (1 - spread / part.sum(1).var())
-
-    assert found.alpha == pytest.approx(alpha(values))
-    for j in range(7):
-        rest = total - values[:, j]
-        expected = np.corrcoef(values[:, j], rest)[0, 1]
-        assert found.item_rest[j] == pytest.approx(expected)
-        without = alpha(np.delete(values, j, 1))
-        assert found.alpha_without[j] == pytest.approx(without)
-    # A mask without gaps changes nothing.
-    masked = classical(values, np.ones(values.shape, bool))
-    for one, other in zip(found, masked, strict=True):
-        np.testing.assert_allclose(one, other)
-
-
-@pytest.mark.parametrize("r", [-0.8, 0.0, 0.6, 0.95])
-def test_tetrachoric_recovers_the_correlation_behind_the_table(r):
-    h, k = 0.3, -0.9
-    both = stats.multivariate_normal.cdf([h, k], cov=[[1, r], [r, 1]])
-    counts = 1e6 * np.array([both, stats.norm.cdf(h), stats.norm.cdf(k), 1])
-    assert float(tetrachoric_of_counts(*counts)) == pytest.approx(r, abs=2e-4)
-
-
-def test_tetrachoric_pairs_are_pairwise_complete():
-    table = small_table()
-    found = tetrachoric(table)
-    assert table.observed is not None
-    i, j = 5, 8
-    both = table.observed[:, i] & table.observed[:, j]
-    alone = tetrachoric(table.select(both, [i, j]))
-    assert found[i, j] == pytest.approx(alone[0, 1]) == pytest.approx(found[j, i])
-    # Item 0 is all right: no correlation exists.
-    assert np.isnan(found[0, 1:]).all()
-
-
-def test_windows_of_scores_are_exact_and_normal_ones_near():
-    random = np.random.default_rng(4)
-    chance = random.uniform(0.1, 0.9, (6, 3))
-    edges = np.array([-1, 1, 3, 6])
-    one, zero = _windows(chance, edges, slice(0, 2))
-    mass = np.ones((1, 3))
-    for p in np.delete(chance, 0, 0):
-        mass = np.pad(mass * (1 - p), ((0, 1), (0, 0))) + np.pad(
-            mass * p, ((1, 0), (0, 0))
-        )
-    np.testing.assert_allclose(zero[0, 1], mass[2:4].sum(0), atol=1e-12)
-    np.testing.assert_allclose(one[0, 1], mass[1:3].sum(0), atol=1e-12)
-    np.testing.assert_allclose(one.sum(1), 1, atol=1e-12)
-    # As many items as are exact, and one more: the two ways agree to 0.3 %.
-    chance = random.uniform(0.2, 0.8, (128, 3))
-    edges = np.array([-1, 55, 64, 72, 128])
-    exact = _windows(chance, edges, slice(0, 1))
-    more = np.concatenate([chance, np.full((1, 3), 1e-9)])
-    near = _windows(more, edges, slice(0, 1))
-    np.testing.assert_allclose(exact[0], near[0], atol=3e-3)
-
-
-def test_joined_cells():
-    right = np.array([[0.0, 40, 60, 90]])
-    share = np.array([[0.01, 0.4, 0.5, 0.96]])
-    count = np.full(4, 100.0)
-    statistic, cells = pooled_chi_squared(right, share, count)
-    # The first cell expects 1 right and joins the second; the last expects 4 wrong
-    # and joins the third.
-    first = (40 - 41) ** 2 / (41 * (200 - 41) / 200)
-    second = (150 - 146) ** 2 / (146 * (200 - 146) / 200)
-    assert cells[0] == 2
-    assert statistic[0] == pytest.approx(first + second)
-
-
-def test_p_values_of_sound_items_are_uniform_under_the_model():
-    """400 items over 1,000 subjects at the true parameters: five binomial errors."""
-    random = np.random.default_rng(6)
-    subjects, items = 1000, 400
-    theta = random.standard_normal((subjects, 1))
-    slope, intercept = random.uniform(0.8, 2, items), random.standard_normal(items)
-    chance = 1 / (1 + np.exp(-slope * theta - intercept))
-    values = (random.random(chance.shape) < chance).astype(np.int8)
-    nodes = np.linspace(-5, 5, 241)
-    weights = np.exp(-0.5 * nodes**2)
-    curves = 1 / (1 + np.exp(-slope[:, None] * nodes - intercept[:, None]))
-    found = group_tests(
-        values,
-        curves,
-        nodes,
-        weights / weights.sum(),
-        (slope, intercept),
-        np.zeros(items),
-        0,
-    )
-    assert found is not None
-    for p_value in (found.p_misfit, found.asymptotes.p_value):
-        for level in (0.05, 0.25, 0.5):
-            error = np.sqrt(level * (1 - level) / items)
-            assert abs(np.mean(p_value <= level) - level) < 5 * error
-    assert group_edges(np.zeros(50, int)).size - 1 == 1
-
-
-def test_the_score_of_an_asymptote_is_the_derivative_of_the_likelihood():
-    """By autodiff at the fitted curve, and the variance by the inverse information."""
-    random = np.random.default_rng(2)
-    theta = random.standard_normal(2000)
-    chance = 0.3 + 0.7 * expit(1.3 * theta - 0.4)
-    right = (random.random(2000) < chance).astype(float)
-    there = random.random(2000) < 0.8
-
-    def chances(x):
-        return x[2] + (1 - x[2]) * jax.nn.sigmoid(x[0] * theta + x[1])
-
-    def log_likelihood(x):
-        p = chances(x)
-        return jnp.sum(there * (right * jnp.log(p) + (1 - right) * jnp.log1p(-p)))
-
-    guess = 0.1
-    best = minimize(lambda x: -log_likelihood(jnp.array([*x, guess])), [1.0, 0.0])
-    point = jnp.array([*best.x, guess])
-    slopes, p = jax.jacobian(chances)(point), chances(point)
-    covariance = jnp.linalg.inv(slopes.T @ (slopes * (there / (p * (1 - p)))[:, None]))
-    gradient = jax.grad(log_likelihood)(point)[2]
-    found = score_test(
-        (right * there)[None],
-        there[None].astype(float),
-        theta,
-        lambda chance, slopes: (chance, slopes),
-        (np.array([1.0]), np.array([0.0])),
-        np.array([guess]),
-    )
-    step = float(gradient * covariance[2, 2])
-    assert found.estimate[0] == pytest.approx(guess + step, abs=2e-3)
-    # The sum is skewed, which moves the tail by a share.
-    tail = stats.norm.sf(float(gradient * covariance[2, 2] ** 0.5))
-    assert found.p_value[0] == pytest.approx(tail, rel=0.5)
-    assert found.p_value[0] < 0.05
-
-
-@pytest.mark.parametrize("guess", [0.0, 0.25])
-def test_asymptotes_subject_by_subject_where_answers_are_missing(guess):
-    """300 items, a tenth known to half of the subjects; five binomial errors."""
-    random = np.random.default_rng(9)
-    subjects, items = 1500, 300
-    theta = random.standard_normal((subjects, 1))
-    slope, intercept = random.uniform(0.8, 2, items), random.standard_normal(items)
-    leaked = np.arange(items) < 30
-    slope[leaked], intercept[leaked] = 2.0, -2.0
-    chance = guess + (1 - guess) * expit(slope * theta + intercept)
-    knows = leaked & (random.random((subjects, items)) < 0.5)
-    values = (knows | (random.random(chance.shape) < chance)).astype(np.int8)
-    observed = random.random(values.shape) < 0.8
-    observed[100:, 299] = False
-    values *= observed
-    error = np.full(subjects, 0.2)
-    ability = theta[:, 0] + 0.2 * random.standard_normal(subjects)
-    ability = ability / (1 + 0.2**2)
-    found = by_subjects(
-        values,
-        observed,
-        ability,
-        error,
-        (slope, intercept, np.full(items, guess), np.ones(items)),
-        np.full(items, guess),
-    )
-    sound = found.p_value[30:299]
-    for level in (0.05, 0.25):
-        bound = 5 * np.sqrt(level * (1 - level) / sound.size)
-        assert abs(np.mean(sound <= level) - level) < bound
-    assert np.mean(found.p_value[leaked] <= 0.01) > 0.5
-    assert np.median(found.estimate[leaked]) > guess + 0.1
-    # Too few answers.
-    assert np.isnan(found.p_value[299]) and np.isnan(found.estimate[299])
-
-
-@pytest.mark.parametrize("guess", [pytest.param(0.0, marks=pytest.mark.slow), 0.25])
-def test_asymptotes_at_abilities_from_the_same_answers(guess):
-    """Short tests: an error of 10 % of the level 0.05, five of which are allowed above.
-
-    Where the error of abilities is left out 1.6 times too many are at or below 0.05
-    with guessing; weak subjects' abilities are the less sure for it. Without it the
-    test is careful (0.8 of the level).
-    """
-    nodes = np.linspace(-5, 5, 81)
-    tested = []
-    for replication in range(70):
-        random = np.random.default_rng([11, replication])
-        theta = random.standard_normal((1000, 1))
-        slope, intercept = random.uniform(0.8, 2, 30), random.standard_normal(30)
-        items = slope, intercept, np.full(30, guess), np.ones(30)
-        chance = guess + (1 - guess) * expit(slope * theta + intercept)
-        observed = random.random(chance.shape) < 0.8
-        values = ((random.random(chance.shape) < chance) & observed).astype(np.int8)
-        curve = guess + (1 - guess) * expit(np.outer(slope, nodes) + intercept[:, None])
-        place = values @ np.log(curve) + (observed - values) @ np.log1p(-curve)
-        weight = np.exp(place - place.max(1, keepdims=True) - 0.5 * nodes**2)
-        weight /= weight.sum(1, keepdims=True)
-        ability = weight @ nodes
-        error = np.sqrt(weight @ nodes**2 - ability**2)
-        error[0] = np.nan  # A subject without an error counts for nothing.
-        scored = values, observed, ability, error
-        tested.append(by_subjects(*scored, items, np.full(30, guess)).p_value)
-    p_value = np.concatenate(tested)
-    for level in (0.01, 0.05, 0.25):
-        error = np.sqrt(level * (1 - level) / p_value.size)
-        assert 0.5 * level < np.mean(p_value <= level) < level + 5 * error
 
 
 @pytest.mark.slow

@@ -1,0 +1,55 @@
+"""Classical statistics and tetrachoric correlations by their definitions."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from irtjax.auditing import (
+    tetrachoric_of_counts,
+)
+from irtjax.validity.classical import classical
+from irtjax.validity.tetrachoric import tetrachoric
+from tests.small_fits import small_table
+
+
+def test_classical_statistics_are_those_of_their_definitions():
+    random = np.random.default_rng(3)
+    values = (random.random((60, 7)) < random.random((60, 1))).astype(np.int8)
+    found = classical(values, None)
+    total = values.sum(1)
+
+    def alpha(part):
+        size, spread = part.shape[1], part.var(0).sum()
+        return size / (size - 1) * (1 - spread / part.sum(1).var())
+
+    assert found.alpha == pytest.approx(alpha(values))
+    for j in range(7):
+        rest = total - values[:, j]
+        expected = np.corrcoef(values[:, j], rest)[0, 1]
+        assert found.item_rest[j] == pytest.approx(expected)
+        without = alpha(np.delete(values, j, 1))
+        assert found.alpha_without[j] == pytest.approx(without)
+    # A mask without gaps changes nothing.
+    masked = classical(values, np.ones(values.shape, bool))
+    for one, other in zip(found, masked, strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+@pytest.mark.parametrize("r", [-0.8, 0.0, 0.6, 0.95])
+def test_tetrachoric_recovers_the_correlation_behind_the_table(r):
+    h, k = 0.3, -0.9
+    both = stats.multivariate_normal.cdf([h, k], cov=[[1, r], [r, 1]])
+    counts = 1e6 * np.array([both, stats.norm.cdf(h), stats.norm.cdf(k), 1])
+    assert float(tetrachoric_of_counts(*counts)) == pytest.approx(r, abs=2e-4)
+
+
+def test_tetrachoric_pairs_are_pairwise_complete():
+    table = small_table()
+    found = tetrachoric(table)
+    assert table.observed is not None
+    i, j = 5, 8
+    both = table.observed[:, i] & table.observed[:, j]
+    alone = tetrachoric(table.select(both, [i, j]))
+    assert found[i, j] == pytest.approx(alone[0, 1]) == pytest.approx(found[j, i])
+    # Item 0 is all right: no correlation exists.
+    assert np.isnan(found[0, 1:]).all()
