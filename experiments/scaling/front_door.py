@@ -95,7 +95,7 @@ def measure_call(subjects: int, items: int, errors: bool) -> dict[str, float]:
     logit = slope * ability + rng.normal(0, 0.5, items).astype(np.float32)
     right = rng.random(logit.shape, np.float32) < 1 / (1 + np.exp(-logit))
     table = irtjax.ResponseTable.from_arrays(right.astype(np.int8))
-    kind = "auto" if errors else "none"
+    kind = "observed" if errors else "none"
     for _ in range(2):
         began, wall = time.process_time(), time.perf_counter()
         fit = irtjax.fit(table, "2pl", "em", dtype=jnp.float32, standard_errors=kind)
