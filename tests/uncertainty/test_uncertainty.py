@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ from irtjax.models import catalogue
 from irtjax.models.model import Population
 from irtjax.models.priors import Beta, Normal
 from irtjax.numerics.kernels import equal_nodes
-from irtjax.uncertainty import LOST, gradients, item_covariance
+from irtjax.uncertainty import LOST, covariance, gradients, item_covariance
 from tests import brute_force
 from tests.tables import (
     NUM_ITEMS,
@@ -220,6 +221,24 @@ def test_the_ways_to_invert_agree(kind, how):
     )
     assert bool(other.definite)
     np.testing.assert_allclose(other.items, dense.items, rtol=1e-7, atol=1e-10)
+
+
+def test_rows_in_memory_and_rows_of_every_pass_are_the_same(monkeypatch):
+    simulated = case("2pl")
+    problem = Problem.create(simulated.model, simulated.data)
+    coordinates, mean, log_sd, _ = brute_force.unpack(
+        problem.model, simulated.vector, NUM_ITEMS
+    )
+    given = problem, coordinates, Population(mean, jnp.exp(log_sd)), jnp.asarray(WIDE)
+    found = []
+    for size in (covariance.STORED_BYTES, 0):
+        monkeypatch.setattr(covariance, "STORED_BYTES", size)
+        # A function of its own is traced anew.
+        function = lambda *x: covariance._covariance.function(*x)  # noqa: E731
+        how = "observed", 2, "leading"
+        found.append(eqx.filter_jit(function)(*given, *how))
+    np.testing.assert_allclose(found[1].items, found[0].items, rtol=1e-9)
+    np.testing.assert_allclose(found[1].scale, found[0].scale, rtol=1e-9, atol=1e-12)
 
 
 def _scores(problem, vector):
