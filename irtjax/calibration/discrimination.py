@@ -14,7 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from irtjax.numerics.tails import (
+    CONSTANT,
     ENUMERATED,
+    Sums,
     permutation_tails,
     permutation_tails_of_scores,
     tails_of_sums,
@@ -161,5 +163,8 @@ def _p_of_complete(values: np.ndarray, rest: Rest) -> np.ndarray:
     third = np.sum(u**3) + 3 * (right * square + wrong * (whole - square))
     third += 3 * (right**2 - wrong**2) * first + right**3 * ones + wrong**3 * zeros
     count = np.full(items, float(subjects))
-    found = tails_of_sums(count, ones, total, second, third)[1]
+    # Rounding is in proportion to what cancels in `second`.
+    size = whole + c**2 * ones * zeros / subjects
+    sums = Sums(second, third, CONSTANT * count + 1e-12 * size)
+    found = tails_of_sums(count, ones, total, sums)[1]
     return np.where((ones > 0) & (zeros > 0), found, np.nan)

@@ -8,8 +8,8 @@ def main() -> None:
     import gc
     import os
 
-    # Imports and tracing make millions of objects and hardly a cycle: at Python's own
-    # 700, the search for cycles is a twelfth of the time of a small fit.
+    # Imports and tracing make millions of objects and hardly a cycle: with Python's own
+    # threshold the search for cycles is a twelfth of the time of a small fit.
     gc.set_threshold(200_000, 20, 100)
     # Typer's pydantic would read the metadata of every installed package for plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaln, ndtr
 
@@ -9,6 +11,8 @@ from scipy.special import gammainc, gammaincc, gammaln, ndtr
 _SYMMETRIC = 1e-3
 #: Subjects up to which all permutations are enumerated: 2^14 rows.
 ENUMERATED = 14
+#: Square of the deviation, in units of 1 or of the scores, below which they are equal.
+CONSTANT = 1e-20
 
 
 def upper_tail(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
@@ -84,39 +88,48 @@ def permutation_tails_of_scores(
     centred = _centred(score, seen)
     square = centred * centred
     second, third = square.sum(0), (square * centred).sum(0)
+    size = np.where(seen, score, 0)
+    sums = Sums(second, third, CONSTANT * (count + (size * size).sum(0)))
     if values.dtype == bool:
         total = np.where(values, centred, 0).sum(0)
-        return tails_of_sums(count, values.sum(0), total, second, third)
+        return tails_of_sums(count, values.sum(0), total, sums)
     x = _centred(values, seen)
     total, own = (x * centred).sum(0), ((x**2).sum(0), (x**3).sum(0))
-    return _tails(count, total, second, third, own, _log_ties(values, seen))
+    return _tails(count, total, sums, own, _log_ties(values, seen))
+
+
+class Sums(NamedTuple):
+    """Sums of squares and cubes of centred scores, `[items]`.
+
+    Squares up to `constant` are rounding of scores that are all equal.
+    """
+
+    second: np.ndarray
+    third: np.ndarray
+    constant: np.ndarray
 
 
 def tails_of_sums(
-    count: np.ndarray,
-    ones: np.ndarray,
-    total: np.ndarray,
-    second: np.ndarray,
-    third: np.ndarray,
+    count: np.ndarray, ones: np.ndarray, total: np.ndarray, sums: Sums
 ) -> tuple[np.ndarray, np.ndarray]:
     """`permutation_tails_of_scores` of zeros and ones, from sums, each `[items]`.
 
-    `total` is the sum of the centred scores of the ones, `second` and `third` are the
-    sums of squares and cubes of all centred scores.
+    `total` is the sum of the centred scores of the ones.
     """
     ones = ones.astype(np.float64)
     share = ones / np.maximum(count, 1)
     own_second = ones * (1 - share)
     own = own_second, own_second * (1 - 2 * share)
     ties = gammaln(ones + 1) + gammaln(count - ones + 1)
-    return _tails(count, total, second, third, own, ties)
+    return _tails(count, total, sums, own, ties)
 
 
-def _tails(count, total, second, third, own, ties):
+def _tails(count, total, sums: Sums, own, ties):
     """Both tails from the sums of `permutation_tails_of_scores`."""
-    own_second, own_third = own
+    (second, third, constant), (own_second, own_third) = sums, own
     variance = own_second * second / np.maximum(count - 1, 1)
-    varied = (count > 2) & (own_second > 1e-12 * np.maximum(count, 1)) & (variance > 0)
+    varied = (count > 2) & (own_second > 1e-12 * np.maximum(count, 1))
+    varied &= second > constant
     sd = np.sqrt(np.where(varied, variance, 1))
     skewness = count * own_third * third
     skewness = skewness / np.maximum((count - 1) * (count - 2), 1) / sd**3

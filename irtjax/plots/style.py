@@ -206,17 +206,24 @@ def item_benchmarks(fit: Calibration, most: int) -> tuple[np.ndarray, list[str]]
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 160) -> Path:
-    """Draws a figure into a PNG file."""
+    """Draws a figure into a file; a PNG unless the name ends otherwise."""
     path = Path(path)
+    if not path.suffix:
+        path = path.with_suffix(".png")
     with warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         # Drawn by the Agg canvas whatever the user's default backend.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+        canvas, before = FigureCanvasAgg(figure), figure.dpi
+        if path.suffix != ".png":
+            figure.savefig(path, dpi=dpi)
+            return path
         # `Figure.savefig` draws twice, once for the layout.
-        before = figure.dpi
-        figure.set_dpi(dpi)
-        FigureCanvasAgg(figure).print_png(path, metadata={"Software": "irtjax"})
-        figure.set_dpi(before)
+        try:
+            figure.set_dpi(dpi)
+            canvas.print_png(path, metadata={"Software": "irtjax"})
+        finally:
+            figure.set_dpi(before)
     return path

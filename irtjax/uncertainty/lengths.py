@@ -150,7 +150,7 @@ def length_covariance(
     of the accuracy. Check `definite` of the result before using it.
     """
     check_kind(problem, "observed")
-    terms = default_terms(problem.data.num_items) if num_terms is None else num_terms
+    terms = default_terms(problem.data) if num_terms is None else num_terms
     return _covariance(problem, coordinates, lengths, nodes, max(terms, 2))
 
 

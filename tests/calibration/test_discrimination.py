@@ -57,6 +57,22 @@ def test_complete_responses_by_products_have_the_tails_of_every_cell():
         np.testing.assert_allclose(found[1:], cells[1:], rtol=1e-8, atol=1e-300)
 
 
+@pytest.mark.parametrize("num_items", [3, 5, 40])
+def test_an_item_whose_rest_is_constant_is_not_flagged(num_items):
+    """Rounding of the rest scores would have a skewness without limit."""
+    random = np.random.default_rng(num_items)
+    for seed in range(60):
+        values = np.ones((int(random.integers(20, 200)), num_items), np.int8)
+        values[:, 1::2] = seed % 2
+        values[:, 0] = random.random(len(values)) < random.uniform(0.2, 0.8)
+        if seed % 3 == 0:
+            # The rest of the first is constant, those of the two are not.
+            values[:, 1] = random.random(len(values)) < 0.5
+            values[:, 2] = 1 - values[:, 1]
+        for observed in (None, np.ones(values.shape, bool)):
+            assert _p_negative(values, observed)[0] == 1
+
+
 def test_booleans_and_numbers_have_the_same_tails():
     random = np.random.default_rng(1)
     right, seen = random.random((2, 40, 9)) < 0.6

@@ -13,6 +13,7 @@ from irtjax import plots
 from irtjax.plots.changes import rank_changes
 from irtjax.plots.curves import ability_grid, distinct, expected_information
 from irtjax.plots.parameters import FLAT, parameter_columns
+from irtjax.plots.style import new_figure, save_figure
 from irtjax.plots.wright import spread
 from tests.small_fits import small_fit
 
@@ -215,3 +216,16 @@ def test_boxes_of_item_parameters_hold_the_items():
     wanted = -np.asarray(fit.parameters.items.intercept) / slope
     np.testing.assert_allclose(difficulty[steep], wanted[steep])
     assert np.isnan(difficulty[~steep]).all()
+
+
+def test_a_figure_is_saved_in_the_format_of_its_name(tmp_path):
+    figure, _ = new_figure(2.0, 1.0)
+    dpi = figure.dpi
+    assert save_figure(figure, tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
+    for name in ("a", "a.png"):
+        written = save_figure(figure, tmp_path / name)
+        assert written == tmp_path / "a.png"
+        assert written.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(OSError):
+        save_figure(figure, tmp_path / "none" / "a.png")
+    assert figure.dpi == dpi

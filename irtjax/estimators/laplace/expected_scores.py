@@ -116,8 +116,7 @@ def _mean_responses(
         times = jnp.maximum(unit.weight, 1)
         by_effect = jnp.zeros((subjects, 0), ability.dtype)
         if follow is not None:
-            moved = (weighted.T @ rows) @ follow.omega[unit.row]
-            by_effect = jnp.kron(moved, unit.design)
+            by_effect = (weighted.T @ rows) @ follow.omega[unit.row]
         return (
             jnp.einsum("q,qwn,w->n", share, mean, part),
             jnp.sum(weighted * centred, axis=0) / times,
@@ -139,7 +138,10 @@ def _mean_responses(
         else:
             follows = follows + jnp.einsum("uqn,uqwk->wnk", weighted, score)
         mean, spread = mean + means.sum(0), spread + spreads.sum(0)
-        return (mean, spread, direct, follows, effects + moved.sum(0)), None
+        # Effects column by column, as in `Following`.
+        along = jnp.einsum("una,ue->nae", moved, block.design)
+        effects = effects + along.reshape(effects.shape)
+        return (mean, spread, direct, follows, effects), None
 
     shapes = (subjects,), (subjects,), (groups, subjects), (groups, subjects, subjects)
     shapes += ((subjects, 0 if follow is None else len(follow.covariance)),)
