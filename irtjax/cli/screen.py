@@ -145,10 +145,12 @@ def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None
 
 
 def show_warnings(out: Console, warnings: Iterable[str], notes: Iterable[str]) -> None:
-    """Prints warnings, then notes, one line each."""
+    """Prints warnings, then notes, one line each, with options as they are typed."""
     from rich.text import Text
 
+    from irtjax.cli.errors import as_options
+
     for line in warnings:
-        out.print(Text(f"warning: {visible(line)}", style="yellow"))
+        out.print(Text(f"warning: {visible(as_options(line))}", style="yellow"))
     for line in notes:
-        out.print(Text(f"note: {visible(line)}", style="dim"))
+        out.print(Text(f"note: {visible(as_options(line))}", style="dim"))

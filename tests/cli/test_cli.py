@@ -217,6 +217,18 @@ def test_predict(saved, tmp_path):
     assert_refused(run("predict", saved, "--out", tmp_path / "x.txt"), "must end in")
 
 
+def test_notes_name_options_as_they_are_typed(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 2, size=(60, 4)).astype(str)
+    text = "\n".join(["q1,q2,q3,q4", *map(",".join, rows)])
+    (tmp_path / "wide.csv").write_text(text + "\n", encoding="utf-8")
+    more = ("--no-figures", "--standard-errors", "none")
+    result = ok("fit", tmp_path / "wide.csv", "-o", tmp_path / "fit", *more)
+    said = " ".join(result.stdout.split())
+    assert "pass --orientation 'items_by_subjects'" in said
+    assert "orientation=" not in said
+
+
 def test_a_narrow_screen_loses_whole_columns_not_digits():
     import io
 
