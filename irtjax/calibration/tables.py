@@ -13,13 +13,14 @@ from irtjax.calibration import lengths
 from irtjax.calibration.flags import Margins
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
+from irtjax.likelihood.padding import pad_rows, padded_size
 from irtjax.likelihood.problem import is_rescaled
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies
 from irtjax.scoring.information import difficulty
-from irtjax.uncertainty import LOST, Covariance
+from irtjax.uncertainty import LOST
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,15 +51,13 @@ def highest_response(model: Model) -> int:
 
 
 @stored_jit
-def _item_errors(problem, coordinates, covariance: Covariance, items):
+def _item_errors(model: Model, common: bool, by_item, corner, lost_corner):
     """Standard errors of the natural parameters and of the difficulty; difficulties.
 
     Delta method: the Jacobian of (natural parameters, difficulty) with respect to the
     coordinates, and for a common slope to the population's log sd, where
     d a / d log sd = a. As one program: it is compiled once, not operation by operation.
     """
-    model = problem.model
-    common = is_rescaled(problem)
 
     def natural(row, log_scale, reported):
         item = model.family.constrain(row)
@@ -85,10 +84,11 @@ def _item_errors(problem, coordinates, covariance: Covariance, items):
             found[name] = jnp.where(missing > LOST * own, jnp.nan, size)
         return found
 
-    known = covariance.items, covariance.scale, covariance.items_scale
+    coordinates, items, (block, cross), (lost, lost_cross) = by_item
+    known, lost = (block, corner, cross), (lost, lost_corner, lost_cross)
     axes = (0, None, 0)
     over_items = jax.vmap(error, in_axes=(0, axes, axes, 0))
-    return over_items(coordinates, known, covariance.lost, items), difficulty(items)
+    return over_items(coordinates, known, lost, items), difficulty(items)
 
 
 _difficulty_jit = stored_jit(difficulty)
@@ -100,10 +100,18 @@ def item_errors(estimates: Estimates):
     missing = np.zeros(np.shape(items[0])[0], bool)
     if covariance is None:
         return {}, missing, _difficulty_jit(items)
+    problem, (lost, lost_corner, lost_cross) = estimates.problem, covariance.lost
+    own = covariance.items, covariance.items_scale
+    by_item = estimates.coordinates, items, own, (lost, lost_cross)
     errors, difficulties = _item_errors(
-        estimates.problem, estimates.coordinates, covariance, items
+        problem.model,
+        is_rescaled(problem),
+        pad_rows(by_item, padded_size(missing.size)),
+        covariance.scale,
+        lost_corner,
     )
-    errors = {name: np.asarray(error) for name, error in errors.items()}
+    errors = {name: np.asarray(x)[: missing.size] for name, x in errors.items()}
+    difficulties = np.asarray(difficulties)[: missing.size]
     for name in items._fields:
         missing |= np.isnan(errors[name]).reshape(missing.size, -1).any(axis=1)
     return errors, missing, difficulties

@@ -57,6 +57,7 @@ class AbstractEstimator(eqx.Module):
         common: Whether it estimates parameters that all items have in common.
         sorts_subjects: Whether large data are solved faster with subjects in order of
             accuracy.
+        pads: Whether it pads small data (`likelihood.padding`).
         trained: Whether the fit stops early, by responses held out or by epochs.
         uses_priors: Whether priors of items enter the objective.
         max_steps: Step limit where `irtjax.fit` is given none.
@@ -68,6 +69,7 @@ class AbstractEstimator(eqx.Module):
     multilevel: ClassVar[bool] = False
     common: ClassVar[bool] = False
     sorts_subjects: ClassVar[bool] = False
+    pads: ClassVar[bool] = False
     trained: ClassVar[bool] = False
     uses_priors: ClassVar[bool] = True
     max_steps: ClassVar[int] = 1000

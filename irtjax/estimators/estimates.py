@@ -9,6 +9,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -234,7 +235,10 @@ def item_estimates(
         lost = diverging(model, problem.data, found.items, found.theta)
     base = log_base_total(model, found.items, problem.data)
     # In double precision on the host: a float32 sum of millions of nats is coarse.
-    log_likelihood = float(np.asarray(fit.subject_log_lik, np.float64).sum()) + base
+    terms = np.asarray(fit.subject_log_lik, np.float64)
+    if problem.data.subject_weight is not None:
+        terms = terms * np.asarray(problem.data.subject_weight)
+    log_likelihood = float(terms.sum()) + base
     num_parameters = int(np.asarray(problem.free).sum())
     num_parameters -= (len(coordinates) - 1) * len(model.family.common_columns)
     num_parameters += 2 * problem.anchored + (not model.family.has_slope)
@@ -265,12 +269,41 @@ def item_estimates(
         normal=not joint and found.lengths is None and _is_normal(problem, grid),
         limit=method.limit,
         resolution=solution.resolution,
-        at_end=_at_end(grid),
+        at_end=_at_end(grid, problem.data.subject_weight),
         unfinished=(np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
         infinite=None if lost is None else np.asarray(lost.subjects),
         diverging=None if lost is None else np.asarray(lost.items),
         warnings=(*solution.warnings, *warnings),
         lengths=None if part is None else LengthEstimates(part, of_lengths, speed),
+    )
+
+
+def cut_estimates(found: Estimates, problem: Problem) -> Estimates:
+    """Estimates of padded data, those of the problem alone (`likelihood.padding`)."""
+    if found.problem.data is problem.data:
+        return found
+    rows, columns = slice(problem.data.num_subjects), slice(problem.data.num_items)
+    covariance = found.covariance
+    if covariance is not None:
+        lost, scale, cross = covariance.lost
+        covariance = covariance._replace(
+            items=covariance.items[columns],
+            items_scale=covariance.items_scale[columns],
+            shared=covariance.shared[:, columns],
+            lost=(lost[columns], scale, cross[columns]),
+        )
+    items = jax.tree.map(lambda x: x[columns], found.parameters.items)
+    return dataclasses.replace(
+        found,
+        problem=problem,
+        parameters=found.parameters._replace(items=items),
+        coordinates=found.coordinates[columns],
+        covariance=covariance,
+        ability=found.ability[rows],
+        error=found.error[rows],
+        shared=None if found.shared is None else found.shared[rows],
+        expected=jax.tree.map(lambda x: x[rows], found.expected),
+        unfinished=None if found.unfinished is None else found.unfinished[rows],
     )
 
 
@@ -314,12 +347,13 @@ def _no_maximum(model: Model, count: int) -> str:
     )
 
 
-def _at_end(grid: Nodes | None) -> int:
-    """How many subjects are at the first or the last node."""
+def _at_end(grid: Nodes | None, weight: Array | None) -> int:
+    """How many subjects with any weight are at the first or the last node."""
     if grid is None or grid.nearest is None:
         return 0
     nearest, last = np.asarray(grid.nearest), grid.nodes.shape[0] - 1
-    return int(np.sum((nearest == 0) | (nearest == last)))
+    counts = True if weight is None else np.asarray(weight) > 0
+    return int(np.sum(((nearest == 0) | (nearest == last)) & counts))
 
 
 def _is_normal(problem: Problem, grid: Nodes | None) -> bool:
@@ -337,10 +371,10 @@ def _coordinates(
     problem: Problem, items: Items, population: Population
 ) -> tuple[Array, Array]:
     """Coordinates of the items, and the log prior of items and common slope."""
-    model = problem.model
+    model, weight = problem.model, problem.data.item_weight
     coordinates = model.unconstrain(items)
     frame = jnp.zeros(2, coordinates.dtype)
     if not problem.anchored:
-        frame = model.prior_frame(coordinates, frame, num_newton=30)
-    total = model.total_log_prior(coordinates, frame)
+        frame = model.prior_frame(coordinates, frame, 30, weight)
+    total = model.total_log_prior(coordinates, frame, weight)
     return coordinates, total + model.log_common_slope_prior(population.sd)

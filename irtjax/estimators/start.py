@@ -14,7 +14,6 @@ from jax.scipy.special import logit, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.joint.objective import weigh_rows
 from irtjax.likelihood.problem import Start
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.families.logistic import Binary
@@ -25,6 +24,7 @@ from irtjax.numerics.kernels import (
     put_block,
     scan_subject_blocks,
     take_block,
+    weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
 
@@ -147,11 +147,11 @@ def _start_values(model: Model, data: Responses, how: str, dtype, truncation) ->
     scores = isinstance(model.family, AbstractScoreFamily)
     if scores:
         data, item_mean = _standard_scores(model, data, seen)
-    deviation = row_products(data, jnp.ones_like(item_mean), -item_mean)
-    seen_by = jnp.asarray(data.num_items, dtype)
+    each = weigh_rows(jnp.ones_like(item_mean), data.item_weight)
+    deviation = row_products(data, each, -item_mean * each)
+    seen_by = jnp.sum(each)
     if data.exposure is not None:
-        none, one = jnp.zeros_like(item_mean), jnp.ones_like(item_mean)
-        seen_by = row_products(data, none, one)[:, 0]
+        seen_by = row_products(data, jnp.zeros_like(each), each)[:, 0]
     score = _standardise(deviation[:, 0] / (seen_by + 1), weight)
     if how == "spectral":
         score = _leading_vector(model, data, item_mean, score)

@@ -20,6 +20,7 @@ from irtjax.estimators.start import start_values
 from irtjax.fitting.anchors import apply_anchor, read_anchor
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.fitting.settings import Parts
+from irtjax.likelihood.padding import cut_start, pad_responses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import MULTILEVEL_MODELS
 from irtjax.models.families.bounded import check_ends, prepare, with_scores
@@ -102,7 +103,10 @@ def _item_task(
     plain = Problem.create(chosen, responses)
     method.check(dataclasses.replace(plain, anchored=anchored is not None))
     if isinstance(start, str):
-        first = _start_jit(chosen, responses, how=start, dtype=floating)
+        padded = chosen, responses
+        if method.pads and start == "proportions":
+            *padded, _ = pad_responses(chosen, responses, floating)
+        first = cut_start(_start_jit(*padded, how=start, dtype=floating), responses)
     else:
         # Abilities of a start are in the order of the table that was given.
         sorted_ = ordered.subjects is not table.subjects

@@ -123,8 +123,9 @@ def orient(problem: Problem, start: Start) -> Start:
     """
     if problem.anchored or not problem.model.family.has_slope:
         return start
-    slope = start.items.discrimination
-    sign = jnp.where(jnp.sum(slope) < 0, -1, 1).astype(slope.dtype)
+    slope, weight = start.items.discrimination, problem.data.item_weight
+    total = jnp.sum(slope if weight is None else slope * weight.astype(slope.dtype))
+    sign = jnp.where(total < 0, -1, 1).astype(slope.dtype)
     items = start.items._replace(discrimination=sign * slope)
     theta = None if start.theta is None else sign * start.theta
     return start._replace(items=items, theta=theta)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
+from irtjax.likelihood.padding import padded_size
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes
@@ -80,11 +81,13 @@ test_information.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]
 
 
 @stored_jit
-def _largest_information(model: Model, items: Items, population: Population) -> Array:
+def _largest_information(
+    model: Model, items: Items, population: Population, item_weight: Array | None
+) -> Array:
     """The largest test information within four standard deviations of ability."""
     theta = population.mean + population.sd * jnp.linspace(-4, 4, 65)
     theta = theta.astype(jnp.asarray(items[0]).dtype)
-    return jnp.max(test_information(model, items, theta))
+    return jnp.max(test_information(model, items, theta, item_weight))
 
 
 def resolution(
@@ -97,10 +100,11 @@ def resolution(
     """Compares standardised nodes with the narrowest posterior of any subject."""
     sd = float(population.sd)
     plain = Population(population.mean, population.sd)
-    largest = float(_largest_information(model, items, plain))
+    weight = data.item_weight
+    largest = float(_largest_information(model, items, plain, weight))
     if data.exposure is not None:
-        seen = jnp.max(jnp.sum(data.exposure, axis=1, dtype=jnp.int32))
-        largest *= float(seen) / data.num_items
+        each = np.ones(data.num_items) if weight is None else np.asarray(weight)
+        largest *= float(np.max(np.asarray(data.exposure) @ each) / np.sum(each))
     if not math.isfinite(largest):
         largest = 0.0
     grid = np.asarray(nodes)
@@ -129,6 +133,8 @@ def nodes_for(smallest: float) -> np.ndarray:
     reach = REACH if whole < AFFORDABLE else SHORT_REACH
     whole = 2 * reach / relative
     wanted = min(2 * whole, max(whole, AFFORDABLE - 1))
-    # Multiples of 20 intervals, so that similar data share a compiled program.
-    intervals = max(SMALLEST - 1, 20 * math.ceil(wanted / 20))
+    # A few sizes, so that similar data share a compiled program.
+    intervals = max(SMALLEST - 1, math.ceil(wanted))
+    if intervals >= SMALLEST:
+        intervals = padded_size(intervals)
     return equal_nodes(-reach, reach, intervals + 1)

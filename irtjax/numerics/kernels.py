@@ -260,3 +260,10 @@ def gammaln(x: Array) -> Array:
 
 digamma.defjvp(lambda at, move: (digamma(at[0]), trigamma(at[0]) * move[0]))
 gammaln.defjvp(lambda at, move: (gammaln(at[0]), digamma(at[0]) * move[0]))
+
+
+def weigh_rows(rows: Array, weight: Array | None) -> Array:
+    """Rows multiplied by their weights; None counts as 1 each."""
+    if weight is None:
+        return rows
+    return rows * weight.astype(rows.dtype).reshape(-1, *[1] * (rows.ndim - 1))

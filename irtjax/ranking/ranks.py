@@ -25,6 +25,8 @@ from irtjax.ranking.pairs import (
 #: Draws behind the intervals and P(best).
 DRAWS = 4000
 CHUNK = 2**17
+#: Columns of loadings up to which a product without threads is quicker.
+FEW_LOADINGS = 32
 #: Differences up to this many standard errors are ties: equal responses give abilities
 #: that differ by rounding.
 TIED = 1e-6
@@ -218,7 +220,7 @@ def _draw_ranks(theta, errors, level, num_draws, key):
         draws = theta + generator.standard_normal((stop - start, size)) * own
         if factor is not None:
             noise = generator.standard_normal((stop - start, factor.shape[1]))
-            draws += noise @ factor.T
+            draws += _product(noise, factor)
         order = _descending(draws - theta.mean())
         np.put_along_axis(ranks[start:stop], order, places[None, :], axis=1)
         # Exact ties (standard errors of 0) share first place.
@@ -235,6 +237,14 @@ def _draw_ranks(theta, errors, level, num_draws, key):
     ends = order_statistics(level, num_draws)
     low, high = (by_subject[:, end].astype(np.int64) for end in ends)
     return low, high, best / num_draws
+
+
+def _product(noise: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """The product of noise and the transposed factor."""
+    if factor.shape[1] > FEW_LOADINGS:
+        return noise @ factor.T
+    # Small products of several threads: those of the library's own only wait.
+    return np.einsum("dk,jk->dj", noise, factor)
 
 
 def _descending(values: np.ndarray) -> np.ndarray:

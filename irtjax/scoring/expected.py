@@ -38,7 +38,7 @@ from jaxtyping import Array, Float
 from irtjax.data.responses import Responses
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import normal_log_weights
+from irtjax.numerics.kernels import normal_log_weights, weigh_rows
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import Block, Task, scan_scores, table_of
 from irtjax.scoring.item_error import (
@@ -109,12 +109,14 @@ def expected_scores(
     def responses(items: Items) -> Array:
         return response_table(model.family, items, theta)
 
-    at_nodes = jnp.mean(responses(items), axis=1)
+    share = weigh_rows(jnp.ones(data.num_items, theta.dtype), data.item_weight)
+    share = share / jnp.sum(share)
+    at_nodes = responses(items) @ share
     # A posterior narrower than the nodes has no variance on them: see EAP scores.
     least = jnp.square(jnp.asarray(jnp.gradient(at_nodes))) / 12
     # dS / dx_j at every node, the first part of (4).
     direct = [
-        coordinate_slopes(task, responses, way) / data.num_items
+        coordinate_slopes(task, responses, way) * share
         for way in coordinate_directions(task)
     ]
 

@@ -335,9 +335,13 @@ def default_terms(data: Responses) -> int:
     change the standard errors by at most 1e-5, compared with 20; of 101 simulated ones
     by 1e-6.
     """
-    count = float(data.num_items)
+    used = np.ones(data.num_items) if data.item_weight is None else data.item_weight
+    used = np.asarray(used) > 0
+    count = float(np.sum(used))
     if data.exposure is not None:
-        each = np.asarray(jnp.sum(data.exposure > 0, axis=1))
+        each = (np.asarray(data.exposure) > 0) @ used.astype(np.int32)
+        if data.subject_weight is not None:
+            each = each[np.asarray(data.subject_weight) > 0]
         count = float(np.quantile(each, 0.25))
     return 20 if count <= 30 else 8 if count <= 100 else 5 if count <= 600 else 2
 

@@ -22,6 +22,7 @@ from irtjax.numerics.kernels import (
     scan_subject_blocks,
     symmetric_eigen_2x2,
     take_block,
+    weigh_rows,
 )
 
 
@@ -58,7 +59,8 @@ def make_setting(
         log_weights = normal_log_weights(nodes)
     frame = jnp.zeros(2, nodes.dtype)
     if not problem.anchored:
-        frame = model.prior_frame(coordinates, frame, num_newton=30)
+        weight = problem.data.item_weight
+        frame = model.prior_frame(coordinates, frame, 30, weight)
     # Complete-data scores of the population's mean and log sd, where estimated.
     estimated = jnp.asarray(
         [problem.anchored, problem.anchored or not model.family.has_slope], nodes.dtype
@@ -228,7 +230,8 @@ def frame_rows_of(setting: Setting, whitening: Whitening) -> Array:
     second = jax.vmap(jax.jacfwd(by_frame, argnums=(0, 1)), in_axes=(0, None))
     cross, own = (-part for part in second(setting.coordinates, frame))
     cross = cross * movable[:, None] * free[:, None, :]
-    own = jnp.sum(own, axis=0) * movable * movable[:, None] + jnp.diag(1 - movable)
+    own = jnp.sum(weigh_rows(own, problem.data.item_weight), axis=0)
+    own = own * movable * movable[:, None] + jnp.diag(1 - movable)
     rows = jnp.moveaxis(cross, 1, 0).reshape(2, -1)
     # Priors on some parameters only leave a direction of the frame flat: no row.
     values, vectors = symmetric_eigen_2x2(own)

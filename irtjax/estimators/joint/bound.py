@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.joint.objective import block_rows, block_weight, weigh_rows
+from irtjax.estimators.joint.objective import block_rows, block_weight
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
@@ -27,6 +27,7 @@ from irtjax.numerics.kernels import (
     put_block,
     scan_subject_blocks,
     take_block,
+    weigh_rows,
 )
 from irtjax.numerics.nnls import nnls
 

@@ -29,10 +29,10 @@ from irtjax.estimators.joint.objective import (
     joint_derivatives,
     joint_information,
     log_penalty,
-    weigh_rows,
     weighted,
 )
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
+from irtjax.numerics.kernels import weigh_rows
 
 
 class JointPoint(NamedTuple):

@@ -37,7 +37,6 @@ from irtjax.estimators.joint.objective import (
     check_penalty,
     identify,
     log_penalty,
-    weigh_rows,
     weighted_moments,
 )
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
@@ -45,6 +44,7 @@ from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import LogNormal, Normal
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
+from irtjax.numerics.kernels import weigh_rows
 
 
 class MMState(NamedTuple):

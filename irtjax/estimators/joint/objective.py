@@ -28,6 +28,7 @@ from irtjax.numerics.kernels import (
     put_block,
     scan_subject_blocks,
     take_block,
+    weigh_rows,
 )
 
 _HALF_LOG_TWO_PI = 0.9189385332046727
@@ -39,13 +40,6 @@ class JointDerivatives(NamedTuple):
     log_lik: Float[Array, " subjects"]
     coordinates: Float[Array, "items columns"]
     theta: Float[Array, " subjects"]
-
-
-def weigh_rows(rows: Array, weight: Array | None) -> Array:
-    """Rows multiplied by their weights; None counts as 1 each."""
-    if weight is None:
-        return rows
-    return rows * weight.astype(rows.dtype).reshape(-1, *[1] * (rows.ndim - 1))
 
 
 def weighted(data: Responses, by_subject: Array) -> Array:

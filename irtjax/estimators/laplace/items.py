@@ -33,6 +33,7 @@ from irtjax.estimators.laplace.item_posterior import (
     orders_of,
     posterior,
 )
+from irtjax.likelihood.padding import padded_size
 from irtjax.models.multilevel.model import Hierarchical
 
 #: Items up to which a pass takes milliseconds: merging equal ones saves no time.
@@ -99,8 +100,10 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
         offset = np.where(absent, 0, offset[column])
     design = np.asarray(model.design)
     first, unit, count = _distinct(values, seen, groups, design)
-    # Rows of weight 0, so that data of about this size share programs.
-    rows = padded_size(model.num_stems, len(first))
+    # Rows of weight 0, so that data of about this size share programs. Few items are
+    # counted as if all differed, since how many do varies with the responses.
+    few = model.num_stems <= MOST_UNMERGED
+    rows = padded_size(model.num_stems if few else len(first))
     if offset is not None or rows * values[0].size > FEW_CELLS:
         rows = min(rows, model.num_stems)
     lacking = rows - len(first)
@@ -117,18 +120,6 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
         jnp.array(np.asarray(model.factor_row)[first]),
         jnp.array(unit),
     )
-
-
-def padded_size(stems: int, distinct: int) -> int:
-    """Number of rows that distinct items are stored in: the next of a few sizes.
-
-    A program compiled for their exact number would suit one data set only. There are
-    four sizes per power of two, from 8 on. Few items are counted as if all differed,
-    since how many do varies with the responses.
-    """
-    count = stems if stems <= MOST_UNMERGED else distinct
-    step = 2 ** max(int(np.ceil(np.log2(max(count, 1)))) - 3, 0)
-    return -(-count // step) * step
 
 
 def _distinct(values, seen, groups, design):

@@ -19,10 +19,11 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution, tree_where
-from irtjax.estimators.estimates import Nodes
+from irtjax.estimators.estimates import Estimates, Nodes, cut_estimates
 from irtjax.estimators.marginal.refinement import solve_on_nodes
 from irtjax.likelihood.counts import expected_counts, improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
+from irtjax.likelihood.padding import pad_problem, pad_start
 from irtjax.likelihood.problem import (
     Parameters,
     Problem,
@@ -101,6 +102,7 @@ class EM(AbstractMethod):
     marginal: ClassVar[bool] = True
     common: ClassVar[bool] = True
     sorts_subjects: ClassVar[bool] = True
+    pads: ClassVar[bool] = True
 
     nodes: Float[Array, " nodes"] | None = None
     tolerance: float | Array = 1e-4
@@ -288,7 +290,15 @@ class EM(AbstractMethod):
             tolerance = max(tolerance, 1e-2)
         method = dataclasses.replace(self, tolerance=tolerance)
         steps = run.max_steps or self.max_steps
+        problem = pad_problem(problem, start.items[0].dtype)
+        start = pad_start(start, problem.data)
         return solve_on_nodes(problem, method, start, None, steps, run.clock)
+
+    def estimates(self, problem: Problem, solution: Solution, run: Run) -> Estimates:
+        """Errors and abilities of the padded data that `solve` had."""
+        dtype = solution.fit.parameters.items[0].dtype
+        found = super().estimates(pad_problem(problem, dtype), solution, run)
+        return cut_estimates(found, problem)
 
 
 def check_nodes(method: AbstractMethod) -> None:

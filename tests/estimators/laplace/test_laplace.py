@@ -28,7 +28,6 @@ from irtjax.estimators.laplace.items import (
     Following,
     arrange,
     expected_responses,
-    padded_size,
     summarise,
     variance_of_items,
 )
@@ -573,15 +572,6 @@ def test_equal_items_are_done_once():
     np.testing.assert_allclose(
         once.log_marginal[units.unit], every.log_marginal, atol=1e-9
     )
-
-
-@pytest.mark.parametrize("distinct", [1025, 1500, 5055, 40_000])
-def test_sizes_of_many_items_are_few_and_large_enough(distinct):
-    found = padded_size(10**6, distinct)
-    assert distinct <= found <= 1.25 * distinct
-    # Four sizes from one power of two to the next.
-    power = 2 ** int(np.floor(np.log2(found)))
-    assert (found * 4) % power == 0
 
 
 def test_half_normal_mode_is_the_root():
