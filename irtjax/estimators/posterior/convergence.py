@@ -7,7 +7,7 @@ Simpson, Carpenter and Buerkner (2021), on the host in double precision.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -215,11 +215,14 @@ def entries(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
 
 
-def has_converged(draws: Draws) -> bool:
-    """Whether all R-hat < 1.01, effective draws >= 400, and none is divergent."""
+def has_converged(draws: Draws, found: Any = None) -> bool:
+    """Whether all R-hat < 1.01, effective draws >= 400, and none is divergent.
+
+    `found` is what `worst` returns, if it is computed already.
+    """
     if int(draws.status) in (Status.RUNNING, Status.NONFINITE):
         return False
-    (rhat, _), (ess, _) = worst(draws)
+    (rhat, _), (ess, _) = found or worst(draws)
     divergent = np.any(np.asarray(draws.divergent))
     return rhat < RHAT_LIMIT and ess >= ESS_LIMIT and not divergent
 
@@ -308,8 +311,8 @@ def verdict(draws: Draws) -> list[str]:
     chains, transitions = draws.divergent.shape
     if any(values.shape[1] < 4 for values in draws.values.values()):
         return ["Not converged: fewer than 4 draws of each chain; draw more."]
-    (rhat, of_rhat), (ess, of_ess) = worst(draws)
-    conclusion = "Converged" if has_converged(draws) else "Not converged"
+    (rhat, of_rhat), (ess, of_ess) = found = worst(draws)
+    conclusion = "Converged" if has_converged(draws, found) else "Not converged"
     sentences = [
         f"{conclusion}: {chains} chains of {transitions:,} steps, largest R-hat"
         f" {rhat:.3f} ({of_rhat}), fewest effective draws {ess:,.0f} ({of_ess})."

@@ -12,6 +12,7 @@ from irtjax._types import Status
 from irtjax.estimators.posterior import (
     bfmi,
     checkpoint,
+    convergence,
     diagnose,
     psis_loo,
     summary,
@@ -206,8 +207,12 @@ def test_what_is_amiss_is_said(values, changes, words):
     assert said[0].startswith("Not converged" if hurts else "Converged")
 
 
-def test_nothing_amiss():
+def test_nothing_amiss(monkeypatch):
+    diagnosed = []
+    note = lambda values: diagnosed.append(values) or diagnose(values)
+    monkeypatch.setattr(convergence, "diagnose", note)
     said = verdict(draws_with({"x": GOOD}))
+    assert len(diagnosed) == 1
     assert len(said) == 1 and said[0].startswith("Converged: 4 chains of 500 steps")
 
 
