@@ -21,12 +21,13 @@ class FitOption(NamedTuple):
     """One option, named after its parameter.
 
     Attributes:
-        default: What stands for "not given".
+        default: What stands for "not given"; None: see `methods`.
         setting: The setting of `irtjax.fit`; None: of the same name.
         panel: Heading in the help.
         off: The flag that turns a switch off.
         read: From the text given to the setting's value.
         side: Whether `side_tables` makes settings of it.
+        methods: Methods, a field of whose classes it is: the help has their defaults.
     """
 
     name: str
@@ -40,11 +41,30 @@ class FitOption(NamedTuple):
     off: str | None = None
     read: Callable[[Any], Any] | None = None
     side: bool = False
+    methods: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
         """The flag on the command line."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def names(self) -> set[str]:
+        """Its names in messages: those of the option and of the setting."""
+        return {self.name, self.setting or self.name}
+
+    def usual(self) -> Any:
+        """What it is by default in its methods, for the help."""
+        from irtjax.estimators.catalogue import method_class
+
+        field, found = self.setting or self.name, {}
+        for method in self.methods:
+            value = getattr(method_class(method), field, None)
+            if value is not None:
+                found.setdefault(_shown(value), []).append(method)
+        if len(found) < 2:
+            return next(iter(found), None)
+        return ", ".join(f"{value} ({'/'.join(of)})" for value, of in found.items())
 
     def parameter(self) -> inspect.Parameter:
         """The parameter that Typer makes the option from."""
@@ -73,6 +93,13 @@ def listed(names: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (names or "").split(",") if part.strip())
 
 
+def _shown(value: Any) -> str:
+    """The default of a field as it is typed."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _widths(layers: str) -> tuple[int, ...]:
     """Widths of layers, separated by commas."""
     parts = listed(layers)
@@ -86,6 +113,9 @@ _number = functools.partial(FitOption, kind=float)
 _switch = functools.partial(FitOption, kind=bool, default=False)
 _table = functools.partial(FitOption, kind=Path, metavar="FILE", side=True)
 _columns = functools.partial(FitOption, metavar="A,B", read=listed, side=True)
+_NUTS, _NEURAL = ("nuts",), ("neural", "vibo")
+
+_NEURAL_PANEL = "Neural estimators (--method neural and vibo)"
 
 #: Options by their heading in the help.
 _PANELS: dict[str | None, tuple[FitOption, ...]] = {
@@ -139,12 +169,17 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "spread_by_benchmark",
             "Items of each benchmark have standard deviations of their own.",
         ),
-        _count("chains", "nuts: chains; 4.", setting="num_chains"),
-        _count("draws", "nuts: draws of each chain; 1000.", setting="num_draws"),
-        _count("warmup", "nuts: warm-up; 1000.", setting="num_warmup", least=0),
+        _count("chains", "nuts: chains.", setting="num_chains", methods=_NUTS),
+        _count(
+            "draws", "nuts: draws of each chain.", setting="num_draws", methods=_NUTS
+        ),
+        _count(
+            "warmup", "nuts: warm-up.", setting="num_warmup", least=0, methods=_NUTS
+        ),
         _number(
             "target_acceptance",
-            "nuts: between 0 and 1, closer to 1 where transitions diverge; 0.8.",
+            "nuts: between 0 and 1, closer to 1 where transitions diverge.",
+            methods=_NUTS,
         ),
         _switch(
             "resume", "nuts: resume from DIR.nuts.npz, which a stopped run has left."
@@ -158,6 +193,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "share_items",
             "multimetric: the facet that names what is measured, such as stem; its"
             " metrics then share parameters.",
+            setting="shared_items",
             metavar="FACET",
             side=True,
         ),
@@ -180,33 +216,33 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             " regression).",
         ),
     ),
-    "Neural estimators (--method neural and vibo)": (
+    _NEURAL_PANEL: (
         _count("epochs", "The most passes over the responses."),
-        _count("embedding_size", "Numbers that represent a subject or an item; 64."),
+        _count("embedding_size", "Numbers that represent a subject or an item."),
         FitOption(
             "layers",
-            "Widths of hidden layers after these numbers; none.",
+            "Widths of hidden layers after these numbers.",
             setting="hidden",
             metavar="A,B",
             read=_widths,
         ),
-        _count("batch_size", "Responses per step; 512."),
-        _number("learning_rate", "Of AdamW; 0.003."),
-        _number("weight_decay", "Of AdamW; 1."),
+        _count("batch_size", "Responses per step."),
+        _number("learning_rate", "Of AdamW; of vibo: at first."),
+        _number("weight_decay", "Of AdamW."),
         _count(
             "patience",
-            "Epochs without gain on held-out responses after which training ends; 5.",
+            "Epochs without gain on held-out responses after which training ends.",
         ),
-        FitOption(
-            "criterion", "How held-out responses are judged: log_loss or f1; log_loss."
-        ),
+        FitOption("criterion", "How held-out responses are judged: log_loss or f1."),
         _number(
             "validation",
-            "Share of the responses held out; 0.1. With 0 every epoch is run.",
+            "Share of the responses held out; with 0 every epoch is run.",
         ),
-        FitOption("head", "irt, or deep (Deep-IRT, with --model 1pl); irt."),
+        FitOption("head", "irt, or deep (Deep-IRT, with --model 1pl)."),
         FitOption(
-            "encoder", "lookup, or graph: who met whom; use large batches. lookup."
+            "encoder",
+            "lookup, or graph (aggregates over the graph of subjects and items; use"
+            " large batches).",
         ),
         _switch(
             "mean_field",
@@ -222,7 +258,9 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     ),
 }
 OPTIONS = tuple(
-    option._replace(panel=panel)
+    option._replace(
+        panel=panel, methods=_NEURAL if panel == _NEURAL_PANEL else option.methods
+    )
     for panel, options in _PANELS.items()
     for option in options
 )
@@ -242,20 +280,37 @@ def take(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return settings, sides
 
 
+#: Flags by the names that messages have for what they set.
+FLAGS = {
+    **{name: option.flag for option in OPTIONS for name in option.names},
+    **{x: f"--{x.replace('_', '-')}" for x in ("model", "method", "level", "bounds")},
+    "max_steps": "--max-steps",
+}
+#: What to use in place of other parameters of `irtjax.fit`, and of settings that are
+#: files and objects.
+_INSTEAD = {
+    "data": "name the files before the options",
+    "key": "use --seed",
+    "dtype": "use --float32",
+    "progress": "use --quiet",
+    "checkpoint": "nuts uses DIR.nuts.npz, and --resume resumes from it",
+    "hyperpriors": "call irtjax.fit in Python for it",
+}
+
+
 def option_of(setting: str) -> str:
     """The flag that gives a setting, for messages.
 
     >>> option_of("num_draws"), option_of("order")
     ('--draws', '--set order')
     """
-    for option in OPTIONS:
-        if setting in (option.setting, option.name):
-            return option.flag
-    return f"--set {setting}"
+    return FLAGS.get(setting, f"--set {setting}")
 
 
 def parse_sets(texts: list[str] | None) -> dict[str, Any]:
     """Settings of ``--set NAME=VALUE``: a number, true, false, null, a list, or text.
+
+    A ValueError refuses what has an option of its own.
 
     >>> parse_sets(["order=8", "hidden=[32, 16]", "stop=kkt"])
     {'order': 8, 'hidden': (32, 16), 'stop': 'kkt'}
@@ -265,6 +320,9 @@ def parse_sets(texts: list[str] | None) -> dict[str, Any]:
         name, sign, value = text.partition("=")
         if not (sign and name):
             raise ValueError(f"--set {text!r} is not NAME=VALUE, such as order=8")
+        if name in FLAGS or name in _INSTEAD:
+            cure = _INSTEAD.get(name) or f"use {FLAGS[name]}"
+            raise ValueError(f"--set {text}: {cure}")
         try:
             read = json.loads(value)
         except json.JSONDecodeError:

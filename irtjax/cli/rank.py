@@ -17,14 +17,14 @@ def rank_command(
     draws: Annotated[
         int | None,
         opt.option(
-            "Draws behind P(best) and ranks [default: 4000; ranks of more than 2,000"
+            "Draws behind P(best) and ranks. \\[default: 4000; ranks of more than 2,000"
             " subjects are computed without draws]",
             min=100,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        opt.option("Seed of new draws [default: the draws of the fit]", metavar="N"),
+        opt.option("Seed of new draws. \\[default: the draws of the fit]", metavar="N"),
     ] = None,
     everything: Annotated[
         bool, opt.option("Every row, however long the table.", "--all")
