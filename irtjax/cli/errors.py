@@ -37,6 +37,7 @@ _KEYWORD = re.compile(
 _SETTING = re.compile(
     rf"^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
     rf"|(?<=raise )({'|'.join(FLAGS)})\b|(?<=leave )({'|'.join(FLAGS)})(?= out\b)"
+    rf"|(?<=omit )({'|'.join(FLAGS)})(?=[,;]|$)"
     rf"|(?<=requires )({'|'.join(FLAGS)})(?=[ :;,]|$)"
 )
 _UNDEFINED = re.compile(

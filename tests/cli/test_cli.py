@@ -163,6 +163,7 @@ def test_score_ignores_unknown_items_and_says_so(tmp_path, saved):
     content = strict(ok("score", path, "--fit", saved, "--json").stdout)
     assert content["subjects"][0]["observed"] == 2
     assert any("1 items are not in the fit" in note for note in content["notes"])
+    assert "1 subject, EAP scores" in ok("score", path, "--fit", saved).stdout
 
 
 def test_rank(saved, tmp_path):
@@ -183,7 +184,7 @@ def test_rank(saved, tmp_path):
     assert [p.name for p in tmp_path.glob("*.png")] == ["changes.png"]
     assert picture.read_bytes()[:4] == b"\x89PNG"
     lost = tmp_path / "no" / "changes.png"
-    assert_refused(run("rank", saved, "--against", saved), "go together")
+    assert_refused(run("rank", saved, "--against", saved), "requires --figure")
     both = ("rank", saved, "--against", saved, "--figure")
     assert_refused(run(*both, lost), "choose a folder that exists")
     assert_refused(run(*both, tmp_path / "changes.gif"), "ends in .png")

@@ -48,7 +48,8 @@ from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS
         ),
         ("family requires a multilevel model: use the", "--family requires a mul"),
         ("positive has no effect on a rasch model", "--positive has no effect on a"),
-        ("multilevel: leave priors out, or", "multilevel: leave --priors out, or"),
+        ("a mode: leave squeeze out", "a mode: leave --squeeze out"),
+        ("of items: omit priors, or name", "of items: omit --priors, or name"),
         (
             "pass trials='mean', or metric= one of",
             "pass --trials mean, or --metric one",

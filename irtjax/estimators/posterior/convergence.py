@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from irtjax._backend import num_cores
 from irtjax._types import Status
+from irtjax.data.wording import percent
 from irtjax.estimators.posterior.nuts import Draws
 
 if TYPE_CHECKING:
@@ -348,16 +349,16 @@ def _on_trajectories(draws: Draws) -> list[str]:
     if count := int(divergent.sum()):
         sentences.append(
             f"{count:,} of {divergent.size:,} transitions diverged"
-            f" ({count / divergent.size:.1%}): the draws miss places where the"
-            " posterior curves sharply; raise target_acceptance (0.95, 0.99), or use a"
-            " non-centred form of the hierarchy."
+            f" ({percent(round(count / divergent.size, 4))}): the draws miss places"
+            " where the posterior curves sharply; raise target_acceptance (0.95, 0.99),"
+            " or use a non-centred form of the hierarchy."
         )
     deepest = np.asarray(draws.tree_depth) >= draws.max_depth
     if share := float(deepest.mean()) if deepest.size else 0.0:
         sentences.append(
-            f"{share:.1%} of the transitions reached the limit of the tree depth"
-            f" ({draws.max_depth}): the draws are valid but expensive; rescale the"
-            " parameters, use dense=True, or raise max_depth."
+            f"{percent(round(share, 3))} of the transitions reached the limit of the"
+            f" tree depth ({draws.max_depth}): the draws are valid but expensive;"
+            " rescale the parameters, use dense=True, or raise max_depth."
         )
     fraction = bfmi(draws.energy) if draws.energy.shape[1] > 1 else np.ones(1)
     if low := int((fraction < BFMI_LIMIT).sum()):

@@ -88,10 +88,10 @@ def prepare(
     warnings = []
     if found.num_squeezed:
         count, reach = found.num_squeezed, _distances(found.squeeze)
-        many = "scores were" if count > 1 else "score was"
+        many, was = ("scores", "were") if count > 1 else ("score", "was")
         warnings.append(
-            f"{count:,} {many} nearer to 0 or 1 than {reach} and put there; an"
-            " inflated_beta model keeps the ends"
+            f"{count:,} {many} {was} within {reach} of 0 or 1 and {was} moved to that"
+            " distance; an inflated_beta model keeps the ends"
         )
     options = {"squeeze": found.squeeze or None, "bounds": bounds and list(bounds)}
     if isinstance(bounds, Mapping):

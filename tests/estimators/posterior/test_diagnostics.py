@@ -188,8 +188,8 @@ SLOW = np.random.RandomState(4).normal(size=(4, 500)).cumsum(axis=1)
 @pytest.mark.parametrize(
     ("values", "changes", "words"),
     [
-        (GOOD, {"divergent": DIVERGENT}, "5 of 2,000 transitions diverged (0.2%)"),
-        (GOOD, {"tree_depth": DEEP}, "10.0% of the transitions reached the limit"),
+        (GOOD, {"divergent": DIVERGENT}, "5 of 2,000 transitions diverged (0.25 %)"),
+        (GOOD, {"tree_depth": DEEP}, "10 % of the transitions reached the limit"),
         (APART, {}, "The chains do not agree on x[0,0]"),
         (GOOD[:, :60], {}, "Too few effective draws"),
         (GOOD, {"energy": SLOW}, "4 of 4 chains have a low fraction"),
