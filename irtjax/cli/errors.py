@@ -38,6 +38,7 @@ _SETTING = re.compile(
     rf"^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
     rf"|(?<=raise )({'|'.join(FLAGS)})\b|(?<=leave )({'|'.join(FLAGS)})(?= out\b)"
     rf"|(?<=omit )({'|'.join(FLAGS)})(?=[,;]|$)"
+    rf"|(?<=and )({'|'.join(FLAGS)})(?= requires )"
     rf"|(?<=requires )({'|'.join(FLAGS)})(?=[ :;,]|$)"
 )
 _UNDEFINED = re.compile(

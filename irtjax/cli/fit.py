@@ -41,7 +41,8 @@ class FitCommand(TyperCommand):
         names = vars(catalogue) | {"METHODS": kinds}
         lists = {k: ", ".join(x) for k, x in names.items() if k.isupper()}
         usual = {x.name: x.usual() for x in fit_options.OPTIONS if x.default is None}
-        for parameter in self.params:
+        parameters: list[Any] = self.params
+        for parameter in parameters:
             if parameter.name in ("model", "method"):
                 parameter.help = parameter.help.format(**lists)
             parameter.default = usual.get(parameter.name) or parameter.default

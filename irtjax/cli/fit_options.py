@@ -21,13 +21,12 @@ class FitOption(NamedTuple):
     """One option, named after its parameter.
 
     Attributes:
-        default: What stands for "not given"; None: see `methods`.
+        default: What stands for "not given".
         setting: The setting of `irtjax.fit`; None: of the same name.
         panel: Heading in the help.
         off: The flag that turns a switch off.
         read: From the text given to the setting's value.
         side: Whether `side_tables` makes settings of it.
-        methods: Methods, a field of whose classes it is: the help has their defaults.
     """
 
     name: str
@@ -41,7 +40,6 @@ class FitOption(NamedTuple):
     off: str | None = None
     read: Callable[[Any], Any] | None = None
     side: bool = False
-    methods: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -54,11 +52,11 @@ class FitOption(NamedTuple):
         return {self.name, self.setting or self.name}
 
     def usual(self) -> Any:
-        """What it is by default in its methods, for the help."""
+        """The default of a field of the panel's methods, for the help."""
         from irtjax.estimators.catalogue import method_class
 
         field, found = self.setting or self.name, {}
-        for method in self.methods:
+        for method in _METHODS.get(self.panel or "", ()):
             value = getattr(method_class(method), field, None)
             if value is not None:
                 found.setdefault(_shown(value), []).append(method)
@@ -113,10 +111,11 @@ _number = functools.partial(FitOption, kind=float)
 _switch = functools.partial(FitOption, kind=bool, default=False)
 _table = functools.partial(FitOption, kind=Path, metavar="FILE", side=True)
 _columns = functools.partial(FitOption, metavar="A,B", read=listed, side=True)
-_NUTS, _NEURAL = ("nuts",), ("neural", "vibo")
 
-_NEURAL_PANEL = "Neural estimators (--method neural and vibo)"
-
+_SAMPLED = "Multilevel models, laplace and nuts"
+_NEURAL = "Neural estimators (--method neural and vibo)"
+#: Methods whose defaults the help of a panel has.
+_METHODS = {_SAMPLED: ("nuts",), _NEURAL: ("neural", "vibo")}
 #: Options by their heading in the help.
 _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     None: (
@@ -155,7 +154,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             metavar="X",
         ),
     ),
-    "Multilevel models, laplace and nuts": (
+    _SAMPLED: (
         FitOption(
             "family", "Of a multilevel model: the model of one response, such as 2pl."
         ),
@@ -169,17 +168,12 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "spread_by_benchmark",
             "Items of each benchmark have standard deviations of their own.",
         ),
-        _count("chains", "nuts: chains.", setting="num_chains", methods=_NUTS),
-        _count(
-            "draws", "nuts: draws of each chain.", setting="num_draws", methods=_NUTS
-        ),
-        _count(
-            "warmup", "nuts: warm-up.", setting="num_warmup", least=0, methods=_NUTS
-        ),
+        _count("chains", "nuts: chains.", setting="num_chains"),
+        _count("draws", "nuts: draws of each chain.", setting="num_draws"),
+        _count("warmup", "nuts: warm-up.", setting="num_warmup", least=0),
         _number(
             "target_acceptance",
             "nuts: between 0 and 1, closer to 1 where transitions diverge.",
-            methods=_NUTS,
         ),
         _switch(
             "resume", "nuts: resume from DIR.nuts.npz, which a stopped run has left."
@@ -216,7 +210,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             " regression).",
         ),
     ),
-    _NEURAL_PANEL: (
+    _NEURAL: (
         _count("epochs", "The most passes over the responses."),
         _count("embedding_size", "Numbers that represent a subject or an item."),
         FitOption(
@@ -235,8 +229,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
         FitOption("criterion", "How held-out responses are judged: log_loss or f1."),
         _number(
-            "validation",
-            "Share of the responses held out; with 0 every epoch is run.",
+            "validation", "Share of the responses held out; with 0 every epoch is run."
         ),
         FitOption("head", "irt, or deep (Deep-IRT, with --model 1pl)."),
         FitOption(
@@ -258,9 +251,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     ),
 }
 OPTIONS = tuple(
-    option._replace(
-        panel=panel, methods=_NEURAL if panel == _NEURAL_PANEL else option.methods
-    )
+    option._replace(panel=panel)
     for panel, options in _PANELS.items()
     for option in options
 )

@@ -439,7 +439,7 @@ def _codes(table: ResponseTable, facet: str) -> np.ndarray:
         known = ", ".join(sorted(table.item_facets)) or "none"
         raise ValueError(
             f"items have no facet {facet!r} (there: {known}): name the column when"
-            " reading, such as benchmark=..."
+            " reading, such as benchmark="
         )
     return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
 

@@ -46,6 +46,10 @@ from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS
             "population requires method em; laplace does not accept it",
             "--population requires --method em; laplace does not accept it",
         ),
+        (
+            "population requires method='em' and levels requires method='laplace': l",
+            "--population requires --method em and --levels requires --method laplace",
+        ),
         ("family requires a multilevel model: use the", "--family requires a mul"),
         ("positive has no effect on a rasch model", "--positive has no effect on a"),
         ("a mode: leave squeeze out", "a mode: leave --squeeze out"),
@@ -139,9 +143,9 @@ def test_the_help_has_the_defaults_of_the_methods():
     for method in METHODS:
         for field in dataclasses.fields(method_class(method)):
             options = [o for o in OPTIONS if field.name in o.names]
-            if not options or method not in options[0].methods or field.default is None:
+            if method not in ("nuts", "neural", "vibo") or field.default is None:
                 continue
-            if field.name != "amortised":
+            if options and field.name != "amortised":
                 shown = lines[FLAGS[field.name]]
                 value = str(field.default).removesuffix(".0").strip("(,)") or "none"
                 assert re.search(rf"(^|[ ,]){value}($|[ ,])", shown), (field, shown)

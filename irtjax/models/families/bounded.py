@@ -62,7 +62,7 @@ def prepare(
         for name, value in (("squeeze", squeeze), ("bounds", bounds)):
             if value is not None:
                 raise ValueError(
-                    f"{name} is for models of scores (--model continuous, beta,"
+                    f"{name} is for models of scores (continuous, beta,"
                     f" inflated_beta or mixed), not for {model.name}"
                 )
         return None
@@ -78,8 +78,8 @@ def prepare(
         table = rescale(table, bounds, columns)
     if table.trials is not None and np.any(table.trials[:, columns] > 1):
         raise ValueError(
-            f"counts of trials are not scores of a {model.name} model; use --model"
-            " mixed, or read them with trials='mean'"
+            f"counts of trials are not scores of a {model.name} model; use"
+            " model='mixed', or read them with trials='mean'"
         )
     ends = family.ends_at
     if ends is not None and squeeze is not None:

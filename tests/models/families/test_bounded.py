@@ -184,9 +184,9 @@ HALF = [[0.2, 1.0], [0.5, 0.0], [0.3, 0.1]]
     ("values", "model", "options", "message"),
     [
         ([[0, 1], [1, 0]], "continuous", {}, "no score is between 0 and 1"),
-        ([[0, 1], [1, 0]], "mixed", {}, "right or wrong only; .* use --model 2pl"),
+        ([[0, 1], [1, 0]], "mixed", {}, "right or wrong only; .* use model='2pl'"),
         (HALF, "mixed", {}, "scores only"),
-        (HALF, "2pl", {}, "choose a 0/1 metric, or --model continuous"),
+        (HALF, "2pl", {}, "choose a 0/1 metric, or model='continuous'"),
         ([[0, 1], [1, 0]], "2pl", {"squeeze": 20}, "squeeze is for models of scores"),
         ([[0, 1], [1, 0]], "2pl", {"bounds": (0, 2)}, "bounds is for models of scores"),
         (HALF, "continuous", {"ends": 0.1}, "ends is for the model 'inflated_beta'"),
