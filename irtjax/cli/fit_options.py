@@ -303,8 +303,8 @@ def parse_sets(texts: list[str] | None) -> dict[str, Any]:
 
     A ValueError refuses what has an option of its own.
 
-    >>> parse_sets(["order=8", "hidden=[32, 16]", "stop=kkt"])
-    {'order': 8, 'hidden': (32, 16), 'stop': 'kkt'}
+    >>> parse_sets(["order=8", "nodes=[1, 2]", "stop=kkt"])
+    {'order': 8, 'nodes': (1, 2), 'stop': 'kkt'}
     """
     found: dict[str, Any] = {}
     for text in texts or ():
