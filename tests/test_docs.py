@@ -278,7 +278,7 @@ def test_the_pages_of_the_command_line_have_every_command_and_option():
         for parameter in command.params
         for option in [*parameter.opts, *parameter.secondary_opts]
     }
-    named = {f"--{o}" for o in ("version", "help")}
+    named = {f"--{o}" for o in ("version", "help", "import")}
     assert set(re.findall(r"`(--[\w-]+)", text)) <= everything | named
 
 

@@ -30,7 +30,7 @@ from irtjax.validity.residuals import (
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
-#: Defects that are decided by a test, and what each means.
+#: Defects that are tested, and what each means.
 TESTED = {
     "negative discrimination": "stronger subjects do worse",
     "suspected wrong key": "turned round, the item would discriminate",

@@ -89,7 +89,7 @@ def benchmark_difficulty(
     The slope is the same for all benchmarks, and b falls as the share rises: the order
     by difficulty is that by share right. The slope is at least `FLAT`; a share of so
     many responses (`answers`) is at least half a response from 0 and from 1. `ability`
-    is (m, s); `probit` tells normal curves from logistic ones.
+    is (m, s); `probit` is true of normal curves.
 
     >>> found = benchmark_difficulty(np.array([0.5, 0.8, 1.0]), 100, 2.0, (0.0, 1.0))
     >>> found.round(2).tolist()

@@ -230,7 +230,7 @@ def warnings_of(
             f" {normality.skewness:.1f}, excess kurtosis {normality.kurtosis:.1f},"
             f" {_p(normality.p_value)}): intervals of the highest and lowest abilities"
             " hold less often than stated; order and expected scores are little"
-            " affected; population='histogram' estimates the form"
+            " affected; method='em' with population='histogram' estimates the form"
         )
     return said
 

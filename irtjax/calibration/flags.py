@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
+from irtjax.data.wording import percent
 from irtjax.models.model import Model
 
 #: Subjects below which a model's item parameters depend strongly on their priors. From
@@ -51,7 +52,7 @@ MEANING = {
     ALL_WRONG: "every response is the lowest possible",
     NO_RESPONSES: "nothing was observed",
     NEGATIVE: "stronger subjects do worse, false discovery rate"
-    f" {FALSE_DISCOVERY_RATE:.0%}: check the key",
+    f" {percent(FALSE_DISCOVERY_RATE)}: check the key",
     NOT_IDENTIFIED: "the data do not determine all its parameters: those have no"
     " standard error",
     SEPARATED: "right and wrong responses do not overlap in ability: without a prior"

@@ -113,18 +113,23 @@ def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
     """As `_suggest`, for responses that are not whole numbers."""
     import numpy as np
 
+    from irtjax.data.wording import percent
+
     values = table.values if table.observed is None else table.values[table.observed]
     if values.min() < 0 or values.max() > 1:
         return "continuous", (
-            f"scores from {values.min():g} to {values.max():g}; say what the lowest and"
-            " highest possible ones are with --bounds LOW HIGH"
+            f"scores from {values.min():g} to {values.max():g}; give the lowest and"
+            " highest possible score with --bounds LOW HIGH"
         )
     whole = np.all((table.values == 0) | (table.values == 1), axis=0)
     if whole.any():
         return "mixed", f"{whole.sum():,} items are right or wrong, the others scores"
     ends = np.mean((values == 0) | (values == 1))
     if ends > 0.01:
-        return "inflated_beta", f"{ends:.1%} of the scores are exactly 0 or 1"
+        return (
+            "inflated_beta",
+            f"{percent(round(ends, 3))} of the scores are exactly 0 or 1",
+        )
     return "continuous", "the responses are scores between 0 and 1"
 
 

@@ -25,8 +25,8 @@ class Job:
     arguments of `side_tables.structure_options`.
     """
 
-    model: str = "auto"
-    method: str = "auto"
+    model: Any = "auto"
+    method: Any = "auto"
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     sides: dict[str, Any] = dataclasses.field(default_factory=dict)
     level: float = 0.95

@@ -29,7 +29,7 @@ def score_command(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Scores subjects with the items of a fit held fixed; items match by name.
+    """Scores subjects with the items fixed at those of a fit; items match by name.
 
     With what `irtjax shrink` wrote as --fit, scores on all items are predicted.
     """
@@ -88,7 +88,8 @@ def _shown(result: Any, num_items: int | None) -> tuple:
     from irtjax.data.wording import percent
     from irtjax.report.words import interval, number
 
-    title, level = f"{result.table.num_rows:,} subjects, ", percent(result.level)
+    rows, level = result.table.num_rows, percent(result.level)
+    title = f"{rows:,} subject{'s' * (rows != 1)}, "
     if num_items is None:
         title += f"{result.method.upper()} scores"
         header = ["subject", "ability", "error", f"{level} interval", "accuracy"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
+from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_out_folder, print_json, write_files
 from irtjax.cli.progress import Progress
@@ -63,12 +64,13 @@ def shrink_command(
         str, opt.option("What a full score averages: items, benchmarks.")
     ] = "items",
     model: Annotated[
-        str, opt.option("Model to fit: auto, or a name.", "--model", "-m")
+        str, opt.option("Model to fit: auto, a name, or MODULE:NAME.", "--model", "-m")
     ] = "auto",
     folds: Annotated[
         int | None,
         opt.option(
-            "Folds of subjects behind intervals and comparison; 5, fewer for few."
+            "Folds of subjects behind intervals and comparison. \\[default: 5; fewer"
+            " with few subjects]"
         ),
     ] = None,
     sizes: Annotated[
@@ -98,7 +100,7 @@ def shrink_command(
         "abilities": _numbers(at, "--at", float),
         "stratify": stratify,
         "average": average,
-        "model": model,
+        "model": own_or_name(model, "--model"),
         "folds": folds,
         "level": level,
     }

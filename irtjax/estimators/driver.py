@@ -171,8 +171,7 @@ class AbstractMethod(AbstractEstimator):
             raise ValueError(instead)
         if model.family.num_categories == 0:
             raise ValueError(
-                f"{instead}: jointly, abilities follow one item's scores until its"
-                " dispersion is nothing"
+                f"{instead}: in a joint likelihood the dispersion of one item goes to 0"
             )
 
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:

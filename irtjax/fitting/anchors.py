@@ -122,9 +122,7 @@ def _checked(model: Model, item: str, values: dict[str, float]) -> dict[str, flo
         difficulty = values.pop("difficulty")
         if "intercept" not in values:
             if "discrimination" not in values and model.family.has_slope:
-                raise ValueError(
-                    f"{where} a difficulty needs a discrimination beside it"
-                )
+                raise ValueError(f"{where} a difficulty requires a discrimination")
             values["intercept"] = -values.get("discrimination", 1.0) * difficulty
     for name, value in values.items():
         _check_range(model, where, name, value)

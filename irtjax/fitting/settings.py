@@ -31,9 +31,9 @@ class Settings(TypedDict, total=False):
 
     Of the named model:
         priors: "weak", None for plain maximum likelihood, or a mapping of parameter
-            names to priors. Unless there are anchors, priors are read in a frame that
-            is fitted too: shifting or stretching them all changes nothing (see
-            `Model.prior_frame`). Multilevel models learn the priors that are not given.
+            names to priors. Unless there are anchors, priors hold up to a location
+            and scale of ability, which are estimated (see `Model.prior_frame`).
+            Multilevel models learn the priors that are not given.
         positive: Keep every discrimination above 0.
         ends: For "inflated_beta": treat scores within this of 0 or 1 as 0 or 1.
 

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.rank import RankedSubjects
 
 #: Warning about subjects where a fit has not converged.
-UNSETTLED = (
-    "As the fit has not converged, what follows on subjects is not to be relied on:"
-    " abilities and their errors may change."
-)
+UNSETTLED = "The fit has not converged: do not use the abilities and errors below."
 
 #: Names of subjects that the best one is tied with, in one sentence.
 MOST_RIVALS = 5
@@ -87,7 +84,7 @@ def fit_sentences(fit: Calibration) -> list[str]:
         # A direction only where the interval is clear of zero.
         if bounds is not None and bounds[0] * bounds[1] > 0:
             how = "at greater length" if rho < 0 else "more briefly"
-            found += f": abler subjects answer {how}"
+            found += f": subjects of higher ability write {how}"
         sentences.append(f"{found}.")
     return sentences
 

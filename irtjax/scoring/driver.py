@@ -214,7 +214,7 @@ def _log_weights(population: Population, nodes: Array, method: str) -> Array:
         )
     if method == "map":
         raise ValueError(
-            "method 'map' has no mode to find under a histogram population: use 'eap',"
-            " or a Population with log_weights=None"
+            "method 'map' is not defined for a histogram population: use 'eap', or a"
+            " Population with log_weights=None"
         )
     return jax.nn.log_softmax(log_weights).astype(nodes.dtype)

@@ -15,6 +15,7 @@ from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
+from irtjax.data.wording import percent
 from irtjax.fitting.defaults import INTEGRATED, choose
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
@@ -185,7 +186,7 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
         return (method,), ""
     if special:
         return ("information",), (
-            "rule taken: information, which an error, an aim or abilities are for"
+            "rule taken: information, because an error, an aim or abilities were given"
         )
     if folds and subjects >= COMPARED_FROM:
         return METHODS, ""
@@ -316,9 +317,9 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
     if enough and subjects >= ENOUGH_SUBJECTS:
         return ()
     return (
-        f"{subjects} held-out subjects are too few to calibrate {100 * level:.6g} %"
-        " intervals: they reach as far as the worst of them, and at least as a normal"
-        " error would",
+        f"{subjects} held-out subjects are too few to calibrate {percent(level)}"
+        " intervals: they use the largest held-out error, or the normal interval if"
+        " that is wider",
     )
 
 
@@ -438,7 +439,7 @@ def _codes(table: ResponseTable, facet: str) -> np.ndarray:
         known = ", ".join(sorted(table.item_facets)) or "none"
         raise ValueError(
             f"items have no facet {facet!r} (there: {known}): name the column when"
-            " reading, such as benchmark=..."
+            " reading, such as benchmark="
         )
     return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
 

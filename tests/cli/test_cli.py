@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.cli.errors import as_options
 from irtjax.cli.progress import Progress
 from irtjax.models.catalogue import ORDERED_MODELS
 from tests.small_fits import NASTY, small_fit, small_table
@@ -164,6 +163,7 @@ def test_score_ignores_unknown_items_and_says_so(tmp_path, saved):
     content = strict(ok("score", path, "--fit", saved, "--json").stdout)
     assert content["subjects"][0]["observed"] == 2
     assert any("1 items are not in the fit" in note for note in content["notes"])
+    assert "1 subject, EAP scores" in ok("score", path, "--fit", saved).stdout
 
 
 def test_rank(saved, tmp_path):
@@ -184,7 +184,7 @@ def test_rank(saved, tmp_path):
     assert [p.name for p in tmp_path.glob("*.png")] == ["changes.png"]
     assert picture.read_bytes()[:4] == b"\x89PNG"
     lost = tmp_path / "no" / "changes.png"
-    assert_refused(run("rank", saved, "--against", saved), "go together")
+    assert_refused(run("rank", saved, "--against", saved), "requires --figure")
     both = ("rank", saved, "--against", saved, "--figure")
     assert_refused(run(*both, lost), "choose a folder that exists")
     assert_refused(run(*both, tmp_path / "changes.gif"), "ends in .png")
@@ -225,7 +225,7 @@ def test_notes_name_options_as_they_are_typed(tmp_path):
     more = ("--no-figures", "--standard-errors", "none")
     result = ok("fit", tmp_path / "wide.csv", "-o", tmp_path / "fit", *more)
     said = " ".join(result.stdout.split())
-    assert "pass --orientation 'items_by_subjects'" in said
+    assert "pass --orientation items_by_subjects" in said
     assert "orientation=" not in said
 
 
@@ -642,11 +642,6 @@ def test_progress_shows_no_number_that_is_none():
     progress = Progress(quiet=True)
     progress("scores", 0, float("nan"), float("inf"))
     assert "nan" not in progress.line() and "inf" not in progress.line()
-
-
-def test_python_arguments_in_messages_become_options():
-    text = as_options("pass trials='mean', or metric= one of a; x=1 stays")
-    assert text == "pass --trials 'mean', or --metric one of a; x=1 stays"
 
 
 def test_demo_recovers_the_truth(tmp_path):

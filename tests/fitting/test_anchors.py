@@ -100,7 +100,7 @@ def test_values_are_held_elementwise():
             {"z": {"intercept": 1.0}},
             "none of the 1 anchored items is in the data",
         ),
-        ("2pl", {"a": {"difficulty": 1.0}}, "a difficulty needs a discrimination"),
+        ("2pl", {"a": {"difficulty": 1.0}}, "a difficulty requires a discrimination"),
         ("2pl", {"a": {"lower_asymptote": 0.2}}, "a 2pl model has no lower_asymptote"),
         ("3pl", {"a": {"lower_asymptote": 1.2}}, r"lower_asymptote 1.2 is not in \[0"),
         ("positive", {"a": {"discrimination": -1.0}}, "-1 is not positive"),

@@ -88,9 +88,9 @@ def test_a_fit_that_did_not_converge_says_so():
     fit = dataclasses.replace(small_fit(), status=irtjax.Status.MAX_STEPS)
     first, caution, leader, *_ = summarise(fit, rank(fit))
     assert first.startswith("NOT CONVERGED")
-    assert "not to be relied on" in caution and "highest ability" in leader
+    assert "do not use the abilities" in caution and "highest ability" in leader
     settled = summarise(small_fit(), rank(fit))
-    assert not any("relied on" in sentence for sentence in settled)
+    assert not any("do not use" in sentence for sentence in settled)
 
 
 def test_two_subjects_far_apart_are_two_groups():

@@ -176,7 +176,7 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
 def judged(
     model: Hierarchical, components: Components, ability: Array, error: Array
 ) -> tuple[Components, Array]:
-    """Weights of the moves that decide convergence of components and abilities.
+    """Weights of the moves that determine convergence of components and abilities.
 
     Precisions; where a quantity changes with the scale of ability (abilities, log
     discriminations, intercepts that depend on these) with the error of that scale in a

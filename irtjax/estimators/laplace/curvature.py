@@ -14,7 +14,7 @@ from irtjax.estimators.laplace.items import Summary
 from irtjax.estimators.laplace.problem import Components, MultilevelProblem
 
 #: Share of the abilities' prior precision by which items may reduce it: they have
-#: learned priors, so the true reduction is small.
+#: estimated priors, so the true reduction is small.
 LARGEST_LOSS = 0.7
 
 
@@ -35,7 +35,7 @@ def fix_scales(
 ) -> _FixedScales:
     """Fixes the mean log discrimination of the items of a scale at its prior.
 
-    A learned prior mean and the mean of the items are redundant. With few items the
+    An estimated prior mean and the mean of the items are redundant. With few items the
     mode of the abilities separates them, because a mode ignores the volume of the
     abilities, which grows with their scale. The density of the abilities is therefore
     conditioned on the items' mean x-bar, by the factor N(x-bar(theta) - mu; 0, v) /

@@ -50,7 +50,7 @@ class Errors(NamedTuple):
         possible: Draws of the covariance and the scales; None where these are fixed.
         ability: Means of the abilities given each draw.
         accepted: Share of the sampler's proposals that were accepted.
-        follow: How effects follow the abilities; None where no prior is learned.
+        follow: How effects follow the abilities; None where no prior is estimated.
     """
 
     given: Float[np.ndarray, "abilities abilities"]
@@ -107,7 +107,7 @@ def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follo
 def following(
     model: Hierarchical, units: Units, components: Components, found: Summary
 ) -> Following | None:
-    """How effects of items follow the abilities; None where no prior is learned."""
+    """How effects of items follow the abilities; None where no prior is estimated."""
     if not any(model.regressed):
         return None
     omega = inverses(factors(model, components))

@@ -30,13 +30,14 @@ LEAST_RESPONSES, LEAST_SUBJECTS = 800, 8
 #: Share of accepted proposals below which draws of Sigma are unreliable.
 LEAST_ACCEPTED = 0.4
 FEW_ACCEPTED = (
-    "what is not known of the abilities' covariance and units could not be drawn:"
-    " errors leave it out, or count too little of it; use method='nuts'"
+    "the uncertainty of the covariance and scales of abilities could not be sampled:"
+    " standard errors are too small; use method='nuts'"
 )
 #: Warning where a given prior of discriminations cannot be included exactly.
 OTHER_SLOPES = (
-    "the prior given for discriminations is not log-normal: method='laplace' misjudges"
-    " the unit of abilities under it; give LogNormal(mean, sd), or use method='nuts'"
+    "the prior given for discriminations is not log-normal: method='laplace' does not"
+    " identify the scale of ability under it; give LogNormal(mean, sd), or use"
+    " method='nuts'"
 )
 #: Items in a group below which `laplace` has not been compared with the truth.
 FEW_ITEMS = 20
@@ -312,9 +313,9 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         " standard deviations of group-specific abilities, and so the scale of the"
         " general ability, depend on their priors": groups == 2,
         f"correlations of {groups} groups from {subjects} subjects depend on their"
-        " prior, which prefers none": groups > 1 and subjects < 5 * groups,
-        f"with {subjects} subjects the errors of method='laplace' leave out what is"
-        " the uncertainty of the variances of items; method='nuts' includes it": (
+        " prior, whose mean is 0": groups > 1 and subjects < 5 * groups,
+        f"with {subjects} subjects the errors of method='laplace' omit the uncertainty"
+        " of the variances of items; method='nuts' includes it": (
             subjects < 30 and groups > 1
         ),
     }

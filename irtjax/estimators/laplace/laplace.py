@@ -15,7 +15,7 @@ subjects, or with scores, the items' densities are averaged over the error of th
 abilities, and the mean log discrimination of each scale is fixed (`fix_scales`): the
 fixed point then maximises a variational bound with items integrated out.
 
-Where the regression of intercepts on discriminations is learned, only the prior
+Where the regression of intercepts on discriminations is estimated, only the prior
 identifies a shift of all abilities, or of a group with its own regression, and EM would
 converge slowly along it: the mean of the abilities is fixed at 0 (`centred`), and its
 prior variance is added to what is reported.

@@ -97,7 +97,7 @@ def _improve_items(model: Hierarchical, units: Units, old: Components, found):
     design, weight = units.design, units.weight
     omega = inverses(factors(model, old))
     columns, mask, rows = model.num_columns, jnp.asarray(model.regressed), len(omega)
-    # A column with a given prior is not learned and does not inform others.
+    # A column with a given prior is not estimated and does not inform others.
     omega = omega * mask * mask[:, None]
     row, square = units.row, squares(units, rows)
     # A step from the present effects: only priors separate levels from the mean of all
@@ -268,7 +268,7 @@ def _improve_residual(
     centred = model.centred_log_relative_sds
 
     def loss(point):
-        # Columns that are not learned keep their values.
+        # Columns that are not estimated keep their values.
         log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
         factor = model.common_factor(log_sd, correlation)
         inner, log_det = scatter, 2 * count * jnp.sum(jnp.log(jnp.diagonal(factor)))
@@ -328,7 +328,7 @@ def _descend(loss, first, num_steps: int = 25):
 
 
 def _improve_group_effects(model: Hierarchical, old: Components, found) -> Components:
-    """A Newton step of the groups' effects; their learned mean moves to the items."""
+    """A Newton step of the groups' effects; their estimated mean moves to the items."""
     prior = model.hyperpriors.group_effect**-2.0
     identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
     curvature = found.effect_curvature + prior * identity

@@ -89,7 +89,7 @@ class Components(NamedTuple):
     """Estimated effects and variances, with the shapes of `Position`.
 
     In natural units: `effects` is beta, `tilt` k and `log_relative_sd` delta. Effects
-    and standard deviations of items have elements even where nothing is learned.
+    and standard deviations of items have elements even where nothing is estimated.
     """
 
     log_scale: Array

@@ -60,9 +60,8 @@ class _Posterior(AbstractEstimator):
             found = summary_of_draws(problem.model, solution.values, run.level)
             warnings, concluded = solution.warnings, ()
             if solution.draws is not None and solution.status == Status.CONVERGED:
-                # A good verdict is not a warning.
-                concluded = tuple(verdict(solution.draws)[:1])
-                warnings = tuple(w for w in warnings if w not in concluded)
+                # The verdict comes first in them, and a good one is not a warning.
+                concluded, warnings = warnings[:1], warnings[1:]
             return multilevel_estimates(problem, solution, found, warnings, concluded)
 
 
