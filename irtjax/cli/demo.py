@@ -7,15 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
+from irtjax.cli.output import write_files
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import Progress
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.data import ResponseTable
     from irtjax.report.demo import Closeness
+
+RESPONSES = "results.csv"
 
 
 def demo_command(
-    out: Annotated[Path | None, opt.out("DIR", "Folder to write the fit to.")] = None,
+    out: Annotated[
+        Path | None, opt.out("DIR", "Folder to write fit and responses to.")
+    ] = None,
     seed: opt.Seed = 0,
     float32: opt.Float32 = False,
     device: opt.Device = None,
@@ -27,6 +35,11 @@ def demo_command(
     from irtjax.storage import check_folder
 
     folder = None if out is None else check_folder(out, overwrite=overwrite)
+    if folder is not None and (folder / RESPONSES).exists() and not overwrite:
+        raise ValueError(
+            f"{folder / RESPONSES} exists: choose another folder, or replace it with"
+            " --overwrite"
+        )
     with Progress(quiet) as progress:
         began = time.perf_counter()
         progress("simulate")
@@ -42,11 +55,24 @@ def demo_command(
             ranked = rank(fit)
         else:
             ranked = write(fit, folder, progress, overwrite)
+            write_files({folder / RESPONSES: long_form(demo.table)})
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}
-    report(fit, ranked, folder, quiet=quiet, as_json=json, more=more)
+    shown = {"quiet": quiet, "as_json": json, "more": more, "names": (RESPONSES,)}
+    report(fit, ranked, folder, **shown)
     if not quiet and not json:
         _show(found)
+
+
+def long_form(table: ResponseTable) -> pa.Table:
+    """The responses that were observed, a row for each."""
+    import numpy as np
+    import pyarrow as pa
+
+    who, which = np.nonzero(table.observed)
+    columns = (table.subjects[who], table.items[which], table.benchmarks[which])
+    correct = table.values[who, which].astype(int)
+    return pa.table([*columns, correct], ["model", "item", "benchmark", "correct"])
 
 
 def _show(found: Closeness) -> None:

@@ -161,18 +161,16 @@ class AbstractMethod(AbstractEstimator):
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
         model = problem.model
-        if self.marginal:
-            return
-        instead = (
-            f"the model {model.name} is estimated by method='em' or 'saem', not"
-            f" {self.name!r}"
-        )
-        if model.lengths is not None:
-            raise ValueError(instead)
-        if model.family.num_categories == 0:
+        scores, named = model.family.num_categories == 0, f"the model {model.name} is"
+        if not self.marginal and scores:
             raise ValueError(
-                f"{instead}: jointly, abilities follow one item's scores until its"
-                " dispersion is nothing"
+                f"{named} estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi',"
+                f" not {self.name!r}: jointly, abilities follow one item's scores until"
+                " its dispersion is 0"
+            )
+        if not self.marginal and model.lengths is not None:
+            raise ValueError(
+                f"{named} estimated by method='em' or 'saem', not {self.name!r}"
             )
 
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
