@@ -95,13 +95,13 @@ def _show(found: Closeness) -> None:
         f" {number(found.ability_spearman, 3)} (plain accuracy:"
         f" {number(found.accuracy_spearman, 3)}), RMSE {number(found.ability_rmse)};"
         f" {percent(round(found.difference_coverage, 3))} of the"
-        f" {percent(found.level)} intervals of differences between two abilities hold"
+        f" {percent(found.level)} intervals of differences between two abilities cover"
         " the true one.",
         f"Items: difficulty RMSE {number(found.difficulty_rmse)} over"
         f" {found.num_located:,} sound items whose standard error of difficulty is"
         f" below 1; {percent(round(found.difficulty_coverage, 3))} of the"
-        f" {percent(found.level)} intervals of all {found.num_sound:,} sound items hold"
-        " the true intercept.",
+        f" {percent(found.level)} intervals of all {found.num_sound:,} sound items"
+        " cover the true intercept.",
         f"Planted bad items (wrong answer keys): {len(found.caught)} of"
         f" {len(found.caught) + len(found.missed)} flagged for negative discrimination"
         + (f"; missed: {listing(found.missed)}" if found.missed else "")
