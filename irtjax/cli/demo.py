@@ -21,9 +21,7 @@ RESPONSES = "results.csv"
 
 
 def demo_command(
-    out: Annotated[
-        Path | None, opt.out("DIR", "Folder to write fit and responses to.")
-    ] = None,
+    out: Annotated[Path | None, opt.out("DIR", "Folder for fit and responses.")] = None,
     seed: opt.Seed = 0,
     float32: opt.Float32 = False,
     device: opt.Device = None,
@@ -36,10 +34,7 @@ def demo_command(
 
     folder = None if out is None else check_folder(out, overwrite=overwrite)
     if folder is not None and (folder / RESPONSES).exists() and not overwrite:
-        raise ValueError(
-            f"{folder / RESPONSES} exists: choose another folder, or replace it with"
-            " --overwrite"
-        )
+        raise ValueError(f"{folder / RESPONSES} exists: --overwrite replaces it")
     with Progress(quiet) as progress:
         began = time.perf_counter()
         progress("simulate")
@@ -58,8 +53,8 @@ def demo_command(
             write_files({folder / RESPONSES: long_form(demo.table)})
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}
-    shown = {"quiet": quiet, "as_json": json, "more": more, "names": (RESPONSES,)}
-    report(fit, ranked, folder, **shown)
+    names = (RESPONSES,)
+    report(fit, ranked, folder, quiet=quiet, as_json=json, more=more, names=names)
     if not quiet and not json:
         _show(found)
 
