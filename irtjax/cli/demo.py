@@ -64,7 +64,8 @@ def long_form(table: ResponseTable) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    who, which = np.nonzero(table.observed)
+    observed = True if table.observed is None else table.observed
+    who, which = np.nonzero(np.broadcast_to(observed, table.values.shape))
     columns = (table.subjects[who], table.items[which], table.benchmarks[which])
     correct = table.values[who, which].astype(int)
     return pa.table([*columns, correct], ["model", "item", "benchmark", "correct"])
