@@ -1,4 +1,4 @@
-"""Do the defaults of `irtjax.fit` hold their promises, over the designs users have?
+"""Coverage of the defaults of `irtjax.fit`, over the designs users have.
 
     python experiments/coverage/designs.py                # small: a minute
     python experiments/coverage/designs.py --full --out DIR  # docs/evidence
@@ -33,7 +33,7 @@ from irtjax.ranking.discoveries import benjamini_hochberg
 RATE = 0.05
 #: Pairs of subjects that are looked at in one data set.
 MOST_PAIRS = 20_000
-#: What intervals are required to hold.
+#: The required coverage of intervals.
 WANTED = (0.93, 0.97)
 #: Trials of each cell where responses are counts.
 TRIALS = 10

@@ -229,7 +229,7 @@ def warnings_of(
             "abilities are not normal, as assumed (skewness"
             f" {normality.skewness:.1f}, excess kurtosis {normality.kurtosis:.1f},"
             f" {_p(normality.p_value)}): intervals of the highest and lowest abilities"
-            " hold less often than stated; order and expected scores are little"
+            " cover less often than stated; order and expected scores are little"
             " affected; method='em' with population='histogram' estimates the form"
         )
     return said
@@ -238,12 +238,12 @@ def warnings_of(
 def untested(num_subjects: int) -> str:
     """What intervals assume that few subjects cannot confirm.
 
-    Of 20 subjects with five distinct abilities, 95 % intervals of ability held 78 %.
+    With five distinct abilities among 20 subjects, 95 % intervals covered 78 %.
     """
     return (
         f"{num_subjects} subjects are too few to test that abilities are independent"
         " and normal, as intervals of ability assume: for variants of one model these"
-        " hold less often than stated; ranks, pairs and expected scores do not depend"
+        " cover less often than stated; ranks, pairs and expected scores do not depend"
         " on it"
     )
 

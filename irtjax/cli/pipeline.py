@@ -121,6 +121,7 @@ def report(
     as_json: bool,
     figures: bool = True,
     more: dict[str, Any] | None = None,
+    names: tuple[str, ...] = (),
 ) -> None:
     """Prints the results, draws the figures, and prints where everything is."""
     from irtjax.cli import screen
@@ -137,7 +138,7 @@ def report(
         with Progress(quiet) as progress:
             add_figures(fit, folder, ranked, progress)
     if out is not None and folder is not None:
-        names = (*FIT_FILES, *STRUCTURE_FILES)
+        names = (*FIT_FILES, *STRUCTURE_FILES, *names)
         screen.show_sentences(out, ["", written(folder, names)])
     if as_json:
         from irtjax.storage.encoding import to_json

@@ -240,7 +240,7 @@ def _show(console, errors: SubsetErrors) -> None:
     from irtjax.report.words import number
 
     columns = {
-        "coverage": f"{percent(errors.level)} intervals hold",
+        "coverage": f"{percent(errors.level)} intervals cover",
         "width": "width",
         "kendall": "tau",
         "spearman": "Spearman",

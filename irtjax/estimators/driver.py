@@ -161,17 +161,16 @@ class AbstractMethod(AbstractEstimator):
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
         model = problem.model
-        if self.marginal:
-            return
-        instead = (
-            f"the model {model.name} is estimated by method='em' or 'saem', not"
-            f" {self.name!r}"
-        )
-        if model.lengths is not None:
-            raise ValueError(instead)
-        if model.family.num_categories == 0:
+        scores, named = model.family.num_categories == 0, f"the model {model.name} is"
+        if not self.marginal and scores:
             raise ValueError(
-                f"{instead}: in a joint likelihood the dispersion of one item goes to 0"
+                f"{named} estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi',"
+                f" not {self.name!r}: in a joint likelihood the dispersion of one item"
+                " goes to 0"
+            )
+        if not self.marginal and model.lengths is not None:
+            raise ValueError(
+                f"{named} estimated by method='em' or 'saem', not {self.name!r}"
             )
 
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:

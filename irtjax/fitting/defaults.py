@@ -23,10 +23,10 @@ from irtjax.models.families.bounded import binary_items
 #: The name that leaves a choice to the data.
 AUTO = "auto"
 #: Mean number of responses to an item below which items are integrated out. By EM,
-#: 95 % intervals of differences held 94 % with 60 responses to an item and 91 % with
-#: 18, where by Laplace 95 % held.
+#: 95 % intervals of differences covered 94 % with 60 responses to an item and 91 % with
+#: 18, where those by Laplace covered 95 %.
 FEW_RESPONSES = 50
-#: Subjects whose abilities `laplace` holds a dense covariance of in seconds.
+#: Subjects whose abilities `laplace` stores a dense covariance of in seconds.
 MOST_INTEGRATED = 600
 #: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
 MOST_ODD, MOST_ODD_SHARE = 1, 0.001

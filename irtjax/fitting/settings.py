@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 class Settings(TypedDict, total=False):
     """Settings that `irtjax.fit` takes by name; those of methods are their fields.
 
-    Of the named model:
+    The first three belong to a model given by name, the next three to the data. From
+    `family` to `hyperpriors` they are settings of multilevel models and of the methods
+    "laplace", "nuts" and "vi"; the others are settings of methods.
+
+    Attributes:
         priors: "weak", None for plain maximum likelihood, or a mapping of parameter
             names to priors. Unless there are anchors, priors hold up to a location
             and scale of ability, which are estimated (see `Model.prior_frame`).
-            Multilevel models learn the priors that are not given.
+            Multilevel models estimate the priors that are not given.
         positive: Keep every discrimination above 0.
         ends: For "inflated_beta": treat scores within this of 0 or 1 as 0 or 1.
-
-    Of the data:
         squeeze: For "continuous", "beta" and "mixed": move scores nearer to 0 or 1 than
             1 / (2 squeeze) to that distance, with a warning that counts them. None
             moves only 0 and 1 themselves, half-way to the score nearest to any end. May
@@ -45,8 +47,6 @@ class Settings(TypedDict, total=False):
         bounds: For models of scores: lowest and highest possible score, if these are
             not 0 and 1; or these by benchmark: ``{"judge": (1, 10)}``.
         length_offset: For "lart": the logarithm of offset + length is modelled.
-
-    Of multilevel models, and of the methods "laplace", "nuts" and "vi":
         family: The model of single responses, such as "2pl" or "continuous"; None: by
             the kind of the data. "rasch" has slopes of 1 and an estimated standard
             deviation of (general) ability.
@@ -62,9 +62,7 @@ class Settings(TypedDict, total=False):
         item_covariates: Numbers `[items]` by name that shift items (LLTM).
         subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
             that shift abilities (latent regression).
-        hyperpriors: Priors of what is learned; see `irtjax.Hyperpriors`.
-
-    Of methods:
+        hyperpriors: Priors of variances and correlations; see `irtjax.Hyperpriors`.
         anchor: Items with fixed parameters; the ability distribution is then estimated
             on their scale. See `anchors.read_anchor`.
         start: "proportions", "spectral", "low_rank", or start values.

@@ -23,7 +23,7 @@ The two parts cancel where a change of the items is undone by a change of the ab
 (location and scale), so V_i has little of the error that all abilities share.
 
 Equation (3) is linear in the items' errors. With 18 responses to each item 90 % of the
-95 % intervals of a 2PL hold S_i, and 95 % of a Rasch model: discriminations estimated
+95 % intervals of a 2PL cover S_i, and 95 % of a Rasch model: discriminations estimated
 from so few responses are too far apart. There use laplace (`mean_responses`).
 """
 

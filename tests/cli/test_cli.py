@@ -645,7 +645,10 @@ def test_progress_shows_no_number_that_is_none():
 
 
 def test_demo_recovers_the_truth(tmp_path):
-    content = strict(ok("demo", "--json", "--out", tmp_path / "demo").stdout)
+    shown = ok("demo", "--out", tmp_path / "demo").stdout
+    assert "results.csv" in shown.partition("Written to")[2]
+    assert_refused(run("demo", "--out", tmp_path / "demo"), "results.csv exists")
+    content = strict(ok("demo", "--json").stdout)
     close = content["closeness"]
     # With 60 subjects and errors near 0.2 on abilities of spread 1, a rank
     # correlation below 0.95 or more than a sixth of intervals missing is a fault.
@@ -655,3 +658,10 @@ def test_demo_recovers_the_truth(tmp_path):
     assert len(close["caught"]) >= 4 and not set(close["missed"]) & set(close["caught"])
     assert content["num_subjects"] == 60 and len(close["benchmarks"]) == 3
     assert irtjax.load(tmp_path / "demo").num_steps == content["num_steps"]
+    # The documentation reads these responses.
+    truth = write_long(tmp_path / "truth.csv", irtjax.make_demo().table)
+    one, other = (
+        list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+        for path in (tmp_path / "demo" / "results.csv", truth)
+    )
+    assert one == other and len(one) == 1 + content["num_observed"]

@@ -24,7 +24,7 @@ from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import scale_loadings
 from irtjax.uncertainty import Covariance
 
-#: Responses in all, and subjects, below which intervals hold less often than stated
+#: Responses in all, and subjects, below which intervals cover less often than stated
 #: (docs/evidence/index.md).
 LEAST_RESPONSES, LEAST_SUBJECTS = 800, 8
 #: Share of accepted proposals below which draws of Sigma are unreliable.
@@ -304,7 +304,7 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         f"{status.explain()} (residual {float(fit.residual):.2g}): treat the"
         " estimates as provisional; raise max_steps, or use method='nuts'": unsolved,
         f"{subjects} subjects and {num_observed:,} responses are few: in"
-        " simulations of such sizes 95 % intervals of differences held 87 to 97 %,"
+        " simulations of such sizes 95 % intervals of differences covered 87 to 97 %,"
         " of expected scores 87 to 92 %; add subjects or items": groups == 1 and few,
         f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
         f" about {FEW_ITEMS} in each group to be near the posterior; use"

@@ -66,7 +66,25 @@ class _Posterior(AbstractEstimator):
 
 
 class NUTS(NoUTurn, _Posterior):
-    """The full posterior by the no-U-turn sampler; the settings are `NoUTurn`'s."""
+    """The full posterior by the no-U-turn sampler.
+
+    Attributes:
+        num_warmup: Steps of warm-up, whose draws are discarded.
+        num_draws: Draws kept of each chain.
+        num_chains: Chains; R-hat is reliable from four on.
+        target_acceptance: Mean acceptance that the step size is adapted to. Closer to 1
+            means smaller steps: slower, and better where the posterior curves sharply.
+        max_depth: A trajectory has at most 2^max_depth - 1 leapfrog steps.
+        dense: Adapt the whole covariance `[dims, dims]`, not its diagonal: for strong
+            linear correlations among a few hundred coordinates at most.
+        thinning: Keep every so many-th draw.
+        chain_method: "vectorized" moves all chains in lockstep, each step waiting for
+            the longest trajectory; "sequential" runs one after the other; "parallel"
+            distributes them over the devices, each of which runs its share by itself.
+            "auto": parallel where there are several devices, which run their shares
+            sequentially on a CPU, else in lockstep. On one CPU `sample.sample` runs the
+            chains of "auto" and "parallel" in threads, with the same draws.
+    """
 
     options: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"checkpoint": None, "resume": False}
@@ -94,7 +112,19 @@ class NUTS(NoUTurn, _Posterior):
 
 
 class Variational(VariationalSearch, _Posterior):
-    """The Gaussian nearest to the posterior; the settings are `VariationalSearch`'s."""
+    """The Gaussian nearest to the posterior: maximises the evidence bound by Adam.
+
+    Attributes:
+        rank: Columns of the factor of the covariance; 0 is mean field: coordinates are
+            independent, with the standard deviations that they have given all others.
+        num_draws: Draws per step.
+        num_steps: Steps.
+        learning_rate: At first, in standard deviations per step; it falls to a
+            hundredth along half a cosine.
+        first_sd: Standard deviation of every coordinate at the start.
+        num_ratios: Draws of the final approximation, for the bound and the ratios.
+        tolerance: A smaller trend of the bound, in nats, counts as none.
+    """
 
     @property
     def name(self) -> str:

@@ -191,7 +191,12 @@ HALF = [[0.2, 1.0], [0.5, 0.0], [0.3, 0.1]]
         ([[0, 1], [1, 0]], "2pl", {"bounds": (0, 2)}, "bounds is for models of scores"),
         (HALF, "continuous", {"ends": 0.1}, "ends is for the model 'inflated_beta'"),
         (HALF, "inflated_beta", {"squeeze": 9}, "keeps its ends: leave squeeze out"),
-        (HALF, "beta", {"method": "gradient"}, "estimated by method='em' or 'saem'"),
+        (
+            HALF,
+            "beta",
+            {"method": "gradient"},
+            "method='em', 'saem', 'laplace', 'nuts'",
+        ),
         (HALF, "inflated_beta", {"ends": 0.7}, r"ends 0\.7 is not a distance"),
     ],
 )
