@@ -13,7 +13,7 @@ from irtjax.calibration.flags import flag_warnings
 from irtjax.calibration.rank import rank
 from irtjax.report import flag_counts, leaderboard, summarise
 from irtjax.report.leaderboard import subject_cells
-from irtjax.report.summary import subject_sentences
+from irtjax.report.summary import fit_sentences, subject_sentences
 from irtjax.report.words import listing, markdown, number, score_text, visible
 from tests.small_fits import NASTY, small_fit
 
@@ -103,6 +103,11 @@ def test_accuracies_have_their_interval():
     ends = best["accuracy"], best["accuracy_lower"], best["accuracy_upper"]
     assert score_text(*ends, 3) in leaderboard(fit, ranked)
     assert subject_cells(best)[-1] == score_text(*ends) and "[" in score_text(*ends)
+    # From five benchmarks on it is over benchmarks, and a sentence states it.
+    five = np.array([f"b{k % 5}" for k in range(len(fit.items))])
+    for benchmarks, wanted in ((fit.benchmarks, False), (five, True)):
+        text = " ".join(fit_sentences(dataclasses.replace(fit, benchmarks=benchmarks)))
+        assert ("other benchmarks like these 5, those of sc" in text) == wanted
     # At another level there is none.
     assert "[" not in subject_cells(rank(fit, level=0.5).rows(stop=1)[0])[-1]
 
