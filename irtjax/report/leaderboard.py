@@ -86,7 +86,7 @@ def subject_cells(row: Mapping[str, Any], digits: int = 2) -> list[str]:
         group_span(row["first_group"], row["last_group"]),
         score_text(*(row[f"expected_score{end}"] for end in ends)),
         # Accuracies have no interval at another level than the fit's.
-        score_text(*(row.get(f"accuracy{end}") for end in ends), digits),
+        score_text(*(row.get(f"accuracy{end}") for end in ends), digits=digits),
     ]
 
 
