@@ -40,6 +40,9 @@ LEAST_RELIABILITY = 0.8
 #: Skewness and excess kurtosis below which abilities count as normal: many subjects
 #: make every departure significant.
 SMALLEST_SKEWNESS, SMALLEST_KURTOSIS = 0.4, 0.8
+#: The same of a standard deviation by benchmark, in median standard errors of ability:
+#: a third adds at most a ninth to a variance, and so less than 6 % to an error.
+SMALLEST_SD = 1 / 3
 #: Cells of a block of subjects.
 BLOCK_CELLS = 2**22
 
@@ -209,15 +212,24 @@ def _z_of_kurtosis(kurtosis: float, n: int) -> float:
 
 
 def warnings_of(
-    benchmarks: BenchmarkTest | None, normality: NormalityTest | None
+    benchmarks: BenchmarkTest | None, normality: NormalityTest | None, error: np.ndarray
 ) -> list[str]:
     """What violated assumptions mean for the numbers, and what to do.
 
-    >>> warnings_of(BenchmarkTest(90.0, 20, 1e-9, 0.4), None)[0][:41]
+    `error` are the standard errors of abilities.
+
+    >>> found = BenchmarkTest(90.0, 20, 1e-9, 0.4)
+    >>> warnings_of(found, None, np.array([0.3, 0.5]))[0][:41]
     'abilities differ by benchmark (p < 0.001,'
+    >>> warnings_of(found, None, np.array([1.3, 1.5]))
+    []
     """
     said = []
-    if benchmarks is not None and benchmarks.p_value < LEVEL:
+    if (
+        benchmarks is not None
+        and benchmarks.p_value < LEVEL
+        and not benchmarks.sd < SMALLEST_SD * np.nanmedian(error)
+    ):
         said.append(
             f"abilities differ by benchmark ({_p(benchmarks.p_value)}, standard"
             f" deviation {benchmarks.sd:.2f} around one ability): errors are for these"
@@ -235,16 +247,25 @@ def warnings_of(
     return said
 
 
-def untested(num_subjects: int) -> str:
-    """What intervals assume that few subjects cannot confirm.
+def untested(num_subjects: int, form: bool, testable: bool) -> str:
+    """What intervals assume that was not tested: independence, and normality if `form`.
 
-    With five distinct abilities among 20 subjects, 95 % intervals covered 78 %.
+    Of 20 subjects with five distinct abilities, 95 % intervals of ability covered 78 %,
+    those of differences 91 % (docs/evidence).
     """
+    what, ends = "independent subjects", ""
+    if form:
+        why, skewed = "this model has no test", " if these are skewed"
+        if num_subjects < FEWEST_SUBJECTS:
+            why = f"{num_subjects} subjects are too few"
+        elif testable:  # Short tests: the highest are shrunk most.
+            why, skewed = f"reliability is below {LEAST_RELIABILITY:g}", ""
+        what = f"independent and normal abilities ({why})"
+        ends = f" and for the highest and lowest abilities{skewed}"
     return (
-        f"{num_subjects} subjects are too few to test that abilities are independent"
-        " and normal, as intervals of ability assume: for variants of one model these"
-        " cover less often than stated; ranks, pairs and expected scores do not depend"
-        " on it"
+        f"assumed and not tested: {what}; intervals of ability cover less often than"
+        " stated for variants of one model (those of differences and expected scores"
+        f" slightly less often){ends}; ranks and tests of pairs change little"
     )
 
 

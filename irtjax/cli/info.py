@@ -28,12 +28,15 @@ def info_command(
 
     place = Path(files[0]).expanduser()
     if len(files) == 1 and is_fit(place):
-        from irtjax.report import flag_counts
+        from irtjax.report.summary import items_by_flag
         from irtjax.storage.encoding import to_json
 
         fit = load(place)
-        flagged = flag_counts(fit.item_table, "item")
-        document = {**to_json(fit), "flagged_items": flagged}
+        document = {
+            **to_json(fit),
+            "flagged_items": items_by_flag(fit),
+            "items_without_variation": items_by_flag(fit, constant=True),
+        }
     else:
         with Progress(quiet) as progress:
             progress("read")

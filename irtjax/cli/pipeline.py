@@ -125,7 +125,7 @@ def report(
 ) -> None:
     """Prints the results, draws the figures, and prints where everything is."""
     from irtjax.cli import screen
-    from irtjax.report import flag_counts, summarise
+    from irtjax.report.summary import items_by_flag, summarise
     from irtjax.report.write import add_figures
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
@@ -149,7 +149,8 @@ def report(
                 "out": None if folder is None else str(folder),
                 "subjects": ranked.rows(),
                 "groups": list(ranked.groups),
-                "flagged_items": flag_counts(fit.item_table, "item"),
+                "flagged_items": items_by_flag(fit),
+                "items_without_variation": items_by_flag(fit, constant=True),
                 **(more or {}),
             }
         )

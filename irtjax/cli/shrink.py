@@ -49,7 +49,8 @@ def shrink_command(
         str,
         opt.option(
             "auto, regression, information, clustering, discrimination, difficulty or"
-            " random. auto: the one with the smallest cross-validated error.",
+            " random. auto: the simplest within one standard error of the smallest"
+            " cross-validated error; with fewer than 20 subjects random.",
             metavar="RULE",
         ),
     ] = "auto",

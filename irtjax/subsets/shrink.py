@@ -129,13 +129,20 @@ def shrink(
     calibrator, held_out, rows = uncalibrated(level), {}, ()
     if count:
         fold = folds_of(table.num_subjects, count, fold_key)
-        compared, score = _cross_validate(pool, fold, rules, size, choice_key, level)
+        few = method == AUTO and rules == (SAFE,)
+        measured = METHODS if few else rules
+        found, score = _cross_validate(pool, fold, measured, size, choice_key)
+        order = np.sort(fold)
+        compared = compare({rule: found[rule] for rule in rules}, order, score, level)
         calibrator = compared.judged.calibrator
         held_out = summarise(compared.score, compared.prediction, score)
         warnings += _few(len(score), level, compared.judged.enough)
         rules = (compared.rule,)
         if method == AUTO and not reason:
             rows, reason = compared.rows, sentence(compared.rows, count)
+        elif few:
+            every = compare(found, order, score, level).rows
+            rows = tuple({**row, "taken": row["rule"] == SAFE} for row in every)
     method = rules[0]
     choice = choose_from(pool, known, method, (size,), choice_key)[size]
     ability, total = _expected(known, choice)
@@ -166,8 +173,8 @@ def shrink(
     )
 
 
-def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray, level: float):
-    """Rules compared on the subjects of each fold, and the full scores of these."""
+def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray):
+    """Predictions by rule of the subjects, fold by fold, and their full scores."""
     parts = [
         _predicted(pool, fold, (k,), rules, (size,), key) for k in range(fold.max() + 1)
     ]
@@ -177,7 +184,7 @@ def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray, level: fl
         rule: join([part[k, rule, size] for k, part in enumerate(parts)])
         for rule in rules
     }
-    return compare(found, fold[order], score, level), score
+    return found, score
 
 
 def _candidates(method: str, special: bool, folds: int, subjects: int):
@@ -194,7 +201,7 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
     if folds:
         why = f"{subjects} subjects are too few, at least {COMPARED_FROM} are needed"
     return (SAFE,), (
-        f"rule taken: {SAFE}; rules are not compared by cross-validation ({why})"
+        f"rule taken: {SAFE}; cross-validated errors are not used to choose ({why})"
     )
 
 

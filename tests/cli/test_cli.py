@@ -75,7 +75,7 @@ def test_fit_writes_everything_and_says_where(tmp_path, responses):
     }
     assert "Chosen from the data: model 2pl" in result.stdout
     assert "90 % interval" in result.stdout and "leaderboard.md" in result.stdout
-    assert "flagged" in result.stdout and "\x1b" not in result.stdout
+    assert "negative discrimination" in result.stdout and "\x1b" not in result.stdout
     fit = irtjax.load(out)
     assert fit.level == 0.9 and fit.options["seed"] == 3
     assert fit.timings["read"] > 0
@@ -96,7 +96,8 @@ def test_fit_for_machines(tmp_path, responses):
     content = strict(result.stdout)
     assert content["num_subjects"] == 24 and content["model"]["name"] == "2pl"
     assert content["subjects"][0]["rank"] == 1
-    assert "all right" in content["flagged_items"]
+    assert content["items_without_variation"] == {"all right": ["b0/q0"]}
+    assert "all right" not in content["flagged_items"]
     assert not (out / "abilities.png").exists()
 
 
@@ -202,8 +203,12 @@ def test_compare(saved, responses):
     )
     assert "items that both answered" in " ".join(result.stdout.split())
     assert "paired t test over" in " ".join(result.stdout.split())
-    alone = ok("compare", worst, best, "--fit", saved).stdout
+    alone = " ".join(ok("compare", worst, best, "--fit", saved).stdout.split())
     assert "needs the responses" in alone
+    # The interval has the error of the scale, z and p have not.
+    given = content["difference"] / content["z"]
+    wider = content["standard_error"] > 1.01 * given
+    assert wider and "interval can contain 0 where p is small" in alone
 
 
 def test_predict(saved, tmp_path):
