@@ -137,7 +137,7 @@ _log_prior_jit = stored_jit(log_prior)
 def _first(problem: MultilevelProblem, run: Run):
     """A fit by `Laplace`, the state to begin at, its position in a frame, and that."""
     method, model = Laplace(order=2, tolerance=0.1), problem.model
-    steps = run.max_steps or method.max_steps
+    steps = run.steps(method.max_steps)
     fit = drive(problem, method, None, None, steps, run.clock)
     state = fit.state
     if int(fit.status) != Status.CONVERGED:
