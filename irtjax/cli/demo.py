@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
 from irtjax.cli.pipeline import Job, calibrate, report, write
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.report.demo import Closeness
@@ -27,7 +27,7 @@ def demo_command(
     from irtjax.storage import check_folder
 
     folder = None if out is None else check_folder(out, overwrite=overwrite)
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         began = time.perf_counter()
         progress("simulate")
         from irtjax.report.demo import judge, make_demo

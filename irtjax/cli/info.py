@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.output import print_json
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ def info_command(
         flagged = flag_counts(fit.item_table, "item")
         document = {**to_json(fit), "flagged_items": flagged}
     else:
-        with Progress(quiet) as progress:
+        with ProgressLine(quiet) as progress:
             progress("read")
             table = reading.read(files)
         fit, document = None, _describe(table)

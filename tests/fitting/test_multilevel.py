@@ -20,7 +20,7 @@ from irtjax.calibration.groups import vanishing_groups
 from irtjax.cli.app import app
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace.components import without_end
-from irtjax.estimators.laplace.estimates import _diverged
+from irtjax.estimators.laplace.estimates import divergence_warnings
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.m_step import pull_of_priors
 from irtjax.estimators.laplace.problem import MultilevelProblem, start_components
@@ -72,7 +72,7 @@ def test_what_stopped_the_fast_route_is_said():
     (said,) = vanishing_groups(estimates, layout)
     assert "of code shrink to nothing" in said and "hierarchical" in said
     # Intercepts may spread.
-    (said,) = _diverged(model, wide)
+    (said,) = divergence_warnings(model, wide)
     assert "items' discrimination diverges" in said and "priors={'disc" in said
 
 

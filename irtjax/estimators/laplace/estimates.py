@@ -291,7 +291,7 @@ def multilevel_estimates(
 def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
     """Warnings about a fit by `laplace`."""
     model, data, status = problem.model, problem.data, Status(int(fit.status))
-    diverged = _diverged(model, wide) if status == Status.STALLED else []
+    diverged = divergence_warnings(model, wide) if status == Status.STALLED else []
     unsolved = status != Status.CONVERGED and not diverged and not gone.any()
     num_observed = data.values.size
     if data.observed is not None:
@@ -327,7 +327,7 @@ def _assumes_normal(model: Hierarchical) -> bool:
     return alone and not model.subject_design.shape[1]
 
 
-def _diverged(model: Hierarchical, wide: np.ndarray) -> list[str]:
+def divergence_warnings(model: Hierarchical, wide: np.ndarray) -> list[str]:
     """Which variance components of items have no finite estimate."""
     parameters = zip(model.column_parameters, wide, strict=False)
     names = dict.fromkeys(parameter.name for parameter, at in parameters if at)

@@ -131,7 +131,9 @@ def posterior(
     """Mode, nodes `[nodes, columns]` around it, their shares, log marginal density."""
     mode = centre = _find_mode(log_joint, unit.mode, num_newton)
     factor = outer.residual_factor[unit.row]
-    root = _root_of_inverse(_at_least(model, factor, -jax.hessian(log_joint)(mode)))
+    root = _root_of_inverse(
+        at_least_prior(model, factor, -jax.hessian(log_joint)(mode))
+    )
     points, log_weights = nodes
     log_weights = log_weights + jnp.sum(points**2, axis=1)
 
@@ -146,7 +148,7 @@ def posterior(
         gap = rows - centre
         covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
         lower = inverse_cholesky(covariance + SMALLEST_REFINED * root @ root.T)
-        root = _root_of_inverse(_at_least(model, factor, lower.T @ lower))
+        root = _root_of_inverse(at_least_prior(model, factor, lower.T @ lower))
     rows, logs = at(centre, root)
     log_det = jnp.sum(jnp.log(jnp.diagonal(root)))
     log_det = log_det + 0.5 * points.shape[1] * math.log(2.0)
@@ -349,7 +351,7 @@ def integrate(
     return found
 
 
-def _at_least(model: Hierarchical, factor: Array, curvature: Array) -> Array:
+def at_least_prior(model: Hierarchical, factor: Array, curvature: Array) -> Array:
     """The curvature, no less than a share of the prior's in any direction.
 
     With asymptotes the curvature at a mode can be 0 or negative, and place nodes

@@ -20,7 +20,7 @@ from irtjax.estimators.laplace.errors import errors_of
 from irtjax.estimators.laplace.item_posterior import (
     LEAST_CURVATURE,
     Outer,
-    _at_least,
+    at_least_prior,
     hermite_nodes,
     orders_of,
 )
@@ -981,13 +981,15 @@ def test_curvature_has_a_least_share_of_the_prior_only_where_it_lacks():
     model = with_asymptotes(6, 2, given=False)
     root = np.tril(RNG.normal(size=(4, 4)), -1) + np.diag([0.5, 2.0, 1.0, 0.8])
     factor, prior = jnp.asarray(root), np.linalg.inv(root @ root.T)
-    np.testing.assert_allclose(_at_least(model, factor, prior), prior, rtol=1e-8)
+    np.testing.assert_allclose(at_least_prior(model, factor, prior), prior, rtol=1e-8)
     turn = np.linalg.qr(RNG.normal(size=(4, 4)))[0]
     back = np.linalg.inv(root)
     for worst in (1e-6, -3.0):
         sizes = np.array([5.0, 1.0, 0.4, worst])
         bent = back.T @ (turn * sizes) @ turn.T @ back
-        found = root.T @ np.asarray(_at_least(model, factor, jnp.asarray(bent))) @ root
+        found = (
+            root.T @ np.asarray(at_least_prior(model, factor, jnp.asarray(bent))) @ root
+        )
         wanted = np.sort(np.maximum(sizes, LEAST_CURVATURE))
         np.testing.assert_allclose(np.linalg.eigvalsh(found), wanted, rtol=1e-8)
 
