@@ -469,7 +469,7 @@ def test_units_pull_at_effects_in_single_precision_too(dtype):
     model = lay_out(table, family, grouped=True, dtype=dtype).model
     problem = MultilevelProblem.create(model, table.responses(dtype))
     components = start_components(model, jnp.zeros((80, 2), dtype))
-    slope, curvature = jax.jit(pull_of_priors)(model, problem.units, components)
+    slope, curvature = jax.jit(pull_of_priors)(model, problem.distinct, components)
     # Prior precisions: 1 / 25 of the mean of all items, those of exp(-0.5) of levels.
     wanted = np.exp(1.0) * np.array([[0.5, -0.5], [-0.5, 0.5]]) + 0.25 / 25
     np.testing.assert_allclose(curvature, wanted, rtol=0.02)

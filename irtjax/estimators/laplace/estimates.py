@@ -50,7 +50,7 @@ def summary_of_laplace(
 ) -> GroupEstimates:
     """Results of `laplace`, at the most probable covariance."""
     model, components = problem.model, state.components
-    compiled = problem.by_unit()
+    compiled = problem.by_distinct()
     groups, errors = model.num_groups, errors_of(compiled, method, state)
     orders = {"order": method.order, "num_newton": method.num_newton}
     expected = mean_responses(problem, state, errors.given, errors.follow, **orders)
@@ -69,12 +69,12 @@ def summary_of_laplace(
     covariance, left, moved = _errors_of_general(errors, given, own, variance, mean)
     general = mean + (ability - mean[:, None]) @ weights
     roots, vectors = np.linalg.eigh(covariance)
-    unit = np.asarray(problem.units.unit)
-    of_items = np.asarray(state.covariance, float)[unit]
+    place = np.asarray(problem.distinct.of_stem)
+    of_items = np.asarray(state.covariance, float)[place]
     columns = np.arange(of_items.shape[-1])
-    of_items[:, columns, columns] += errors.items[unit]
+    of_items[:, columns, columns] += errors.items[place]
     stem = np.asarray(model.stem)
-    coordinates, of_items = np.asarray(state.mean, float)[unit][stem], of_items[stem]
+    coordinates, of_items = np.asarray(state.mean, float)[place][stem], of_items[stem]
     effects = np.asarray(components.effects, float) * np.asarray(model.regressed)
     if model.has_group_effects:
         shifts = np.asarray(components.group_effects, float)
@@ -254,7 +254,7 @@ def multilevel_estimates(
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
     population = Population(0 * one, found.variance**0.5 * one)
-    compiled = problem.by_unit().model
+    compiled = problem.by_distinct().model
     log_prior, count = map(float, _numbers_jit(compiled, components))
     log_likelihood = float(fit.objective) - log_prior
     log_likelihood += log_base_total(model, items, data)

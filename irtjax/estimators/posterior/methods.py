@@ -181,7 +181,7 @@ def position_of(
     position = model.zeros(ability.dtype)._replace(
         log_scale=jnp.maximum(components.log_scale, -3.0),
         correlation=components.correlation,
-        items=state.mean[problem.units.unit],
+        items=state.mean[problem.distinct.of_stem],
         group_effects=components.group_effects,
         subject_effects=components.subject_effects,
         log_general_sd=components.log_general_sd,
