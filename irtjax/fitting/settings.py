@@ -126,34 +126,33 @@ def check_values(
     max_steps: Any,
 ) -> None:
     """Refuses values that no fit can have, in one line with the cure."""
-
-    def refuse(name: str, value: Any, cure: str):
-        raise ValueError(f"{name} {value!r}: give {cure}")
-
-    if isinstance(method, type):
-        refuse("method", method.__name__, f"{method.__name__}(), or the name of it")
-    if not isinstance(method, str | AbstractEstimator):
-        refuse("method", method, f"auto, {', '.join(METHODS)}, or a method")
-    if not isinstance(level, float | int | np.floating):
-        refuse("level", level, "a number between 0 and 1, such as 0.95")
-    whole = isinstance(max_steps, int | np.integer) and not isinstance(max_steps, bool)
-    if max_steps is not None and not (whole and max_steps >= 1):
-        refuse("max_steps", max_steps, "a whole number of at least 1, or leave it out")
-    if key is not None and not hasattr(key, "dtype"):
-        refuse("key", key, "a random key, such as jax.random.key(0)")
     try:
         floating = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
     except TypeError:
         floating = False
-    if not floating:
-        refuse("dtype", dtype, "'float64' or 'float32'")
-    levels = settings.get("levels", ())
-    if isinstance(levels, str) or not hasattr(levels, "__iter__"):
-        refuse("levels", levels, "a list of names, such as ['domain']")
-    start = settings.get("start", STARTS[0])
-    if not (isinstance(start, Start) or start in STARTS):
-        refuse("start", start, f"{', '.join(STARTS)}, or start values (irtjax.Start)")
+    number = isinstance(level, float | int | np.floating)
+    whole = isinstance(max_steps, int | np.integer) and not isinstance(max_steps, bool)
+    limit = max_steps is None or (whole and max_steps >= 1)
+    known = isinstance(method, str | AbstractEstimator)
+    start, levels = settings.get("start", STARTS[0]), settings.get("levels", ())
+    listed = hasattr(levels, "__iter__") and not isinstance(levels, str)
+    starts = ", ".join(STARTS)
+    for name, value, fine, cure in (
+        ("method", method, known, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
+        ("level", level, number, "a number between 0 and 1"),
+        ("max_steps", max_steps, limit, "a whole number of at least 1, or None"),
+        ("key", key, key is None or hasattr(key, "dtype"), "jax.random.key(0)"),
+        ("dtype", dtype, floating, "'float64' or 'float32'"),
+        ("levels", levels, listed, "a list of names, such as ['domain']"),
+        ("start", start, _is_start(start), f"{starts}, or an irtjax.Start"),
+    ):
+        if not fine:
+            raise ValueError(f"{name} {value!r}: give {cure}")
     check_priors(settings.get("priors"))
+
+
+def _is_start(start: Any) -> bool:
+    return isinstance(start, Start) or (isinstance(start, str) and start in STARTS)
 
 
 def check_start(start: Any, num_items: int) -> None:
