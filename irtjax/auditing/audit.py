@@ -242,7 +242,13 @@ def _warnings(
             f" {sum_scores.LEAST_GROUPS} groups of different scores: it is left out"
         )
     short = int(np.sum(found.classical.observed < LEAST_ANSWERS))
-    if short:
+    if found.known.link is None:
+        lines.append(
+            "contamination is tested against logistic or normal curves, which a"
+            f" {found.known.fit.model.name} model does not have: it is left out; audit"
+            " a fit of 2pl to test it"
+        )
+    elif short:
         lines.append(
             f"{short:,} of {table.num_items:,} items have fewer than {LEAST_ANSWERS}"
             " responses, which the test of contamination needs: they are left out of it"

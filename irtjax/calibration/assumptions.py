@@ -182,13 +182,13 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
     centred = standard - standard.mean()
     second, third, fourth = (float(np.mean(centred**k)) for k in (2, 3, 4))
     skewness, kurtosis = third / second**1.5, fourth / second**2
-    z = _z_of_skewness(skewness, count), _z_of_kurtosis(kurtosis, count)
+    z = z_of_skewness(skewness, count), z_of_kurtosis(kurtosis, count)
     # Two-sided, by Bonferroni's correction for two tests.
     p_value = min(1.0, 2 * math.erfc(max(map(abs, z)) / 2**0.5))
     return NormalityTest(skewness / size**1.5, (kurtosis - 3) / size**2, p_value)
 
 
-def _z_of_skewness(skewness: float, n: int) -> float:
+def z_of_skewness(skewness: float, n: int) -> float:
     """Standard normal score of the skewness of n normal draws (D'Agostino 1970).
 
     As `scipy.stats.skewtest`; all of scipy.stats takes 0.5 s to import.
@@ -200,7 +200,7 @@ def _z_of_skewness(skewness: float, n: int) -> float:
     return math.asinh(y * math.sqrt((square - 1) / 2)) / math.sqrt(math.log(square) / 2)
 
 
-def _z_of_kurtosis(kurtosis: float, n: int) -> float:
+def z_of_kurtosis(kurtosis: float, n: int) -> float:
     """The same of the kurtosis, 3 where normal (Anscombe and Glynn 1983)."""
     variance = 24 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
     x = (kurtosis - 3 * (n - 1) / (n + 1)) / math.sqrt(variance)

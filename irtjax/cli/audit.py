@@ -10,7 +10,7 @@ from irtjax.cli import options as opt
 from irtjax.cli import output
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
@@ -71,7 +71,7 @@ def audit_command(
     if fit is not None and model is not None:
         raise ValueError("--model fits a model and --fit reads a fit: leave one out")
     guess = _chances(chance or [])
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         progress("read")
         table = reading.read(files)
         progress("start")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from irtjax.cli import options as opt
 from irtjax.cli.output import write_files
 from irtjax.cli.pipeline import Job, calibrate, report, write
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def demo_command(
     folder = None if out is None else check_folder(out, overwrite=overwrite)
     if folder is not None and (folder / RESPONSES).exists() and not overwrite:
         raise ValueError(f"{folder / RESPONSES} exists: --overwrite replaces it")
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         began = time.perf_counter()
         progress("simulate")
         from irtjax.report.demo import judge, make_demo

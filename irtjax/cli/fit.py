@@ -13,7 +13,7 @@ from irtjax.cli import fit_options
 from irtjax.cli import options as opt
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.pipeline import Job, calibrate, report, write
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 #: Typer's parameters are made from the rows of `fit_options`.
 _MORE = [option.parameter() for option in fit_options.OPTIONS]
@@ -130,7 +130,7 @@ def fit_command(
     checkpoint = _checkpoint(folder, method, "resume" in settings, save_draws)
     if checkpoint is not None:
         settings["checkpoint"] = str(checkpoint)
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         began = time.perf_counter()
         progress("read")
         table = reading.read(files)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.output import print_json
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ def info_command(
             "items_without_variation": items_by_flag(fit, constant=True),
         }
     else:
-        with Progress(quiet) as progress:
+        with ProgressLine(quiet) as progress:
             progress("read")
             table = reading.read(files)
         fit, document = None, _describe(table)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from irtjax.cli.machine import prepare
 from irtjax.cli.options import Reading
 from irtjax.cli.output import print_json, written
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -45,7 +45,11 @@ def load_fit(folder: Path) -> Calibration:
 
 
 def calibrate(
-    table: ResponseTable, job: Job, reading: Reading, progress: Progress, seconds: float
+    table: ResponseTable,
+    job: Job,
+    reading: Reading,
+    progress: ProgressLine,
+    seconds: float,
 ) -> Calibration:
     """Returns the fit of a table that took `seconds` to read, with all options."""
     from irtjax.cli.side_tables import structure_options
@@ -96,7 +100,7 @@ def calibrate(
 def write(
     fit: Calibration,
     folder: Path,
-    progress: Progress,
+    progress: ProgressLine,
     overwrite: bool,
     save_draws: bool = False,
 ) -> RankedSubjects:
@@ -135,7 +139,7 @@ def report(
         screen.show_sentences(out, summarise(fit, ranked))
         screen.show_warnings(out, fit.warnings, fit.notes)
     if figures and folder is not None:
-        with Progress(quiet) as progress:
+        with ProgressLine(quiet) as progress:
             add_figures(fit, folder, ranked, progress)
     if out is not None and folder is not None:
         names = (*FIT_FILES, *STRUCTURE_FILES, *names)

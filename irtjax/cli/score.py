@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_out_file, print_json, write_files
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 
 @opt.with_reading
@@ -44,7 +44,7 @@ def score_command(
             "a subset predicts scores with the level it was calibrated for: leave"
             " --scores, --measures, --level, --float32 and --device out"
         )
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         progress("read")
         prepare(float32, device)
         from irtjax.calibration.score import score

@@ -11,7 +11,7 @@ from irtjax.cli.errors import lead_with_option
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_out_folder, print_json, write_files
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
@@ -108,7 +108,7 @@ def shrink_command(
     wanted = _numbers(sizes, "--sizes", int)
     ranking = None if reference is None else _values(reference)
     errors = None
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         progress("read")
         prepare()
         import jax

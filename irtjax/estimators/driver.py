@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
 from irtjax.estimators.estimates import Estimates, Nodes, item_estimates
+from irtjax.estimators.settings import check_rate
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
@@ -75,6 +76,10 @@ class AbstractEstimator(eqx.Module):
     max_steps: ClassVar[int] = 1000
     limit: ClassVar[str] = "max_steps"
     options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def __check_init__(self):
+        """Refuses a tolerance that is no number."""
+        check_rate("tolerance", getattr(self, "tolerance", None), positive=False)
 
     @property
     def name(self) -> str:
@@ -175,7 +180,7 @@ class AbstractMethod(AbstractEstimator):
 
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
         """Drives the method from the start to its end."""
-        steps = run.max_steps or self.max_steps
+        steps = run.steps(self.max_steps)
         fit = drive(problem, self, start, run.key, steps, run.clock)
         return Solution(fit, self, steps)
 
@@ -202,6 +207,10 @@ class Run(NamedTuple):
     max_steps: int | None = None
     level: float = 0.95
     options: Mapping[str, Any] = MappingProxyType({})
+
+    def steps(self, usual: int) -> int:
+        """The step limit, or the usual one where none is given."""
+        return usual if self.max_steps is None else self.max_steps
 
 
 class Solution(NamedTuple):

@@ -17,7 +17,7 @@ from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.problem import make_task
-from irtjax.fitting.settings import Settings, sort_settings
+from irtjax.fitting.settings import Settings, check_start, check_values, sort_settings
 from irtjax.models.model import Model
 
 
@@ -78,9 +78,11 @@ def fit(
     >>> calibration.status.name, calibration.item_table.num_rows
     ('CONVERGED', 12)
     """
+    check_values(method, settings, level, key, dtype, max_steps)
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
+    check_start(settings.get("start"), table.num_items)
     model, method, reason = choose(table, model, method, settings)
     named = method_class(method) if isinstance(method, str) else method
     parts = sort_settings(settings, model, named)

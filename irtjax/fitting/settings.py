@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
+import jax.numpy as jnp
 import numpy as np
 
 from irtjax.estimators.catalogue import METHODS, method_class
-from irtjax.estimators.driver import ITEM_OPTIONS
-from irtjax.models.catalogue import MULTILEVEL_MODELS
+from irtjax.estimators.driver import ITEM_OPTIONS, AbstractEstimator
+from irtjax.estimators.start import STARTS
+from irtjax.likelihood.problem import Start
+from irtjax.models.catalogue import MULTILEVEL_MODELS, check_priors
 
 if TYPE_CHECKING:
     from irtjax.data.scores import Bounds
-    from irtjax.estimators.driver import AbstractEstimator
     from irtjax.fitting.anchors import Anchor
-    from irtjax.likelihood.problem import Start
     from irtjax.models.catalogue import Priors
     from irtjax.models.multilevel.model import Hyperpriors
 
@@ -113,6 +115,53 @@ MULTILEVEL: dict[str, Any] = {
 ITEMS: dict[str, Any] = {**ITEM_OPTIONS, "population": "normal"}
 
 
+def check_values(
+    method: Any,
+    settings: Mapping[str, Any],
+    level: Any,
+    key: Any,
+    dtype: Any,
+    max_steps: Any,
+) -> None:
+    """Refuses values that no fit can have, in one line with the cure."""
+    try:
+        floating = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except TypeError:
+        floating = False
+    number = isinstance(level, float | int | np.floating)
+    whole = isinstance(max_steps, int | np.integer) and not isinstance(max_steps, bool)
+    limit = max_steps is None or (whole and max_steps >= 1)
+    known = isinstance(method, str | AbstractEstimator)
+    start, levels = settings.get("start", STARTS[0]), settings.get("levels", ())
+    listed = hasattr(levels, "__iter__") and not isinstance(levels, str)
+    starts = ", ".join(STARTS)
+    for name, value, fine, cure in (
+        ("method", method, known, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
+        ("level", level, number, "a number between 0 and 1"),
+        ("max_steps", max_steps, limit, "a whole number of at least 1, or None"),
+        ("key", key, key is None or hasattr(key, "dtype"), "jax.random.key(0)"),
+        ("dtype", dtype, floating, "'float64' or 'float32'"),
+        ("levels", levels, listed, "a list of names, such as ['domain']"),
+        ("start", start, _is_start(start), f"{starts}, or an irtjax.Start"),
+    ):
+        if not fine:
+            raise ValueError(f"{name} {value!r}: give {cure}")
+    check_priors(settings.get("priors"))
+
+
+def _is_start(start: Any) -> bool:
+    return isinstance(start, Start) or (isinstance(start, str) and start in STARTS)
+
+
+def check_start(start: Any, num_items: int) -> None:
+    """Refuses start values of other items."""
+    if isinstance(start, Start) and np.shape(start.items[0])[0] != num_items:
+        raise ValueError(
+            f"start has {np.shape(start.items[0])[0]} items, but the data have"
+            f" {num_items}: give start values of the same items"
+        )
+
+
 class Parts(NamedTuple):
     """Settings by what they belong to, with defaults but in `fields`."""
 
@@ -174,9 +223,14 @@ def sort_settings(
                 f" model that is given ({model.name})"
             )
     filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}  # noqa: E731
-    return Parts(
-        filled(MODEL), filled(DATA), filled(MULTILEVEL), fields, filled(kind.options)
-    )
+    options = filled(kind.options)
+    path = options.get("checkpoint")
+    if options.get("resume") and not (path and Path(path).is_file()):
+        raise ValueError(
+            f"resume=True, but there is no checkpoint {path}: give the file that a"
+            " stopped run saved, or leave resume out"
+        )
+    return Parts(filled(MODEL), filled(DATA), filled(MULTILEVEL), fields, options)
 
 
 def _refusal(name: str, value: Any, method: Any) -> str:

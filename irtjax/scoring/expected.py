@@ -40,7 +40,7 @@ from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights, weigh_rows
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, Task, scan_scores, table_of
+from irtjax.scoring.block import Block, Scorer, scan_scores, table_of
 from irtjax.scoring.item_error import (
     added_variance,
     coordinate_directions,
@@ -99,12 +99,12 @@ def expected_scores(
     >>> bool(found.score[0] < 0.5), round(float(found.score[1]), 4)
     (True, 0.5)
     """
-    task = Task.of(model, items, population, item_covariance, evidence_moves, "eap")
+    scorer = Scorer.of(model, items, population, item_covariance, evidence_moves, "eap")
     log_weights = population.log_weights
     if log_weights is None:
         log_weights = normal_log_weights(nodes)
-    log_weights = jax.nn.log_softmax(log_weights).astype(task.mean.dtype)
-    theta = task.mean + task.sd * nodes
+    log_weights = jax.nn.log_softmax(log_weights).astype(scorer.mean.dtype)
+    theta = scorer.mean + scorer.sd * nodes
 
     def responses(items: Items) -> Array:
         return response_table(model.family, items, theta)
@@ -116,8 +116,8 @@ def expected_scores(
     least = jnp.square(jnp.asarray(jnp.gradient(at_nodes))) / 12
     # dS / dx_j at every node, the first part of (4).
     direct = [
-        coordinate_slopes(task, responses, way) * share
-        for way in coordinate_directions(task)
+        coordinate_slopes(scorer, responses, way) * share
+        for way in coordinate_directions(scorer)
     ]
 
     def scores(block: Block, log_lik: Array) -> ExpectedScores:
@@ -126,14 +126,14 @@ def expected_scores(
         centred = at_nodes - score[:, None]
         variance = jnp.sum(posterior * centred**2, axis=1)
         variance = jnp.maximum(variance, posterior @ least)
-        if task.item_error is not None:
-            moves = mean_sensitivity(task, block, theta, posterior * centred)
+        if scorer.item_error is not None:
+            moves = mean_sensitivity(scorer, block, theta, posterior * centred)
             pairs = zip(direct, moves.items, strict=True)
             moves = moves._replace(items=tuple(posterior @ d + m for d, m in pairs))
             # A score has no unit that moves with the population: as at its mean.
-            at = jnp.broadcast_to(task.mean, score.shape)
-            variance = variance + added_variance(task, block, at, moves)[0]
+            at = jnp.broadcast_to(scorer.mean, score.shape)
+            variance = variance + added_variance(scorer, block, at, moves)[0]
         return ExpectedScores(score, jnp.sqrt(variance))
 
-    zeros = jnp.zeros(data.num_subjects, task.mean.dtype)
-    return scan_scores(task, data, theta, scores, ExpectedScores(zeros, zeros))
+    zeros = jnp.zeros(data.num_subjects, scorer.mean.dtype)
+    return scan_scores(scorer, data, theta, scores, ExpectedScores(zeros, zeros))

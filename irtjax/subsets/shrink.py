@@ -113,7 +113,7 @@ def shrink(
     check_choice(method, aim, average, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
-    pool, warnings = _pool(data, model, stratify, average, aim, abilities)
+    pool, warnings = make_pool(data, model, stratify, average, aim, abilities)
     table = pool.table
     if size is not None:
         check_size(size, table.num_items)
@@ -254,7 +254,7 @@ def subset_errors(
         check_choice(method, aim, average, level)
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
-    pool, warnings = _pool(data, model, stratify, average, aim, abilities)
+    pool, warnings = make_pool(data, model, stratify, average, aim, abilities)
     subjects, num_items = pool.table.num_subjects, pool.table.num_items
     count = check_folds(folds, subjects)
     if not len(sizes) or not len(methods):
@@ -388,7 +388,7 @@ def _estimate(pool: Pool, model: Any):
     return knowledge_of(pool, items, population, nobody), items, warnings
 
 
-def _pool(data, model, stratify, average, aim, abilities):
+def make_pool(data, model, stratify, average, aim, abilities):
     """The items to choose from, their responses, and warnings."""
     table = data if isinstance(data, ResponseTable) else read(data)
     if table.trials is not None or table.kind == "continuous":

@@ -9,12 +9,12 @@ import irtjax
 from irtjax.calibration.assumptions import (
     BenchmarkTest,
     NormalityTest,
-    _z_of_kurtosis,
-    _z_of_skewness,
     normality_test,
     one_ability_test,
     untested,
     warnings_of,
+    z_of_kurtosis,
+    z_of_skewness,
 )
 from irtjax.models.families.logistic import Binary, LogisticItems
 
@@ -162,7 +162,7 @@ def test_scores_of_skewness_and_kurtosis_are_those_of_scipy(size):
     for values in (rng.normal(size=size), rng.gamma(2.0, size=size), rng.random(size)):
         z = stats.skewtest(values).statistic, stats.kurtosistest(values).statistic
         own = (
-            _z_of_skewness(float(stats.skew(values)), size),
-            _z_of_kurtosis(float(stats.kurtosis(values, fisher=False)), size),
+            z_of_skewness(float(stats.skew(values)), size),
+            z_of_kurtosis(float(stats.kurtosis(values, fisher=False)), size),
         )
         np.testing.assert_allclose(own, z, rtol=1e-10)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 from irtjax.models.catalogue import ORDERED_MODELS
 from tests.small_fits import NASTY, small_fit, small_table
 
@@ -623,7 +623,7 @@ class Terminal:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress_shows_phase_iteration_objective_and_time(terminal):
     stream = Terminal(terminal)
-    with Progress(stream=stream, patience=0.02, interval=0.02) as progress:
+    with ProgressLine(stream=stream, patience=0.02, interval=0.02) as progress:
         progress("fit", 12, -1234.5, 0.01, 0.0)
         deadline = time.monotonic() + 10
         while "fit" not in stream.text and time.monotonic() < deadline:
@@ -636,15 +636,15 @@ def test_progress_shows_phase_iteration_objective_and_time(terminal):
 
 def test_progress_is_silent_when_quiet_or_quick():
     quiet, quick = Terminal(False), Terminal(False)
-    with Progress(quiet=True, stream=quiet, patience=0.0):
+    with ProgressLine(quiet=True, stream=quiet, patience=0.0):
         time.sleep(0.05)
-    with Progress(stream=quick, patience=60.0) as progress:
+    with ProgressLine(stream=quick, patience=60.0) as progress:
         progress("read")
     assert quiet.text == quick.text == ""
 
 
 def test_progress_shows_no_number_that_is_none():
-    progress = Progress(quiet=True)
+    progress = ProgressLine(quiet=True)
     progress("scores", 0, float("nan"), float("inf"))
     assert "nan" not in progress.line() and "inf" not in progress.line()
 

@@ -140,7 +140,7 @@ def test_observed_information_is_the_hessian(name, how):
         vector, data = estimated_vector(grid_fit(name, "em")), simulated.data
     vector = _in_best_frame(model, vector)
     problem = Problem.create(model, data)
-    # Guessing bends a score more than the default number of polynomials follows: its
+    # Guessing bends a gradient more than the default number of polynomials follows: its
     # error is 4e-5 there.
     terms = 40 if name == "3pl" else None
     covariance = _covariance(problem, vector, how=how, num_terms=terms)
@@ -242,8 +242,8 @@ def test_rows_in_memory_and_rows_of_every_pass_are_the_same(monkeypatch):
     np.testing.assert_allclose(found[1].scale, found[0].scale, rtol=1e-9, atol=1e-12)
 
 
-def _scores(problem, vector):
-    """Each subject's score by brute force, `[subjects, positions]`."""
+def _gradients(problem, vector):
+    """Each subject's gradient by brute force, `[subjects, positions]`."""
     model, weights = problem.model, brute_force.normal_weights(WIDE)
 
     def terms(vector):
@@ -264,8 +264,8 @@ def test_cross_products_and_the_sandwich(name):
     model = catalogue.BINARY_MODELS[name](None)
     problem = Problem.create(model, _weighted(simulated.data))
     vector, free = simulated.vector, free_columns(model)
-    scores = _scores(problem, vector)[:, free]
-    outer = (scores.T * np.asarray(problem.data.subject_weight)) @ scores
+    gradients = _gradients(problem, vector)[:, free]
+    outer = (gradients.T * np.asarray(problem.data.subject_weight)) @ gradients
     columns = model.family.num_columns
     covariance = _covariance(problem, vector, kind="cross_product")
     whole = _embed(np.linalg.inv(outer), free, vector.size)
@@ -324,7 +324,7 @@ def test_what_is_not_identified_is_said(how):
 
 
 def _four_parameter_vector():
-    """Items of which some are steep: their scores are no polynomials of ability."""
+    """Items of which some are steep: their gradients are no polynomials of ability."""
     model = catalogue.four_parameter(None)
     row = lambda *x: jnp.asarray(x)  # noqa: E731
     items = model.family.Items(
@@ -455,7 +455,7 @@ def test_bad_requests_name_the_cure():
         )
     assert data.observed is not None
     few = Responses(data.values[:9], data.observed[:9])
-    # Priors would make the matrix invertible, but not the scores of 9 subjects enough.
+    # Priors would make the matrix invertible, but 9 subjects have too few gradients.
     for priors in (None, "weak"):
         short = Problem.create(catalogue.two_parameter(priors), few)
         with pytest.raises(ValueError, match=r"more subjects \(9\) than parameters"):

@@ -51,7 +51,7 @@ def summary_of_laplace(
 ) -> GroupEstimates:
     """Results of `laplace`, at the most probable covariance."""
     model, components = problem.model, state.components
-    compiled = problem.by_unit()
+    compiled = problem.by_distinct()
     groups, errors = model.num_groups, errors_of(compiled, method, state)
     orders = {"order": method.order, "num_newton": method.num_newton}
     expected = mean_responses(problem, state, errors.given, errors.follow, **orders)
@@ -70,12 +70,12 @@ def summary_of_laplace(
     covariance, left, moved = _errors_of_general(errors, given, own, variance, mean)
     general = mean + (ability - mean[:, None]) @ weights
     roots, vectors = np.linalg.eigh(covariance)
-    unit = np.asarray(problem.units.unit)
-    of_items = np.asarray(state.covariance, float)[unit]
+    place = np.asarray(problem.distinct.of_stem)
+    of_items = np.asarray(state.covariance, float)[place]
     columns = np.arange(of_items.shape[-1])
-    of_items[:, columns, columns] += errors.items[unit]
+    of_items[:, columns, columns] += errors.items[place]
     stem = np.asarray(model.stem)
-    coordinates, of_items = np.asarray(state.mean, float)[unit][stem], of_items[stem]
+    coordinates, of_items = np.asarray(state.mean, float)[place][stem], of_items[stem]
     effects = np.asarray(components.effects, float) * np.asarray(model.regressed)
     if model.has_group_effects:
         shifts = np.asarray(components.group_effects, float)
@@ -255,7 +255,7 @@ def multilevel_estimates(
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
     population = Population(0 * one, found.variance**0.5 * one)
-    compiled = problem.by_unit().model
+    compiled = problem.by_distinct().model
     log_prior, count = map(float, _numbers_jit(compiled, components))
     log_likelihood = float(fit.objective) - log_prior
     log_likelihood += log_base_total(model, items, data)
@@ -292,7 +292,7 @@ def multilevel_estimates(
 def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
     """Warnings about a fit by `laplace`."""
     model, data, status = problem.model, problem.data, Status(int(fit.status))
-    diverged = _diverged(model, wide) if status == Status.STALLED else []
+    diverged = divergence_warnings(model, wide) if status == Status.STALLED else []
     unsolved = status != Status.CONVERGED and not diverged and not gone.any()
     num_observed = data.values.size
     if data.observed is not None:
@@ -328,7 +328,7 @@ def _assumes_normal(model: Hierarchical) -> bool:
     return alone and not model.subject_design.shape[1]
 
 
-def _diverged(model: Hierarchical, wide: np.ndarray) -> list[str]:
+def divergence_warnings(model: Hierarchical, wide: np.ndarray) -> list[str]:
     """Which variance components of items have no finite estimate."""
     parameters = zip(model.column_parameters, wide, strict=False)
     names = dict.fromkeys(parameter.name for parameter, at in parameters if at)

@@ -166,7 +166,7 @@ _log_prior_jit = stored_jit(log_prior)
 def _first(problem: MultilevelProblem, run: Run):
     """A fit by `Laplace`, the state to begin at, its position in a frame, and that."""
     method, model = Laplace(order=2, tolerance=0.1), problem.model
-    steps = run.max_steps or method.max_steps
+    steps = run.steps(method.max_steps)
     fit = drive(problem, method, None, None, steps, run.clock)
     state = fit.state
     if int(fit.status) != Status.CONVERGED:
@@ -210,7 +210,7 @@ def position_of(
     position = model.zeros(ability.dtype)._replace(
         log_scale=jnp.maximum(components.log_scale, -3.0),
         correlation=components.correlation,
-        items=state.mean[problem.units.unit],
+        items=state.mean[problem.distinct.of_stem],
         group_effects=components.group_effects,
         subject_effects=components.subject_effects,
         log_general_sd=components.log_general_sd,
