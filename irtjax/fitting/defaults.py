@@ -114,7 +114,8 @@ def _method_of(
     model: Any,
     settings: Mapping[str, Any],
 ) -> tuple[str, str]:
-    classical = [*given(settings, ITEMS), *given(settings, {"priors": "weak"})]
+    usual = {**dict.fromkeys(ITEMS), "priors": "weak"}
+    classical = list(given(settings, usual))
     multilevel = [n for n in given(settings, MULTILEVEL) if n not in KEPT]
     if isinstance(model, str) and model in MULTILEVEL_MODELS:
         return "laplace", f"{model} is a multilevel model"

@@ -83,7 +83,7 @@ def fit(
         table = data if isinstance(data, ResponseTable) else read(data)
     model, method, reason = choose(table, model, method, settings)
     named = method_class(method) if isinstance(method, str) else method
-    parts = sort_settings(settings, model, named)
+    parts = sort_settings(settings, model, named, max_steps)
     with clock.phase("start"):
         task = make_task(table, model, method, parts, level=level, dtype=dtype)
     run = Run(clock, key, max_steps, level, parts.options)

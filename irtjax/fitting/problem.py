@@ -85,6 +85,11 @@ def _item_task(
     method = make_method(named, parts.fields, chosen, table.num_subjects)
     if isinstance(model, str) and parts.model["priors"] == "weak":
         chosen = method.adapted(chosen)
+    if isinstance(parts.model["priors"], Mapping) and not method.uses_priors:
+        raise ValueError(
+            f"priors has no effect by method {method.name!r}, which uses none: leave it"
+            " out, or use method='em'"
+        )
     check_data(table, chosen, level)
     _check_used(chosen, parts)
     _check_common(chosen, method, options.get("anchor"))
@@ -118,7 +123,11 @@ def _item_task(
         check_kind(problem, kind)
     record = {
         "model": chosen.name,
-        "priors": {name: repr(prior) for name, prior in chosen.priors.items()},
+        "priors": {
+            name: repr(prior)
+            for name, prior in chosen.priors.items()
+            if method.uses_priors
+        },
         "positive": parts.model["positive"],
         "anchored_items": len(set(anchored or ()) & set(table.items.tolist())),
         "start": start if isinstance(start, str) else "given",
@@ -194,6 +203,7 @@ def _multilevel_task(
         )
     method = make_method(named, parts.fields, chosen, table.num_subjects)
     _check_common(chosen, method)
+    _check_used(chosen, parts)
     check_data(table, chosen, level)
     table, responses, warnings, scaling = _prepared(
         table, chosen, parts.data, floating, None

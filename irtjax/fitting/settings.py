@@ -112,7 +112,7 @@ MULTILEVEL: dict[str, Any] = {
     "hyperpriors": None,
 }
 #: Settings of methods that decide which method the data are fitted by.
-ITEMS: dict[str, Any] = {**ITEM_OPTIONS, "population": "normal"}
+ITEMS = (*ITEM_OPTIONS, "population")
 
 
 class Parts(NamedTuple):
@@ -145,21 +145,26 @@ def _same(value: Any, usual: Any) -> bool:
 
 
 def sort_settings(
-    settings: Mapping[str, Any], model: Any, method: type[AbstractEstimator] | Any
+    settings: Mapping[str, Any],
+    model: Any,
+    method: type[AbstractEstimator] | Any,
+    max_steps: int | None = None,
 ) -> Parts:
     """Settings by what they belong to.
 
-    `method` is a method, or the class of one that was named.
+    `method` is a method, or the class of one that was named. A setting that a method
+    does not have is refused whatever its value, except None.
 
     Raises:
-        ValueError: If a setting belongs to nothing in this fit.
+        ValueError: If a setting belongs to nothing in this fit, or limits the steps as
+            `max_steps` does.
     """
     named = isinstance(method, type)
     kind = method if named else type(method)
     own = _fields(kind)
     multilevel = kind.multilevel or model in MULTILEVEL_MODELS
     accepted = {*MODEL, *DATA, *kind.options, *(MULTILEVEL if multilevel else ())}
-    usual = {**MULTILEVEL, **ITEMS}
+    usual = {**MULTILEVEL, **dict.fromkeys(ITEMS)}
     fields: dict[str, Any] = {}
     for name, value in settings.items():
         if name in accepted:
@@ -168,6 +173,10 @@ def sort_settings(
             fields[name] = value
         elif name not in usual or not _same(value, usual[name]):
             raise ValueError(_refusal(name, value, method))
+    if max_steps is not None and kind.limit in fields:
+        raise ValueError(
+            f"{kind.limit} and max_steps set the same limit: leave one out"
+        )
     if not isinstance(model, str):
         wrong = given(settings, MODEL).keys() - ({"priors"} if multilevel else set())
         if wrong:

@@ -183,7 +183,7 @@ class SAEM(AbstractMethod):
 
     marginal: ClassVar[bool] = True
     fixed_length: ClassVar[bool] = True
-    limit: ClassVar[str] = "num_steps of SAEM"
+    limit: ClassVar[str] = "num_steps"
 
     nodes: Float[Array, " nodes"] | None = None
     num_steps: int = eqx.field(static=True, default=200)
