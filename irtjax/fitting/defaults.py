@@ -9,6 +9,7 @@ With many responses to an item both agree, and `em` is faster.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
 from irtjax.fitting.settings import ITEMS, MULTILEVEL, given
-from irtjax.models.catalogue import MULTILEVEL_MODELS
+from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS, weak_priors
 from irtjax.models.families.bounded import binary_items
 
 #: The name that leaves a choice to the data.
@@ -32,20 +33,6 @@ MOST_INTEGRATED = 600
 MOST_ODD, MOST_ODD_SHARE = 1, 0.001
 #: Settings of multilevel models that do not decide the method.
 KEPT = ("family", "metric_effects")
-#: Models that `laplace` fits with one ability.
-INTEGRATED = (
-    "2pl",
-    "3pl",
-    "4pl",
-    "probit2pl",
-    "cloglog2pl",
-    "graded",
-    "partial_credit",
-    "continuous",
-    "beta",
-    "inflated_beta",
-    "mixed",
-)
 
 
 class Choice(NamedTuple):
@@ -126,10 +113,9 @@ def _method_of(
         )
     if multilevel:
         return "laplace", f"{multilevel[0]} requires it"
-    name = model if isinstance(model, str) else getattr(model, "name", "")
     if classical:
         return "em", f"{classical[0]} requires it"
-    if name not in INTEGRATED or not isinstance(model, str):
+    if not is_integrated(model):
         return "em", ""
     each = _responses_per_item(table)
     subjects = table.num_subjects
@@ -141,6 +127,26 @@ def _method_of(
         f"an item has {each:,.0f} responses on average, below {FEW_RESPONSES}: items"
         " are integrated out"
     )
+
+
+def is_integrated(model: Any) -> bool:
+    """Whether `laplace` fits a model with one ability, by the family.
+
+    A model object must be what its name would be: slopes above 0, and weak priors,
+    which learned ones replace.
+    """
+    if isinstance(model, str):
+        if model not in MODELS:
+            return False
+        make, any_data = MODELS[model], {"num_categories": 3, "binary": (True, False)}
+        known = inspect.signature(make).parameters
+        model = make(**{k: v for k, v in any_data.items() if k in known})
+    elif model.priors != weak_priors(model.family):
+        return False
+    elif model.family.parameters[0].bijection.kind != "positive":
+        return False
+    family = model.family
+    return family.integrable and family.has_slope and model.lengths is None
 
 
 def _responses_per_item(table: ResponseTable) -> float:

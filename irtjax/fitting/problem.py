@@ -131,7 +131,7 @@ def _item_task(
         "positive": parts.model["positive"],
         "anchored_items": len(set(anchored or ()) & set(table.items.tolist())),
         "start": start if isinstance(start, str) else "given",
-        "population": getattr(method, "population", "normal"),
+        "population": method.record().get("population", "normal"),
         "standard_errors": kind,
         "item_uncertainty": options.get("item_uncertainty", True),
         **({} if chosen.lengths is None else {"length_offset": data["length_offset"]}),
@@ -330,7 +330,8 @@ def _anchored(
     if freed is not None and not family.has_slope:
         # Fixed slopes for every item, and the population on the anchors' scale.
         slopes = {v["discrimination"] for v in values.values() if "discrimination" in v}
-        if len(slopes) > 1 or (slopes not in (set(), {1.0}) and model.name == "rasch"):
+        unit_slope = model.scale == "unit_slope"
+        if len(slopes) > 1 or (unit_slope and slopes - {1.0}):
             raise ValueError(
                 f"anchors with {len(slopes)} discriminations do not suit a"
                 f" {model.name} model; use 2pl"

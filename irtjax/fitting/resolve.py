@@ -30,7 +30,7 @@ def make_model(
     """A model by name, with the categories or kinds of items that the data have."""
     if ends is not None and model != "inflated_beta":
         raise ValueError("ends is for the model 'inflated_beta'")
-    if isinstance(model, Model):
+    if not isinstance(model, str) and hasattr(model, "family"):
         return model
     if model not in MODELS:
         names = ", ".join([*MODELS, *MULTILEVEL_MODELS])

@@ -15,7 +15,7 @@ from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
-from irtjax.fitting.defaults import INTEGRATED, choose
+from irtjax.fitting.defaults import choose, is_integrated
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.model import Model
@@ -398,7 +398,7 @@ def _pool(data, model, stratify, average, aim, abilities):
         chosen, method = model.model, "em"
         weights = model.parameters.population.log_weights
         # Other models of `laplace` are fitted in the folds by EM, with their family.
-        if model.options["model"] in INTEGRATED:
+        if is_integrated(model.options["model"]):
             method = model.options["method"]
     else:
         name, method, _ = choose(table, model)

@@ -249,7 +249,7 @@ def multilevel_estimates(
     components = fit.state.components
     # Slopes of 1 leave the scale of ability to the items, as in the Rasch model.
     scale = "standard" if family.has_slope else "unit_slope"
-    model = Model("multilevel", family, {}, scale)
+    model = Model("multilevel", family, dict(problem.model.priors), scale)
     coordinates = jnp.asarray(found.coordinates, problem.model.design.dtype)
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
