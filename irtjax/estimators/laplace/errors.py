@@ -36,7 +36,7 @@ from irtjax.estimators.laplace.problem import (
     MultilevelProblem,
 )
 from irtjax.models.multilevel.covariance_mixture import Possible, abilities_given
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.numerics.programs import stored_jit
 
 
@@ -105,7 +105,7 @@ def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follo
 
 
 def following(
-    model: Hierarchical, units: Units, components: Components, found: Summary
+    model: MultilevelModel, units: Units, components: Components, found: Summary
 ) -> Following | None:
     """How effects of items follow the abilities; None where no prior is learned."""
     if not any(model.regressed):
@@ -128,7 +128,10 @@ def following(
 
 
 def given_covariance(
-    model: Hierarchical, state: LaplaceState, found: Summary, follow: Following | None
+    model: MultilevelModel,
+    state: LaplaceState,
+    found: Summary,
+    follow: Following | None,
 ) -> Array:
     """Covariance of the abilities given their covariance matrix and scales.
 
@@ -166,7 +169,7 @@ def given_covariance(
     return jnp.where(jnp.all(jnp.isfinite(root)), covariance, state.ability_covariance)
 
 
-def _units_of(model: Hierarchical, ability: Array) -> Array:
+def _units_of(model: MultilevelModel, ability: Array) -> Array:
     """Deviations of the abilities along each scale, `[groups * subjects, scales]`."""
     count, groups = num_units(model), ability.shape[1]
     # From the mean, which shifts of location identify.

@@ -34,7 +34,7 @@ from irtjax.estimators.laplace.item_posterior import (
     posterior,
 )
 from irtjax.likelihood.padding import padded_size
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 
 #: Items up to which a pass takes milliseconds: merging equal ones saves no time.
 MOST_UNMERGED = 1024
@@ -52,7 +52,7 @@ class Units(NamedTuple):
         offset: Offsets that take coordinates of a column out of use, or None.
         weight: Number of stems with the same responses, groups and design: with few
             subjects many are equal. 0 for rows that pad a block.
-        row: Index of the unit's factor of Omega (`Hierarchical.factor_row`).
+        row: Index of the unit's factor of Omega (`MultilevelModel.factor_row`).
         unit: Unit of each stem.
     """
 
@@ -71,7 +71,7 @@ class Units(NamedTuple):
         return self.group.shape[1] > 1
 
 
-def arrange(model: Hierarchical, data: Responses) -> Units:
+def arrange(model: MultilevelModel, data: Responses) -> Units:
     """Responses by stem; not for use under jit. Refuses two columns of one group."""
     stem, group = np.asarray(model.stem), np.asarray(model.group)
     aligned = int(np.bincount(stem, minlength=1).max()) > 1
@@ -176,7 +176,7 @@ class Summary(NamedTuple):
     effect_curvature: Float[Array, "some columns columns"]
 
 
-def in_blocks(model: Hierarchical, units: Units, mode: Array, order: int, *more):
+def in_blocks(model: MultilevelModel, units: Units, mode: Array, order: int, *more):
     """Quadrature nodes, and the units (with arrays in `more`) in blocks, filled up."""
     points = hermite_nodes(orders_of(model, order), model.num_columns)
     nodes = tuple(jnp.asarray(x, mode.dtype) for x in points)
@@ -195,7 +195,7 @@ def in_blocks(model: Hierarchical, units: Units, mode: Array, order: int, *more)
 
 
 def expected_responses(
-    model: Hierarchical,
+    model: MultilevelModel,
     units: Units,
     outer: Outer,
     mode: Float[Array, "units columns"],
@@ -234,7 +234,7 @@ def expected_responses(
 
 
 def summarise(
-    model: Hierarchical,
+    model: MultilevelModel,
     units: Units,
     outer: Outer,
     mode: Float[Array, "units columns"],
@@ -344,7 +344,7 @@ class Following(NamedTuple):
 
 
 def variance_of_items(
-    model: Hierarchical,
+    model: MultilevelModel,
     units: Units,
     outer: Outer,
     mode: Float[Array, "units columns"],
