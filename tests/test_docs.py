@@ -28,12 +28,6 @@ from irtjax._types import Status
 from irtjax.calibration import flags
 from irtjax.cli.app import app
 from irtjax.data.reading.options import FORMATS, ReadOptions
-from irtjax.models.catalogue import (
-    BINARY_MODELS,
-    LENGTH_MODELS,
-    ORDERED_MODELS,
-    SCORE_MODELS,
-)
 from irtjax.scoring import METHODS as SCORES
 from irtjax.scoring import ScoreFlag
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES
@@ -231,7 +225,8 @@ def test_every_public_name_is_in_the_reference():
 
 
 def test_pages_are_short():
-    for page in [CHECKOUT / "CONTRIBUTING.md", *PAGES]:
+    # The reference is a list of names.
+    for page in {CHECKOUT / "CONTRIBUTING.md", *PAGES} - {DOCS / "api.md"}:
         lines = page.read_text(encoding="utf-8").count("\n")
         assert lines <= 150, (page.name, lines)
 
@@ -245,7 +240,7 @@ def names_in(page: str) -> set[str]:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("models.md", [*BINARY_MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS]),
+        ("models.md", irtjax.MODELS),
         ("reading-data.md", FORMATS),
         ("reading-data.md", ReadOptions.__dataclass_fields__),
         ("convergence.md", [status.name for status in Status]),

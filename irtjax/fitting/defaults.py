@@ -17,9 +17,11 @@ import numpy as np
 
 from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
-from irtjax.fitting.settings import ITEMS, MULTILEVEL, given
-from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS, weak_priors
+from irtjax.fitting.problem import specify
+from irtjax.fitting.settings import ITEMS, given
+from irtjax.models.catalogue import known_model, weak_priors
 from irtjax.models.families.bounded import binary_items
+from irtjax.models.multilevel.specification import MULTILEVEL
 
 #: The name that leaves a choice to the data.
 AUTO = "auto"
@@ -102,10 +104,10 @@ def _method_of(
     settings: Mapping[str, Any],
 ) -> tuple[str, str]:
     usual = {**dict.fromkeys(ITEMS), "priors": "weak"}
-    classical = list(given(settings, usual))
+    classical, specification = list(given(settings, usual)), specify(model)
     multilevel = [n for n in given(settings, MULTILEVEL) if n not in KEPT]
-    if isinstance(model, str) and model in MULTILEVEL_MODELS:
-        return "laplace", f"{model} is a multilevel model"
+    if specification.default is not None:
+        return specification.default
     if classical and multilevel:
         raise ValueError(
             f"{classical[0]} requires method='em' and {multilevel[0]} requires"
@@ -135,10 +137,11 @@ def is_integrated(model: Any) -> bool:
     A model object must be what its name would be: slopes above 0, and weak priors,
     which learned ones replace.
     """
+    make = known_model(model)
+    if make is None or hasattr(make, "multilevel"):
+        return False
     if isinstance(model, str):
-        if model not in MODELS:
-            return False
-        make, any_data = MODELS[model], {"num_categories": 3, "binary": (True, False)}
+        any_data = {"num_categories": 3, "binary": (True, False)}
         known = inspect.signature(make).parameters
         model = make(**{k: v for k, v in any_data.items() if k in known})
     elif model.priors != weak_priors(model.family):

@@ -16,7 +16,7 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.defaults import AUTO, choose
-from irtjax.fitting.problem import make_task
+from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import Settings, sort_settings
 from irtjax.models.model import Model
 
@@ -83,9 +83,10 @@ def fit(
         table = data if isinstance(data, ResponseTable) else read(data)
     model, method, reason = choose(table, model, method, settings)
     named = method_class(method) if isinstance(method, str) else method
-    parts = sort_settings(settings, model, named, max_steps)
+    specification = specify(model, named)
+    parts = sort_settings(settings, specification, named, max_steps)
     with clock.phase("start"):
-        task = make_task(table, model, method, parts, level=level, dtype=dtype)
+        task = make_task(table, specification, method, parts, level=level, dtype=dtype)
     run = Run(clock, key, max_steps, level, parts.options)
     with clock.phase("run"):
         solution = task.method.solve(task.problem, task.start, run)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from irtjax.estimators.catalogue import METHODS, method_class
 from irtjax.estimators.driver import ITEM_OPTIONS
-from irtjax.models.catalogue import MULTILEVEL_MODELS
+from irtjax.fitting.specification import AbstractSpecification, Parts
+from irtjax.models.multilevel.specification import MULTILEVEL
 
 if TYPE_CHECKING:
     from irtjax.data.scores import Bounds
@@ -47,22 +48,7 @@ class Settings(TypedDict, total=False):
         length_offset: For "lart": the logarithm of offset + length is modelled.
 
     Of multilevel models, and of the methods "laplace", "nuts" and "vi":
-        family: The model of single responses, such as "2pl" or "continuous"; None: by
-            the kind of the data. "rasch" has slopes of 1 and an estimated standard
-            deviation of (general) ability.
-        levels: Facets of items (other than the benchmark) whose values shift items,
-            such as "domain"; or a label for each item, `[items]`, by name of the facet.
-            "benchmark/domain" is the domain within each benchmark.
-        shared_items: For "multimetric": the facet that names the thing measured, or
-            such a name for each item. The metrics of a thing then share its parameters.
-        metric_effects: With `shared_items`: whether each metric shifts the parameters
-            of all things (its intercept, slope and dispersion).
-        spread_by_benchmark: Whether the items of each benchmark have their own standard
-            deviations around its mean; else one serves all.
-        item_covariates: Numbers `[items]` by name that shift items (LLTM).
-        subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
-            that shift abilities (latent regression).
-        hyperpriors: Priors of what is learned; see `irtjax.Hyperpriors`.
+        The fields of `irtjax.models.multilevel.specification.AbstractMultilevel`.
 
     Of methods:
         anchor: Items with fixed parameters; the ability distribution is then estimated
@@ -101,28 +87,8 @@ class Settings(TypedDict, total=False):
 
 MODEL: dict[str, Any] = {"priors": "weak", "positive": False, "ends": None}
 DATA: dict[str, Any] = {"squeeze": None, "bounds": None, "length_offset": 1.0}
-MULTILEVEL: dict[str, Any] = {
-    "family": None,
-    "levels": (),
-    "shared_items": None,
-    "metric_effects": True,
-    "spread_by_benchmark": False,
-    "item_covariates": None,
-    "subject_covariates": None,
-    "hyperpriors": None,
-}
 #: Settings of methods that decide which method the data are fitted by.
 ITEMS = (*ITEM_OPTIONS, "population")
-
-
-class Parts(NamedTuple):
-    """Settings by what they belong to, with defaults but in `fields`."""
-
-    model: dict[str, Any]
-    data: dict[str, Any]
-    multilevel: dict[str, Any]
-    fields: dict[str, Any]
-    options: dict[str, Any]
 
 
 def given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +112,7 @@ def _same(value: Any, usual: Any) -> bool:
 
 def sort_settings(
     settings: Mapping[str, Any],
-    model: Any,
+    specification: AbstractSpecification,
     method: type[AbstractEstimator] | Any,
     max_steps: int | None = None,
 ) -> Parts:
@@ -162,8 +128,7 @@ def sort_settings(
     named = isinstance(method, type)
     kind = method if named else type(method)
     own = _fields(kind)
-    multilevel = kind.multilevel or model in MULTILEVEL_MODELS
-    accepted = {*MODEL, *DATA, *kind.options, *(MULTILEVEL if multilevel else ())}
+    accepted = {*specification.settings, *DATA, *kind.options}
     usual = {**MULTILEVEL, **dict.fromkeys(ITEMS)}
     fields: dict[str, Any] = {}
     for name, value in settings.items():
@@ -177,16 +142,15 @@ def sort_settings(
         raise ValueError(
             f"{kind.limit} and max_steps set the same limit: leave one out"
         )
-    if not isinstance(model, str):
-        wrong = given(settings, MODEL).keys() - ({"priors"} if multilevel else set())
-        if wrong:
-            raise ValueError(
-                f"{min(wrong)} is a setting of models given by name; state it in the"
-                f" model that is given ({model.name})"
-            )
+    wrong = settings.keys() & specification.stated
+    if wrong:
+        raise ValueError(
+            f"{min(wrong)} is a setting of models given by name; state it in the"
+            f" model that is given ({specification.name})"
+        )
     filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}  # noqa: E731
     return Parts(
-        filled(MODEL), filled(DATA), filled(MULTILEVEL), fields, filled(kind.options)
+        filled(specification.settings), filled(DATA), fields, filled(kind.options)
     )
 
 
