@@ -18,12 +18,14 @@ from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import Settings, sort_settings
+from irtjax.fitting.specification import AbstractSpecification
 from irtjax.models.model import Model
+from irtjax.models.multilevel.specification import AbstractMultilevel
 
 
 def fit(
     data: ResponseTable | Any,
-    model: Model | str = AUTO,
+    model: Model | AbstractMultilevel | AbstractSpecification | str = AUTO,
     method: AbstractEstimator | str = AUTO,
     *,
     level: float = 0.95,
@@ -45,7 +47,7 @@ def fit(
             right or wrong, "mixed". Multilevel models: "multibenchmark" and
             "multimetric" (an ability for each benchmark or metric in addition to the
             general one), "hierarchical" (one ability; items by benchmark and further
-            levels).
+            levels), by name or as objects such as `irtjax.MultiBenchmark(...)`.
         method: "auto" integrates items out by "laplace" where they have few responses
             each, and uses "em" elsewhere; the summary states which and why. Or
             "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
