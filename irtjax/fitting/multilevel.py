@@ -57,8 +57,8 @@ class Multilevel(AbstractSpecification):
                 f" {made.name!r}, which ignores lengths"
             )
         check_common(chosen, made)
-        check_used(chosen, parts)
         check_data(table, chosen, level)
+        check_used(chosen, parts)
         table, responses, warnings, scaling = arrays_of(
             table, chosen, parts.data, floating
         )
