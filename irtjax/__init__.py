@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from irtjax.models.model import Model as Model
     from irtjax.models.model import Population as Population
     from irtjax.models.multilevel.model import Hyperpriors as Hyperpriors
+    from irtjax.models.multilevel.specification import Hierarchical as Hierarchical
+    from irtjax.models.multilevel.specification import MultiBenchmark as MultiBenchmark
+    from irtjax.models.multilevel.specification import MultiMetric as MultiMetric
     from irtjax.models.simulate import simulate as simulate
     from irtjax.prediction.predictive_checks import leave_one_out as leave_one_out
     from irtjax.prediction.predictive_checks import (
@@ -79,11 +82,14 @@ _HOMES = {
     "EM": "irtjax.estimators.marginal.em",
     "Fit": "irtjax.estimators.driver",
     "Gradient": "irtjax.estimators.joint.gradient",
+    "Hierarchical": "irtjax.models.multilevel.specification",
     "Hyperpriors": "irtjax.models.multilevel.model",
     "Laplace": "irtjax.estimators.laplace.laplace",
     "MM": "irtjax.estimators.joint.mm",
     "MODELS": "irtjax.models.catalogue",
     "Model": "irtjax.models.model",
+    "MultiBenchmark": "irtjax.models.multilevel.specification",
+    "MultiMetric": "irtjax.models.multilevel.specification",
     "NUTS": "irtjax.estimators.posterior.methods",
     "Neural": "irtjax.estimators.neural.twin",
     "Parameters": "irtjax.likelihood.problem",

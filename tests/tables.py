@@ -316,7 +316,10 @@ def standard_population(dtype=jnp.float64) -> Population:
 # The tables of `tests/test_every_fit.py`: what `irtjax.fit` accepts by name.
 
 #: Names of models that `tests/test_grid.py` leaves out, and where they are tested.
-NOT_IN_GRID = {"lart": "tests/estimators/marginal/test_lart.py"}
+NOT_IN_GRID = {
+    "lart": "tests/estimators/marginal/test_lart.py",
+    **dict.fromkeys(catalogue.MULTILEVEL_MODELS, "tests/fitting/test_multilevel.py"),
+}
 #: Names of methods that it leaves out, since they end elsewhere than at an optimum that
 #: brute force finds, and where they are tested.
 METHODS_NOT_IN_GRID = {

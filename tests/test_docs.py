@@ -30,12 +30,6 @@ from irtjax.cli.app import app
 from irtjax.cli.demo import long_form
 from irtjax.data.reading.options import FORMATS, ReadOptions
 from irtjax.fitting.settings import Settings
-from irtjax.models.catalogue import (
-    BINARY_MODELS,
-    LENGTH_MODELS,
-    ORDERED_MODELS,
-    SCORE_MODELS,
-)
 from irtjax.scoring import METHODS as SCORES
 from irtjax.scoring import ScoreFlag
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, write_table
@@ -250,7 +244,7 @@ def names_in(page: str) -> set[str]:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("models.md", [*BINARY_MODELS, *ORDERED_MODELS, *LENGTH_MODELS, *SCORE_MODELS]),
+        ("models.md", irtjax.MODELS),
         ("reading-data.md", FORMATS),
         ("reading-data.md", ReadOptions.__dataclass_fields__),
         ("convergence.md", [status.name for status in Status]),

@@ -30,8 +30,8 @@ from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centr
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.model import (
-    Hierarchical,
     Hyperpriors,
+    MultilevelModel,
     Position,
     general_ability,
 )
@@ -54,7 +54,7 @@ def structured_model(
     hyperpriors: Hyperpriors = TIGHT,
     centred: bool | None = None,
     metric_effects: bool = True,
-) -> Hierarchical:
+) -> MultilevelModel:
     """One of the paper's models at any size.
 
     LEGO-CM: scores, one ability. LEGO-MM: scores of `items / groups` stems by every
@@ -73,7 +73,7 @@ def structured_model(
         design = np.column_stack([design, np.eye(groups)[group]])
         component += [0] * groups
     scores = LogitNormalScores(slopes="positive")
-    return Hierarchical(
+    return MultilevelModel(
         Binary(slopes="positive") if kind == "LEGO-MB" else scores,
         jnp.asarray(group),
         jnp.asarray(stem),
@@ -97,7 +97,7 @@ def correlation(covariance: jax.Array) -> jax.Array:
 
 
 def quantities(
-    model: Hierarchical, position: Position, general: jax.Array, data: Responses
+    model: MultilevelModel, position: Position, general: jax.Array, data: Responses
 ) -> dict[str, jax.Array]:
     """What is compared: abilities, hyperparameters, one item, densities."""
     theta = model.abilities(position)
@@ -155,7 +155,7 @@ class Replicate(NamedTuple):
     num_leapfrog: jax.Array
 
 
-def first_position(model: Hierarchical, key: jax.Array) -> Position:
+def first_position(model: MultilevelModel, key: jax.Array) -> Position:
     """A start that knows nothing of the data: within 0.5 of the origin, scales of 1/3.
 
     Also nothing of the truth: a sampler that has not forgotten its start then shows it.
@@ -171,7 +171,7 @@ def first_position(model: Hierarchical, key: jax.Array) -> Position:
 
 
 def sample_posterior(
-    model: Hierarchical, data: Responses, method: NUTS, key: jax.Array, keep: Keep
+    model: MultilevelModel, data: Responses, method: NUTS, key: jax.Array, keep: Keep
 ) -> Chain:
     """Chains of a posterior to their end, inside one program."""
     start = start_multilevel(model, data)
@@ -193,7 +193,7 @@ def sample_posterior(
     return each
 
 
-def replicate(model: Hierarchical, method: NUTS, key: jax.Array) -> Replicate:
+def replicate(model: MultilevelModel, method: NUTS, key: jax.Array) -> Replicate:
     """One data set with parameters from the prior, and draws of its posterior."""
     keys = jax.random.split(key, 3)
     drawn = simulate_position(model, keys[0])
@@ -209,7 +209,7 @@ def replicate(model: Hierarchical, method: NUTS, key: jax.Array) -> Replicate:
 
 
 @eqx.filter_jit
-def replicates(model: Hierarchical, method: NUTS, keys: jax.Array) -> Replicate:
+def replicates(model: MultilevelModel, method: NUTS, keys: jax.Array) -> Replicate:
     """`replicate` for each key, one after the other.
 
     In lockstep all replicates wait for the longest trajectory: 20 of them together took
@@ -246,7 +246,7 @@ LEVEL = 0.9
 TAILS = np.array([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
 
 
-def true_hyperparameters(model: Hierarchical, truth: Truth = PLAIN) -> Position:
+def true_hyperparameters(model: MultilevelModel, truth: Truth = PLAIN) -> Position:
     """The hyperparameters that every data set of the study of coverage has."""
     groups, columns = model.num_groups, model.num_columns
     lower = jnp.zeros((groups, groups)).at[jnp.tril_indices(groups, -1)]
@@ -267,7 +267,7 @@ def true_hyperparameters(model: Hierarchical, truth: Truth = PLAIN) -> Position:
 
 
 def covered_quantities(
-    model: Hierarchical, position: Position, general: jax.Array
+    model: MultilevelModel, position: Position, general: jax.Array
 ) -> dict[str, jax.Array]:
     """What intervals are taken of."""
     own = model.own_covariance(position)
@@ -322,7 +322,7 @@ class Intervals(NamedTuple):
 
 
 def intervals(
-    model: Hierarchical, method: NUTS, fixed: bool, key: jax.Array
+    model: MultilevelModel, method: NUTS, fixed: bool, key: jax.Array
 ) -> Intervals:
     """Simulates one data set and computes its intervals of coverage `LEVEL`.
 
@@ -347,7 +347,7 @@ def intervals(
 
 @eqx.filter_jit
 def many_intervals(
-    model: Hierarchical, method: NUTS, keys: jax.Array, fixed: bool
+    model: MultilevelModel, method: NUTS, keys: jax.Array, fixed: bool
 ) -> Intervals:
     """`intervals` for each key, one after the other."""
     return jax.lax.map(partial(intervals, model, method, fixed), keys)
@@ -358,7 +358,7 @@ run_jit = eqx.filter_jit(run)
 
 @eqx.filter_jit
 def draw_data(
-    model: Hierarchical, key: jax.Array, truth: Truth | None = PLAIN
+    model: MultilevelModel, key: jax.Array, truth: Truth | None = PLAIN
 ) -> tuple[dict[str, jax.Array], Any]:
     """`covered_quantities` of one data set with the true hyperparameters, and it.
 
@@ -385,7 +385,7 @@ class FastFit(NamedTuple):
     bounds: dict[str, np.ndarray]
 
 
-def fast_fit(model: Hierarchical, values: jax.Array, order: int = 5) -> FastFit:
+def fast_fit(model: MultilevelModel, values: jax.Array, order: int = 5) -> FastFit:
     """Estimates and intervals of coverage `LEVEL` by `laplace`."""
     problem = MultilevelProblem.create(model, Responses(values))
     method = Laplace(order=order)

@@ -26,7 +26,7 @@ from experiments.lego_irt.posteriors import (
 from irtjax._types import Status
 from irtjax.estimators.posterior import rank_statistics, uniformity
 from irtjax.estimators.posterior.methods import NUTS
-from irtjax.models.multilevel.model import Hierarchical, Hyperpriors
+from irtjax.models.multilevel.model import Hyperpriors, MultilevelModel
 from irtjax.models.priors import LogNormal
 
 #: Data sets that go through one call: the next ones wait for no longer than these.
@@ -176,7 +176,7 @@ def print_shares(rows: list[dict]) -> None:
         )
 
 
-def covered_rows(label: dict, model: Hierarchical, found: Intervals) -> list[dict]:
+def covered_rows(label: dict, model: MultilevelModel, found: Intervals) -> list[dict]:
     """Rows of the sampler, and of `laplace` where it converged."""
     rows = coverage_rows(label | {"method": "nuts"}, found.truth, found.bounds)
     fast = label | {"method": "laplace"}

@@ -34,7 +34,7 @@ from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.models.priors import HalfNormal, LogNormal, Normal
 
 
@@ -63,9 +63,9 @@ def draw_logits(subjects: int, items: int) -> jax.Array:
     return jnp.asarray(logits, jnp.float32)
 
 
-def score_model(subjects: int, items: int) -> Hierarchical:
+def score_model(subjects: int, items: int) -> MultilevelModel:
     """LEGO-CM with priors that are given."""
-    return Hierarchical(
+    return MultilevelModel(
         LogitNormalScores(slopes="positive"),
         jnp.zeros(items, int),
         jnp.arange(items),
@@ -219,7 +219,7 @@ def measure_samplers(spec: Spec) -> tuple[list[Row], list[str]]:
 
 def draw_benchmarks(
     subjects: int, items: int, groups: int, missing: float
-) -> tuple[Hierarchical, Responses, np.ndarray]:
+) -> tuple[MultilevelModel, Responses, np.ndarray]:
     """Binary responses of benchmarks, their model, and the abilities behind them."""
     rng = np.random.default_rng(1)
     group = np.arange(items) % groups
@@ -231,7 +231,7 @@ def draw_benchmarks(
     chance = 1 / (1 + np.exp(-slope * theta[:, group] - shift))
     seen = rng.random((subjects, items)) >= missing
     right = (rng.random((subjects, items)) < chance) & seen
-    model = Hierarchical(
+    model = MultilevelModel(
         Binary(slopes="positive"),
         jnp.asarray(group),
         jnp.arange(items),

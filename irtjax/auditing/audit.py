@@ -28,6 +28,7 @@ from irtjax.data import ResponseTable, read
 from irtjax.estimators.catalogue import method_class
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
+from irtjax.models.catalogue import known_model
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
 from irtjax.validity.asymptotes import LEAST_ANSWERS
@@ -134,8 +135,8 @@ def audit(
     guess = _guessing(table, chance)
     if not isinstance(fit, Calibration):
         model, method = options.pop("model", "2pl"), options.pop("method", AUTO)
-        if model in ("multibenchmark", "multimetric"):
-            raise ValueError(several_abilities(model))
+        if getattr(known_model(model), "grouped", False):
+            raise ValueError(several_abilities(known_model(model).name))
         model, method, _ = choose(table, model, method, options)
         if "standard_errors" in getattr(_class_of(method), "options", {}):
             options.setdefault("standard_errors", "none")

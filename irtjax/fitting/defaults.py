@@ -9,6 +9,7 @@ With many responses to an item both agree, and `em` is faster.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,9 +17,11 @@ import numpy as np
 
 from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
-from irtjax.fitting.settings import ITEMS, MULTILEVEL, given
-from irtjax.models.catalogue import MULTILEVEL_MODELS
+from irtjax.fitting.problem import specify
+from irtjax.fitting.settings import ITEMS, given
+from irtjax.models.catalogue import known_model, weak_priors
 from irtjax.models.families.bounded import binary_items
+from irtjax.models.multilevel.specification import MULTILEVEL
 
 #: The name that leaves a choice to the data.
 AUTO = "auto"
@@ -32,20 +35,6 @@ MOST_INTEGRATED = 600
 MOST_ODD, MOST_ODD_SHARE = 1, 0.001
 #: Settings of multilevel models that do not determine the method.
 KEPT = ("family", "metric_effects")
-#: Models that `laplace` fits with one ability.
-INTEGRATED = (
-    "2pl",
-    "3pl",
-    "4pl",
-    "probit2pl",
-    "cloglog2pl",
-    "graded",
-    "partial_credit",
-    "continuous",
-    "beta",
-    "inflated_beta",
-    "mixed",
-)
 
 
 class Choice(NamedTuple):
@@ -114,10 +103,11 @@ def _method_of(
     model: Any,
     settings: Mapping[str, Any],
 ) -> tuple[str, str]:
-    classical = [*given(settings, ITEMS), *given(settings, {"priors": "weak"})]
+    usual = {**dict.fromkeys(ITEMS), "priors": "weak"}
+    classical, specification = list(given(settings, usual)), specify(model)
     multilevel = [n for n in given(settings, MULTILEVEL) if n not in KEPT]
-    if isinstance(model, str) and model in MULTILEVEL_MODELS:
-        return "laplace", f"{model} is a multilevel model"
+    if specification.default is not None:
+        return specification.default
     if classical and multilevel:
         raise ValueError(
             f"{classical[0]} requires method='em' and {multilevel[0]} requires"
@@ -125,10 +115,9 @@ def _method_of(
         )
     if multilevel:
         return "laplace", f"{multilevel[0]} requires it"
-    name = model if isinstance(model, str) else getattr(model, "name", "")
     if classical:
         return "em", f"{classical[0]} requires it"
-    if name not in INTEGRATED or not isinstance(model, str):
+    if not is_integrated(model):
         return "em", ""
     each = _responses_per_item(table)
     subjects = table.num_subjects
@@ -140,6 +129,27 @@ def _method_of(
         f"an item has {each:,.0f} responses on average, below {FEW_RESPONSES}: items"
         " are integrated out"
     )
+
+
+def is_integrated(model: Any) -> bool:
+    """Whether `laplace` fits a model with one ability, by the family.
+
+    A model object must be what its name would be: slopes above 0, and weak priors,
+    which learned ones replace.
+    """
+    make = known_model(model)
+    if make is None or hasattr(make, "multilevel"):
+        return False
+    if isinstance(model, str):
+        any_data = {"num_categories": 3, "binary": (True, False)}
+        known = inspect.signature(make).parameters
+        model = make(**{k: v for k, v in any_data.items() if k in known})
+    elif model.priors != weak_priors(model.family):
+        return False
+    elif model.family.parameters[0].bijection.kind != "positive":
+        return False
+    family = model.family
+    return family.integrable and family.has_slope and model.lengths is None
 
 
 def _responses_per_item(table: ResponseTable) -> float:

@@ -16,14 +16,16 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.defaults import AUTO, choose
-from irtjax.fitting.problem import make_task
+from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import Settings, check_start, check_values, sort_settings
+from irtjax.fitting.specification import AbstractSpecification
 from irtjax.models.model import Model
+from irtjax.models.multilevel.specification import AbstractMultilevel
 
 
 def fit(
     data: ResponseTable | Any,
-    model: Model | str = AUTO,
+    model: Model | AbstractMultilevel | AbstractSpecification | str = AUTO,
     method: AbstractEstimator | str = AUTO,
     *,
     level: float = 0.95,
@@ -45,7 +47,8 @@ def fit(
             "beta", "inflated_beta" or, with items that are right or wrong, "mixed".
             Multilevel models: "multibenchmark" and "multimetric" (an ability for each
             benchmark or metric in addition to the general one), "hierarchical" (one
-            ability; items by benchmark and further levels).
+            ability; items by benchmark and further levels), by name or as objects such
+            as `irtjax.MultiBenchmark(...)`.
         method: "auto" integrates items out by "laplace" where they have few responses
             each, and uses "em" elsewhere; the summary states which and why. Or
             "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
@@ -85,9 +88,10 @@ def fit(
     check_start(settings.get("start"), table.num_items)
     model, method, reason = choose(table, model, method, settings)
     named = method_class(method) if isinstance(method, str) else method
-    parts = sort_settings(settings, model, named)
+    specification = specify(model, named)
+    parts = sort_settings(settings, specification, named, max_steps)
     with clock.phase("start"):
-        task = make_task(table, model, method, parts, level=level, dtype=dtype)
+        task = make_task(table, specification, method, parts, level=level, dtype=dtype)
     run = Run(clock, key, max_steps, level, parts.options)
     with clock.phase("run"):
         solution = task.method.solve(task.problem, task.start, run)

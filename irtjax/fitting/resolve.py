@@ -13,7 +13,7 @@ from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator
-from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS, Priors
+from irtjax.models.catalogue import MODELS, Priors
 from irtjax.models.families.bounded import binary_items
 from irtjax.models.model import Model
 
@@ -30,12 +30,11 @@ def make_model(
     """A model by name, with the categories or kinds of items that the data have."""
     if ends is not None and model != "inflated_beta":
         raise ValueError("ends is for the model 'inflated_beta'")
-    if isinstance(model, Model):
+    if not isinstance(model, str):
         return model
-    if model not in MODELS:
-        names = ", ".join([*MODELS, *MULTILEVEL_MODELS])
-        raise ValueError(f"no model {model!r}; there are {names}")
-    make = MODELS[model]
+    make = MODELS.get(model)
+    if make is None or hasattr(make, "multilevel"):
+        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
     known = inspect.signature(make).parameters
     arguments: dict[str, Any] = {
         "priors": priors,

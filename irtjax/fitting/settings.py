@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +18,10 @@ import numpy as np
 from irtjax.estimators.catalogue import METHODS, method_class
 from irtjax.estimators.driver import ITEM_OPTIONS, AbstractEstimator
 from irtjax.estimators.start import STARTS
+from irtjax.fitting.specification import AbstractSpecification, Parts
 from irtjax.likelihood.problem import Start
-from irtjax.models.catalogue import MULTILEVEL_MODELS, check_priors
+from irtjax.models.catalogue import check_priors
+from irtjax.models.multilevel.specification import MULTILEVEL
 
 if TYPE_CHECKING:
     from irtjax.data.scores import Bounds
@@ -101,18 +103,8 @@ class Settings(TypedDict, total=False):
 
 MODEL: dict[str, Any] = {"priors": "weak", "positive": False, "ends": None}
 DATA: dict[str, Any] = {"squeeze": None, "bounds": None, "length_offset": 1.0}
-MULTILEVEL: dict[str, Any] = {
-    "family": None,
-    "levels": (),
-    "shared_items": None,
-    "metric_effects": True,
-    "spread_by_benchmark": False,
-    "item_covariates": None,
-    "subject_covariates": None,
-    "hyperpriors": None,
-}
 #: Settings of methods that decide which method the data are fitted by.
-ITEMS: dict[str, Any] = {**ITEM_OPTIONS, "population": "normal"}
+ITEMS = (*ITEM_OPTIONS, "population")
 
 
 def check_values(
@@ -162,16 +154,6 @@ def check_start(start: Any, num_items: int) -> None:
         )
 
 
-class Parts(NamedTuple):
-    """Settings by what they belong to, with defaults but in `fields`."""
-
-    model: dict[str, Any]
-    data: dict[str, Any]
-    multilevel: dict[str, Any]
-    fields: dict[str, Any]
-    options: dict[str, Any]
-
-
 def given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Settings among `defaults` that differ from their default."""
     return {
@@ -192,21 +174,25 @@ def _same(value: Any, usual: Any) -> bool:
 
 
 def sort_settings(
-    settings: Mapping[str, Any], model: Any, method: type[AbstractEstimator] | Any
+    settings: Mapping[str, Any],
+    specification: AbstractSpecification,
+    method: type[AbstractEstimator] | Any,
+    max_steps: int | None = None,
 ) -> Parts:
     """Settings by what they belong to.
 
-    `method` is a method, or the class of one that was named.
+    `method` is a method, or the class of one that was named. A setting that a method
+    does not have is refused whatever its value, except None.
 
     Raises:
-        ValueError: If a setting belongs to nothing in this fit.
+        ValueError: If a setting belongs to nothing in this fit, or limits the steps as
+            `max_steps` does.
     """
     named = isinstance(method, type)
     kind = method if named else type(method)
     own = _fields(kind)
-    multilevel = kind.multilevel or model in MULTILEVEL_MODELS
-    accepted = {*MODEL, *DATA, *kind.options, *(MULTILEVEL if multilevel else ())}
-    usual = {**MULTILEVEL, **ITEMS}
+    accepted = {*specification.settings, *DATA, *kind.options}
+    usual = {**MULTILEVEL, **dict.fromkeys(ITEMS)}
     fields: dict[str, Any] = {}
     for name, value in settings.items():
         if name in accepted:
@@ -215,13 +201,16 @@ def sort_settings(
             fields[name] = value
         elif name not in usual or not _same(value, usual[name]):
             raise ValueError(_refusal(name, value, method))
-    if not isinstance(model, str):
-        wrong = given(settings, MODEL).keys() - ({"priors"} if multilevel else set())
-        if wrong:
-            raise ValueError(
-                f"{min(wrong)} is a setting of models given by name; state it in the"
-                f" model that is given ({model.name})"
-            )
+    if max_steps is not None and kind.limit in fields:
+        raise ValueError(
+            f"{kind.limit} and max_steps set the same limit: leave one out"
+        )
+    wrong = settings.keys() & specification.stated
+    if wrong:
+        raise ValueError(
+            f"{min(wrong)} is a setting of models given by name; state it in the"
+            f" model that is given ({specification.name})"
+        )
     filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}  # noqa: E731
     options = filled(kind.options)
     path = options.get("checkpoint")
@@ -230,7 +219,7 @@ def sort_settings(
             f"resume=True, but there is no checkpoint {path}: give the file that a"
             " stopped run saved, or leave resume out"
         )
-    return Parts(filled(MODEL), filled(DATA), filled(MULTILEVEL), fields, options)
+    return Parts(filled(specification.settings), filled(DATA), fields, options)
 
 
 def _refusal(name: str, value: Any, method: Any) -> str:

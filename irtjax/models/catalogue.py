@@ -28,6 +28,12 @@ from irtjax.models.families.rating import RatingScale
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.lengths import Lengths
 from irtjax.models.model import Model
+from irtjax.models.multilevel.specification import (
+    AbstractMultilevel,
+    Hierarchical,
+    MultiBenchmark,
+    MultiMetric,
+)
 from irtjax.models.priors import (
     AbstractPrior,
     Beta,
@@ -300,8 +306,26 @@ SCORE_MODELS: dict[str, Callable[..., Model]] = {
     "mixed": mixed,
 }
 
-#: Every model of one ability by the name that `irtjax.fit` and the command line accept.
-MODELS = BINARY_MODELS | ORDERED_MODELS | LENGTH_MODELS | SCORE_MODELS
+#: Models of items nested in benchmarks by name: classes, with their settings as fields.
+MULTILEVEL_MODELS: dict[str, type[AbstractMultilevel]] = {
+    kind.name: kind for kind in (MultiBenchmark, MultiMetric, Hierarchical)
+}
 
-#: Models of items nested in benchmarks; see `irtjax.models.multilevel`.
-MULTILEVEL_MODELS = ("multibenchmark", "multimetric", "hierarchical")
+#: Every model by the name that `irtjax.fit` and the command line accept: a function
+#: that makes a `Model`, or the class of a multilevel model.
+MODELS: dict[str, Callable[..., Any]] = {
+    **BINARY_MODELS,
+    **ORDERED_MODELS,
+    **LENGTH_MODELS,
+    **SCORE_MODELS,
+    **MULTILEVEL_MODELS,
+}
+
+
+def known_model(model: Any) -> Any:
+    """What `MODELS` has of a name, None of a name that it lacks; a model as it is.
+
+    >>> known_model("hierarchical").__name__, known_model("5pl")
+    ('Hierarchical', None)
+    """
+    return MODELS.get(model) if isinstance(model, str) else model

@@ -50,6 +50,8 @@ class AbstractResponseFamily(eqx.Module):
     common: ClassVar[tuple[str, ...]] = ()
     #: Parameters whose numbers must decrease, for anchors.
     decreasing: ClassVar[tuple[str, ...]] = ()
+    #: Whether `laplace` is the default where items with slopes have few responses.
+    integrable: ClassVar[bool] = True
 
     def with_free_slopes(self) -> AbstractResponseFamily | None:
         """The family with a discrimination for each item; None if there is none."""

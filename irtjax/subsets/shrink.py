@@ -16,9 +16,10 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
 from irtjax.data.wording import percent
-from irtjax.fitting.defaults import INTEGRATED, choose
+from irtjax.fitting.defaults import choose, is_integrated
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
+from irtjax.models.catalogue import known_model
 from irtjax.models.model import Model
 from irtjax.subsets.crossfit import (
     Knowledge,
@@ -406,11 +407,17 @@ def make_pool(data, model, stratify, average, aim, abilities):
         chosen, method = model.model, "em"
         weights = model.parameters.population.log_weights
         # Other models of `laplace` are fitted in the folds by EM, with their family.
-        if model.options["model"] in INTEGRATED:
+        if is_integrated(model.options["model"]):
             method = model.options["method"]
     else:
+        if hasattr(known_model(model), "multilevel"):
+            raise ValueError(
+                "shrink does not fit multilevel models: give a fit of one ability"
+            )
         name, method, _ = choose(table, model)
         chosen, weights = make_model(name, table, "weak"), None
+        # Folds are fitted by `laplace` by name only.
+        method = method if isinstance(name, str) else "em"
     if not chosen.family.num_categories or chosen.lengths is not None:
         raise ValueError(
             f"shrink does not accept the model {chosen.name}: use one of right, wrong"

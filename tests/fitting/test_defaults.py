@@ -2,11 +2,15 @@
 
 import functools
 
+import equinox as eqx
 import numpy as np
 import pytest
 
 import irtjax
 from irtjax.fitting.defaults import FEW_RESPONSES, MOST_INTEGRATED, choose
+from irtjax.models import catalogue
+from irtjax.models.predictor import slope_parameters
+from irtjax.numerics.bijections import Parameter
 from irtjax.report import summarise
 
 
@@ -71,6 +75,42 @@ def test_what_is_asked_for_stands():
     assert choose(table_of(300, 20), settings={"levels": ("x",)}).method == "laplace"
     with pytest.raises(ValueError, match="anchor requires method='em' and levels"):
         choose(table, settings={"anchor": {"i": {}}, "levels": ("x",)})
+
+
+class Pattern(irtjax.AbstractResponseFamily):
+    """A family outside the package: no more than `choose` looks at."""
+
+    Items = None
+    num_categories = 2
+    statistics = natural = start = None
+    slopes: str = eqx.field(static=True, default="positive")
+
+    @property
+    def parameters(self):
+        return *slope_parameters(self.slopes), Parameter("intercept")
+
+
+def test_the_family_decides_whether_items_can_be_integrated_out(monkeypatch):
+    few = table_of(8, 30)
+    em = {"rasch", "1pl", "probit1pl", "pcm", "rsm", "nominal", "lart"}
+    for name in catalogue.MODELS:
+        assert choose(few, name).method == ("em" if name in em else "laplace"), name
+    # A model object is treated as its name, unless its slopes or priors differ.
+    made = functools.partial(catalogue.two_parameter, positive=True)
+    assert choose(few, made()).method == "laplace"
+    assert choose(few, made(None)).method == "em"
+    assert choose(few, catalogue.two_parameter()).method == "em"
+
+    def own(slopes="positive"):
+        family = Pattern(slopes)
+        return irtjax.Model("own", family, catalogue.weak_priors(family))
+
+    assert choose(few, own()).method == "laplace"
+    assert choose(few, own("free")).method == "em"
+    monkeypatch.setitem(catalogue.MODELS, "own", own)
+    assert choose(few, "own").method == "laplace"
+    monkeypatch.setattr(Pattern, "integrable", False)
+    assert choose(few, "own").method == choose(few, own()).method == "em"
 
 
 @functools.cache

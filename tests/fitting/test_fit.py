@@ -14,9 +14,11 @@ from irtjax._types import Status
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import METHODS
 from irtjax.estimators.marginal.em import EM
+from irtjax.fitting.defaults import choose
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.likelihood.problem import Start
 from irtjax.models import catalogue
+from irtjax.models.priors import Normal
 from tests.tables import case, draw, grid_fit, true_items
 
 START = Start(true_items(catalogue.two_parameter()))
@@ -257,9 +259,56 @@ def test_settings_that_nothing_would_use_are_refused():
         ({"method": "em", "num_draws": 9}, "num_draws requires method saem or nuts"),
         ({"method": "mm", "resume": True}, "resume requires method nuts; mm does not"),
         ({"method": "em", "priours": None}, "no setting 'priours'; there are anchor"),
+        # Whatever the value: the default of another method is not in use either.
+        (
+            {"method": "neural", "standard_errors": "observed"},
+            "standard_errors requires method em",
+        ),
+        ({"method": "laplace", "start": "proportions"}, "start requires method em"),
+        ({"method": "saem", "population": "normal"}, "population requires method em"),
+        (
+            {"method": "neural", "priors": {"intercept": Normal(100.0, 0.001)}},
+            "priors has no effect by method 'neural'",
+        ),
+        (
+            {"method": "neural", "epochs": 2, "max_steps": 5},
+            "epochs and max_steps set the same limit",
+        ),
+        (
+            {"method": "saem", "num_steps": 2, "max_steps": 5},
+            "num_steps and max_steps set the same limit",
+        ),
+        *(
+            ({"model": name, "method": method, "length_offset": 5.0}, "for the model l")
+            for name in ("2pl", "multibenchmark")
+            for method in ("laplace", "nuts", "auto")
+        ),
+        (
+            {"model": "rasch", "method": "laplace", "positive": True},
+            "positive has no effect on a rasch model",
+        ),
+        (
+            {"model": "hierarchical", "family": "rasch", "positive": True},
+            "positive has no effect on a rasch model",
+        ),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=message) as found:
             irtjax.fit(TABLE, **options)
+        assert "\n" not in str(found.value)
+
+
+def test_a_method_without_priors_records_none():
+    for model in ("2pl", catalogue.two_parameter()):
+        fit = irtjax.fit(TABLE, model, "neural", epochs=1)
+        assert fit.options["priors"] == {}
+
+
+def test_a_setting_of_one_method_decides_the_method():
+    few = ResponseTable.from_arrays(np.eye(12, 20, dtype=int))
+    assert choose(few).method == "laplace"
+    for settings in ({"standard_errors": "observed"}, {"population": "normal"}):
+        assert choose(few, settings=settings).method == "em"
+    assert choose(few, settings={"anchor": None}).method == "laplace"
 
 
 def test_fields_of_a_method_by_name_are_settings():

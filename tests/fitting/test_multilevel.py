@@ -380,6 +380,13 @@ def test_what_cannot_be_done_is_said():
         Hyperpriors(scale=0)
 
 
+def test_the_model_of_a_fit_has_the_priors_that_were_given(tmp_path):
+    given = {"intercept": Normal(0.0, 2.0)}
+    fit = irtjax.fit(small_table(), "rasch", "laplace", priors=given, max_steps=1)
+    assert fit.model.priors == given and fit.model.name == "rasch"
+    assert irtjax.load(irtjax.save(fit, tmp_path / "fit")).model.priors == given
+
+
 @pytest.mark.slow
 def test_priors_of_what_is_learned_can_be_given(tmp_path):
     table, scale = small_table(), 0.05

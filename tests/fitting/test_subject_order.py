@@ -5,7 +5,7 @@ import pyarrow.csv
 import pytest
 
 import irtjax
-from irtjax.fitting import problem as fitting
+from irtjax.fitting import one_ability as fitting
 from tests.small_fits import small_table
 
 

@@ -280,6 +280,13 @@ def test_folds_fit_the_family_of_the_calibration(model, method, family, refitted
     assert held == 20 and small.held_out["mean_absolute_error"] < 0.15
 
 
+def test_folds_of_a_model_object_are_fitted_by_em():
+    few = table().select(subjects=np.arange(SUBJECTS) < 20)
+    model = irtjax.MODELS["2pl"](positive=True)
+    assert irtjax.fitting.defaults.choose(few, model).method == "laplace"
+    assert _pool(few, model, None, "items", "score", None)[0].method == "em"
+
+
 def test_intervals_hold_fresh_subjects():
     calibration, test = 199, 4000
     rng = np.random.default_rng(8)
@@ -387,6 +394,8 @@ def test_bad_requests_are_one_line():
         ({"size": 3, "abilities": [np.nan]}, "abilities must be finite"),
         ({"standard_error": 1e-6}, "standard_error 1e-06 cannot be reached"),
         ({"size": 3, "level": 2}, "level 2 is not between"),
+        ({"size": 3, "model": "hierarchical"}, "does not fit multilevel models"),
+        ({"size": 3, "model": irtjax.MultiMetric()}, "does not fit multilevel models"),
     ]:
         with pytest.raises(ValueError, match=message):
             irtjax.shrink(table(), **more)

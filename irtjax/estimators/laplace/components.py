@@ -15,7 +15,7 @@ from irtjax.estimators.laplace.problem import (
     LaplaceState,
     MultilevelProblem,
 )
-from irtjax.models.multilevel.model import Hierarchical, log_half_normal
+from irtjax.models.multilevel.model import MultilevelModel, log_half_normal
 from irtjax.models.priors import Normal
 from irtjax.numerics.bijections import lkj_height, lkj_log_density
 
@@ -28,7 +28,7 @@ LOG_NOTHING = -3.5
 LOG_TOO_WIDE = 0.69
 
 
-def outer_of(model: Hierarchical, ability: Array, components: Components) -> Outer:
+def outer_of(model: MultilevelModel, ability: Array, components: Components) -> Outer:
     """Abilities, effects and covariances that items are integrated given."""
     omega = factors(model, components)
     return Outer(ability, components.effects, omega, components.group_effects)
@@ -42,7 +42,7 @@ def items_given(problem: MultilevelProblem, state: LaplaceState):
     return model, distinct, outer, state.mode, blocks
 
 
-def without_end(model: Hierarchical, components: Components) -> tuple[Array, Array]:
+def without_end(model: MultilevelModel, components: Components) -> tuple[Array, Array]:
     """What diverges: `[groups]` group-specific abilities to 0, `[columns]` log SDs."""
     widest = components.log_residual_sd
     if model.num_clusters:
@@ -53,7 +53,7 @@ def without_end(model: Hierarchical, components: Components) -> tuple[Array, Arr
     return components.log_scale < LOG_NOTHING, wide & logarithms[: wide.shape[0]]
 
 
-def factors(model: Hierarchical, components: Components) -> Array:
+def factors(model: MultilevelModel, components: Components) -> Array:
     """Of Omega, one for all items or one for those of each group."""
     return model.residual_factor(
         components.log_residual_sd,
@@ -74,7 +74,7 @@ def inverses(factors: Array) -> Array:
     return jax.vmap(inverse_of)(factors)
 
 
-def num_units(model: Hierarchical) -> int:
+def num_units(model: MultilevelModel) -> int:
     """Number of scales of ability that items can compensate: all groups', 1, or 0."""
     if not model.family.has_slope:
         return 0
@@ -83,7 +83,7 @@ def num_units(model: Hierarchical) -> int:
     return int(model.learned[0] or model.has_group_effects)
 
 
-def known_units(model: Hierarchical, components: Components) -> tuple[Array, Array]:
+def known_units(model: MultilevelModel, components: Components) -> tuple[Array, Array]:
     """Of `KnownSlopes`: means of the scales' items less the prior's, precisions."""
     known = model.known_slopes
     assert known is not None
@@ -107,7 +107,7 @@ def squares(distinct: DistinctItems, rows: int) -> Array:
     return lax.map(of, jnp.arange(rows))
 
 
-def log_prior(model: Hierarchical, components: Components) -> Scalar:
+def log_prior(model: MultilevelModel, components: Components) -> Scalar:
     """Log density of effects and variances, in their coordinates, but for constants."""
     own, at, mask = model.hyperpriors, components, jnp.asarray(model.regressed)
     total = log_half_normal(at.log_scale, own.scale)
@@ -136,13 +136,13 @@ def log_prior(model: Hierarchical, components: Components) -> Scalar:
     return total
 
 
-def effect_precision(model: Hierarchical, components: Components) -> Array:
+def effect_precision(model: MultilevelModel, components: Components) -> Array:
     """`[effects, columns]` prior precisions; nearly infinite for effects fixed at 0."""
     precision = model.effect_sd(components) ** -2.0
     return jnp.where(model.identified_effects, precision, FIXED)
 
 
-def num_effective(model: Hierarchical, components: Components) -> Scalar:
+def num_effective(model: MultilevelModel, components: Components) -> Scalar:
     """Effective number of effects and variances, as in AIC.
 
     Effects of levels count as far as they are free of their prior, the trace of
@@ -174,7 +174,7 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
 
 
 def judged(
-    model: Hierarchical, components: Components, ability: Array, error: Array
+    model: MultilevelModel, components: Components, ability: Array, error: Array
 ) -> tuple[Components, Array]:
     """Weights of the moves that determine convergence of components and abilities.
 
@@ -198,7 +198,7 @@ def judged(
     return weights, 1 / jnp.sqrt(error**2 + unit * ability**2)
 
 
-def precisions(model: Hierarchical, components: Components) -> Components:
+def precisions(model: MultilevelModel, components: Components) -> Components:
     """One over the standard errors of effects and variances, of complete data."""
     subjects, stems = model.subject_design.shape[0], model.total_stems
     by_item = jnp.exp(-components.log_residual_sd) * stems**0.5

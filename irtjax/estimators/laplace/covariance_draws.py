@@ -38,7 +38,7 @@ from irtjax.models.multilevel.covariance_mixture import (
     information_of_responses,
 )
 from irtjax.models.multilevel.model import (
-    Hierarchical,
+    MultilevelModel,
     general_variance,
     log_half_normal,
 )
@@ -121,7 +121,7 @@ _pull_jit = stored_jit(pull_of_priors)
 
 
 def draw_covariance(
-    model: Hierarchical, components: Components, evidence: Evidence
+    model: MultilevelModel, components: Components, evidence: Evidence
 ) -> tuple[Possible | None, float]:
     """Draws of Sigma, tau and the scales, or None where all are fixed; acceptance rate.
 
@@ -137,7 +137,7 @@ def draw_covariance(
 
 
 def _coordinates_of(
-    model: Hierarchical, components: Components
+    model: MultilevelModel, components: Components
 ) -> CovarianceCoordinates:
     """The estimates of `laplace`."""
     several = model.num_groups > 1
@@ -150,7 +150,7 @@ def _coordinates_of(
 
 
 def _covariance(
-    model: Hierarchical, coordinates: CovarianceCoordinates | Components
+    model: MultilevelModel, coordinates: CovarianceCoordinates | Components
 ) -> Array:
     """tau^2 1 1' + Sigma."""
     general = general_variance(coordinates.log_general_sd)
@@ -158,21 +158,21 @@ def _covariance(
 
 
 def _seen(
-    model: Hierarchical, coordinates: CovarianceCoordinates, evidence: Evidence
+    model: MultilevelModel, coordinates: CovarianceCoordinates, evidence: Evidence
 ) -> Array:
     """Covariance of y."""
     shrink = jnp.exp(-_log_units(model, coordinates))
     return _covariance(model, coordinates) * shrink * shrink[:, None] + evidence.error
 
 
-def _log_units(model: Hierarchical, coordinates: CovarianceCoordinates) -> Array:
+def _log_units(model: MultilevelModel, coordinates: CovarianceCoordinates) -> Array:
     """`[groups]` log u."""
     whole = jnp.zeros(model.num_groups, coordinates.log_unit.dtype)
     return whole + coordinates.log_unit if coordinates.log_unit.shape[0] else whole
 
 
 def log_evidence(
-    model: Hierarchical, coordinates: CovarianceCoordinates, evidence: Evidence
+    model: MultilevelModel, coordinates: CovarianceCoordinates, evidence: Evidence
 ) -> Scalar:
     """Log density of the covariance, up to a constant; see the module."""
     seen, own = _seen(model, coordinates, evidence), model.hyperpriors
@@ -195,7 +195,7 @@ def log_evidence(
 
 
 def _information(
-    model: Hierarchical, coordinates: CovarianceCoordinates, evidence: Evidence
+    model: MultilevelModel, coordinates: CovarianceCoordinates, evidence: Evidence
 ) -> Array:
     """Expected information on the coordinates, that of the priors with it."""
     flat, unravel = ravel_pytree(coordinates)
@@ -226,7 +226,7 @@ def _information(
 
 @stored_jit
 def _draw_jit(
-    model: Hierarchical, start: CovarianceCoordinates, evidence: Evidence, key
+    model: MultilevelModel, start: CovarianceCoordinates, evidence: Evidence, key
 ):
     """Sigma, tau^2 and u of every draw, and the share of accepted proposals."""
     import blackjax  # Half a second that fits without groups need not wait for.

@@ -41,7 +41,7 @@ from irtjax.estimators.laplace.problem import (
     MultilevelProblem,
 )
 from irtjax.models.multilevel.covariance_mixture import Possible, abilities_given
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.numerics.programs import stored_jit
 
 
@@ -110,7 +110,10 @@ def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follo
 
 
 def following(
-    model: Hierarchical, distinct: DistinctItems, components: Components, found: Summary
+    model: MultilevelModel,
+    distinct: DistinctItems,
+    components: Components,
+    found: Summary,
 ) -> Following | None:
     """How effects of items follow the abilities; None where no prior is estimated."""
     if not any(model.regressed):
@@ -133,7 +136,10 @@ def following(
 
 
 def given_covariance(
-    model: Hierarchical, state: LaplaceState, found: Summary, follow: Following | None
+    model: MultilevelModel,
+    state: LaplaceState,
+    found: Summary,
+    follow: Following | None,
 ) -> Array:
     """Covariance of the abilities given their covariance matrix and scales.
 
@@ -171,7 +177,7 @@ def given_covariance(
     return jnp.where(jnp.all(jnp.isfinite(root)), covariance, state.ability_covariance)
 
 
-def _units_of(model: Hierarchical, ability: Array) -> Array:
+def _units_of(model: MultilevelModel, ability: Array) -> Array:
     """Deviations of the abilities along each scale, `[groups * subjects, scales]`."""
     count, groups = num_units(model), ability.shape[1]
     # From the mean, which shifts of location identify.

@@ -19,7 +19,7 @@ from irtjax.models.families.bounded import log_base_total
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible, general_weights
-from irtjax.models.multilevel.model import Hierarchical, general_variance
+from irtjax.models.multilevel.model import MultilevelModel, general_variance
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import scale_loadings
 from irtjax.uncertainty import Covariance
@@ -109,7 +109,9 @@ def summary_of_laplace(
     )
 
 
-def standard_deviations(model: Hierarchical, components, items, clusters) -> np.ndarray:
+def standard_deviations(
+    model: MultilevelModel, components, items, clusters
+) -> np.ndarray:
     """`GroupEstimates.standard_deviations` from its parts."""
     learned = np.asarray(model.regressed)
     levels, estimated = (np.asarray(x) for x in _learned_jit(model))
@@ -151,7 +153,7 @@ def thinned(possible: Possible | None) -> Possible | None:
     return Possible(*(part[np.unique(at)] for part in possible))
 
 
-def _with_origins(model: Hierarchical, possible: Possible | None) -> Possible | None:
+def _with_origins(model: MultilevelModel, possible: Possible | None) -> Possible | None:
     """The draws with locations drawn too: the error of the mean of the subjects."""
     if possible is None or not model.num_shifts:
         return possible
@@ -177,7 +179,7 @@ def correlation_bounds(own: np.ndarray, level: float):
 
 
 def _with_subject_effects(
-    model: Hierarchical, whole: np.ndarray, subject_covariance: np.ndarray
+    model: MultilevelModel, whole: np.ndarray, subject_covariance: np.ndarray
 ):
     """Covariance of the abilities with that of effects of subjects' covariates.
 
@@ -201,12 +203,12 @@ def _with_subject_effects(
 
 
 @stored_jit
-def _own_covariance_jit(model: Hierarchical, components):
+def _own_covariance_jit(model: MultilevelModel, components):
     return model.own_covariance(components)
 
 
 @stored_jit
-def _numbers_jit(model: Hierarchical, components):
+def _numbers_jit(model: MultilevelModel, components):
     return log_prior(model, components), num_effective(model, components)
 
 
@@ -216,7 +218,7 @@ def _constrain_jit(family: AbstractResponseFamily, coordinates: jax.Array):
 
 
 @stored_jit
-def _learned_jit(model: Hierarchical):
+def _learned_jit(model: MultilevelModel):
     return model.identified_components, model.identified_clusters
 
 
@@ -250,7 +252,7 @@ def multilevel_estimates(
     components = fit.state.components
     # Slopes of 1 leave the scale of ability to the items, as in the Rasch model.
     scale = "standard" if family.has_slope else "unit_slope"
-    model = Model("multilevel", family, {}, scale)
+    model = Model("multilevel", family, dict(problem.model.priors), scale)
     coordinates = jnp.asarray(found.coordinates, problem.model.design.dtype)
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
@@ -322,13 +324,13 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
     return diverged + [message for message, applies in said.items() if applies]
 
 
-def _assumes_normal(model: Hierarchical) -> bool:
+def _assumes_normal(model: MultilevelModel) -> bool:
     """Whether the abilities of all subjects are draws of one N(0, 1)."""
     alone = model.num_groups == 1 and model.family.has_slope
     return alone and not model.subject_design.shape[1]
 
 
-def divergence_warnings(model: Hierarchical, wide: np.ndarray) -> list[str]:
+def divergence_warnings(model: MultilevelModel, wide: np.ndarray) -> list[str]:
     """Which variance components of items have no finite estimate."""
     parameters = zip(model.column_parameters, wide, strict=False)
     names = dict.fromkeys(parameter.name for parameter, at in parameters if at)

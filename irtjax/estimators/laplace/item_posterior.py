@@ -29,7 +29,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.numerics.kernels import (
     inverse_cholesky,
     positive_definite_solve,
@@ -56,7 +56,7 @@ class Outer(NamedTuple):
     """The abilities, effects and covariances that items are integrated given.
 
     Effects are beta, in natural units; factors are those of Omega
-    (`Hierarchical.residual_factor`); group effects have no rows if there are none.
+    (`MultilevelModel.residual_factor`); group effects have no rows if there are none.
     """
 
     ability: Float[Array, "subjects groups"]
@@ -76,7 +76,7 @@ def hermite_nodes(
     return grid.reshape(-1, size), logs.sum(-1).reshape(-1)
 
 
-def orders_of(model: Hierarchical, order: int) -> tuple[int, ...]:
+def orders_of(model: MultilevelModel, order: int) -> tuple[int, ...]:
     """Nodes of each coordinate: few of those that stay near their prior."""
     two, found = min(order, 2), []
     for parameter in model.family.parameters:
@@ -126,7 +126,7 @@ class Block(NamedTuple):
 
 
 def posterior(
-    model: Hierarchical, outer: Outer, item: Block, log_joint, nodes, num_newton: int
+    model: MultilevelModel, outer: Outer, item: Block, log_joint, nodes, num_newton: int
 ) -> tuple[Array, Array, Array, Array]:
     """Mode, nodes `[nodes, columns]` around it, their shares, log marginal density."""
     mode = centre = _find_mode(log_joint, item.mode, num_newton)
@@ -184,7 +184,7 @@ class Error(NamedTuple):
 
 
 def joint_density(
-    model: Hierarchical, outer: Outer, item: Block, error: Error | None = None
+    model: MultilevelModel, outer: Outer, item: Block, error: Error | None = None
 ):
     """The log joint density of an item's row, its terms, and what they depend on.
 
@@ -250,7 +250,7 @@ def _by_ability(terms, theta, shift):
 
 
 def _corrections(
-    model: Hierarchical, rows: Array, share: Array, terms, theta, shift, error: Error
+    model: MultilevelModel, rows: Array, share: Array, terms, theta, shift, error: Error
 ) -> tuple[Array, Array, Array, Array]:
     """Derivatives of h_j in abilities, tau, T and the groups' shifts.
 
@@ -289,7 +289,7 @@ def _corrections(
 
 
 def integrate(
-    model: Hierarchical,
+    model: MultilevelModel,
     outer: Outer,
     item: Block,
     error: Error | None,
@@ -351,7 +351,7 @@ def integrate(
     return found
 
 
-def at_least_prior(model: Hierarchical, factor: Array, curvature: Array) -> Array:
+def at_least_prior(model: MultilevelModel, factor: Array, curvature: Array) -> Array:
     """The curvature, no less than a share of the prior's in any direction.
 
     With asymptotes the curvature at a mode can be 0 or negative, and place nodes

@@ -34,7 +34,7 @@ from irtjax.estimators.laplace.item_posterior import (
     posterior,
 )
 from irtjax.likelihood.padding import padded_size
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 
 #: Items up to which a pass takes milliseconds: merging equal ones saves no time.
 MOST_UNMERGED = 1024
@@ -52,7 +52,7 @@ class DistinctItems(NamedTuple):
         offset: Offsets that take coordinates of a column out of use, or None.
         weight: Number of stems with the same responses, groups and design: with few
             subjects many are equal. 0 for rows that pad a block.
-        row: Index of the item's factor of Omega (`Hierarchical.factor_row`).
+        row: Index of the item's factor of Omega (`MultilevelModel.factor_row`).
         of_stem: Place of each stem among the distinct items.
     """
 
@@ -71,7 +71,7 @@ class DistinctItems(NamedTuple):
         return self.group.shape[1] > 1
 
 
-def arrange(model: Hierarchical, data: Responses) -> DistinctItems:
+def arrange(model: MultilevelModel, data: Responses) -> DistinctItems:
     """Responses by stem; not for use under jit. Refuses two columns of one group."""
     stem, group = np.asarray(model.stem), np.asarray(model.group)
     aligned = int(np.bincount(stem, minlength=1).max()) > 1
@@ -177,7 +177,7 @@ class Summary(NamedTuple):
 
 
 def in_blocks(
-    model: Hierarchical, distinct: DistinctItems, mode: Array, order: int, *more
+    model: MultilevelModel, distinct: DistinctItems, mode: Array, order: int, *more
 ):
     """Quadrature nodes, and the items (with arrays in `more`) in blocks, filled up."""
     points = hermite_nodes(orders_of(model, order), model.num_columns)
@@ -197,7 +197,7 @@ def in_blocks(
 
 
 def expected_responses(
-    model: Hierarchical,
+    model: MultilevelModel,
     distinct: DistinctItems,
     outer: Outer,
     mode: Float[Array, "distinct columns"],
@@ -236,7 +236,7 @@ def expected_responses(
 
 
 def summarise(
-    model: Hierarchical,
+    model: MultilevelModel,
     distinct: DistinctItems,
     outer: Outer,
     mode: Float[Array, "distinct columns"],
@@ -347,7 +347,7 @@ class Following(NamedTuple):
 
 
 def variance_of_items(
-    model: Hierarchical,
+    model: MultilevelModel,
     distinct: DistinctItems,
     outer: Outer,
     mode: Float[Array, "distinct columns"],

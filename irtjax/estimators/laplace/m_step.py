@@ -19,7 +19,7 @@ from irtjax.estimators.laplace.components import (
 )
 from irtjax.estimators.laplace.items import DistinctItems
 from irtjax.estimators.laplace.problem import Approximation, Components
-from irtjax.models.multilevel.model import Hierarchical, log_half_normal
+from irtjax.models.multilevel.model import MultilevelModel, log_half_normal
 from irtjax.numerics.bijections import lkj_height, lkj_log_density
 from irtjax.numerics.kernels import positive_definite_solve
 
@@ -39,7 +39,7 @@ LARGEST_FACTOR = 0.3
 
 
 def maximise(
-    model: Hierarchical, distinct: DistinctItems, old: Components, at: Approximation
+    model: MultilevelModel, distinct: DistinctItems, old: Components, at: Approximation
 ) -> tuple[Components, Array]:
     """Effects and variances at the mode of their expected density, and the abilities'.
 
@@ -93,7 +93,7 @@ def half_normal_mode(total: Array, count: Array | float, scale: float) -> Array:
 
 
 def _improve_items(
-    model: Hierarchical, distinct: DistinctItems, old: Components, found
+    model: MultilevelModel, distinct: DistinctItems, old: Components, found
 ):
     """Regression of item coordinates on the design, and its variance components."""
     design, weight = distinct.design, distinct.weight
@@ -146,7 +146,11 @@ def _improve_items(
 
 
 def _improve_components(
-    model: Hierarchical, old: Array, effects: Array, inverse: Array, information: Array
+    model: MultilevelModel,
+    old: Array,
+    effects: Array,
+    inverse: Array,
+    information: Array,
 ) -> Array:
     """Standard deviations of the levels' effects, by parameter-expanded EM.
 
@@ -215,7 +219,7 @@ def _by_row(parts: Array, row: Array, rows: int) -> Array:
 
 
 def _improve_tilts(
-    model: Hierarchical, old: Components, scatter: Array
+    model: MultilevelModel, old: Components, scatter: Array
 ) -> tuple[Components, Array]:
     """The groups' slopes of intercepts on log discriminations; the scatter without.
 
@@ -251,7 +255,7 @@ def _within(plain: Array, within: Array) -> Array:
 
 
 def _improve_residual(
-    model: Hierarchical, old: Components, scatter: Array, counts: Array, of_factor
+    model: MultilevelModel, old: Components, scatter: Array, counts: Array, of_factor
 ) -> Components:
     """Omega0, and relative standard deviations of benchmarks, from the scatter by row.
 
@@ -329,7 +333,9 @@ def _descend(loss, first, num_steps: int = 25):
     return jax.tree.map(lambda a, b: jnp.where(finite, a, b), best, first)
 
 
-def _improve_group_effects(model: Hierarchical, old: Components, found) -> Components:
+def _improve_group_effects(
+    model: MultilevelModel, old: Components, found
+) -> Components:
     """A Newton step of the groups' effects; their estimated mean moves to the items."""
     prior = model.hyperpriors.group_effect**-2.0
     identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
@@ -346,7 +352,7 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
 
 
 def pull_of_priors(
-    model: Hierarchical, distinct: DistinctItems, old: Components
+    model: MultilevelModel, distinct: DistinctItems, old: Components
 ) -> tuple[Array, Array]:
     """The cost of a change of the groups' log scales in the priors of effects.
 
@@ -387,7 +393,7 @@ def pull_of_priors(
 
 
 def _improve_covariance(
-    model: Hierarchical, old: Components, scatter: Array, count: float, pull
+    model: MultilevelModel, old: Components, scatter: Array, count: float, pull
 ) -> tuple[Components, Array]:
     """Scales and correlations of group-specific abilities, log scales of abilities."""
     groups, hyper = model.num_groups, model.hyperpriors
@@ -424,7 +430,7 @@ def _improve_covariance(
 
 
 def _improve_subject_effects(
-    model: Hierarchical, old: Components, ability: Array
+    model: MultilevelModel, old: Components, ability: Array
 ) -> Components:
     """Generalised least squares of abilities on the subjects' covariates."""
     factor = model.covariance_factor(old)

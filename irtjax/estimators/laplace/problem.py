@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace.items import FEW_CELLS, DistinctItems, Summary, arrange
-from irtjax.models.multilevel.model import Hierarchical, slopes_known
+from irtjax.models.multilevel.model import MultilevelModel, slopes_known
 from irtjax.numerics.acceleration import Memory
 
 #: Responses of an item from which on `MultilevelProblem.expected` is set.
@@ -34,13 +34,13 @@ class MultilevelProblem(eqx.Module):
             `MANY_PER_ITEM` responses of an item with a slope on.
     """
 
-    model: Hierarchical
+    model: MultilevelModel
     data: Responses
     distinct: DistinctItems
     expected: bool = eqx.field(static=True, default=True)
 
     @classmethod
-    def create(cls, model: Hierarchical, data: Responses) -> MultilevelProblem:
+    def create(cls, model: MultilevelModel, data: Responses) -> MultilevelProblem:
         """Arranges the data. Not for use under jit."""
         scores = any(part.name == "dispersion" for part in model.family.parameters)
         seen = data.values.size
@@ -154,7 +154,7 @@ class Approximation(NamedTuple):
     objective: Scalar
 
 
-def start_multilevel(model: Hierarchical, data: Responses) -> tuple[Array, Array]:
+def start_multilevel(model: MultilevelModel, data: Responses) -> tuple[Array, Array]:
     """First abilities `[subjects, groups]` and item coordinates `[stems, columns]`.
 
     Abilities are standardised mean deviations from the item means, group by group.
@@ -188,7 +188,7 @@ def start_multilevel(model: Hierarchical, data: Responses) -> tuple[Array, Array
     return theta, total / by_stem(weight)
 
 
-def start_components(model: Hierarchical, mode: Array) -> Components:
+def start_components(model: MultilevelModel, mode: Array) -> Components:
     """First effects: items around their mean with standard deviation 1."""
     zeros = model.zeros(mode.dtype)
     effects = jnp.zeros((model.design.shape[1], model.num_columns), mode.dtype)

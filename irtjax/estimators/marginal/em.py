@@ -9,7 +9,7 @@ modified Newton step per item, and a safeguarded Anderson acceleration.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -277,6 +277,10 @@ class EM(AbstractOnNodes):
         """Item records on the model's reporting scale, and the population."""
         weights = state.log_weights if self.population == "histogram" else None
         return reported(problem, state.best, weights), state.log_marginal
+
+    def record(self) -> dict[str, Any]:
+        """The form of abilities."""
+        return {"population": self.population}
 
     def for_vmap(self) -> EM:
         """On all nodes: a window under `vmap` computes both branches."""

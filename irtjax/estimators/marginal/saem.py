@@ -181,7 +181,7 @@ class SAEM(AbstractOnNodes):
     """
 
     fixed_length: ClassVar[bool] = True
-    limit: ClassVar[str] = "num_steps of SAEM"
+    limit: ClassVar[str] = "num_steps"
 
     num_steps: int = eqx.field(static=True, default=200)
     num_draws: int = eqx.field(static=True, default=4)

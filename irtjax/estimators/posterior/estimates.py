@@ -19,7 +19,7 @@ from irtjax.estimators.laplace.estimates import (
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame
 from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.models.multilevel.model import (
-    Hierarchical,
+    MultilevelModel,
     Position,
     general_ability,
     general_variance,
@@ -63,7 +63,9 @@ def kept_quantities(
     return kept
 
 
-def _expected_scores(model: Hierarchical, ability: jax.Array, coordinates: jax.Array):
+def _expected_scores(
+    model: MultilevelModel, ability: jax.Array, coordinates: jax.Array
+):
     """Mean over the items of each subject's expected response, `[subjects]`."""
     items = jax.vmap(model.family.constrain)(coordinates)
     over_items = jax.vmap(model.family.expected_response)
@@ -72,7 +74,7 @@ def _expected_scores(model: Hierarchical, ability: jax.Array, coordinates: jax.A
 
 
 def summary_of_draws(
-    model: Hierarchical, values: Mapping[str, Any], level: float = 0.95
+    model: MultilevelModel, values: Mapping[str, Any], level: float = 0.95
 ) -> GroupEstimates:
     """Means and covariances of draws by name, `[chains, draws, ...]`."""
     flat = {
@@ -132,7 +134,7 @@ def summary_of_draws(
     )
 
 
-def _units_of_draws(model: Hierarchical, coordinates: np.ndarray) -> np.ndarray:
+def _units_of_draws(model: MultilevelModel, coordinates: np.ndarray) -> np.ndarray:
     """Scales of abilities in draws `[draws, groups]`, from mean log discriminations.
 
     In a draw with steeper items than on average the abilities are closer together.

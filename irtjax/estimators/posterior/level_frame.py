@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
-from irtjax.models.multilevel.model import Hierarchical, Position
+from irtjax.models.multilevel.model import MultilevelModel, Position
 from irtjax.numerics.bijections import POSITIVE
 
 #: Variance of items around their level that w assumes, in variances of the levels.
@@ -62,7 +62,9 @@ class LevelFrame(eqx.Module):
     gate: Float[Array, "effects columns"]
     order: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, model: Hierarchical, known: Array | None, order: tuple | None):
+    def __init__(
+        self, model: MultilevelModel, known: Array | None, order: tuple | None
+    ):
         # `known` is the share of an item's precision from the data; None for 1.
         self.order = tuple(range(model.num_correlated)) if order is None else order
         design = model.design
@@ -98,7 +100,7 @@ class LevelFrame(eqx.Module):
         several = jnp.linalg.pinv(design) @ of_group
         self.add = jnp.where(jnp.any(own, axis=0), own.astype(dtype), several)
 
-    def towards(self, model: Hierarchical, position: Position) -> Position:
+    def towards(self, model: MultilevelModel, position: Position) -> Position:
         """The coordinates of a position of the model, abilities and items unchanged."""
         if not any(model.learned):
             return position
@@ -113,7 +115,7 @@ class LevelFrame(eqx.Module):
         return moved._replace(log_residual_sd=left, residual_correlation=slopes)
 
     def back(
-        self, model: Hierarchical, coordinates: Position
+        self, model: MultilevelModel, coordinates: Position
     ) -> tuple[Position, Scalar | float]:
         """The position, and the log determinant of its derivatives."""
         if not any(model.learned):
@@ -129,7 +131,9 @@ class LevelFrame(eqx.Module):
             moved, log_det = moved._replace(**several), log_det + more
         return self._follow(model, moved, -1), log_det
 
-    def _follow(self, model: Hierarchical, position: Position, sign: int) -> Position:
+    def _follow(
+        self, model: MultilevelModel, position: Position, sign: int
+    ) -> Position:
         """Shifts item means with abilities: `sign` 1 to the frame, -1 to the model."""
         if self.add is None or not moves(model):
             return position
@@ -150,7 +154,9 @@ class LevelFrame(eqx.Module):
             return moved
         return moved._replace(tilt=moved.tilt + step / model.hyperpriors.tilt)
 
-    def _shared(self, model: Hierarchical, position: Position, sign: int) -> Position:
+    def _shared(
+        self, model: MultilevelModel, position: Position, sign: int
+    ) -> Position:
         """Reflects the effects of groups; their mean moves to that of all items."""
         if not model.has_group_effects:
             return position
@@ -162,7 +168,9 @@ class LevelFrame(eqx.Module):
             effects=position.effects.at[0].add(sign * mean), group_effects=turned
         )
 
-    def _moved(self, model: Hierarchical, position: Position, column: int, by: Array):
+    def _moved(
+        self, model: MultilevelModel, position: Position, column: int, by: Array
+    ):
         """The position with a column of items shifted, by a step for each group."""
         assert self.add is not None
         # Where groups share items, these take the mean step, and groups the rest.
@@ -176,7 +184,7 @@ class LevelFrame(eqx.Module):
         effects = moved.group_effects.at[:, column].add(by - jnp.mean(by))
         return moved._replace(group_effects=effects)
 
-    def _mean_slope(self, model: Hierarchical, position: Position) -> Array:
+    def _mean_slope(self, model: MultilevelModel, position: Position) -> Array:
         """Prior mean of the discriminations of each group's items."""
         assert self.share is not None
         if not model.family.has_slope:
@@ -216,7 +224,7 @@ def reordered(factor: Array, order: tuple[int, ...]) -> Array:
     return jnp.stack(rows, axis=-2)
 
 
-def _to_slopes(model: Hierarchical, position: Position, order: tuple[int, ...]):
+def _to_slopes(model: MultilevelModel, position: Position, order: tuple[int, ...]):
     """Log residual SD of each column, and its slopes on those before."""
     log_sd, size = position.log_residual_sd, model.num_correlated
     factor = model.common_factor(log_sd, position.residual_correlation)
@@ -225,7 +233,7 @@ def _to_slopes(model: Hierarchical, position: Position, order: tuple[int, ...]):
     return log_sd.at[:size].set(left), factor[jnp.tril_indices(size, -1)]
 
 
-def _from_slopes(model: Hierarchical, taken: Position, order: tuple[int, ...]):
+def _from_slopes(model: MultilevelModel, taken: Position, order: tuple[int, ...]):
     """The inverse of `_to_slopes`, and the log determinant of its derivatives."""
     log_sd, size = taken.log_residual_sd, model.num_correlated
     left, (rows, columns) = log_sd[:size], jnp.tril_indices(size, -1)
@@ -244,7 +252,7 @@ def _from_slopes(model: Hierarchical, taken: Position, order: tuple[int, ...]):
     return log_sd.at[:size].set(log_marginal_sd), y, log_det
 
 
-def moves(model: Hierarchical) -> bool:
+def moves(model: MultilevelModel) -> bool:
     """Whether intercepts are unconstrained, so that they can be shifted."""
     family = model.family
     return all(
@@ -254,7 +262,7 @@ def moves(model: Hierarchical) -> bool:
     )
 
 
-def scales(model: Hierarchical) -> bool:
+def scales(model: MultilevelModel) -> bool:
     """Whether a change of the scale of ability shifts log discriminations."""
     family = model.family
     return family.has_slope and family.parameters[0].bijection == POSITIVE

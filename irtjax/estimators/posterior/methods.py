@@ -34,7 +34,7 @@ from irtjax.estimators.posterior.nuts import NoUTurn
 from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, suitable_frame
 from irtjax.estimators.posterior.variational import VariationalSearch, fit_variational
-from irtjax.models.multilevel.model import Hierarchical, Position
+from irtjax.models.multilevel.model import MultilevelModel, Position
 from irtjax.numerics.programs import stored_jit
 
 #: Draws of a variational approximation that its estimates are computed from.
@@ -203,7 +203,7 @@ def frame_log_density(
 
 
 def position_of(
-    model: Hierarchical, problem: MultilevelProblem, state: LaplaceState
+    model: MultilevelModel, problem: MultilevelProblem, state: LaplaceState
 ) -> Position:
     """The estimates of `laplace` as a position to sample from."""
     components, ability = state.components, state.ability

@@ -35,7 +35,7 @@ from irtjax.estimators.posterior.level_frame import (
     towards,
     turn,
 )
-from irtjax.models.multilevel.model import Hierarchical, Position, cell_log_lik
+from irtjax.models.multilevel.model import MultilevelModel, Position, cell_log_lik
 
 #: From so many items with so many responses each, items are sampled directly: with 805
 #: items by 58 subjects that gave four times the effective draws, with 24 items by 8 a
@@ -65,14 +65,14 @@ class SamplingFrame(eqx.Module):
         order: Of the columns; see `LevelFrame`.
     """
 
-    model: Hierarchical
+    model: MultilevelModel
     centring: Float[Array, "stems columns"] | None
     levels: LevelFrame
     direction: Float[Array, "groups subjects"] | None
 
     def __init__(
         self,
-        model: Hierarchical,
+        model: MultilevelModel,
         centring: Float[Array, "stems columns"] | None = None,
         rough: Float[Array, "subjects groups"] | None = None,
         order: tuple[int, ...] | None = None,
@@ -216,7 +216,7 @@ class _ItemPrior:
 
 
 def suitable_frame(
-    model: Hierarchical,
+    model: MultilevelModel,
     data: Responses,
     start: tuple[Array, Array],
     factor: Float[Array, "columns columns"],
@@ -258,7 +258,7 @@ def share_of_data(information: Array, variance: float | Array) -> Array:
 
 
 def item_centring(
-    model: Hierarchical,
+    model: MultilevelModel,
     ability: Float[Array, "subjects groups"],
     items: Float[Array, "stems columns"],
     data: Responses,
@@ -278,7 +278,7 @@ def item_centring(
 
 
 def item_information(
-    model: Hierarchical,
+    model: MultilevelModel,
     ability: Float[Array, "subjects groups"],
     items: Float[Array, "stems columns"],
     data: Responses,

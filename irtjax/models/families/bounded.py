@@ -153,6 +153,22 @@ def with_scores(data: Responses, scores: PreparedScores | None, dtype) -> Respon
     return dataclasses.replace(data, values=jnp.asarray(scores.values, dtype))
 
 
+def arrays_of(
+    table: ResponseTable, model: Model, data: Mapping[str, Any], dtype, *, offset=None
+) -> tuple[ResponseTable, Responses, tuple[str, ...], dict[str, Any]]:
+    """Table and arrays with scores on the logit scale, warnings and the record.
+
+    `data` has `squeeze` and `bounds`, and `offset` is added to response lengths.
+    """
+    scores = prepare(table, model, squeeze=data["squeeze"], bounds=data["bounds"])
+    warnings, record = (), {}
+    if scores is not None:
+        check_ends(scores, model)
+        table, warnings, record = scores.table, scores.warnings, scores.options
+    responses = table.responses(dtype, length_offset=offset)
+    return table, with_scores(responses, scores, dtype), warnings, record
+
+
 def log_base_total(model: Model, items: Items, data: Responses) -> float:
     """Sum of h(y) over the observed responses, 0 for models without scores."""
     family = model.family

@@ -56,6 +56,7 @@ class Nominal(AbstractOrdered):
 
     Items: ClassVar[type] = NominalItems
     simulated = {"scoring": (0.5, 1.5), "offset": (-0.5, 1.0)}
+    integrable: ClassVar[bool] = False
     slopes: str = eqx.field(static=True, default="free")
 
     def __check_init__(self):

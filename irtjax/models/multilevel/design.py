@@ -10,7 +10,7 @@ import numpy as np
 
 from irtjax.data.table import ResponseTable
 from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.multilevel.model import Hierarchical, Hyperpriors
+from irtjax.models.multilevel.model import Hyperpriors, MultilevelModel
 from irtjax.models.priors import AbstractPrior
 
 #: Fewest responses of a subject to a group at which abilities are sampled as they are.
@@ -30,7 +30,7 @@ class Layout(NamedTuple):
     the benchmarks whose items have standard deviations of their own.
     """
 
-    model: Hierarchical
+    model: MultilevelModel
     groups: np.ndarray
     effects: np.ndarray
     covariates: np.ndarray
@@ -131,7 +131,7 @@ def lay_out(
     answered = table.num_observed / (table.num_subjects * len(names))
     # Shared items without shifts identify one common scale of all abilities.
     scales = len(names) > 1 and family.has_slope and (stems is None or shifts)
-    model = Hierarchical(
+    model = MultilevelModel(
         family,
         jnp.asarray(group),
         jnp.asarray(stem),

@@ -120,7 +120,7 @@ class KnownSlopes(NamedTuple):
     rows: tuple[int, ...]
 
 
-class Hierarchical(eqx.Module):
+class MultilevelModel(eqx.Module):
     """A multilevel model; see the module for its formula.
 
     Attributes:
@@ -504,7 +504,7 @@ class Hierarchical(eqx.Module):
         return self.total_log_likelihood(position, data) + self.log_prior(position)
 
 
-def slopes_known(model: Hierarchical) -> Hierarchical:
+def slopes_known(model: MultilevelModel) -> MultilevelModel:
     """The model with a given log-normal prior of discriminations as `KnownSlopes`.
 
     Unchanged where groups have scales of their own and no effects for their means.

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
-from irtjax.models.multilevel.model import Hierarchical, Position
+from irtjax.models.multilevel.model import MultilevelModel, Position
 from irtjax.numerics.bijections import correlation_cholesky
 
 
@@ -26,7 +26,7 @@ class DrawnPosition(NamedTuple):
 
 
 def simulate_position(
-    model: Hierarchical, key: KeyArray, given: Position | None = None
+    model: MultilevelModel, key: KeyArray, given: Position | None = None
 ) -> DrawnPosition:
     """All parameters of a multilevel model, drawn from its prior.
 
@@ -100,7 +100,7 @@ def simulate_position(
 
 
 def simulate_multilevel(
-    model: Hierarchical, position: Position, key: KeyArray
+    model: MultilevelModel, position: Position, key: KeyArray
 ) -> Responses:
     """Random responses `[subjects, items]` at a position: int8, or logits of scores."""
     theta, items = model.abilities(position), model.items(position)

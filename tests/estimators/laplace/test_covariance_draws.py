@@ -34,7 +34,7 @@ from irtjax.models.multilevel.covariance_mixture import (
     abilities_given,
     information_of_responses,
 )
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.models.priors import LogNormal
 from irtjax.numerics.bijections import (
     correlation_cholesky,
@@ -66,7 +66,7 @@ def some_evidence(groups: int, subjects: int, pull: float = 3.0) -> Evidence:
     )
 
 
-def fitted(model: Hierarchical, seed: int):
+def fitted(model: MultilevelModel, seed: int):
     rng = np.random.default_rng(seed)
     subjects, groups = model.subject_design.shape[0], model.num_groups
     own = np.outer(*[(0.6, 0.4, 0.5)[:groups]] * 2) * (0.3 + 0.7 * np.eye(groups))

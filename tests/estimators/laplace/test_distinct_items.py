@@ -13,7 +13,7 @@ from irtjax.estimators.laplace.components import log_prior, num_effective
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.models.priors import LogNormal
 from irtjax.numerics import programs
 
@@ -29,7 +29,7 @@ def problem_of(groups=1, width=1, **more) -> MultilevelProblem:
     columns = [np.ones(stems)]
     if groups > 1 and width == 1:
         columns += list(np.eye(groups)[group].T)
-    model = Hierarchical(
+    model = MultilevelModel(
         Binary(slopes="positive"),
         jnp.asarray(group),
         jnp.asarray(stem),

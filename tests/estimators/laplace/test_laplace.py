@@ -41,19 +41,19 @@ from irtjax.estimators.laplace.problem import (
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
-from irtjax.models.multilevel.model import Hierarchical, general_ability
+from irtjax.models.multilevel.model import MultilevelModel, general_ability
 from irtjax.models.priors import LogitNormal, LogNormal, Normal
 from irtjax.prediction.responses import predict_responses
 
 RNG = np.random.default_rng(8)
 
 
-def benchmarks(subjects, items, groups, **more) -> Hierarchical:
+def benchmarks(subjects, items, groups, **more) -> MultilevelModel:
     """Items in turn of each benchmark, with an effect of each benchmark."""
     group = np.arange(items) % groups
     design = np.column_stack([np.ones(items), np.eye(groups)[group]])
     options = {"num_groups": groups, "has_group_scales": groups > 1} | more
-    return Hierarchical(
+    return MultilevelModel(
         Binary(slopes="positive"),
         jnp.asarray(group),
         jnp.arange(items),
@@ -66,10 +66,10 @@ def benchmarks(subjects, items, groups, **more) -> Hierarchical:
     )
 
 
-def metrics(subjects, stems, groups) -> Hierarchical:
+def metrics(subjects, stems, groups) -> MultilevelModel:
     """Every stem by every metric, with effects of the metrics."""
     group, stem = np.divmod(np.arange(groups * stems), stems)
-    return Hierarchical(
+    return MultilevelModel(
         Binary(slopes="positive"),
         jnp.asarray(group),
         jnp.asarray(stem),
@@ -89,7 +89,7 @@ def random_data(subjects, items, share=0.85) -> Responses:
     return Responses(jnp.asarray(right, jnp.int8), jnp.asarray(seen))
 
 
-def random_outer(model: Hierarchical) -> Outer:
+def random_outer(model: MultilevelModel) -> Outer:
     rows = model.num_groups if model.has_group_effects else 0
     return Outer(
         jnp.asarray(RNG.normal(size=(model.subject_design.shape[0], model.num_groups))),
@@ -166,7 +166,7 @@ def test_items_of_two_kinds_are_integrated_as_those_of_one_kind_each():
     theta = jnp.asarray(rng.normal(size=(subjects, 1)))
 
     def log_marginal(family, values):
-        model = Hierarchical(
+        model = MultilevelModel(
             family,
             jnp.zeros(items, int),
             jnp.arange(items),
@@ -325,7 +325,7 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
 
 def test_scores_are_expected_over_the_error_of_the_abilities():
     """E log p(y | theta) for theta ~ N(m, C), on a grid of the item's coordinates."""
-    model = Hierarchical(
+    model = MultilevelModel(
         LogitNormalScores(slopes="positive"),
         jnp.zeros(1, int),
         jnp.zeros(1, int),
@@ -591,7 +591,7 @@ def test_levels_of_few_items_keep_their_spread(slopes):
     levels, each, subjects = 60, 3, 12
     level = np.repeat(np.arange(levels), each)
     items = len(level)
-    model = Hierarchical(
+    model = MultilevelModel(
         Binary(slopes=slopes),
         jnp.zeros(items, int),
         jnp.arange(items),
@@ -679,7 +679,7 @@ def test_effects_count_as_far_as_they_are_free_of_their_prior():
     assert rest + 2 < count(-1.0) < rest + 6
 
 
-def simulated(model: Hierarchical, seed=0, scale=(0.6, 0.4, 0.5), rho=0.3):
+def simulated(model: MultilevelModel, seed=0, scale=(0.6, 0.4, 0.5), rho=0.3):
     """Responses of known abilities, with every part of the model at work."""
     rng = np.random.default_rng(seed)
     groups, subjects = model.num_groups, model.subject_design.shape[0]
@@ -804,7 +804,7 @@ def test_what_moves_with_the_units_of_ability_is_judged_by_their_errors():
         judged(model, components, ability, wide)[1], 1e-3, rtol=1e-5
     )
     # Without slopes there is no unit, and all is judged as complete data would.
-    rasch = Hierarchical(
+    rasch = MultilevelModel(
         Binary(slopes="unit"),
         model.group,
         model.stem,
@@ -842,13 +842,13 @@ def test_what_is_given_of_items_is_not_learned_and_tells_nothing():
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
 
 
-def with_asymptotes(subjects, items, given) -> Hierarchical:
+def with_asymptotes(subjects, items, given) -> MultilevelModel:
     """Items with both asymptotes, whose priors are given or learned."""
     priors = {
         "lower_asymptote": LogitNormal(-2.0, 1.0),
         "upper_asymptote": LogitNormal(3.0, 1.0),
     }
-    return Hierarchical(
+    return MultilevelModel(
         Binary(slopes="positive", asymptotes=2),
         jnp.zeros(items, int),
         jnp.arange(items),
@@ -891,7 +891,7 @@ def test_a_given_prior_of_discriminations_tells_the_unit_of_ability(kind):
     logits = logits + 0.02 * rng.normal(size=logits.shape)
     logits = logits.transpose(1, 0, 2).reshape(subjects, -1)
     group, stem = np.divmod(np.arange(groups * stems), stems)
-    model = Hierarchical(
+    model = MultilevelModel(
         LogitNormalScores(slopes="positive"),
         jnp.asarray(group),
         jnp.asarray(stem),
@@ -954,7 +954,7 @@ def test_abilities_and_discriminations_are_in_one_unit(known, groups):
     logits = slope * theta[..., None] + intercept
     logits = (logits + rng.normal(size=logits.shape)).reshape(subjects, -1)
     group, stem = np.divmod(np.arange(groups * stems), stems)
-    model = Hierarchical(
+    model = MultilevelModel(
         LogitNormalScores(slopes="positive"),
         jnp.asarray(group),
         jnp.asarray(stem),

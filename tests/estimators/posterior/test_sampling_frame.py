@@ -23,7 +23,7 @@ from irtjax.estimators.posterior.sampling_frame import (
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.graded import Graded
 from irtjax.models.families.logistic import Binary
-from irtjax.models.multilevel.model import Hierarchical, Position
+from irtjax.models.multilevel.model import MultilevelModel, Position
 from irtjax.models.priors import HalfNormal, LogNormal, Normal
 
 SUBJECTS, ITEMS = 4, 6
@@ -49,7 +49,7 @@ def make(
         group = np.arange(ITEMS) % groups
     of_group = [group == each for each in range(groups)] if levels else []
     return _frame(
-        Hierarchical(
+        MultilevelModel(
             family,
             jnp.asarray(group),
             jnp.asarray(stem),
@@ -228,7 +228,7 @@ def test_the_frame_takes_columns_as_the_data_know_them():
 
 def test_many_items_with_many_responses_are_sampled_as_they_are():
     size, flat = MANY_ITEMS, jnp.ones((MANY_ITEMS, 1))
-    model = Hierarchical(
+    model = MultilevelModel(
         Binary(slopes="positive"),
         jnp.zeros(size, int),
         jnp.arange(size),

@@ -15,7 +15,7 @@ from irtjax.models.families.graded import SpacedGraded
 from irtjax.models.families.inflated import InflatedBetaScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
-from irtjax.models.multilevel.model import Hierarchical
+from irtjax.models.multilevel.model import MultilevelModel
 from tests.models.multilevel.test_model import same_density
 
 SUBJECTS, GROUPS, STEMS, CATEGORIES = 5, 3, 4, 4
@@ -114,7 +114,7 @@ def ratings(data, rows, theta):
 def test_scores_of_one_ability():
     data = score_data(STEMS)
     design = np.column_stack([np.ones(STEMS), RNG.normal(size=STEMS)])
-    model = Hierarchical(
+    model = MultilevelModel(
         LogitNormalScores(slopes="positive"),
         jnp.zeros(STEMS, int),
         jnp.arange(STEMS),
@@ -147,7 +147,7 @@ def test_groups_with_items_of_their_own(kind):
         values = np.where(data.observed, RNG.integers(CATEGORIES, size=(1, items)), 0)
         data = Responses(jnp.asarray(values), data.observed)
         family, columns, respond = SpacedGraded(CATEGORIES), CATEGORIES, ratings
-    model = Hierarchical(
+    model = MultilevelModel(
         family,
         jnp.asarray(group),
         jnp.arange(items),
@@ -178,7 +178,7 @@ def test_metrics_that_share_items():
     group = np.repeat(np.arange(GROUPS), STEMS)
     stem = np.tile(np.arange(STEMS), GROUPS)
     data = score_data(len(group))
-    model = Hierarchical(
+    model = MultilevelModel(
         LogitNormalScores(slopes="positive"),
         jnp.asarray(group),
         jnp.asarray(stem),
@@ -304,7 +304,7 @@ KINDS = {
 def test_other_kinds_of_responses(kind):
     family, data, respond, measure = KINDS[kind]
     columns = family.num_columns
-    model = Hierarchical(
+    model = MultilevelModel(
         family,
         jnp.zeros(STEMS, int),
         jnp.arange(STEMS),

@@ -15,7 +15,7 @@ from scipy import stats
 from irtjax.data.responses import Responses
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
-from irtjax.models.multilevel.model import Hierarchical, Position, general_ability
+from irtjax.models.multilevel.model import MultilevelModel, Position, general_ability
 from irtjax.models.priors import Beta, HalfNormal, LogNormal, Normal
 from irtjax.numerics.bijections import (
     correlation_cholesky,
@@ -92,7 +92,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
         [np.ones(ITEMS), np.eye(3)[group], np.eye(4)[domain], RNG.normal(size=ITEMS)]
     )
     covariate = jnp.asarray(RNG.normal(size=(SUBJECTS, 2)))
-    model = Hierarchical(
+    model = MultilevelModel(
         Binary(slopes="positive"),
         group,
         jnp.arange(ITEMS),
@@ -157,7 +157,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
 
 def test_fixed_priors_of_a_four_parameter_model():
     data = binary_data()
-    model = Hierarchical(
+    model = MultilevelModel(
         Binary(slopes="positive", asymptotes=2),
         jnp.zeros(ITEMS, int),
         jnp.arange(ITEMS),
@@ -201,7 +201,7 @@ def test_fixed_priors_of_a_four_parameter_model():
 def test_metrics_share_the_items_of_a_stem():
     stems, data = 4, binary_data(ITEMS)
     group, stem = jnp.asarray([0, 0, 0, 0, 1, 1, 1, 1]), jnp.asarray([0, 1, 2, 3] * 2)
-    model = Hierarchical(
+    model = MultilevelModel(
         Binary(slopes="positive"),
         group,
         stem,
@@ -243,7 +243,7 @@ def test_metrics_share_the_items_of_a_stem():
 @pytest.mark.parametrize("groups", [1, GROUPS])
 def test_slopes_of_one_leave_the_spread_of_ability_to_be_learned(groups):
     data, group = binary_data(), jnp.arange(ITEMS) % groups
-    model = Hierarchical(
+    model = MultilevelModel(
         Binary(slopes="unit"),
         group,
         jnp.arange(ITEMS),
@@ -293,7 +293,7 @@ def test_slopes_of_one_leave_the_spread_of_ability_to_be_learned(groups):
 def scores(groups, missing, dtype=jnp.float64, centre=0.0):
     """A model of normal logits with some data, and a position."""
     group = np.arange(ITEMS) % groups
-    model = Hierarchical(
+    model = MultilevelModel(
         LogitNormalScores(slopes="positive"),
         jnp.asarray(group),
         jnp.arange(ITEMS),

@@ -1,0 +1,103 @@
+"""The task of multilevel models, and of methods that integrate items out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.laplace.problem import MultilevelProblem
+from irtjax.fitting.resolve import check_data, make_method, make_model
+from irtjax.fitting.settings import MODEL
+from irtjax.fitting.specification import (
+    AbstractSpecification,
+    Parts,
+    Task,
+    check_common,
+    check_used,
+)
+from irtjax.models.catalogue import known_model
+from irtjax.models.families.bounded import arrays_of
+from irtjax.models.model import Model
+from irtjax.models.multilevel.specification import (
+    MULTILEVEL,
+    AbstractMultilevel,
+    Hierarchical,
+)
+
+
+class Multilevel(AbstractSpecification):
+    """A multilevel model, or a model of one ability whose items are integrated out."""
+
+    settings = {**MODEL, **MULTILEVEL}
+
+    def __init__(self, model: Any):
+        self.model, known = model, known_model(model)
+        self.name = model if isinstance(model, str) else model.name
+        self.nested = getattr(known, "multilevel", False)
+        if self.nested:
+            self.default = "laplace", f"{self.name} is a multilevel model"
+        if not isinstance(model, str):
+            # Of a model of one ability, given priors replace learned ones.
+            of_model = self.settings if self.nested else MODEL.keys() - {"priors"}
+            self.stated = frozenset(of_model)
+
+    def serves(self, method) -> bool:
+        """Methods that integrate items out."""
+        return method.multilevel
+
+    def task(self, table, method, parts, level, floating) -> Task:
+        """The task, with the labels of the table as groups and levels."""
+        plan = self._plan(parts)
+        table = plan.with_facets(table)
+        chosen = self._family_model(plan, table, parts)
+        made = make_method(method, parts.fields, chosen, table.num_subjects)
+        if chosen.lengths is not None:
+            raise ValueError(
+                f"a {chosen.name} model is estimated by method='em' or 'saem', not"
+                f" {made.name!r}, which ignores lengths"
+            )
+        check_common(chosen, made)
+        check_data(table, chosen, level)
+        check_used(chosen, parts)
+        table, responses, warnings, scaling = arrays_of(
+            table, chosen, parts.data, floating
+        )
+        layout = plan.lay_out(table, chosen.family, floating, name=self.name)
+        record = {"model": self.name, "family": chosen.name, **plan.record(layout)}
+        problem = MultilevelProblem.create(layout.model, responses)
+        made.check(problem)
+        return Task(made, table, problem, None, layout, warnings, record | scaling)
+
+    def _plan(self, parts: Parts) -> AbstractMultilevel:
+        """The model with its settings; those of one ability have no groups."""
+        if self.nested and not isinstance(self.model, str):
+            return self.model
+        given: dict[str, Any] = {
+            name: parts.model[name] for name in (*MULTILEVEL, "priors")
+        }
+        if self.nested:
+            return known_model(self.model)(**given)
+        if given["family"] is not None:
+            raise ValueError(
+                "family requires a multilevel model: use the model multibenchmark,"
+                " multimetric or hierarchical"
+            )
+        given["family"] = self.model
+        return Hierarchical(**given)
+
+    def _family_model(
+        self, plan: AbstractMultilevel, table: ResponseTable, parts: Parts
+    ) -> Model:
+        """The model of single responses, with positive discriminations."""
+        family = plan.family
+        if family is None:
+            family = "continuous" if table.kind == "continuous" else "2pl"
+        more = {"ends": parts.model["ends"], "bounds": parts.data["bounds"]}
+        chosen = make_model(family, table, positive=True, **more)
+        if not chosen.family.has_slope and chosen.scale == "standard":
+            raise ValueError(
+                "multilevel models have equal slopes as 'rasch', with slopes of 1 and"
+                f" an estimated standard deviation of ability, not as {chosen.name!r}:"
+                " use 'rasch'"
+            )
+        return chosen

@@ -1,0 +1,144 @@
+"""The task of methods that estimate items as parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax.data.responses import Responses
+from irtjax.estimators.marginal.refinement import LARGE
+from irtjax.estimators.start import start_values
+from irtjax.fitting.anchors import apply_anchor, read_anchor
+from irtjax.fitting.resolve import check_data, make_method, make_model
+from irtjax.fitting.settings import MODEL
+from irtjax.fitting.specification import (
+    AbstractSpecification,
+    Task,
+    check_common,
+    check_used,
+)
+from irtjax.likelihood.padding import cut_start, pad_responses
+from irtjax.likelihood.problem import Problem, Start
+from irtjax.models.families.bounded import arrays_of
+from irtjax.models.model import Model
+from irtjax.numerics.programs import stored_jit
+from irtjax.uncertainty import check_kind
+
+_start_jit = stored_jit(start_values)
+
+
+class OneAbility(AbstractSpecification):
+    """A model of one ability, or the name of one."""
+
+    settings = MODEL
+    default = None
+
+    def __init__(self, model: Model | str):
+        self.model = model
+        self.name = model if isinstance(model, str) else model.name
+        self.stated = frozenset(() if isinstance(model, str) else MODEL)
+
+    def serves(self, method) -> bool:
+        """Methods that estimate items as parameters."""
+        return not method.multilevel
+
+    def task(self, table, method, parts, level, floating) -> Task:
+        """The task, with start values and anchors."""
+        data, options = parts.data, parts.options
+        chosen = make_model(self.model, table, bounds=data["bounds"], **parts.model)
+        made = make_method(method, parts.fields, chosen, table.num_subjects)
+        if isinstance(self.model, str) and parts.model["priors"] == "weak":
+            chosen = made.adapted(chosen)
+        if isinstance(parts.model["priors"], Mapping) and not made.uses_priors:
+            raise ValueError(
+                f"priors has no effect by method {made.name!r}, which uses none: leave"
+                " it out, or use method='em'"
+            )
+        check_data(table, chosen, level)
+        check_used(chosen, parts)
+        check_common(chosen, made, options.get("anchor"))
+        ordered = table
+        if made.sorts_subjects and table.values.size >= LARGE:
+            # Neighbours in ability share a window of nodes: see `expected_counts`.
+            order = np.argsort(table.subject_accuracy(), kind="stable")
+            ordered = table.select(subjects=order)
+        offset = None if chosen.lengths is None else data["length_offset"]
+        ordered, responses, warnings, scaling = arrays_of(
+            ordered, chosen, data, floating, offset=offset
+        )
+        anchor, start = options.get("anchor"), options.get("start", "proportions")
+        anchored = None if anchor is None else read_anchor(anchor)
+        # Before start values, whose program takes a second to compile.
+        plain = Problem.create(chosen, responses)
+        made.check(dataclasses.replace(plain, anchored=anchored is not None))
+        if isinstance(start, str):
+            padded = chosen, responses
+            if made.pads and start == "proportions":
+                *padded, _ = pad_responses(chosen, responses, floating)
+            first = cut_start(_start_jit(*padded, how=start, dtype=floating), responses)
+        else:
+            # Abilities of a start are in the order of the table that was given.
+            sorted_ = ordered.subjects is not table.subjects
+            first = start._replace(theta=None) if sorted_ else start
+        first = _floating(first, floating)
+        problem, first = _anchored(chosen, responses, first, ordered.items, anchored)
+        kind = options.get("standard_errors", "none")
+        if kind != "none":
+            check_kind(problem, kind)
+        priors = chosen.priors if made.uses_priors else {}
+        record = {
+            "model": chosen.name,
+            "priors": {name: repr(prior) for name, prior in priors.items()},
+            "positive": parts.model["positive"],
+            "anchored_items": len(set(anchored or ()) & set(table.items.tolist())),
+            "start": start if isinstance(start, str) else "given",
+            "population": made.record().get("population", "normal"),
+            "standard_errors": kind,
+            "item_uncertainty": options.get("item_uncertainty", True),
+            **({} if offset is None else {"length_offset": offset}),
+            **scaling,
+        }
+        return Task(made, ordered, problem, first, None, warnings, record)
+
+
+def _floating(start: Start, dtype: Any) -> Start:
+    return jax.tree.map(lambda a: jnp.asarray(a, dtype), start)
+
+
+def _anchored(
+    model: Model,
+    responses: Responses,
+    first: Start,
+    items: np.ndarray,
+    values: dict[str, dict[str, float]] | None,
+) -> tuple[Problem, Start]:
+    """The problem and the start, with anchors (`read_anchor`) in place."""
+    if values is None:
+        return Problem.create(model, responses), first
+    dtype, family = first.items[0].dtype, model.family
+    common = None
+    freed = family.with_free_slopes()
+    if freed is not None and not family.has_slope:
+        # Fixed slopes for every item, and the population on the anchors' scale.
+        slopes = {v["discrimination"] for v in values.values() if "discrimination" in v}
+        unit_slope = model.scale == "unit_slope"
+        if len(slopes) > 1 or (unit_slope and slopes - {1.0}):
+            raise ValueError(
+                f"anchors with {len(slopes)} discriminations do not suit a"
+                f" {model.name} model; use 2pl"
+            )
+        common = slopes.pop() if slopes else 1.0
+        values = {k: {**v, "discrimination": common} for k, v in values.items()}
+        priors = {k: p for k, p in model.priors.items() if k != "discrimination"}
+        model = Model(model.name, freed, priors, model.scale)
+        slope = jnp.full_like(first.items.discrimination, common)
+        first = first._replace(items=first.items._replace(discrimination=slope))
+    first, free = apply_anchor(model, first, items, values)
+    if common is not None:
+        free = free.at[:, 0].set(False)
+    return Problem(model, responses, free, anchored=True), _floating(first, dtype)

@@ -1,0 +1,100 @@
+"""What a fit needs of a kind of model: its settings, its methods, its task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.driver import AbstractEstimator
+from irtjax.likelihood.problem import Start
+from irtjax.models.model import Model
+from irtjax.models.multilevel.design import Layout
+
+
+class Parts(NamedTuple):
+    """Settings by what they belong to, with defaults but in `fields`."""
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    fields: dict[str, Any]
+    options: dict[str, Any]
+
+
+class Task(NamedTuple):
+    """The problem of a method, and the labels of its results.
+
+    Attributes:
+        method: The method, with the settings that suit the model.
+        table: The responses in the order that the method sees them.
+        start: Start values; None where the method makes its own.
+        layout: Names of the parts of a multilevel model; None of others.
+        warnings: Of preparing the data.
+        options: For the record of the fit.
+    """
+
+    method: AbstractEstimator
+    table: ResponseTable
+    problem: Any
+    start: Start | None
+    layout: Layout | None
+    warnings: tuple[str, ...]
+    options: dict[str, Any]
+
+
+class AbstractSpecification(ABC):
+    """A model as `irtjax.fit` sees it: the way from a labelled table to a task.
+
+    Attributes:
+        name: The model's name, for messages.
+        settings: The settings of `irtjax.fit` that it takes, with their defaults.
+        stated: Those that are refused because a model object states them.
+        default: The method that "auto" is and the reason; None: the data decide.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    stated: frozenset[str] = frozenset()
+    default: tuple[str, str] | None = ("em", "")
+
+    @abstractmethod
+    def serves(self, method: AbstractEstimator | type[AbstractEstimator]) -> bool:
+        """Whether a method, or all of its class, can solve the task's problem."""
+
+    @abstractmethod
+    def task(
+        self,
+        table: ResponseTable,
+        method: AbstractEstimator | str,
+        parts: Parts,
+        level: float,
+        floating: Any,
+    ) -> Task:
+        """The task of a fit; a ValueError in one line for what does not suit."""
+
+
+def check_used(model: Model, parts: Parts) -> None:
+    """Refuses settings that a model would ignore."""
+    if parts.model["positive"] and not model.family.has_slope:
+        raise ValueError(
+            f"positive has no effect on a {model.name} model, whose items have equal"
+            " discriminations: leave it out"
+        )
+    if model.lengths is None and parts.data["length_offset"] != 1.0:
+        raise ValueError(
+            f"length_offset is for the model lart: a {model.name} model has no lengths"
+        )
+
+
+def check_common(model: Model, method: AbstractEstimator, anchor: Any = None) -> None:
+    """Refuses parameters common to all items where they would vary between items."""
+    if not model.family.common:
+        return
+    named = f"the model {model.name} has a {model.family.common[0]} common to all items"
+    if not method.common:
+        raise ValueError(f"{named}: use method='em', not {method.name!r}")
+    if set(model.priors) & set(model.family.common):
+        raise ValueError(f"{named}, which has no prior: leave it out of priors")
+    if anchor is not None:
+        raise ValueError(f"{named}, which anchors would fix: leave anchor out")
