@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -16,11 +17,9 @@ from irtjax.likelihood.quadrature import choose_nodes
 
 
 class AbstractPenalised(AbstractMethod):
-    """Base class of joint methods, with a field `penalty`: the weight of log priors."""
+    """Base class of joint methods; `penalty` is the weight of log priors."""
 
-    @property
-    def _penalises(self) -> bool:
-        return self.penalty > 0  # pyright: ignore[reportAttributeAccessIssue]
+    penalty: eqx.AbstractVar[float]
 
     def suited(self, model: Any, num_subjects: int) -> AbstractPenalised:
         """Penalises abilities as well as items, or neither: plain joint likelihood."""
@@ -29,7 +28,7 @@ class AbstractPenalised(AbstractMethod):
     def check(self, problem: Problem) -> None:
         """Refuses anchors, which do not let a penalty of abilities be undone."""
         super().check(problem)
-        if problem.anchored and self._penalises:
+        if problem.anchored and self.penalty > 0:
             raise ValueError(
                 f"method {self.name!r} shrinks abilities, which anchors do not let it"
                 " undo (free slopes came out a third too large with 30 items): use"
@@ -39,11 +38,11 @@ class AbstractPenalised(AbstractMethod):
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """Drives the method, with a prior of abilities that suits their scale.
 
-        Unit slopes fix the scale, and a penalty of N(0, 1) would then shrink abilities
-        of any other standard deviation. A rough marginal fit estimates it.
+        Unit slopes fix the scale: N(0, 1) would shrink abilities of another standard
+        deviation, which a rough marginal fit estimates.
         """
         model = problem.model
-        if not model.family.has_slope and self._penalises:
+        if not model.family.has_slope and self.penalty > 0:
             population = estimation_scale(problem, start)
             nodes = choose_nodes(model, start.items, population, problem.data)
             rough = EM(jnp.asarray(nodes, start.items[0].dtype), 0.05)
