@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -17,9 +16,11 @@ from irtjax.likelihood.quadrature import choose_nodes
 
 
 class AbstractPenalised(AbstractMethod):
-    """Base class of joint methods; `penalty` is the weight of log priors."""
+    """Base class of joint methods, with a field `penalty`: the weight of log priors."""
 
-    penalty: eqx.AbstractVar[float]
+    @property
+    def _penalises(self) -> bool:
+        return self.penalty > 0  # pyright: ignore[reportAttributeAccessIssue]
 
     def suited(self, model: Any, num_subjects: int) -> AbstractPenalised:
         """Penalises abilities as well as items, or neither: plain joint likelihood."""
@@ -28,7 +29,7 @@ class AbstractPenalised(AbstractMethod):
     def check(self, problem: Problem) -> None:
         """Refuses anchors, which do not let a penalty of abilities be undone."""
         super().check(problem)
-        if problem.anchored and self.penalty > 0:
+        if problem.anchored and self._penalises:
             raise ValueError(
                 f"method {self.name!r} shrinks abilities, which anchors do not let it"
                 " undo (free slopes came out a third too large with 30 items): use"
@@ -42,7 +43,7 @@ class AbstractPenalised(AbstractMethod):
         deviation, which a rough marginal fit estimates.
         """
         model = problem.model
-        if not model.family.has_slope and self.penalty > 0:
+        if not model.family.has_slope and self._penalises:
             population = estimation_scale(problem, start)
             nodes = choose_nodes(model, start.items, population, problem.data)
             rough = EM(jnp.asarray(nodes, start.items[0].dtype), 0.05)

@@ -44,7 +44,10 @@ class JointPoint(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Scale of points and origin of the loss: small gains stay accurate in float32."""
+    """Scale and origin of the loss, fixed at the start: `scaled = scale * point`.
+
+    A difference from the start keeps small gains accurate in single precision.
+    """
 
     scale: JointPoint
     log_lik: Float[Array, " subjects"]
@@ -85,9 +88,8 @@ def loss_and_gradient(point: JointPoint, context: Context) -> tuple[Scalar, Join
     by_prior = jax.tree.map(lambda g: penalty * g, by_prior)
     coordinates = by_prior.coordinates + seen.coordinates
     theta = by_prior.theta + seen.theta
-    gradient = _downward(
-        context, by_prior._replace(coordinates=coordinates, theta=theta)
-    )
+    gradient = by_prior._replace(coordinates=coordinates, theta=theta)
+    gradient = _downward(context, gradient)
     # Where probabilities do not exist (ordered intercepts out of order) the line
     # search must see a worse point, not a NaN.
     exists = jnp.isfinite(gain)

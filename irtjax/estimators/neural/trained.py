@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-import equinox as eqx
 import jax
 
 from irtjax.data.responses import Responses
@@ -23,7 +22,6 @@ class AbstractTrained(AbstractMethod):
     limit: ClassVar[str] = "epochs"
     options: ClassVar[Mapping[str, Any]] = MappingProxyType({"start": "proportions"})
     warning: ClassVar[str]
-    epochs: eqx.AbstractVar[int]
 
     def check(self, problem: Problem) -> None:
         """Refuses models of other families than `Binary`, lengths, and anchors."""
@@ -43,8 +41,10 @@ class AbstractTrained(AbstractMethod):
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """Trains for at most `epochs` epochs; `max_steps` replaces them."""
-        epochs = self.epochs if run.max_steps is None else run.max_steps
-        method = dataclasses.replace(self, epochs=epochs).for_data(problem.data)
+        steps = run.max_steps
+        epochs = getattr(self, self.limit) if steps is None else steps
+        method = dataclasses.replace(self, **{self.limit: epochs})
+        method = method.for_data(problem.data)
         key = jax.random.key(0) if run.key is None else run.key
         fit = drive(problem, method, start, key, epochs, run.clock)
         return Solution(fit, method, epochs, warnings=(self.warning,))
