@@ -50,10 +50,10 @@ def random_starts(
     around: Start | None = None,
     noise_sd: float = 0.5,
 ) -> Start:
-    """The usual start (`around`, or `start_values`) and random ones, `num` in all.
+    """The usual start and random ones around it, with a leading axis of `num` starts.
 
     Free unconstrained item coordinates and abilities get normal noise of standard
-    deviation `noise_sd`, except in the first start.
+    deviation `noise_sd`, except in the first start, `around` or `start_values`.
     """
     if num < 1:
         raise ValueError(f"num is {num}; multistart needs at least 1 start")

@@ -108,7 +108,7 @@ class Sums(NamedTuple):
 def tails_of_sums(
     count: np.ndarray, ones: np.ndarray, total: np.ndarray, sums: Sums
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`permutation_tails_of_scores` of zeros and ones; `total` is the ones' scores."""
+    """`permutation_tails_of_scores` of 0 and 1; `total` sums centred scores of ones."""
     ones = ones.astype(np.float64)
     share = ones / np.maximum(count, 1)
     own_second = ones * (1 - share)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import arviz  # pyright: ignore[reportMissingImports]
     import xarray  # pyright: ignore[reportMissingImports]
 
-#: Version of the file's form.
+#: Version of the file's form; raised when its form changes.
 FORMAT = "irtjax chains 1"
 #: What `identity` compares, and how a difference is called.
 _SAME = {
