@@ -35,17 +35,13 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.joint.bound import Factors, check_logistic, surrogate
-from irtjax.estimators.joint.objective import (
-    joint_log_likelihood,
-    log_penalty,
-    weighted,
-)
+from irtjax.estimators.joint.objective import joint_log_likelihood, log_penalty
 from irtjax.likelihood import counts
 from irtjax.likelihood.problem import Problem
 from irtjax.models import simulate as simulation
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import normal_log_weights
+from irtjax.numerics.kernels import normal_log_weights, weigh_rows
 from irtjax.scoring.information import item_information
 
 __all__ = [
@@ -104,7 +100,8 @@ def log_likelihood(
     [-4.159, -2.079]
     """
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
-    return jnp.sum(weighted(data, joint_log_likelihood(model, data, items, theta)))
+    log_lik = joint_log_likelihood(model, data, items, theta)
+    return jnp.sum(weigh_rows(log_lik, data.subject_weight))
 
 
 def log_density(
@@ -185,7 +182,8 @@ def log_density(
         )
     items = model.constrain(coordinates)
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
-    log_lik = weighted(data, joint_log_likelihood(model, data, items, theta))
+    log_lik = joint_log_likelihood(model, data, items, theta)
+    log_lik = weigh_rows(log_lik, data.subject_weight)
     free = jnp.ones(coordinates.shape, bool)
     problem = Problem(model, data, free, prior=population)
     total = jnp.sum(log_lik) + log_penalty(problem, items, theta)
@@ -353,7 +351,8 @@ def mm_surrogate(
             f"discriminations have {point.discrimination.shape[1]} dimensions and"
             f" abilities {point.theta.shape[1]}"
         )
-    return jnp.sum(weighted(data, surrogate(data, point, tight, temperature)))
+    bound = surrogate(data, point, tight, temperature)
+    return jnp.sum(weigh_rows(bound, data.subject_weight))
 
 
 def expected_counts(

@@ -23,8 +23,8 @@ from experiments.lego_irt.posteriors import (
     replicates,
     structured_model,
 )
+from experiments.lego_irt.sbc import rank_statistics, uniformity
 from irtjax._types import Status
-from irtjax.estimators.posterior import rank_statistics, uniformity
 from irtjax.estimators.posterior.methods import NUTS
 from irtjax.models.multilevel.model import Hyperpriors, MultilevelModel
 from irtjax.models.priors import LogNormal

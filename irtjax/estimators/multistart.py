@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Status
-from irtjax.estimators.driver import AbstractMethod, Fit, run
+from irtjax.estimators.driver import AbstractMethod, Fit, run, tree_where
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
 
@@ -68,16 +68,12 @@ def random_starts(
         moved = coordinates + size * jnp.where(problem.free, noise, 0)
         # Records pass through the coordinates only where they move: a fixed value
         # at the very end of its range would come back slightly inside.
-        items = jax.tree.map(
-            lambda new, old: jnp.where(index == 0, old, new),
-            problem.model.constrain(moved),
-            around.items,
-        )
+        moved = problem.model.constrain(moved)
+        items = tree_where(index == 0, around.items, moved)
         theta = around.theta
         if theta is not None:
-            theta = theta + size * jax.random.normal(
-                ability_key, theta.shape, theta.dtype
-            )
+            noise = jax.random.normal(ability_key, theta.shape, theta.dtype)
+            theta = theta + size * noise
         return Start(items, theta, around.population)
 
     return lax.map(one, jnp.arange(num))
@@ -114,9 +110,7 @@ def multistart(
     Returns:
         The best fit, and every run's objective and distance from it.
     """
-    start_key = run_key = None
-    if key is not None:
-        start_key, run_key = jax.random.split(key)
+    start_key, run_key = (None, None) if key is None else jax.random.split(key)
     if starts is None:
         if start_key is None:
             raise ValueError("random starts need a key: multistart(..., key=)")
@@ -136,9 +130,7 @@ def multistart(
     best = jax.tree.map(lambda leaf: leaf[best_index], fits)
     gap = objective[best_index] - objective
 
-    def distance(every: Array, one: Array) -> Array:
-        return jnp.max(jnp.abs(every - one).reshape(count, -1), axis=1)
-
+    distance = lambda every, one: jnp.max(jnp.abs(every - one).reshape(count, -1), 1)
     items = jax.tree.map(distance, fits.parameters.items, best.parameters.items)
     item_spread = jnp.max(jnp.stack(jax.tree.leaves(items)), axis=0)
     ability_spread = jnp.zeros_like(gap)

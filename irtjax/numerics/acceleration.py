@@ -1,9 +1,8 @@
 """Anderson acceleration of a fixed-point map, for methods that can refuse a proposal.
 
 EM and MM are maps x -> F(x) that never lower their objective. Anderson's proposal
-combines the last few images so that their residuals cancel; it may overshoot, so the
-method keeps F(x) of the best point to fall back on (Walker and Ni 2011; Henderson and
-Varadhan 2019 for the safeguarded use with EM).
+combines the last few images so that their residuals cancel (Walker and Ni 2011). It may
+overshoot: methods then use F(x) of the best point (Henderson and Varadhan 2019).
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ def accelerate(
     residuals of coordinates comparable. With an empty memory it proposes the image.
     """
     residual = image - point
-    depth = memory.points.shape[0]
-    slot = (memory.num_seen - 1) % depth
+    slot = (memory.num_seen - 1) % memory.points.shape[0]
     seen = memory.num_seen > 0
     add = lambda old, new: jnp.where(seen, old.at[slot].set(new), old)
     points = add(memory.points, point - memory.last_point)

@@ -1,8 +1,7 @@
 """Bijections between natural parameters and unconstrained coordinates.
 
 Estimators move in unconstrained coordinates, one row of columns per item; everything
-a user sees is natural. A boolean mask of cells says which coordinates may move, because
-anchors fix some parameters of some items.
+a user sees is natural.
 """
 
 from __future__ import annotations
@@ -79,9 +78,9 @@ class Parameter(NamedTuple):
 def correlation_cholesky(coordinates: Array, size: int) -> Array:
     """Lower Cholesky factor of a correlation matrix from unbounded coordinates.
 
-    Coordinates `[size (size - 1) / 2]` are the rows below the diagonal one by one.
-    Their tanh are canonical partial correlations; each takes its share of what is left
-    of the unit length of its row (Lewandowski, Kurowicka and Joe 2009).
+    Coordinates `[size (size - 1) / 2]` are the rows below the diagonal. Their tanh are
+    canonical partial correlations: shares of the rest of a row's unit length
+    (Lewandowski, Kurowicka and Joe 2009).
     """
     # What follows from the size alone is made on the host: a program that makes it, as
     # part of every loss and its derivatives, compiles several times as long.
@@ -128,8 +127,7 @@ def _log_room(coordinates: Array) -> Array:
 def lkj_height(coordinates: Array, size: int, concentration: float) -> Array:
     """What an LKJ prior adds to a log density whose mode is sought.
 
-    `lkj_log_density` is (1 - z^2)^shape with a shape that falls from column to column:
-    its mode depends on the order of the variables. With the mean of the shapes for each
-    it is a power of the determinant, whose mode does not.
+    The shapes of `lkj_log_density` fall from column to column: its mode depends on the
+    order of the variables. With their mean it is a power of the determinant.
     """
     return (concentration + (size - 2) / 3) * jnp.sum(_log_room(coordinates))

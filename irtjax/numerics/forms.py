@@ -41,11 +41,7 @@ def fill(form: Any, arrays: Sequence[Any]) -> Any:
 
 
 def encode(form: Any) -> Any:
-    """The form as JSON.
-
-    TypeError if it has anything but records, tuples, lists, mappings with text as keys,
-    numbers, text and None.
-    """
+    """The form as JSON; TypeError for an object that is neither JSON nor a record."""
     if form is None or isinstance(form, bool | int | float | str):
         return form
     if _is_place(form):
@@ -94,10 +90,11 @@ def decode(content: Any) -> Any:
 
 def _fields(kind: Any) -> tuple[str, ...] | None:
     """Names of the fields of a record, None of anything else."""
-    if isinstance(kind, type) and issubclass(kind, eqx.Module):
+    if not isinstance(kind, type):
+        return None
+    if issubclass(kind, eqx.Module):
         return tuple(field.name for field in dataclasses.fields(kind))
-    is_tuple = isinstance(kind, type) and issubclass(kind, tuple)
-    return getattr(kind, "_fields", None) if is_tuple else None
+    return getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
 
 
 def _class(name: str) -> type:

@@ -75,8 +75,8 @@ def positive_definite_solve(matrix: Array, vector: Array) -> tuple[Array, Array]
 
     From matrices `[..., p, p]` and vectors `[..., p]`: the solutions and the pivots, by
     an LDL' factorisation written out for small p. A pivot that is not clearly positive
-    is replaced by its size (or a small multiple of the diagonal's scale), so that the
-    solution ascends along a gradient: the modified Cholesky of Gill and Murray.
+    becomes its size, or a small multiple of the diagonal's scale, so that the solution
+    ascends along a gradient: the modified Cholesky of Gill and Murray.
     """
     size = matrix.shape[-1]
     scale = jnp.max(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)), axis=-1)
@@ -93,13 +93,11 @@ def positive_definite_solve(matrix: Array, vector: Array) -> tuple[Array, Array]
             for k in range(column):
                 entry = entry - lower[row, k] * lower[column, k] * pivots[k]
             lower[row, column] = entry / pivots[column]
-    forward: list[Array] = []
+    solution = [vector[..., row] for row in range(size)]
     for row in range(size):
-        value = vector[..., row]
         for k in range(row):
-            value = value - lower[row, k] * forward[k]
-        forward.append(value)
-    solution = [forward[row] / pivots[row] for row in range(size)]
+            solution[row] = solution[row] - lower[row, k] * solution[k]
+    solution = [x / pivot for x, pivot in zip(solution, pivots, strict=True)]
     for row in reversed(range(size)):
         for k in range(row + 1, size):
             solution[row] = solution[row] - lower[k, row] * solution[k]
@@ -123,7 +121,6 @@ def inverse_cholesky(matrix: Float[Array, "*batch p p"]) -> Array:
                 entry = entry - lower[row, k] * lower[column, k]
             pivot = jnp.sqrt(entry) if row == column else lower[column, column]
             lower[row, column] = pivot if row == column else entry / pivot
-    for row in range(size):
         inverse[row, row] = 1 / lower[row, row]
         for column in range(row):
             total = sum(lower[row, k] * inverse[k, column] for k in range(column, row))
@@ -197,8 +194,8 @@ def normal_log_weights(nodes: Float[Array, " nodes"]) -> Float[Array, " nodes"]:
 def softplus(x: Array) -> Array:
     """log(1 + e^x), with the logistic function as derivative.
 
-    JAX's own has a derivative for two arguments that may be infinite: in second and
-    third derivatives it was a third of the program of a multilevel fit.
+    JAX's own derivative, for two arguments that may be infinite, was in higher orders a
+    third of the program of a multilevel fit.
     """
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 

@@ -1,11 +1,10 @@
 """Programs stored on disk, so that a second process skips tracing.
 
-JAX's own compilation cache saves the time of XLA, but every process traces and lowers a
-program before it can look it up. For small data that is most of the time of a fit.
-`stored_jit` is `equinox.filter_jit` with a second cache in front: it stores the lowered
-program (`jax.export`) under a key that needs no tracing. It is used only after
-`store_in` was called, which the command line does; a library must not choose a user's
-folders.
+With JAX's own compilation cache every process still traces and lowers a program before
+it can look it up: for small data most of the time of a fit. `stored_jit` is
+`equinox.filter_jit` with a second cache, of lowered programs (`jax.export`) under a key
+that needs no tracing. It is used only after `store_in` was called, which the command
+line does; a library must not choose a user's folders.
 
 A stored program is right only if all that tracing reads is in its key:
 
@@ -14,11 +13,11 @@ A stored program is right only if all that tracing reads is in its key:
 - the settings of JAX, `XLA_FLAGS`, the kind of processor;
 - the releases of Python and of the packages whose code is traced.
 
-The static part is pickled for the key alone: nothing pickled is ever read. A file holds
-the program as StableHLO and the form of its result as JSON (`forms`). The code of any
-other package, such as a user's own response family, is not in the key, so a call with
-an object of it is compiled in the ordinary way. The same holds for calls under a JAX
-transformation, on accelerators and with several devices.
+The static part is pickled for the key alone: nothing pickled is ever read. A file has
+the program as StableHLO and the form of its result as JSON (`forms`). Calls with
+objects of other packages, such as a user's own response family, whose code is not in
+the key, are compiled in the ordinary way; so are calls under a JAX transformation, on
+accelerators and with several devices.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ import pickle
 import sys
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, update_wrapper
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -139,10 +139,8 @@ class stored_jit(Generic[R]):
         if not (_is_known(self.function.__module__) and _on_one_cpu()):
             return None
         name = f"{self.function.__module__}.{self.function.__qualname__}"
-        shapes = [
-            (array.shape, str(array.dtype), bool(getattr(array, "weak_type", False)))
-            for array in arrays
-        ]
+        weak = lambda array: bool(getattr(array, "weak_type", False))
+        shapes = [(x.shape, str(x.dtype), weak(x)) for x in arrays]
         file = io.BytesIO()
         try:
             _KnownOnly(file).dump((name, form, shapes))
@@ -200,17 +198,12 @@ def _on_one_cpu() -> bool:
 @cache
 def _environment() -> bytes:
     """The code that is traced, and the machine."""
-    releases = [(name, _release(name)) for name in TRACED]
+    releases = []
+    for name in TRACED:
+        with suppress(PackageNotFoundError):  # A vendored one may have no metadata.
+            releases.append((name, version(name)))
     code = _code(Path(__file__).parents[1])
     return repr((code, releases, sys.version, processor())).encode()
-
-
-def _release(name: str) -> str:
-    """The release of a package; a vendored one may have no metadata."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _code(package: Path) -> str:
@@ -244,7 +237,7 @@ def _load(path: Path) -> _Program | None:
 
 
 def _delete_oldest(folder: Path) -> None:
-    try:
+    with suppress(OSError):  # Another process deletes too.
         found = [(p.stat().st_mtime, p.stat().st_size, p) for p in folder.iterdir()]
         total = sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
@@ -252,5 +245,3 @@ def _delete_oldest(folder: Path) -> None:
                 return
             path.unlink()
             total -= size
-    except OSError:
-        return  # Another process deletes too.

@@ -36,8 +36,8 @@ def bennett_bound(total: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Bennett's bound P(S >= t) <= exp(-V h(t / V)), h(x) = (1 + x) log(1 + x) - x.
 
     S is a sum of independent terms of mean 0 and size at most 1 with total variance V
-    (Bennett 1962). The bound is valid in the far tail, where a normal tail is too light
-    and which many comparisons reach.
+    (Bennett 1962). Unlike a normal tail it is valid in the far tail, which many
+    comparisons reach.
     """
     # Rounding to single precision may leave a variance just below 0.
     variance = np.maximum(np.asarray(variance, np.float64), 1e-12)
@@ -57,9 +57,8 @@ def permutation_tails(
 
     All arguments are `[subjects, items]`: right responses y (False where missing), the
     mask, and the scores s. Returns `[items]` chances of a sum as large, and of a sum as
-    small; 1 for items without variation. Up to `ENUMERATED` subjects all placements of
-    the right responses are enumerated and the p-values are exact; beyond, see
-    `permutation_tails_of_scores`.
+    small; 1 for items without variation. Exact up to `ENUMERATED` subjects, by all
+    placements of the right responses; else as in `permutation_tails_of_scores`.
     """
     if right.shape[0] > ENUMERATED:
         return permutation_tails_of_scores(right, seen, score)
@@ -99,10 +98,7 @@ def permutation_tails_of_scores(
 
 
 class Sums(NamedTuple):
-    """Sums of squares and cubes of centred scores, `[items]`.
-
-    Squares up to `constant` are rounding of scores that are all equal.
-    """
+    """Sums of squares and cubes of centred scores; those to `constant` are rounding."""
 
     second: np.ndarray
     third: np.ndarray
@@ -112,10 +108,7 @@ class Sums(NamedTuple):
 def tails_of_sums(
     count: np.ndarray, ones: np.ndarray, total: np.ndarray, sums: Sums
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`permutation_tails_of_scores` of zeros and ones, from sums, each `[items]`.
-
-    `total` is the sum of the centred scores of the ones.
-    """
+    """`permutation_tails_of_scores` of 0 and 1; `total` sums centred scores of ones."""
     ones = ones.astype(np.float64)
     share = ones / np.maximum(count, 1)
     own_second = ones * (1 - share)

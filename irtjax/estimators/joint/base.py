@@ -39,8 +39,8 @@ class AbstractPenalised(AbstractMethod):
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """Drives the method, with a prior of abilities that suits their scale.
 
-        Unit slopes fix the scale, and a penalty of N(0, 1) would then shrink abilities
-        of any other standard deviation. A rough marginal fit estimates it.
+        Unit slopes fix the scale: N(0, 1) would shrink abilities of another standard
+        deviation, which a rough marginal fit estimates.
         """
         model = problem.model
         if not model.family.has_slope and self._penalises:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.joint.objective import block_rows, block_weight
+from irtjax.estimators.joint.objective import block_weight, by_subject
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
@@ -54,10 +54,7 @@ class Factors(NamedTuple):
 
 
 class Quadratic(NamedTuple):
-    """Gradient `[rows, p]` and curvature of independent small quadratics, one per row.
-
-    The curvature is `[1, p, p]` when all rows share it.
-    """
+    """Independent quadratics; the curvature is `[1, p, p]` if all rows share it."""
 
     gradient: Float[Array, "rows p"]
     curvature: Float[Array, "rows p p"]
@@ -71,10 +68,9 @@ class Quadratic(NamedTuple):
 class ItemSweep(NamedTuple):
     """Results of a pass over the data at one point.
 
-    `log_lik` is without subject weights; the bound of items in (d_j, a_j), the
-    intercept first, has them, and that of subjects in theta_i has item weights. The
-    terms are sums of the absolute terms of the gradients, without priors: what must
-    cancel where a gradient is 0.
+    `log_lik` is without subject weights; the bound of items in (d_j, a_j) has them, and
+    that of subjects in theta_i has item weights. The terms are sums of the absolute
+    terms of the gradients, without priors: what must cancel where a gradient is 0.
     """
 
     log_lik: Float[Array, " subjects"]
@@ -98,8 +94,8 @@ def _block_cells(data: Responses, factors: Factors, temperature, start, size) ->
     """Responses, n (1 if complete), eta / s, sigma(eta / s) and the residual."""
     slope = factors.discrimination / temperature
     eta = factors.intercept / temperature
-    theta = block_rows(factors.theta, start, size)
-    values = block_rows(data.values, start, size).astype(slope.dtype)
+    theta = take_block(factors.theta, start, size)
+    values = take_block(data.values, start, size).astype(slope.dtype)
     exposure = take_block(data.exposure, start, size)
     if slope.shape[1] > 4:
         eta = theta @ slope.T + eta
@@ -112,11 +108,8 @@ def _block_cells(data: Responses, factors: Factors, temperature, start, size) ->
 
 
 def _log_lik(data: Responses, cells: _Cells) -> Array:
-    """Log-likelihood of each subject of a block.
-
-    log p = y eta - n max(eta, 0) + n log max(sigma, 1 - sigma), where for single
-    responses the larger of the two is read off the residual: one logarithm per cell.
-    """
+    """Sums of log p = y eta - n max(eta, 0) + n log max(sigma, 1 - sigma)."""
+    # For single responses the residual has the larger: one logarithm per cell.
     if data.trials is None:
         distance = jnp.abs(cells.residual)
         likelier = jnp.log(jnp.maximum(distance, 1 - distance))
@@ -152,28 +145,19 @@ def surrogate(
     """The quadratic bound of each subject's log-likelihood, at a point.
 
     The sum over items of the right-hand side of the module's inequality, with eta of
-    the anchor and eta' of the point `factors`: both items and abilities may differ. At
-    the anchor the bound equals the log-likelihood. With item weights, without subject
-    weights; `temperature` is s.
+    the anchor and eta' of the point `factors`, in both items and abilities. With item
+    weights, without subject weights; `temperature` is s.
     """
-    dtype = jnp.result_type(factors.intercept, anchor.intercept)
-    size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
 
-    # Derivatives compute a block again: kept, they would be as large as the data.
-    @jax.checkpoint
-    def block(factors, anchor, start):
+    def block(size, start, factors, anchor):
         here = _block_cells(data, factors, temperature, start, size)
         there = _block_cells(data, anchor, temperature, start, size)
         move = here.predictor - there.predictor
         rise = (there.residual - there.exposure * move / 8) * move
         return _log_lik(data, there) + _row_sums(data, rise)
 
-    def body(total, start, is_new):
-        del is_new
-        return put_block(total, block(factors, anchor, start), start)
-
-    init = jnp.zeros(data.num_subjects, dtype)
-    return scan_subject_blocks(body, init, data.num_subjects, size)
+    dtype = jnp.result_type(factors.intercept, anchor.intercept)
+    return by_subject(data, dtype, block, factors, anchor)
 
 
 def _outer(vectors: Float[Array, "rows p"]) -> Float[Array, "rows pp"]:
@@ -202,7 +186,7 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
         log_lik, columns, terms, moments, rows, row_terms, curvature = carry
         cells = _block_cells(data, factors, temperature, start, size)
         weight = block_weight(data, start, is_new, dtype)
-        ability = block_rows(theta, start, size)
+        ability = take_block(theta, start, size)
         design = jnp.concatenate([jnp.ones((size, 1), dtype), ability], 1)
         left, size_of = design * weight[:, None], jnp.abs(cells.residual)
         products = _outer(design) * weight[:, None]
@@ -234,24 +218,19 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
     return ItemSweep(
         log_lik,
         Quadratic(columns / temperature, moments),
-        _subject_bound(data, slope, rows, curvature, temperature),
+        Quadratic(rows / temperature, curvature / (4 * temperature**2)),
         terms / temperature,
         row_terms / temperature,
     )
 
 
 def _no_rows(data: Responses, factors: Factors) -> tuple[Array, Array]:
-    """Empty gradients and curvatures of the subjects."""
-    theta = factors.theta
-    rows = 1 if data.exposure is None else theta.shape[0]
-    curvature = jnp.zeros((rows, theta.shape[1], theta.shape[1]), theta.dtype)
-    return jnp.zeros_like(theta), curvature
-
-
-def _subject_bound(data, slope, rows, curvature, temperature) -> Quadratic:
+    """Zeros for the gradients of subjects; their curvature if all have the same."""
+    slope, _, theta = factors
     if data.exposure is None:
-        curvature = _subject_curvature(data, None, slope)
-    return Quadratic(rows / temperature, curvature / (4 * temperature**2))
+        return jnp.zeros_like(theta), _subject_curvature(data, None, slope)
+    shape = (*theta.shape, theta.shape[1])
+    return jnp.zeros_like(theta), jnp.zeros(shape, theta.dtype)
 
 
 def subject_sweep(
@@ -272,7 +251,7 @@ def subject_sweep(
 
     init = _no_rows(data, factors)
     rows, curvature = scan_subject_blocks(body, init, data.num_subjects, size)
-    return _subject_bound(data, slope, rows, curvature, temperature)
+    return Quadratic(rows / temperature, curvature / (4 * temperature**2))
 
 
 def add_normal_prior(
@@ -294,9 +273,8 @@ def update_items(
 ) -> Float[Array, "items p"]:
     """Exact maximum of each item's bound over (d, a), with a >= 0 where requested.
 
-    The intercept is eliminated (its Schur complement), which leaves a non-negative
-    least-squares problem in the slopes: for one dimension max(0, .), else `nnls`.
-    Coordinates that are not `free` stay.
+    The intercept is eliminated by its Schur complement, which leaves non-negative
+    least squares in the slopes. Coordinates that are not `free` stay.
     """
     rows, size = point.shape
     gradient = jnp.where(free, quadratic.gradient, 0)
@@ -306,10 +284,8 @@ def update_items(
     tiny = jnp.finfo(point.dtype).tiny * 1e6
     base = jnp.maximum(curvature[:, 0, 0], tiny)
     cross = curvature[:, 0, 1:]
-    schur = (
-        curvature[:, 1:, 1:]
-        - cross[:, :, None] * cross[:, None, :] / base[:, None, None]
-    )
+    product = cross[:, :, None] * cross[:, None, :]
+    schur = curvature[:, 1:, 1:] - product / base[:, None, None]
     # Where an item's subjects hardly differ the complement is all rounding error; a
     # little more curvature keeps the bound a bound.
     eps = jnp.finfo(point.dtype).eps

@@ -1,10 +1,10 @@
 """Joint maximum likelihood or MAP of every response family by gradient methods.
 
-The loss is minus the joint objective, with its own derivative. A point is multiplied by
-the roots of its information at the start, so that a gradient is in units of approximate
-standard errors and a learning rate of 0.1 means a tenth of one. Two more coordinates, a
-shift and a log scale of ability, appear in the penalty alone: they are the direction in
-which the likelihood is flat, along which a gradient method would otherwise be slow.
+The loss is minus the joint objective. A point is multiplied by the roots of its
+information at the start, so a gradient is in units of approximate standard errors and a
+learning rate of 0.1 means a tenth of one. Two more coordinates, a shift and a log scale
+of ability, appear in the penalty alone: the likelihood is flat in their direction,
+along which a gradient method would otherwise be slow.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.objective import (
     ability_prior,
     check_penalty,
-    identify,
     joint_derivatives,
     joint_information,
     log_penalty,
-    weighted,
+    reported,
 )
-from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
+from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.numerics.kernels import weigh_rows
 
 
@@ -47,8 +46,7 @@ class JointPoint(NamedTuple):
 class Reference(NamedTuple):
     """Scale and offset of the loss, fixed at the start: `scaled = scale * point`.
 
-    The loss is a difference from the log-likelihood `[subjects]` and log prior at the
-    start, which keeps small gains of a large sum accurate in single precision.
+    A difference from the start keeps small gains accurate in single precision.
     """
 
     scale: JointPoint
@@ -66,11 +64,8 @@ class Context(NamedTuple):
 
 @jax.custom_vjp
 def loss(point: JointPoint, context: Context) -> Scalar:
-    """Minus the joint objective, in nats relative to the start, at a scaled point.
-
-    Its derivative is computed block by block together with the value; differentiating
-    through the scan would keep every block's intermediate values.
-    """
+    """Minus the joint objective, in nats relative to the start, at a scaled point."""
+    # Differentiating through the scan would keep every block's intermediate values.
     return loss_and_gradient(point, context)[0]
 
 
@@ -87,19 +82,25 @@ def loss_and_gradient(point: JointPoint, context: Context) -> tuple[Scalar, Join
     at = unscaled(point, context.reference)
     seen = joint_derivatives(problem.model, problem.data, at.coordinates, at.theta)
     log_prior, by_prior = jax.value_and_grad(folded_prior, argnums=1)(problem, at)
-    gain = jnp.sum(weighted(problem.data, seen.log_lik - context.reference.log_lik))
+    gain = seen.log_lik - context.reference.log_lik
+    gain = jnp.sum(weigh_rows(gain, problem.data.subject_weight))
     gain = gain + penalty * (log_prior - context.reference.log_prior)
     by_prior = jax.tree.map(lambda g: penalty * g, by_prior)
-    gradient = by_prior._replace(
-        coordinates=by_prior.coordinates + seen.coordinates,
-        theta=by_prior.theta + seen.theta,
-    )
-    gradient = jax.tree.map(lambda g, s: -g / s, gradient, context.reference.scale)
+    coordinates = by_prior.coordinates + seen.coordinates
+    theta = by_prior.theta + seen.theta
+    gradient = by_prior._replace(coordinates=coordinates, theta=theta)
+    gradient = _downward(context, gradient)
     # Where probabilities do not exist (ordered intercepts out of order) the line
     # search must see a worse point, not a NaN.
     exists = jnp.isfinite(gain)
     gradient = jax.tree.map(lambda g: jnp.where(exists, g, 0), gradient)
-    return jnp.where(exists, -gain, jnp.inf), mask_fixed(problem, gradient)
+    return jnp.where(exists, -gain, jnp.inf), gradient
+
+
+def _downward(context: Context, gradient: JointPoint) -> JointPoint:
+    """The gradient of the loss from that of the objective."""
+    scaled = jax.tree.map(lambda g, s: -g / s, gradient, context.reference.scale)
+    return mask_fixed(context.problem, scaled)
 
 
 def batch_gradient(
@@ -107,9 +108,8 @@ def batch_gradient(
 ) -> JointPoint:
     """Unbiased estimate of the gradient from a random subset of subjects."""
     problem, data = context.problem, context.problem.data
-    num_subjects = data.num_subjects
-    size = min(batch_size, num_subjects)
-    chosen = jax.random.choice(key, num_subjects, (size,), replace=False)
+    size = min(batch_size, data.num_subjects)
+    chosen = jax.random.choice(key, data.num_subjects, (size,), replace=False)
     rows = data.values, data.observed, data.trials, data.subject_weight
     rows = jax.tree.map(lambda x: x[chosen], rows)
     batch = Responses(*rows, item_weight=data.item_weight)
@@ -117,14 +117,11 @@ def batch_gradient(
     seen = joint_derivatives(problem.model, batch, at.coordinates, at.theta[chosen])
     by_prior = jax.grad(folded_prior, argnums=1)(problem, at)
     by_prior = jax.tree.map(lambda g: context.penalty * g, by_prior)
-    factor = num_subjects / size
-    by_theta = factor * (seen.theta + by_prior.theta[chosen])
-    gradient = by_prior._replace(
-        coordinates=factor * seen.coordinates + by_prior.coordinates,
-        theta=jnp.zeros_like(at.theta).at[chosen].set(by_theta),
-    )
-    gradient = jax.tree.map(lambda g, s: -g / s, gradient, context.reference.scale)
-    return mask_fixed(problem, gradient)
+    factor = data.num_subjects / size
+    coordinates = factor * seen.coordinates + by_prior.coordinates
+    theta = factor * (seen.theta + by_prior.theta[chosen])
+    theta = jnp.zeros_like(at.theta).at[chosen].set(theta)
+    return _downward(context, by_prior._replace(coordinates=coordinates, theta=theta))
 
 
 def folded_prior(problem: Problem, point: JointPoint) -> Scalar:
@@ -146,15 +143,14 @@ def curvature_of(
     """Information plus the curvature of the priors; positive everywhere."""
     model, data = problem.model, problem.data
     known = joint_information(model, data, point.coordinates, point.theta)
-    log_prior = lambda row: model.log_prior(model.family.constrain(row))  # noqa: E731
+    log_prior = lambda row: model.log_prior(model.family.constrain(row))
     bend = jax.vmap(lambda row: jnp.diagonal(jax.hessian(log_prior)(row)))
     by_items = jnp.abs(penalty * bend(point.coordinates))
     by_items = weigh_rows(by_items, data.item_weight) + known.coordinates
     # A coordinate that the data do not identify must not diverge in one step.
     by_items = jnp.maximum(by_items, 1e-3 * jnp.mean(by_items, axis=0))
-    ones = jnp.ones_like(point.theta)
-    sd = ability_prior(problem)[1]
-    by_theta = known.theta + penalty * weighted(data, ones) / sd**2
+    weight = weigh_rows(jnp.ones_like(point.theta), data.subject_weight)
+    by_theta = known.theta + penalty * weight / ability_prior(problem)[1] ** 2
     by_theta = jnp.maximum(by_theta, 1e-3 * jnp.mean(by_theta))
 
     def along(move):
@@ -186,22 +182,17 @@ def residual_of(
     gradient: JointPoint, reference: Reference, curvature: JointPoint
 ) -> Scalar:
     """Largest gradient over the root of its curvature: approximate standard errors."""
-    parts = jax.tree.map(
-        lambda g, s, c: jnp.max(jnp.abs(g * s) / jnp.sqrt(c)),
-        gradient,
-        reference.scale,
-        curvature,
-    )
+    largest = lambda g, s, c: jnp.max(jnp.abs(g * s) / jnp.sqrt(c))
+    parts = jax.tree.map(largest, gradient, reference.scale, curvature)
     return jnp.max(jnp.stack(jax.tree.leaves(parts)))
 
 
 class GradientState(NamedTuple):
     """State of the gradient method; points are in scaled coordinates.
 
-    `value` is the loss at `point`, in nats below the start; `best` has the lowest loss
-    so far, and `residual` is its largest gradient in approximate standard errors.
-    `curvature` is the information of each coordinate, renewed now and then, and `idle`
-    the number of steps since the best loss last fell.
+    `value` is the loss at `point`, and `residual` the largest gradient of `best`, which
+    has the lowest loss so far. `curvature` is the information of each coordinate,
+    renewed now and then; `idle` counts steps since the best loss last fell.
     """
 
     point: JointPoint
@@ -257,9 +248,7 @@ class Gradient(AbstractPenalised):
 
     @property
     def _optimiser(self) -> optax.GradientTransformationExtraArgs:
-        chosen = self.optimiser
-        if chosen is None:
-            chosen = optax.lbfgs(memory_size=20)
+        chosen = self.optimiser or optax.lbfgs(memory_size=20)
         return optax.with_extra_args_support(chosen)
 
     def init(
@@ -326,13 +315,10 @@ class Gradient(AbstractPenalised):
         value, gradient, evaluated = self._evaluate(
             point, context, optimiser, state, num_seen
         )
-        curvature = lax.cond(
-            evaluated & (num_seen % self.renew == 0),
-            lambda: curvature_of(
-                problem, context.penalty, unscaled(point, state.reference)
-            ),
-            lambda: state.curvature,
-        )
+        at = unscaled(point, state.reference)
+        renewed = lambda: curvature_of(problem, context.penalty, at)
+        due = evaluated & (num_seen % self.renew == 0)
+        curvature = lax.cond(due, renewed, lambda: state.curvature)
         better = evaluated & (value < state.best_value)
         rounding = 4 * jnp.finfo(value.dtype).eps
         slack = rounding * jnp.linalg.norm(state.reference.log_lik)
@@ -355,53 +341,36 @@ class Gradient(AbstractPenalised):
 
     def _evaluate(self, point, context, optimiser, state, num_seen):
         """Loss and gradient at the new point, and whether they are up to date."""
-        due = jnp.ones((), bool)
+        found = lambda: loss_and_gradient(point, context)
         if self.batch_size is not None:
             epoch = -(-context.problem.data.num_subjects // self.batch_size)
             due = num_seen % epoch == 0
-            value, gradient = lax.cond(
-                due,
-                lambda: loss_and_gradient(point, context),
-                lambda: (state.value, state.gradient),
-            )
-            return value, gradient, due
-        value = optax.tree_utils.tree_get(optimiser, "value")
-        gradient = optax.tree_utils.tree_get(optimiser, "grad")
+            return *lax.cond(due, found, lambda: (state.value, state.gradient)), due
+        # A line search has just evaluated the point it chose.
+        get = optax.tree_utils.tree_get
+        value, gradient = (get(optimiser, name) for name in ("value", "grad"))
         if value is None or gradient is None:
-            return *loss_and_gradient(point, context), due
-        # The line search has just evaluated the point it chose.
-        return value, gradient, due
+            value, gradient = found()
+        return value, gradient, jnp.ones((), bool)
 
     def progress(self, problem: Problem, state: GradientState) -> Progress:
         """Objective and residual of the best point."""
-        at_start = weighted(problem.data, state.reference.log_lik)
-        start = jnp.sum(at_start) + self.penalty * state.reference.log_prior
+        log_lik = weigh_rows(state.reference.log_lik, problem.data.subject_weight)
+        start = jnp.sum(log_lik) + self.penalty * state.reference.log_prior
         patience, tolerance = self.patience, self.tolerance
         if patience is None:
             patience = 3 if self.optimiser is None else 200
         dtype = state.residual.dtype
         if tolerance is None:
             tolerance = 1e-3 if dtype == jnp.float64 else 1e-2
-        return Progress(
-            start - state.best_value,
-            state.residual,
-            state.residual <= jnp.asarray(tolerance, dtype),
-            state.idle >= patience,
-        )
+        objective, residual = start - state.best_value, state.residual
+        solved = residual <= jnp.asarray(tolerance, dtype)
+        return Progress(objective, residual, solved, state.idle >= patience)
 
     def result(
         self, problem: Problem, state: GradientState
     ) -> tuple[Parameters, Array]:
         """Items, and standardised, oriented abilities (see `MM.result`)."""
-        model = problem.model
         point = unscaled(state.best, state.reference)
-        log_lik = joint_derivatives(model, problem.data, *point[:2]).log_lik
-        slope = model.constrain(point.coordinates).discrimination
-        scale = identify(problem, point.theta, slope)
-        coordinates = model.fold(point.coordinates, scale.shift, scale.scale)
-        # Fixed coordinates come back as they were given, not through a round trip.
-        movable = ~jnp.asarray(problem.anchored) & jnp.all(problem.free)
-        coordinates = jnp.where(movable, coordinates, point.coordinates)
-        theta = (point.theta - scale.shift) / scale.scale
-        found = Parameters(model.constrain(coordinates), scale.population, theta)
-        return report_scale(problem, found), log_lik
+        seen = joint_derivatives(problem.model, problem.data, *point[:2])
+        return reported(problem, point.theta, point.coordinates), seen.log_lik

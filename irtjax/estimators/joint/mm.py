@@ -51,9 +51,8 @@ class MMState(NamedTuple):
     """State of MM: the point to evaluate next, and the best one so far.
 
     `log_lik`, `log_prior`, `objective` and `residual` (relative KKT) are those of
-    `best`, the accepted point with the highest objective, and `image` is one MM
-    iteration from it, tried when a proposal is refused. `change` is the last relative
-    change of the objective, and `refused` counts points refused in a row.
+    `best`. `image` is one MM iteration from it, tried when a proposal is refused.
+    `change` is relative, of the objective; `refused` counts points refused in a row.
     """
 
     point: Factors
@@ -114,9 +113,8 @@ class MM(AbstractPenalised):
 
         The log-normal prior of positive slopes becomes that of free ones.
         """
-        if not isinstance(model.priors.get("discrimination"), LogNormal):
-            return model
-        if not model.family.has_slope:
+        prior = model.priors.get("discrimination")
+        if not (model.family.has_slope and isinstance(prior, LogNormal)):
             return model
         priors = {**model.priors, "discrimination": Normal(1.0, 1.0)}
         return dataclasses.replace(model, priors=priors)
@@ -253,16 +251,13 @@ class MM(AbstractPenalised):
         Without priors it makes abilities standard, which keeps numbers in range.
         """
         has_slope = problem.model.family.has_slope
-
-        def moved(shift, log_scale):
-            return point.fold(shift, log_scale * has_slope)
-
+        moved = lambda shift, log_scale: point.fold(shift, log_scale * has_slope)
         if self.penalty == 0:
             shift, scale = weighted_moments(point.theta, problem.data.subject_weight)
             folded = moved(shift, jnp.log(scale))
         else:
             dims, dtype = point.theta.shape[1], point.theta.dtype
-            raised = lambda *scale: self._log_prior(problem, moved(*scale))  # noqa: E731
+            raised = lambda *scale: self._log_prior(problem, moved(*scale))
             folded = moved(*best_fold(raised, dims, dtype))
         return tree_where(jnp.all(problem.free), folded, point)
 
@@ -273,12 +268,9 @@ class MM(AbstractPenalised):
         data = problem.data
         items = weigh_rows(bounds[0].diagonal, data.item_weight)
         subjects = weigh_rows(bounds[1].diagonal, data.subject_weight)
-        items = jnp.broadcast_to(items, point.stacked.shape)
-        scale = Factors(
-            jnp.sqrt(items[:, 1:]),
-            jnp.sqrt(items[:, 0]),
-            jnp.broadcast_to(jnp.sqrt(subjects), point.theta.shape),
-        )
+        items = jnp.sqrt(jnp.broadcast_to(items, point.stacked.shape))
+        subjects = jnp.sqrt(jnp.broadcast_to(subjects, point.theta.shape))
+        scale = Factors(items[:, 1:], items[:, 0], subjects)
         flat_point, unravel = ravel_pytree(point)
         flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
         flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
@@ -297,12 +289,8 @@ class MM(AbstractPenalised):
         if self.stop == "relative_change":
             measure, default = state.change, 1e-4
         tolerance = default if self.tolerance is None else self.tolerance
-        return Progress(
-            state.objective,
-            state.residual,
-            measure <= jnp.asarray(tolerance, dtype),
-            state.refused >= 2,
-        )
+        solved = measure <= jnp.asarray(tolerance, dtype)
+        return Progress(state.objective, state.residual, solved, state.refused >= 2)
 
     def result(self, problem: Problem, state: MMState) -> tuple[Parameters, Array]:
         """Items with P = sigma(a theta + d), and abilities as `identify` makes them.
@@ -345,12 +333,7 @@ def _free(problem: Problem) -> Bool[Array, "items p"]:
     return jnp.concatenate([free[:, -1:], free[:, :-1]], axis=1)
 
 
-def _kkt_residual(
-    problem: Problem,
-    point: Factors,
-    seen: ItemSweep,
-    bounds: tuple[Quadratic, Quadratic],
-) -> Scalar:
+def _kkt_residual(problem: Problem, point: Factors, seen: ItemSweep, bounds) -> Scalar:
     """Largest share of a gradient that does not cancel; see `MM`."""
     tiny = jnp.finfo(point.intercept.dtype).tiny * 1e6
 

@@ -3,13 +3,15 @@
     F = sum_ij w_i v_j log p(y_ij) + penalty (sum_i w_i log N(theta_i; 0, I)
                                               + sum_j v_j log prior(item_j))
 
-over the observed cells, with subject weights w and item weights v acting as numbers
-of copies. Everything is computed block by block over subjects, so neither a float copy
-of the data nor a subjects x items array of floats exists.
+over the observed cells; subject weights w and item weights v are numbers of copies.
+Everything is computed block by block over subjects, so neither a float copy of the
+data nor a subjects x items array of floats exists.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -19,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
-from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.problem import Parameters, Problem, report_scale
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
@@ -42,23 +44,25 @@ class JointDerivatives(NamedTuple):
     theta: Float[Array, " subjects"]
 
 
-def weighted(data: Responses, by_subject: Array) -> Array:
-    """Numbers of each subject, multiplied by its weight."""
-    return weigh_rows(by_subject, data.subject_weight)
-
-
-def block_rows(array: Array, start: Array, size: int) -> Array:
-    """The rows of a block of an array that is there."""
-    rows = take_block(array, start, size)
-    assert rows is not None
-    return rows
-
-
 def block_weight(data: Responses, start: Array, is_new: Array, dtype) -> Array:
     """Weight of each subject of a block, 0 for those of an earlier block."""
     weight = is_new.astype(dtype)
     rows = take_block(data.subject_weight, start, is_new.shape[0])
     return weight if rows is None else weight * rows.astype(dtype)
+
+
+def by_subject(data: Responses, dtype, block: Callable, *arrays) -> Array:
+    """`block(size, start, *arrays)` of every block of subjects, one by one."""
+    size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
+    # Derivatives compute a block again: kept, they would be as large as the data.
+    again = jax.checkpoint(partial(block, size))
+
+    def body(total, start, is_new):
+        del is_new
+        return put_block(total, again(start, *arrays), start)
+
+    init = jnp.zeros(data.num_subjects, dtype)
+    return scan_subject_blocks(body, init, data.num_subjects, size)
 
 
 class Information(NamedTuple):
@@ -84,26 +88,18 @@ def joint_log_likelihood(
     both modes; `joint_derivatives` has value and gradient in one pass.
     """
     dtype = jnp.result_type(items[0], theta)
-    size = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
 
-    # Derivatives compute a block again: kept, they would be as large as the data.
-    @jax.checkpoint
-    def block(items, theta, start):
-        part = block_rows(theta, start, size)
+    def block(size, start, items, theta):
+        part = take_block(theta, start, size)
         return _block_log_lik(model, data, items, part, start, dtype)
 
-    def body(total, start, is_new):
-        del is_new
-        return put_block(total, block(items, theta, start), start)
-
-    init = jnp.zeros(data.num_subjects, dtype)
-    return scan_subject_blocks(body, init, data.num_subjects, size)
+    return by_subject(data, dtype, block, items, theta)
 
 
 def _block_log_lik(model: Model, data: Responses, items, theta, start, dtype) -> Array:
     """Log-likelihood of each subject of a block with abilities `theta`."""
     size = theta.shape[0]
-    values = block_rows(data.values, start, size).astype(dtype)
+    values = take_block(data.values, start, size).astype(dtype)
     exposure = take_block(data.exposure, start, size)
     cells = model.family.log_prob(values, items, theta, exposure)
     if data.item_weight is not None:
@@ -133,7 +129,7 @@ def joint_derivatives(
         part = take_block(theta, start, size)
         (by_items, by_theta), log_lik = differentiate(coordinates, part, start, weight)
         # Rows seen in an earlier block have weight 0 here: keep what they had.
-        old = block_rows(carry.theta, start, size)
+        old = take_block(carry.theta, start, size)
         return JointDerivatives(
             put_block(carry.log_lik, log_lik, start),
             carry.coordinates + by_items,
@@ -161,21 +157,18 @@ def joint_information(
     # Categories times columns intermediate tables exist at once: smaller blocks.
     tables = max(family.num_categories, 2) * (family.num_columns + 1)
     size = min(block_size_for(num_subjects, num_items * tables, dtype.itemsize), 256)
-    size = min(size, num_subjects)
     cell = family.coordinate_information
     over_items = jax.vmap(cell, in_axes=(0, None))
     over_cells = jax.vmap(over_items, in_axes=(None, 0))
 
     def body(carry: Information, start, is_new):
-        by_row, by_theta = over_cells(coordinates, block_rows(theta, start, size))
+        by_row, by_theta = over_cells(coordinates, take_block(theta, start, size))
         exposure = take_block(data.exposure, start, size)
         if exposure is not None:
             by_row = by_row * exposure.astype(dtype)[:, :, None]
             by_theta = by_theta * exposure.astype(dtype)
         weight = block_weight(data, start, jnp.ones_like(is_new), dtype)
-        item_weight = jnp.ones(num_items, dtype)
-        if data.item_weight is not None:
-            item_weight = data.item_weight.astype(dtype)
+        item_weight = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
         at_items = jnp.einsum("ijc,i->jc", by_row, weight * is_new.astype(dtype))
         return Information(
             carry.coordinates + at_items * item_weight[:, None],
@@ -216,8 +209,7 @@ def log_penalty(problem: Problem, items, theta) -> Scalar:
 def check_penalty(model: Model, penalty: float, anchored: bool) -> None:
     """Refuses a penalty that leaves the scale of ability without a maximum.
 
-    Where abilities are penalised but free slopes are not, shrinking every ability and
-    stretching every slope would raise the objective for ever.
+    Smaller abilities with steeper free slopes would raise the objective without end.
     """
     if penalty < 0:
         raise ValueError(f"penalty {penalty} is negative; use 0 for none, 1 for MAP")
@@ -234,14 +226,9 @@ def weighted_moments(
     theta: Float[Array, "subjects ..."], weight: Array | None
 ) -> tuple[Array, Array]:
     """Mean and standard deviation over the sample; 1 where all are equal."""
-    total = jnp.asarray(theta.shape[0], theta.dtype)
-    shaped = jnp.ones((), theta.dtype)
-    if weight is not None:
-        shaped = weight.astype(theta.dtype).reshape(-1, *[1] * (theta.ndim - 1))
-        total = jnp.sum(shaped)
-    mean = jnp.sum(shaped * theta, axis=0) / total
-    variance = jnp.sum(shaped * (theta - mean) ** 2, axis=0) / total
-    sd = jnp.sqrt(variance)
+    total = len(theta) if weight is None else jnp.sum(weight.astype(theta.dtype))
+    mean = jnp.sum(weigh_rows(theta, weight), axis=0) / total
+    sd = jnp.sqrt(jnp.sum(weigh_rows((theta - mean) ** 2, weight), axis=0) / total)
     return mean, jnp.where(sd > 1e-6 * (1 + jnp.abs(mean)), sd, 1)
 
 
@@ -251,11 +238,10 @@ def best_fold(
     """Shift and log scale of ability, `[dims]` each, that raise an objective most.
 
     Abilities (theta - shift) / scale with slopes a * scale and intercepts d + a shift
-    do not change the likelihood, so only the penalty identifies them. There a
-    first-order method is slow; a few Newton steps on 2 numbers per dimension are not.
-    Zeros are returned if the steps do not raise the objective.
+    do not change the likelihood, so only the penalty identifies them: a first-order
+    method is slow there, a few Newton steps are not. Zeros if they do not help.
     """
-    split = lambda move: objective(move[:num_dims], move[num_dims:])  # noqa: E731
+    split = lambda move: objective(move[:num_dims], move[num_dims:])
 
     def newton(_, move: Array) -> Array:
         curvature, gradient = -jax.hessian(split)(move), jax.grad(split)(move)
@@ -274,10 +260,9 @@ def diverging(
 ) -> Divergence:
     """Which subjects and items have no finite maximum likelihood estimate.
 
-    For binary models without asymptotes. Given the other block, the log-likelihood of
-    an item is without a maximum exactly when its responses do not vary or one ability
-    separates right from wrong, and that of a subject when every informative response
-    pushes theta the same way.
+    For binary models without asymptotes. Given the other block, an item has none
+    exactly when its responses do not vary or one ability separates right from wrong,
+    and a subject when every informative response moves theta the same way.
     """
     slope = items.discrimination
     size = block_size_for(data.num_subjects, data.num_items, slope.dtype.itemsize)
@@ -285,9 +270,9 @@ def diverging(
 
     def body(carry, start, is_new):
         one_way, extremes = carry
-        values = block_rows(data.values, start, size)
+        values = take_block(data.values, start, size)
         exposure = take_block(data.exposure, start, size)
-        ability = block_rows(theta, start, size)[:, None]
+        ability = take_block(theta, start, size)[:, None]
         n = jnp.ones_like(values) if exposure is None else exposure.astype(values.dtype)
         right, wrong = values > 0, values < n
         upward = (right & (slope > 0)) | (wrong & (slope < 0))
@@ -346,3 +331,19 @@ def identify(problem: Problem, theta: Array, slope: Array) -> Scale:
         turn = movable & (jnp.sum(slope, axis=0) < 0)
         scale = jnp.where(turn, -scale, scale)
     return Scale(shift, scale, population)
+
+
+def reported(
+    problem: Problem,
+    theta: Float[Array, " subjects"],
+    coordinates: Float[Array, "items columns"],
+) -> Parameters:
+    """Items, and standardised, oriented abilities, as `identify` has them."""
+    model = problem.model
+    scale = identify(problem, theta, model.constrain(coordinates).discrimination)
+    folded = model.fold(coordinates, scale.shift, scale.scale)
+    # Fixed coordinates come back as they were given, not through a round trip.
+    movable = ~jnp.asarray(problem.anchored) & jnp.all(problem.free)
+    items = model.constrain(jnp.where(movable, folded, coordinates))
+    theta = (theta - scale.shift) / scale.scale
+    return report_scale(problem, Parameters(items, scale.population, theta))

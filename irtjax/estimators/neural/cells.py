@@ -28,18 +28,14 @@ def log_lik_of_cells(problem: Problem, theta, coordinates, subject, item) -> Arr
     if data.trials is not None:
         base = base * data.trials[subject, item].astype(theta.dtype)
     found = base + values * rest
-    if data.subject_weight is not None:
-        found = found * data.subject_weight[subject].astype(theta.dtype)
-    if data.item_weight is not None:
-        found = found * data.item_weight[item].astype(theta.dtype)
+    for weight, at in ((data.subject_weight, subject), (data.item_weight, item)):
+        if weight is not None:
+            found = found * weight[at].astype(theta.dtype)
     return found
 
 
 def summed(problem: Problem, theta, coordinates, judged: Array) -> tuple[Array, ...]:
-    """Sums over the judged cells of each subject, a block of subjects at a time.
-
-    Log-likelihood, true positives, predicted and actual ones, and cells.
-    """
+    """Log-likelihood, true, predicted and actual ones, and cells of each subject."""
     model, data = problem.model, problem.data
     items = model.constrain(coordinates)
     exposure = judged if data.trials is None else jnp.where(judged, data.trials, 0)

@@ -1,9 +1,8 @@
 """Networks that map subjects and items to abilities and item coordinates.
 
 Each side is a table with a row for every subject or item, and a small network from a
-row to the output. Rows are looked up, not multiplied by a one-hot matrix. A batch of
-cells touches few rows of a table: only those, and their part of the optimiser's state,
-are read and written, so the cost of a step does not depend on the number of items.
+row to the output. A step reads and writes only the rows of its cells, and their part of
+the optimiser's state, so its cost does not depend on the number of items.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FIRST_ROW = 0.01
 class Tower(NamedTuple):
     """A network on rows of a table: layers with rectified units between them.
 
-    `shift` is added to every row of a table before a rectifier; None where rows are
+    `shift` is added to rows of a table before a rectifier; None where rows are
     features, the inputs of the first layer. Weights are `[inputs, outputs]`.
     """
 
@@ -44,10 +43,7 @@ class Tower(NamedTuple):
 def make_tower(
     width: int, hidden: Sequence[int], outputs: Array, *, looked_up: bool, key: KeyArray
 ) -> Tower:
-    """A network on rows of a table (`looked_up`) or on features.
-
-    Its first outputs are near `outputs`; `hidden` has the widths of its hidden layers.
-    """
+    """A network on table rows (`looked_up`) or features, near `outputs` at first."""
     dtype = outputs.dtype
     sizes = (width, *hidden, outputs.shape[0])
     keys = jax.random.split(key, len(sizes))
@@ -68,10 +64,9 @@ def make_tower(
 class Graph(NamedTuple):
     """Aggregation of one side's rows from the rows it has met on the other.
 
-    For a neighbour q met with response r the state is c = e_q * (A e_q + r w + b), its
-    share a softmax over neighbours of leaky(u e_s + v c): Zhou et al. 2025 (Lost in
-    Benchmarks?), equations 5 to 7. States depend on q and r alone, so with two
-    responses every step is a product of matrices.
+    A neighbour q met with response r has the state c = e_q * (A e_q + r w + b), and as
+    its share a softmax of leaky(u e_s + v c): Zhou et al. 2025 (Lost in Benchmarks?),
+    equations 5 to 7. States depend on q and r alone: steps are products of matrices.
     """
 
     matrix: Float[Array, "width width"]
@@ -98,11 +93,7 @@ def aggregate(
     right: Bool[Array, "rows columns"],
     wrong: Bool[Array, "rows columns"],
 ) -> Float[Array, "rows width"]:
-    """Rows `own` with the messages of their neighbours among the other side's rows.
-
-    `right` and `wrong` are the cells that link the two sides, by response. A row
-    without neighbours is unchanged.
-    """
+    """Rows `own` with the messages of their neighbours, which are given by response."""
     gate = others @ graph.matrix + graph.bias
     states = (others * gate, others * (gate + graph.by_response))
     toward = (own @ graph.own)[:, None]
@@ -136,11 +127,7 @@ def update_rows(
     gradient: Float[Array, "batch width"],
     optimiser: optax.GradientTransformation,
 ) -> Table:
-    """The table after a step of an elementwise optimiser on some of its rows.
-
-    Places may repeat: their gradients are added up. Rows that a batch does not touch
-    stay as they are, moments included ("lazy" Adam).
-    """
+    """The table after a step on some rows, which may repeat ("lazy" Adam)."""
     is_rows = lambda leaf: leaf.shape == table.rows.shape
     take = lambda leaf: leaf[places] if is_rows(leaf) else leaf
     state, rows = jax.tree.map(take, table.optimiser), table.rows[places]

@@ -8,20 +8,15 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import jax
-from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, Run, Solution, drive
-from irtjax.estimators.joint.objective import identify
-from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
+from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.logistic import Binary
 
 
 class AbstractTrained(AbstractMethod):
-    """A method for binary models that takes random steps for at most `epochs` epochs.
-
-    `warning` is added to the warnings of every fit.
-    """
+    """A method for binary models by random steps; every fit has its `warning`."""
 
     trained: ClassVar[bool] = True
     limit: ClassVar[str] = "epochs"
@@ -56,22 +51,6 @@ class AbstractTrained(AbstractMethod):
     def record(self) -> dict[str, Any]:
         """Fields that are numbers, names, or tuples of these, which become lists."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-            if isinstance(value, bool | int | float | str | tuple)
-        }
-
-
-def reported(
-    problem: Problem,
-    theta: Float[Array, " subjects"],
-    coordinates: Float[Array, "items columns"],
-) -> Parameters:
-    """Items, and abilities standardised and oriented."""
-    model = problem.model
-    slope = model.constrain(coordinates).discrimination
-    scale = identify(problem, theta, slope)
-    items = model.constrain(model.fold(coordinates, scale.shift, scale.scale))
-    theta = (theta - scale.shift) / scale.scale
-    return report_scale(problem, Parameters(items, scale.population, theta))
+        plain = (bool, int, float, str, tuple)
+        found = {name: x for name, x in values.items() if isinstance(x, plain)}
+        return {k: list(x) if isinstance(x, tuple) else x for k, x in found.items()}

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import Progress
+from irtjax.estimators.joint.objective import reported
 from irtjax.estimators.neural.cells import log_lik_of_cells, seen_cells, summed
 from irtjax.estimators.neural.towers import (
     Graph,
@@ -33,7 +34,7 @@ from irtjax.estimators.neural.towers import (
     make_tower,
     update_rows,
 )
-from irtjax.estimators.neural.trained import AbstractTrained, reported
+from irtjax.estimators.neural.trained import AbstractTrained
 from irtjax.estimators.settings import check_least, check_rate
 from irtjax.likelihood.problem import Parameters, Problem, Start
 
@@ -41,15 +42,14 @@ from irtjax.likelihood.problem import Parameters, Problem, Start
 class Networks(NamedTuple):
     """Parameters shared by all cells.
 
-    Towers from a subject's row to its ability and from an item's to its unconstrained
-    coordinates; slope and shift of Deep-IRT's `head`, a layer on ability less
-    difficulty; aggregations of subjects and items for the graph encoder.
+    Towers to abilities and to items' unconstrained coordinates; slope and shift of
+    Deep-IRT's layer on ability less difficulty; aggregations for the graph encoder.
     """
 
     subjects: Tower
     items: Tower
     head: Float[Array, "2"]
-    graphs: tuple[Graph, Graph] | None = None
+    graphs: tuple[Graph, ...] | None = None
 
 
 class Weights(NamedTuple):
@@ -57,16 +57,16 @@ class Weights(NamedTuple):
 
     networks: Networks
     subjects: Array
-    items: Array | None
+    items: Array | None = None
 
 
 class NeuralState(NamedTuple):
     """State of the training after `num_seen` epochs, `idle` of them since the best.
 
-    `items` is None where items have features; `held` are the observed cells kept for
-    validation. `best` are the weights with the best criterion, `best_value` (minus
-    log-loss in nats per cell, or F1), `objective` their log-likelihood of the
-    validation cells, or of all if there are none, and `value` the last criterion.
+    `items` is None where items have features; `held` are the cells for validation.
+    `best` are the weights with the criterion `best_value` (minus log-loss in nats per
+    cell, or F1), `objective` their log-likelihood of the validation cells, or of all if
+    there are none, and `value` the last criterion.
     """
 
     networks: Networks
@@ -228,8 +228,7 @@ class Neural(AbstractTrained):
             width, layers = features.shape[1], (wide, *hidden)
         graphs = None
         if self.encoder == "graph":
-            first, second = (make_graph(wide, dtype, key=key) for key in keys[5:7])
-            graphs = first, second
+            graphs = tuple(make_graph(wide, dtype, key=key) for key in keys[5:7])
         networks = Networks(
             make_tower(wide, hidden, jnp.zeros(1, dtype), looked_up=True, key=keys[0]),
             make_tower(width, layers, average, looked_up=features is None, key=keys[1]),
@@ -237,15 +236,14 @@ class Neural(AbstractTrained):
             graphs,
         )
         subjects = make_table(data.num_subjects, wide, optimiser, dtype, key=keys[2])
-        items = None
+        items, weights = None, Weights(networks, subjects.rows)
         if features is None:
             items = make_table(data.num_items, wide, optimiser, dtype, key=keys[3])
+            weights = weights._replace(items=items.rows)
         given = self.validation
         if isinstance(given, float | int):
             given = jax.random.uniform(keys[4], data.values.shape) < given
         held = seen_cells(data) & jnp.asarray(given)
-        rows = None if items is None else items.rows
-        weights = Weights(networks, subjects.rows, rows)
         value, log_lik = self._judge(problem, weights, held)
         tree: Any = networks
         return NeuralState(
@@ -268,10 +266,7 @@ class Neural(AbstractTrained):
         data = problem.data
         cells = self._batches(data, state.held, key)
         one = self._dense_step if self.encoder == "graph" else self._lookup_step
-
-        def body(state: NeuralState, batch: Array):
-            return one(problem, state, batch), None
-
+        body = lambda state, batch: (one(problem, state, batch), None)
         state, _ = lax.scan(body, state, cells)
         value, log_lik = self._judge(problem, state.weights, state.held)
         # Without validation cells the last epoch is the best.
@@ -300,9 +295,8 @@ class Neural(AbstractTrained):
         places = jnp.arange(number * size) % jnp.maximum(jnp.sum(trained), 1)
         return order[places].reshape(number, size).astype(jnp.int32)
 
-    def _loss(self, problem: Problem, networks: Networks, rows, others, batch):
+    def _loss(self, networks: Networks, rows, others, problem: Problem, subject, item):
         """Minus the mean log-likelihood of some cells, from the rows of each."""
-        subject, item = batch // problem.data.num_items, batch % problem.data.num_items
         theta, coordinates = self._outputs(networks, rows, others)
         return -jnp.mean(log_lik_of_cells(problem, theta, coordinates, subject, item))
 
@@ -323,10 +317,9 @@ class Neural(AbstractTrained):
         table = state.items
         inputs = self.item_features if table is None else table.rows
         assert inputs is not None
-        others = inputs[item]
-        by_network, by_rows, by_others = jax.grad(self._loss, argnums=(1, 2, 3))(
-            problem, state.networks, rows, others, batch
-        )
+        slopes = jax.grad(self._loss, argnums=(0, 1, 2))
+        at = state.networks, rows, inputs[item]
+        by_network, by_rows, by_others = slopes(*at, problem, subject, item)
         optimiser = self._optimiser
         networks, kept = _moved(optimiser, by_network, state.optimiser, state.networks)
         if table is not None:
@@ -348,9 +341,8 @@ class Neural(AbstractTrained):
 
         def loss(weights: Weights):
             rows, others = _representations(data, weights, linked)
-            return self._loss(
-                problem, weights.networks, rows[subject], others[item], batch
-            )
+            at = weights.networks, rows[subject], others[item]
+            return self._loss(*at, problem, subject, item)
 
         parts = [(state.networks, state.optimiser), state.subjects, state.items]
         for k, slope in enumerate(jax.grad(loss)(state.weights)):

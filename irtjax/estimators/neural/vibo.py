@@ -22,9 +22,9 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.driver import Progress
-from irtjax.estimators.joint.objective import joint_derivatives
+from irtjax.estimators.joint.objective import joint_derivatives, reported
 from irtjax.estimators.neural.towers import Tower, make_tower
-from irtjax.estimators.neural.trained import AbstractTrained, reported
+from irtjax.estimators.neural.trained import AbstractTrained
 from irtjax.estimators.settings import check_least, check_rate, falling_rate
 from irtjax.likelihood.problem import Parameters, Problem, Start
 
@@ -50,8 +50,8 @@ class Beliefs(NamedTuple):
 class VIBOState(NamedTuple):
     """State of the search after `num_seen` epochs.
 
-    `elbo` is the evidence lower bound by the draws of the last epoch, `smooth` its
-    moving average, `gain` that average's last change in nats per response.
+    `elbo` is the evidence lower bound of the last epoch's draws, `smooth` its moving
+    average, `gain` the last change of that in nats per response.
     """
 
     beliefs: Beliefs
@@ -120,12 +120,10 @@ class VIBO(AbstractTrained):
             ability = jnp.zeros((problem.data.num_subjects, 2), dtype)
         log_sd = jnp.full_like(mean, jnp.log(FIRST_SD))
         beliefs = Beliefs(mean, log_sd, ability, expert)
-        zero = jnp.zeros((), dtype)
+        zero, count = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
         tree: Any = beliefs
         optimiser = self._optimiser(mean.shape[0]).init(tree)
-        return VIBOState(
-            beliefs, optimiser, zero, zero, zero + jnp.inf, jnp.zeros((), jnp.int32)
-        )
+        return VIBOState(beliefs, optimiser, zero, zero, zero + jnp.inf, count)
 
     def step(self, problem: Problem, state: VIBOState, key: KeyArray | None):
         """One epoch: all items in random order, batch by batch."""
@@ -178,11 +176,7 @@ def abilities(
     coordinates: Float[Array, "batch columns"],
     items: Array | None = None,
 ) -> tuple[Float[Array, " subjects"], Float[Array, " subjects"]]:
-    """Means and standard deviations of all abilities.
-
-    Experts see the `coordinates` of some `items` (None for all), whose sums are scaled
-    up to all items.
-    """
+    """Means and SDs of abilities; sums over some `items` are scaled up to all."""
     if beliefs.expert is None:
         assert beliefs.ability is not None
         return beliefs.ability[:, 0], jnp.exp(beliefs.ability[:, 1])
@@ -202,10 +196,7 @@ def abilities(
 def predict(
     problem: Problem, state: VIBOState, *, key: KeyArray, num_draws: int = 20
 ) -> Float[Array, "subjects items"]:
-    """Probability of a right response in every cell, averaged over the approximation.
-
-    `state` is `Fit.state`; `num_draws` draws of abilities and items are averaged.
-    """
+    """Probability of a right response in every cell, over draws of `Fit.state`."""
     model, beliefs = problem.model, state.beliefs
 
     def add(total, one):

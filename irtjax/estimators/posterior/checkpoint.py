@@ -31,27 +31,20 @@ _SAME = {
 
 
 def identity(method: NoUTurn, data: Any, first: Chains) -> dict[str, Any]:
-    """What a run must share with a checkpoint to resume from it, for JSON.
-
-    Settings, a hash of the data, the key, and the log densities of the `first` chains,
-    before their first step: they identify the model, which has no name.
-    """
+    """What a run must share with a checkpoint to resume from it, for JSON."""
+    # Log densities before the first step identify the model, which has no name.
     names = ("num_warmup", "num_draws", "num_chains", "max_depth", "dense", "thinning")
     settings: dict[str, Any] = {name: getattr(method, name) for name in names}
     return {
         "settings": {**settings, "target_acceptance": float(method.target_acceptance)},
-        "data": hash_of(data),
+        "data": _hash_of(data),
         "key": np.asarray(jax.random.key_data(first.each.key)).tolist(),
         "start": np.asarray(first.each.log_density, float).tolist(),
     }
 
 
-def hash_of(data: Any) -> str:
-    """SHA-256 of the arrays of a PyTree, with their paths, shapes and dtypes.
-
-    >>> hash_of({"a": np.zeros(2)}) == hash_of({"b": np.zeros(2)})
-    False
-    """
+def _hash_of(data: Any) -> str:
+    """SHA-256 of the arrays of a PyTree, with their paths, shapes and dtypes."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
         array, name = np.asarray(leaf), jax.tree_util.keystr(path)
@@ -63,10 +56,7 @@ def hash_of(data: Any) -> str:
 def save_chains(path: str | Path, chains: Chains, like: dict[str, Any]) -> Path:
     """Writes chains and the `identity` of their run, whole or not at all.
 
-    The file is an uncompressed NumPy archive without pickle.
-
-    Raises:
-        ValueError: If it cannot be written.
+    An uncompressed NumPy archive without pickle; a ValueError if it cannot be written.
     """
     leaves = enumerate(jax.tree.leaves(_with_key_data(chains)))
     arrays: dict[str, Any] = {f"leaf_{k}": np.asarray(leaf) for k, leaf in leaves}
@@ -85,14 +75,9 @@ def _with_key_data(chains: Chains) -> Chains:
 def load_chains(path: str | Path, first: Chains, like: dict[str, Any]) -> Chains:
     """Reads chains that `save_chains` wrote, for `advance`.
 
-    Args:
-        path: The file.
-        first: Chains of the same run before their first step.
-        like: The `identity` of the run.
-
-    Raises:
-        ValueError: If there is no such file, it is no checkpoint, or it belongs to
-            another model, data, key or settings.
+    `first` are the chains of the run before their first step, `like` is its `identity`.
+    A ValueError if there is no such file, it is no checkpoint, or it belongs to another
+    model, data, key or settings.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -167,9 +152,8 @@ def to_arviz(
         message = "ArviZ is not installed: pip install 'irtjax[arviz]'"
         raise ValueError(message) from None
     variables = {**draws.values, **(log_likelihood or {})}
-    shapes = {name: np.shape(value)[2:] for name, value in variables.items()}
     dims, coords = dims or {}, coords or {}
-    _check_labels(shapes, dims, coords)
+    _check_labels(variables, dims, coords)
     # ArviZ' names.
     names = {
         "diverging": draws.divergent,
@@ -193,14 +177,15 @@ def to_arviz(
     return arviz.from_dict(groups, **labels)
 
 
-def _check_labels(shapes, dims, coords) -> None:
+def _check_labels(variables, dims, coords) -> None:
     """Refuses names of axes, or labels along them, that do not fit the variables."""
     for name, axes in dims.items():
-        if name not in shapes:
+        if name not in variables:
             raise ValueError(
-                f"dims name {name!r}, which was not kept: there are {', '.join(shapes)}"
+                f"dims name {name!r}, which was not kept: there are"
+                f" {', '.join(variables)}"
             )
-        shape = shapes[name]
+        shape = np.shape(variables[name])[2:]
         if len(axes) != len(shape):
             raise ValueError(
                 f"dims name {len(axes)} axes of {name!r} after chains and draws; it has"

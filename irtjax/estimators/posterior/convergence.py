@@ -77,26 +77,23 @@ def diagnose(values) -> Diagnosis:
             f"diagnose: draws have shape {values.shape}; it takes [chains, draws, ...]"
             " with 4 or more draws"
         )
-    chains, draws = values.shape[:2]
+    chains, draws, *shape = values.shape
     flat = values.reshape(chains, draws, -1)
     if not flat.shape[2]:
-        return Diagnosis(*(np.zeros(values.shape[2:]) for _ in Diagnosis._fields))
+        return Diagnosis(*(np.zeros(shape) for _ in Diagnosis._fields))
     size = max(BLOCK // (chains * draws), 1)
-
-    def block(at: int) -> Diagnosis:
-        return _diagnose_block(flat[:, :, at : at + size].astype(np.float64))
-
+    blocks = (flat[:, :, at : at + size] for at in range(0, flat.shape[2], size))
     with ThreadPoolExecutor(num_cores()) as workers:
-        blocks = list(workers.map(block, range(0, flat.shape[2], size)))
-    parts = [np.concatenate(part) for part in zip(*blocks, strict=True)]
-    return Diagnosis(*(part.reshape(values.shape[2:]) for part in parts))
+        found = list(workers.map(_diagnose_block, blocks))
+    parts = [np.concatenate(part) for part in zip(*found, strict=True)]
+    return Diagnosis(*(part.reshape(shape) for part in parts))
 
 
 def _diagnose_block(values: np.ndarray) -> Diagnosis:
     """`diagnose` for `[chains, draws, parameters]`."""
     finite = np.isfinite(values).all((0, 1))
     # Results of the other parameters are replaced by NaN below.
-    values = np.where(finite, values, 0.0)
+    values = np.where(finite, values, 0.0).astype(np.float64)
     together = values.reshape(-1, values.shape[2])
     halves = split_chains(values)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
@@ -104,14 +101,9 @@ def _diagnose_block(values: np.ndarray) -> Diagnosis:
     lower, upper = np.quantile(together, [0.05, 0.95], axis=0)
     tails = [effective_draws((halves <= q).astype(np.float64)) for q in (lower, upper)]
     mean, sd = together.mean(0), together.std(0, ddof=1)
-    found = Diagnosis(
-        mean,
-        sd,
-        sd / np.sqrt(effective_draws(halves)),
-        effective_draws(normal),
-        np.minimum(*tails),
-        np.maximum(_rhat(normal), _rhat(_rank_normal(folded))),
-    )
+    mcse, ess = sd / np.sqrt(effective_draws(halves)), effective_draws(normal)
+    rhat = np.maximum(_rhat(normal), _rhat(_rank_normal(folded)))
+    found = mean, sd, mcse, ess, np.minimum(*tails), rhat
     return Diagnosis(*(np.where(finite, part, np.nan) for part in found))
 
 
@@ -192,16 +184,12 @@ def bfmi(energy) -> np.ndarray:
 
 
 def worst(draws: Draws) -> tuple[tuple[float, str], tuple[float, str]]:
-    """The largest R-hat and the fewest effective draws, bulk or tail, with their names.
-
-    NaN, of a parameter with a draw that is not finite, is worse than any number.
-    """
+    """The largest R-hat and the fewest effective draws, with names; NaN is worst."""
     rhats, counts = [(1.0, "")], [(np.inf, "")]
     for name, values in draws.values.items():
-        shape = values.shape[2:]
-        if 0 in shape:
+        if 0 in values.shape[2:]:
             continue
-        found, names = diagnose(values), entries(name, shape)
+        found, names = diagnose(values), entries(name, values.shape[2:])
         rhat = np.ravel(np.nan_to_num(found.rhat, nan=np.inf, posinf=np.inf))
         ess = np.ravel(np.nan_to_num(np.minimum(found.ess_bulk, found.ess_tail)))
         rhats.append((float(rhat.max()), names[rhat.argmax()]))

@@ -77,10 +77,8 @@ def summary_of_draws(
     model: MultilevelModel, values: Mapping[str, Any], level: float = 0.95
 ) -> GroupEstimates:
     """Means and covariances of draws by name, `[chains, draws, ...]`."""
-    flat = {
-        name: np.asarray(value, float).reshape(-1, *value.shape[2:])
-        for name, value in values.items()
-    }
+    joined = lambda value: np.asarray(value, float).reshape(-1, *value.shape[2:])
+    flat = {name: joined(value) for name, value in values.items()}
     general, ability = flat["general_mean"], flat["ability"]
     left = flat["general_variance"].mean()
     covariance = np.atleast_2d(np.cov(general.T))
@@ -135,10 +133,7 @@ def summary_of_draws(
 
 
 def _units_of_draws(model: MultilevelModel, coordinates: np.ndarray) -> np.ndarray:
-    """Scales of abilities in draws `[draws, groups]`, from mean log discriminations.
-
-    In a draw with steeper items than on average the abilities are closer together.
-    """
+    """Scales of abilities in draws `[draws, groups]`: smaller with steeper items."""
     groups = model.num_groups
     if not model.family.has_slope:
         return np.ones((len(coordinates), groups))

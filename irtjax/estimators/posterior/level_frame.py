@@ -32,7 +32,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.models.multilevel.model import MultilevelModel, Position
-from irtjax.numerics.bijections import POSITIVE
+from irtjax.numerics.bijections import IDENTITY, POSITIVE
 
 #: Variance of items around their level that w assumes, in variances of the levels.
 _WITHIN_LEVELS = 4.0
@@ -43,15 +43,12 @@ _LEAST_VARIANCE = 0.01
 class LevelFrame(eqx.Module):
     """The coordinate changes of the module for one model; shapes stay the same.
 
-    Attributes:
-        add: Effects that add 1 to the items of a group, or to all items where groups
-            share items; None where priors are given.
-        share: Weights of effects in the mean of a group's items.
-        average: Average contribution of each effect to the items.
-        normal: Normals of the reflections.
-        power: w.
-        gate: Share of the shift with abilities that effects take, 0 to 1.
-        order: The correlated column at each place of the regressions, from column 0.
+    `add` are the effects that add 1 to the items of a group, or to all items where
+    groups share items; None where priors are given. `share` are weights of effects in
+    the mean of a group's items, and `average` those in the mean of all. `normal` has
+    the normals of the reflections, `power` w, and `gate` the share of the shift with
+    abilities that effects take, 0 to 1. `order` is the correlated column at each place
+    of the regressions, from column 0.
     """
 
     add: Float[Array, "effects groups"] | None
@@ -126,9 +123,9 @@ class LevelFrame(eqx.Module):
         effects = effects.at[0].add(-(self.average @ (sd * effects)) / sd[0])
         moved = self._shared(model, _with_turned(coordinates, effects), -1)
         if model.correlated:
-            log_sd, correlation, more = _from_slopes(model, coordinates, self.order)
-            several = {"log_residual_sd": log_sd, "residual_correlation": correlation}
-            moved, log_det = moved._replace(**several), log_det + more
+            log_sd, y, more = _from_slopes(model, coordinates, self.order)
+            moved = moved._replace(log_residual_sd=log_sd, residual_correlation=y)
+            log_det = log_det + more
         return self._follow(model, moved, -1), log_det
 
     def _follow(
@@ -197,11 +194,8 @@ class LevelFrame(eqx.Module):
 
 def _with_turned(position: Position, effects: Array) -> Position:
     """The position with these effects, tilts and relative SDs turned."""
-    tilt = turn(position.tilt[:, None])[:, 0]
-    log_relative_sd = turn(position.log_relative_sd)
-    return position._replace(
-        effects=effects, tilt=tilt, log_relative_sd=log_relative_sd
-    )
+    tilt, log_sd = turn(position.tilt[:, None])[:, 0], turn(position.log_relative_sd)
+    return position._replace(effects=effects, tilt=tilt, log_relative_sd=log_sd)
 
 
 def reordered(factor: Array, order: tuple[int, ...]) -> Array:
@@ -254,12 +248,9 @@ def _from_slopes(model: MultilevelModel, taken: Position, order: tuple[int, ...]
 
 def moves(model: MultilevelModel) -> bool:
     """Whether intercepts are unconstrained, so that they can be shifted."""
-    family = model.family
-    return all(
-        parameter.bijection.kind == "identity"
-        for parameter in family.parameters
-        if parameter.name == family.intercept_name
-    )
+    name = model.family.intercept_name
+    parameters = [p for p in model.family.parameters if p.name == name]
+    return all(p.bijection == IDENTITY for p in parameters)
 
 
 def scales(model: MultilevelModel) -> bool:
@@ -276,7 +267,7 @@ def centre(ability: Float[Array, "subjects groups"]) -> tuple[Array, Array]:
 
 
 def turn(rows: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
-    """Reflects columns so that the first row is their mean, times the root of size.
+    """Reflects columns: the first row becomes their mean, times the root of size.
 
     Householder's reflection exchanges first axis and diagonal; it is its own inverse.
     """
@@ -288,10 +279,7 @@ def turn(rows: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
 
 
 def towards(vectors: Float[Array, "planes size"], axis: int) -> Array:
-    """Normals of the reflections that exchange the directions of vectors and an axis.
-
-    Of a vector of length 0 the normal is 0: no reflection.
-    """
+    """Normals of reflections that exchange vectors' directions and an axis; 0 for 0."""
     length = jnp.linalg.norm(vectors, axis=1, keepdims=True)
     at_axis = jnp.arange(vectors.shape[1]) == axis
     # The direction that is further from the axis, against cancellation.

@@ -5,8 +5,7 @@ trajectory (Betancourt 2017), as BlackJAX implements it. Warm-up has Stan's wind
 first 75 steps adapt the step size alone, by dual averaging, as do the last 50; between
 them the mass matrix is estimated in windows of 25, 50, 100, ... steps, the last of
 which takes the remainder. Short warm-ups split 15 %, 75 % and 10 %; under 20 steps only
-the step size is adapted. This module has the loop: chains, keys by step, and a state
-from which a run can resume after any step.
+the step size is adapted. A run can resume after any step.
 """
 
 from __future__ import annotations
@@ -94,9 +93,8 @@ class Statistics(NamedTuple):
 class Chain(NamedTuple):
     """The state of one chain.
 
-    `gradient` is over the raveled position; `averaging` is the state of dual averaging,
-    `window` has the running moments of the mass matrix. The key of a step is
-    `fold_in(key, step)`. `values` `[draws, ...]` are zeros where not drawn yet.
+    `gradient` is over the raveled position, `averaging` is of the step size, `window`
+    of the mass matrix. The key of a step is `fold_in(key, step)`.
     """
 
     position: Position
@@ -119,23 +117,15 @@ class Chains(NamedTuple):
 
 
 class Draws(eqx.Module):
-    """Draws of a posterior; one transition per draw unless draws are thinned.
+    """Draws of a posterior, one for every `thinning` transitions.
 
-    Attributes:
-        values: What was kept by name, each `[chains, draws, ...]`.
-        divergent: Whether the energy error exceeded 1,000 on the trajectory.
-        tree_depth: Doublings of the trajectory.
-        num_leapfrog: Its leapfrog steps, one gradient each.
-        acceptance: Mean acceptance probability along it.
-        energy: Hamiltonian at its end.
-        log_density: Log density there.
-        step_size: After warm-up.
-        inverse_mass: `[chains, dims]`, or `[chains, dims, dims]`.
-        status: RUNNING before the last draw, NONFINITE if a log density is not finite,
-            else MAX_STEPS: `sample.sample` returns CONVERGED where the diagnostics
-            of `convergence` find no problem.
-        max_depth: The limit of `tree_depth`.
-        thinning: Transitions per draw.
+    `values` is what was kept by name, each `[chains, draws, ...]`. Of each trajectory:
+    whether the energy error exceeded 1,000 (`divergent`), its doublings (`tree_depth`,
+    at most `max_depth`), leapfrog steps with one gradient each, mean acceptance
+    probability, and the Hamiltonian (`energy`) and log density at its end. `step_size`
+    and `inverse_mass` (`[chains, dims]` or `[chains, dims, dims]`) are after warm-up.
+    `status` is RUNNING before the last draw, NONFINITE if a log density is not finite,
+    else MAX_STEPS, for which `sample.sample` may return CONVERGED.
     """
 
     values: dict[str, Array]
@@ -163,11 +153,7 @@ def check_floating(start: Position) -> None:
 
 
 def keep_position(position: Position, data: Any = None) -> dict[str, Array]:
-    """The leaves of a position by name, kept by default.
-
-    >>> keep_position({"mean": 1.0, "log_sd": 0.0}), keep_position(2.0)
-    ({'log_sd': 0.0, 'mean': 1.0}, {'position': 2.0})
-    """
+    """The leaves of a position by name, kept by default; of one array, `position`."""
     leaves = jax.tree_util.tree_leaves_with_path(position)
     name = partial(jax.tree_util.keystr, simple=True, separator=".")
     return {name(path) or "position": leaf for path, leaf in leaves}
@@ -176,13 +162,10 @@ def keep_position(position: Position, data: Any = None) -> dict[str, Array]:
 def dispersed_starts(
     start: Position, num_chains: int, *, key: KeyArray, radius: float = 1.0
 ) -> Position:
-    """Start values of several chains, uniform within a radius of one position.
+    """Start values with a leading `[chains]` axis, uniform within a radius of one.
 
     R-hat shows convergence only if starts differ by more than the posterior does; Stan
-    takes a radius of 2 around 0. The result has a leading `[chains]` axis.
-
-    >>> dispersed_starts(jnp.zeros(3), 2, key=jax.random.key(0)).shape
-    (2, 3)
+    takes a radius of 2 around 0.
     """
     flat, unravel = ravel_pytree(start)
     shape = (num_chains, flat.size)
@@ -201,10 +184,9 @@ def begin(
 ) -> Chains:
     """The chains before their first step. Pure: jit it with `log_density` static.
 
-    The first step size is found by doubling and halving until a leapfrog step is
-    accepted with probability 0.8 or so (Hoffman and Gelman 2014, Algorithm 4). Start
-    values have a leading `[chains]` axis (`dispersed_starts`); `keep` returns what is
-    stored of each draw, the position if it is None.
+    The first step size is that at which a leapfrog step is accepted with about the
+    target probability (Hoffman and Gelman 2014, Algorithm 4). Start values are those of
+    `dispersed_starts`; `keep` returns what is stored of each draw, None the position.
     """
     check_floating(start)
     num_chains, keep = method.num_chains, keep or keep_position
@@ -216,20 +198,17 @@ def begin(
 
     def one(position: Position, index: Array) -> Chain:
         flat, unravel = ravel_pytree(position)
-        density = _wide(lambda x: log_density(unravel(x), data))
+        density = _wide(log_density, unravel, data)
         value, gradient = jax.value_and_grad(density)(flat)
         dtype = flat.dtype
         chain_key = jax.random.fold_in(key, index)
         inverse_mass = jnp.ones(flat.shape, dtype)
         if method.dense:
             inverse_mass = jnp.diag(inverse_mass)
-        step_size = _first_step_size(
-            jax.random.fold_in(chain_key, method.num_steps),
-            density,
-            (flat, value, gradient),
-            inverse_mass,
-            jnp.asarray(method.target_acceptance, dtype),
-        )
+        step_key = jax.random.fold_in(chain_key, method.num_steps)
+        at = flat, value, gradient
+        target = jnp.asarray(method.target_acceptance, dtype)
+        step_size = _first_step_size(step_key, density, at, inverse_mass, target)
         (init_step, _, _), (init_mass, _, _) = _adaptation(method)
         counts = jnp.zeros(method.num_transitions, jnp.int32)
         zeros = jnp.zeros(method.num_transitions, dtype)
@@ -251,13 +230,11 @@ def begin(
     return Chains(each, jnp.zeros((), jnp.int32))
 
 
-def _wide(density):
-    """The density as a scalar of JAX' default dtype, its gradient in its own.
-
-    BlackJAX' weights have that dtype: with double precision enabled, JAX would refuse
-    to mix them with energies in single precision.
-    """
-    return lambda x: jnp.asarray(density(x), jnp.result_type(float))
+def _wide(log_density: LogDensity, unravel, data: Any):
+    """The density of flat positions as a scalar of JAX' default dtype."""
+    # With double precision enabled BlackJAX' weights have that dtype, and JAX would
+    # refuse to mix them with energies in single precision.
+    return lambda x: jnp.asarray(log_density(unravel(x), data), jnp.result_type(float))
 
 
 def _first_step_size(key, density, state, inverse_mass, target) -> Array:
@@ -300,9 +277,8 @@ def advance(
 ) -> Chains:
     """Takes every chain some steps further, to the end of the run at most. Pure.
 
-    Functions, data and method are those of `begin`. The key of a step depends on its
-    number alone and `num_steps` may be traced, so parts under one `jit` give the draws
-    of an unbroken run, bit for bit.
+    The key of a step depends on its number alone and `num_steps` may be traced, so
+    parts under one `jit` give the draws of an unbroken run, bit for bit.
     """
     stop = jnp.minimum(chains.step + num_steps, method.num_steps).astype(jnp.int32)
     keep = keep or keep_position
@@ -342,12 +318,8 @@ def mesh_of(method: NoUTurn) -> jax.sharding.Mesh | None:
     num_parts = max(n for n in range(1, len(devices) + 1) if method.num_chains % n == 0)
     if method.chain_method in ("vectorized", "sequential") or num_parts == 1:
         return None
-    return jax.make_mesh(
-        (num_parts,),
-        ("chains",),
-        axis_types=(jax.sharding.AxisType.Auto,),
-        devices=devices[:num_parts],
-    )
+    chosen, auto = devices[:num_parts], (jax.sharding.AxisType.Auto,)
+    return jax.make_mesh((num_parts,), ("chains",), axis_types=auto, devices=chosen)
 
 
 def _over_chains(run, method: NoUTurn, each: Chain, *shared) -> Chain:
@@ -360,15 +332,11 @@ def _over_chains(run, method: NoUTurn, each: Chain, *shared) -> Chain:
         one_by_one = chosen == "sequential" or (chosen != "vectorized" and on_cpu)
         return (in_turn if one_by_one else lockstep)(each, *shared)
     split, whole = jax.P("chains"), jax.P()
+    specs = {"in_specs": (split, *(whole for _ in shared)), "out_specs": split}
+    one = in_turn if on_cpu else lockstep
     # Not a sharding of the batch: its loops would synchronise all devices after every
     # leapfrog step whether any still needs another.
-    return jax.shard_map(
-        in_turn if on_cpu else lockstep,
-        mesh=mesh,
-        in_specs=(split, *(whole for _ in shared)),
-        out_specs=split,
-        check_vma=False,
-    )(each, *shared)
+    return jax.shard_map(one, mesh=mesh, **specs, check_vma=False)(each, *shared)
 
 
 def _step(log_density, keep, method: NoUTurn, data, step: Array, chain: Chain) -> Chain:
@@ -379,14 +347,10 @@ def _step(log_density, keep, method: NoUTurn, data, step: Array, chain: Chain) -
     flat, unravel = ravel_pytree(chain.position)
     dtype, kernel = flat.dtype, cast(Any, nuts.build_kernel())
     density = jnp.asarray(chain.log_density, jnp.result_type(float))
-    state, info = kernel(
-        jax.random.fold_in(chain.key, step),
-        cast(Any, HMCState)(flat, density, chain.gradient),
-        _wide(lambda x: log_density(unravel(x), data)),
-        chain.step_size,
-        chain.inverse_mass,
-        method.max_depth,
-    )
+    key, target = jax.random.fold_in(chain.key, step), _wide(log_density, unravel, data)
+    at = cast(Any, HMCState)(flat, density, chain.gradient)
+    scale = chain.step_size, chain.inverse_mass
+    state, info = kernel(key, at, target, *scale, method.max_depth)
     moved = chain._replace(
         position=unravel(state.position),
         log_density=state.logdensity.astype(dtype),
@@ -394,12 +358,8 @@ def _step(log_density, keep, method: NoUTurn, data, step: Array, chain: Chain) -
     )
     acceptance = jnp.asarray(info.acceptance_rate, dtype)
     if method.num_warmup:
-        moved = lax.cond(
-            step < method.num_warmup,
-            lambda c: _adapt(method, step, c, state.position, acceptance),
-            lambda c: c,
-            moved,
-        )
+        adapt = lambda c: _adapt(method, step, c, state.position, acceptance)
+        moved = lax.cond(step < method.num_warmup, adapt, lambda c: c, moved)
     depth, leapfrog = info.num_trajectory_expansions, info.num_integration_steps
     energies = info.energy, state.logdensity
     now = Statistics(info.is_divergent, depth, leapfrog, acceptance, *energies)
@@ -423,9 +383,8 @@ def _adapt(method: NoUTurn, step, chain: Chain, flat, acceptance) -> Chain:
         restarted = init_step(final_step(averaging))
         return _as_dtype((restarted, final_mass(window)), dtype)
 
-    averaging, window = lax.cond(
-        ends, close, lambda parts: parts, _as_dtype((averaging, window), dtype)
-    )
+    parts = _as_dtype((averaging, window), dtype)
+    averaging, window = lax.cond(ends, close, lambda parts: parts, parts)
     last = step == method.num_warmup - 1
     step_size = jnp.where(last, final_step(averaging), jnp.exp(averaging.log_step_size))
     return chain._replace(

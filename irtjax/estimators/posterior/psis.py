@@ -128,13 +128,13 @@ def pareto_k(log_ratio) -> float:
 
 def _relative_ess(log_lik: np.ndarray) -> float:
     """Mean over observations of effective draws per draw of p(y_i | draw)."""
-    chains, draws, num = log_lik.shape
-    size = max(BLOCK // (chains * draws), 1)
+    total = log_lik[:, :, 0].size
+    size = max(BLOCK // total, 1)
     found = []
-    for at in range(0, num, size):
+    for at in range(0, log_lik.shape[2], size):
         block = log_lik[:, :, at : at + size].astype(np.float64)
         found.append(effective_draws(split_chains(np.exp(block - block.max((0, 1))))))
-    return float(np.mean(np.concatenate(found))) / (chains * draws)
+    return float(np.mean(np.concatenate(found))) / total
 
 
 def _loo_block(log_lik: np.ndarray, tail: int) -> tuple[np.ndarray, ...]:
@@ -152,9 +152,8 @@ def _loo_block(log_lik: np.ndarray, tail: int) -> tuple[np.ndarray, ...]:
 def smooth_tail(log_ratio: np.ndarray, tail: int) -> tuple[np.ndarray, np.ndarray]:
     """Smooths the `tail` largest of log importance ratios `[draws, observations]`.
 
-    Returns log weights up to a constant, at most 0, and k `[observations]`: 0 where
-    the ratios of the tail are all equal, which need no smoothing, and infinite where
-    fewer than five outweigh the rest.
+    Returns log weights up to a constant, at most 0, and k: 0 where the ratios of the
+    tail are all equal, and infinite where fewer than five outweigh the rest.
     """
     shifted = log_ratio - log_ratio.max(axis=0)
     order = np.argsort(shifted, axis=0)
@@ -169,9 +168,9 @@ def smooth_tail(log_ratio: np.ndarray, tail: int) -> tuple[np.ndarray, np.ndarra
     shape, scale = fit_pareto(safe)
     log_rest = np.log1p(-(np.arange(tail) + 0.5)[:, None] / tail)
     # (rest^-k - 1) / k, whose limit at k = 0 is -log(rest).
-    nonzero = np.where(np.abs(shape) > 1e-12, shape, 1.0)
-    growth = np.expm1(-shape * log_rest) / nonzero
-    quantile = scale * np.where(np.abs(shape) > 1e-12, growth, -log_rest)
+    curved = np.abs(shape) > 1e-12
+    growth = np.expm1(-shape * log_rest) / np.where(curved, shape, 1.0)
+    quantile = scale * np.where(curved, growth, -log_rest)
     smoothed = np.minimum(np.log(quantile + cutoff), 0)
     new = np.where(varies, smoothed, largest[1:])
     np.put_along_axis(shifted, order[-tail:], new, axis=0)
@@ -189,11 +188,6 @@ def fit_pareto(excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The profile likelihood in b = -shape / scale is averaged over a grid under a weak
     prior (Zhang and Stephens 2009, Technometrics 51); the shape is then shrunk towards
     0.5 with the weight of ten observations (Vehtari, Gelman and Gabry 2017).
-
-    >>> level = (np.arange(1000) + 0.5) / 1000
-    >>> shape, scale = fit_pareto(((1 - level) ** -0.3 - 1)[:, None] / 0.3)
-    >>> round(float(shape[0]), 1), round(float(scale[0]), 1)
-    (0.3, 1.0)
     """
     num = len(excess)
     grid = _grid_size(num)

@@ -44,8 +44,7 @@ SAVE_SECONDS, SAVE_SHARE = 20.0, 0.05
 class SamplingProgress(NamedTuple):
     """Progress of a run: its phase "warm-up", "sampling" or "finished", and counts.
 
-    Steps are those of each chain, divergent transitions those of all after warm-up,
-    seconds those since this call began.
+    Steps are each chain's, divergent transitions those of all chains after warm-up.
     """
 
     phase: str
@@ -102,7 +101,7 @@ def sample(
     >>> draws.values["position"].shape
     (4, 500, 2)
     """
-    method = NoUTurn() if method is None else method
+    method = method or NoUTurn()
     path = None if checkpoint is None else Path(checkpoint)
     if path is None and resume:
         raise ValueError("resume=True needs checkpoint=, the file to resume from")
@@ -115,8 +114,8 @@ def sample(
     start = jax.tree.map(jnp.array, start)
     if radius is not None:
         start = dispersed_starts(start, method.num_chains, key=start_key, radius=radius)
-    options = {"method": method, "keep": keep}
-    chains, save = _begin(log_density, start, data, key=chain_key, **options), None
+    save = None
+    chains = _begin(log_density, start, data, key=chain_key, method=method, keep=keep)
     _check_finite(chains)
     if path is not None:
         like = identity(method, data, chains)
@@ -212,20 +211,19 @@ def _apart(chains: Chains, method: NoUTurn) -> list[Chains]:
         if mesh is None:
             return [chains]
         # On the devices where steps leave them: elsewhere would be a second program.
-        split = jax.sharding.NamedSharding(mesh, jax.P("chains"))
-        whole = jax.sharding.NamedSharding(mesh, jax.P())
+        split, whole = (jax.NamedSharding(mesh, p) for p in (jax.P("chains"), jax.P()))
         # Donated: draws are not stored twice.
         each = jax.device_put(chains.each, split, donate=True)
         return [Chains(each, jax.device_put(chains.step, whole))]
     leaves, tree = jax.tree.flatten(chains.each)
-    parts = [[] for _ in range(method.num_chains)]
+    parts = []
     for leaf in leaves:
-        for k, part in enumerate(parts):
-            part.append(leaf[k : k + 1])
+        parts.append([leaf[k : k + 1] for k in range(method.num_chains)])
         # Draws are not stored twice.
         leaf.delete()
+    each = [jax.tree.unflatten(tree, part) for part in zip(*parts, strict=True)]
     # A copy of the step for each chain, as its memory is donated with the chain.
-    return [Chains(jax.tree.unflatten(tree, part), chains.step + 0) for part in parts]
+    return [Chains(part, chains.step + 0) for part in each]
 
 
 def _together(parts: list[Chains]) -> Chains:

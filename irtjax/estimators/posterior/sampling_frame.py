@@ -226,14 +226,9 @@ def suitable_frame(
 
     Correlated columns are ordered by the information of the data, discriminations
     first. Many items with many responses each are sampled directly (`MANY_ITEMS`).
-
-    Args:
-        model: The model.
-        data: The responses.
-        start: Rough abilities and item coordinates, from the responses alone: an
-            estimate may have diverged.
-        factor: Estimated factor of the common covariance of items around their means.
-        ability: Abilities near the posterior's.
+    `start` has rough abilities and item coordinates from the responses alone, as an
+    estimate may have diverged; `factor` is the estimated factor of the common
+    covariance of items around their means, `ability` is near the posterior's.
     """
     count = data.values.size if data.observed is None else jnp.sum(data.observed)
     each = float(count) / max(model.num_stems, 1)
@@ -267,12 +262,11 @@ def item_centring(
 ) -> Float[Array, "stems columns"]:
     """Share of the precision of each item coordinate that comes from the data.
 
-    w = I v / (1 + I v), with I the information of the responses about the coordinate
-    and v a plausible variance of its estimated prior, given the columns before. If
-    the data are informative, the coordinate itself is sampled; if not, its standardised
-    distance from the prior mean (Papaspiliopoulos, Roberts and Skoeld 2007; in between,
-    Gorinova, Moore and Hoffman 2020). Otherwise an estimated standard deviation near 0
-    makes a funnel that the sampler cannot enter. Abilities and items are rough values.
+    `share_of_data`, for a plausible `variance` of the coordinate's estimated prior given
+    the item's columns before. If the data are informative, the coordinate is sampled;
+    if not, its standardised distance from the prior mean (Papaspiliopoulos, Roberts and
+    Skoeld 2007; in between, Gorinova, Moore and Hoffman 2020). Otherwise an estimated
+    SD near 0 makes a funnel that the sampler cannot enter. Other arguments may be rough.
     """
     return share_of_data(item_information(model, ability, items, data), variance)
 

@@ -11,13 +11,12 @@ find. Draws are reparameterised, x = m + s (e + L z) with standard normals e and
 Duvenaud 2017): the noise of the gradient then vanishes where q is the posterior. m
 moves in units of s: a learning rate of 0.1 is a tenth of a posterior SD.
 
-The bound does not measure the distance to the posterior. The tail of the importance
-ratios `Gaussian.log_ratio` does: see `irtjax.estimators.posterior.pareto_k`.
+The bound does not measure the distance to the posterior; the tail of the importance
+ratios `Gaussian.log_ratio` does (`irtjax.estimators.posterior.pareto_k`).
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -29,6 +28,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
+from irtjax.estimators.driver import tree_where
 from irtjax.estimators.posterior.nuts import LogDensity, Position, check_floating
 from irtjax.estimators.settings import check_least, falling_rate
 
@@ -72,20 +72,14 @@ class Point(NamedTuple):
 class Gaussian(eqx.Module):
     """A Gaussian approximation of a posterior.
 
-    Attributes:
-        mean: A position.
-        own_sd: A position: square roots of D.
-        factor: A position whose arrays have a leading `[rank]` axis: F'.
-        elbo: Evidence lower bound, in nats: a lower bound of the log evidence if the
-            log density has all its constants.
-        elbo_error: Its Monte Carlo standard error.
-        elbo_trace: By the draws of each step; NaN where the gradient was not finite
-            and the step was skipped.
-        error_trace: Monte Carlo standard errors of the trace.
-        log_ratio: log p(x) - log q(x) at draws of the approximation, with mean `elbo`.
-        status: CONVERGED if over the last quarter of the steps the bound rose or fell
-            by no more than two standard errors of that trend, or by less than the
-            tolerance; NONFINITE if it was not finite there; else MAX_STEPS.
+    `mean`, `own_sd` (roots of D) and `factor` (F', with a leading `[rank]` axis) are
+    positions. `elbo` is the evidence lower bound in nats, a bound of the log evidence
+    if the log density has all its constants, with its Monte Carlo error `elbo_error`.
+    The traces have both by step, NaN where the gradient was not finite and the step was
+    skipped. `log_ratio` is log p(x) - log q(x) at draws, with mean `elbo`. `status` is
+    CONVERGED if over the last quarter of the steps the bound rose or fell by no more
+    than two standard errors of that trend, or by less than the tolerance; NONFINITE if
+    it was not finite there; else MAX_STEPS.
     """
 
     mean: Position
@@ -170,7 +164,7 @@ class VariationalSearch(eqx.Module):
     def _step(self, target, state: _State, index: Array, key: KeyArray):
         """One update, and the bound there with its error, by a few draws."""
         loss = lambda point: _bound(point, target, self.num_draws, key)
-        (_, ratios), gradient = jax.value_and_grad(loss, has_aux=True)(state.point)
+        gradient, ratios = jax.grad(loss, has_aux=True)(state.point)
         # The mean in units of the standard deviations.
         sd = jnp.exp(state.point.log_sd)
         gradient = gradient._replace(mean=gradient.mean * sd)
@@ -181,9 +175,9 @@ class VariationalSearch(eqx.Module):
         point = jax.tree.map(add, state.point, moves)
         finite = jnp.isfinite(jnp.sum(ratios))
         finite &= jnp.isfinite(jnp.sum(ravel_pytree(point)[0]))
-        keep = partial(jax.tree.map, lambda new, old: jnp.where(finite, new, old))
-        point = keep(point, state.point)
-        optimiser = keep(_as_dtype(optimiser, sd.dtype), state.optimiser)
+        point = tree_where(finite, point, state.point)
+        optimiser = _as_dtype(optimiser, sd.dtype)
+        optimiser = tree_where(finite, optimiser, state.optimiser)
         count = jnp.maximum(index + 1 - (self.num_steps - self.tail), 1)
         mean = lambda old, new: old + (new - old) / count.astype(sd.dtype)
         average = jax.tree.map(mean, state.average, point)
@@ -203,8 +197,8 @@ def fit_variational(
 ) -> Gaussian:
     """The Gaussian nearest to a posterior. Pure: jit it with `log_density` static.
 
-    Maximises E_q[log p(x) - log q(x)], which is the log evidence less the
-    Kullback-Leibler divergence of q from the posterior; see the module.
+    The bound is the log evidence less the Kullback-Leibler divergence of q from the
+    posterior; see the module.
 
     Args:
         log_density: `log_density(position, data)`, a pure function: the log density of
@@ -229,15 +223,12 @@ def fit_variational(
     >>> found.sample(100, key=key).shape
     (100, 2)
     """
-    method = VariationalSearch() if method is None else method
+    method = method or VariationalSearch()
     check_floating(start)
     mean, unravel = ravel_pytree(jax.tree.map(jnp.asarray, start))
     target = lambda flat: log_density(unravel(flat), data)
     first, steps, last = jax.random.split(key, 3)
-
-    def body(state, index):
-        return method._step(target, state, index, jax.random.fold_in(steps, index))
-
+    body = lambda state, k: method._step(target, state, k, jax.random.fold_in(steps, k))
     state = method._begin(mean, first)
     state, traces = lax.scan(body, state, jnp.arange(method.num_steps))
     point, own_sd = state.average, jnp.exp(state.average.log_sd)

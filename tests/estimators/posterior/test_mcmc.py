@@ -18,7 +18,13 @@ from irtjax.estimators.posterior import diagnose, has_converged, verdict
 from irtjax.estimators.posterior import sample as sampling
 from irtjax.estimators.posterior.checkpoint import identity
 from irtjax.estimators.posterior.methods import NUTS
-from irtjax.estimators.posterior.nuts import advance, begin, dispersed_starts, draws_of
+from irtjax.estimators.posterior.nuts import (
+    advance,
+    begin,
+    dispersed_starts,
+    draws_of,
+    keep_position,
+)
 from irtjax.estimators.posterior.sample import sample
 from irtjax.storage import load_chains, save_chains
 
@@ -125,6 +131,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     longer = NUTS(num_warmup=6, num_draws=5, num_chains=2)
     refused("other settings", identity(longer, GAUSSIAN, first))
     refused("other data", identity(method, (GAUSSIAN[0] + 1, GAUSSIAN[1]), first))
+    named = [identity(method, {name: GAUSSIAN[0]}, first)["data"] for name in "ab"]
+    assert named[0] != named[1]
     keyed = first.each._replace(key=jax.random.split(jax.random.key(9), 2))
     refused(
         "another random key", identity(method, GAUSSIAN, first._replace(each=keyed))
@@ -136,6 +144,11 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     (tmp_path / "text.npz").write_text("nothing")
     refused("damaged", at=tmp_path / "text.npz")
     refused("cannot read", at=tmp_path / "none.npz")
+
+
+def test_draws_of_a_tree_have_the_names_of_its_leaves():
+    found = keep_position({"mean": 1.0, "log_sd": {"a": 0.0}})
+    assert found == {"log_sd.a": 0.0, "mean": 1.0}
 
 
 def test_chains_together_are_single_chains():

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import stats
 
 from irtjax._types import KeyArray
 
@@ -62,8 +64,6 @@ def rank_statistics(
                 "rank_statistics: draws equal the truth; pass key=, to place the"
                 " truth among them at random"
             )
-        import jax
-
         place = jax.random.randint(key, below.shape, 0, ties + 1)
         below = below + np.asarray(place, below.dtype)
     return below
@@ -123,8 +123,6 @@ def uniformity(ranks, num_draws: int, *, num_bins: int | None = None) -> Uniform
     >>> bool(uniformity(np.repeat([0, 99], 100), 99).ecdf_p < 1e-9)
     True
     """
-    from scipy import stats
-
     ranks = np.asarray(ranks)
     if ranks.size and not (0 <= ranks.min() and ranks.max() <= num_draws):
         raise ValueError(
@@ -156,8 +154,6 @@ def uniformity(ranks, num_draws: int, *, num_bins: int | None = None) -> Uniform
 
 def _ecdf(below: np.ndarray, total: int) -> np.ndarray:
     """P-values of counts `[bins - 1, ...]` up to the end of each bin but the last."""
-    from scipy import stats
-
     num_bins = len(below) + 1
     flat = below.reshape(len(below), -1)
     share = np.arange(1, num_bins)[:, None] / num_bins

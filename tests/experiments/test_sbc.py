@@ -1,5 +1,6 @@
 """Ranks of the truth: uniform for a right posterior, caught where it is wrong."""
 
+import doctest
 import itertools
 
 import jax
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from irtjax.estimators.posterior import rank_statistics, uniformity
+from experiments.lego_irt import sbc
+from experiments.lego_irt.sbc import rank_statistics, uniformity
 
 REPLICATES, DRAWS = 200, 99
 
@@ -72,3 +74,7 @@ def test_ties_and_what_cannot_be_ranked():
         uniformity(ranks, 99, num_bins=7)
     with pytest.raises(ValueError, match="among 2 draws they go from 0 to 2"):
         uniformity(ranks, 2)
+
+
+def test_the_examples_print_what_they_show():
+    assert doctest.testmod(sbc) == (0, 4)
