@@ -19,7 +19,7 @@ from irtjax.auditing.properties import (
 from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.classical import Classical
-from irtjax.validity.tetrachoric import of_counts
+from irtjax.validity.tetrachoric import tetrachoric_of_counts
 
 
 def numbers(values: Any) -> pa.Array:
@@ -52,7 +52,7 @@ def item_table(
         "chance_of_strongest": numbers(found.properties["chance"]),
         "item_rest": numbers(c.item_rest),
         "biserial": numbers(c.biserial),
-        "tetrachoric": numbers(of_counts(*counts)),
+        "tetrachoric": numbers(tetrachoric_of_counts(*counts)),
         "alpha_without": numbers(c.alpha_without),
         "infit": numbers(found.residuals.infit),
         "outfit": numbers(found.residuals.outfit),
