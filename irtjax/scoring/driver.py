@@ -97,17 +97,9 @@ def score(
     if not low < high:
         raise ValueError(f"bounds ({low:g}, {high:g}) are not in increasing order")
     dtype = jnp.asarray(items[0]).dtype
-    return _score_jit(
-        model,
-        items,
-        population,
-        data,
-        jnp.asarray(nodes, dtype),
-        jax.device_put(np.array([low, high], dtype)),
-        item_covariance,
-        evidence_moves,
-        method=method,
-    )
+    given = model, items, population, data
+    places = jnp.asarray(nodes, dtype), jax.device_put(np.array([low, high], dtype))
+    return _score_jit(*given, *places, item_covariance, evidence_moves, method=method)
 
 
 def score_on_nodes(
@@ -160,7 +152,7 @@ def score_on_nodes(
 def _block_scorer(task: Task, data: Responses, theta: Array, bounds: Array):
     """The function that scores a block, given its joint log density on the nodes."""
     if task.method == "eap":
-        return lambda block, joint, log_marginal: _posterior_scores(
+        return lambda block, joint, log_marginal: _eap_scores(
             task, block, theta, jnp.exp(joint - log_marginal[:, None])
         )
     if task.method == "map":
@@ -182,9 +174,7 @@ def _block_scorer(task: Task, data: Responses, theta: Array, bounds: Array):
     return scorer
 
 
-def _posterior_scores(
-    task: Task, block: Block, theta: Array, posterior: Array
-) -> Found:
+def _eap_scores(task: Task, block: Block, theta: Array, posterior: Array) -> Found:
     """EAP scores and their variances."""
     ability = posterior @ theta
     centred = theta - ability[:, None]
