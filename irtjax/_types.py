@@ -37,6 +37,6 @@ class Status(IntEnum):
             Status.NONFINITE: "stopped at a non-finite value; the last finite"
             " state was kept",
             Status.RUNNING: "not finished: the state can be resumed",
-            Status.STALLED: "stopped because the objective no longer rises, short of"
-            " the tolerance: by rounding, or by the noise of mini-batches",
+            Status.STALLED: "stopped short of the tolerance because the objective no"
+            " longer rises",
         }[self]

@@ -10,7 +10,7 @@ Shapes and arguments that the functions share:
 - `model`: a `Model`, such as `irtjax.models.catalogue.two_parameter()`.
 - `items`: the family's item record, arrays `[items]` (`[items, thresholds]` for some
   parameters of ordered families). `model.constrain` maps coordinates to it.
-- `theta`: `[subjects]` abilities, in the unit in which the items are stated.
+- `theta`: `[subjects]` abilities, on the scale of the items.
 - `values`: `[subjects, items]` responses: 0 or 1, categories 0, 1, ..., numbers right
   of `trials`, or logits of scores in [0, 1].
 - `observed`: `[subjects, items]` mask, or None when nothing is missing. The values of
@@ -209,9 +209,9 @@ def item_prior(
     """Log prior of items up to a location and scale of ability, as EM includes it.
 
     sum_j v_j log p(a_j s, d_j + a_j m), maximised over m and s: item priors do not
-    decide where ability has mean 0 and variance 1. A marginal fit maximises the sum of
-    the log marginal likelihoods of `expected_counts` plus this. The prior of a common
-    slope (1PL) is not included. The module describes the arguments.
+    determine where ability has mean 0 and variance 1. A marginal fit maximises the sum
+    of the log marginal likelihoods of `expected_counts` plus this. The prior of a
+    common slope (1PL) is not included. The module describes the arguments.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.families.logistic import LogisticItems

@@ -53,7 +53,7 @@ LONG_FILES = (
     "test_scoring.py",
     "test_covariance_draws.py",
     "test_functional.py",
-    "test_units.py",
+    "test_distinct_items.py",
     "test_mcmc.py",
     "test_every_fit.py",
     "test_auditing.py",

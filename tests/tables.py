@@ -410,7 +410,7 @@ REFUSALS: tuple[Refusal, ...] = (
     # A density of scores has no joint maximum: the dispersion of one item goes to 0.
     Refusal(
         lambda model, method: model.family.num_categories == 0 and not method.marginal,
-        "is estimated by method='em' or 'saem'",
+        "is estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi', not",
     ),
     # The quadratic bound of MM is one of the logistic function.
     Refusal(

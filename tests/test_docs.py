@@ -1,7 +1,7 @@
 """The documentation runs: every block of code, and what it prints.
 
 On a page, Python blocks share one state and one folder, in which `results.csv` and
-`results/` hold the responses of the demonstration. Of a shell block, the lines that
+`results/` hold the responses of `irtjax demo`. Of a shell block, the lines that
 call `irtjax` run in this process. A block marked `text` is the output of the block
 above it: its words must follow in the same order, its numbers agree up to two units
 of the last digit shown (one where it is a whole number), and a line "..." stands for
@@ -10,12 +10,12 @@ anything.
 
 import ast
 import contextlib
-import csv
+import dataclasses
+import inspect
 import io
 import re
 import shlex
 import tokenize
-from inspect import ismodule
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,9 @@ import irtjax
 from irtjax._types import Status
 from irtjax.calibration import flags
 from irtjax.cli.app import app
+from irtjax.cli.demo import long_form
 from irtjax.data.reading.options import FORMATS, ReadOptions
+from irtjax.fitting.settings import Settings
 from irtjax.models.catalogue import (
     BINARY_MODELS,
     LENGTH_MODELS,
@@ -36,8 +38,9 @@ from irtjax.models.catalogue import (
 )
 from irtjax.scoring import METHODS as SCORES
 from irtjax.scoring import ScoreFlag
-from irtjax.storage import FIT_FILES, STRUCTURE_FILES
+from irtjax.storage import FIT_FILES, STRUCTURE_FILES, write_table
 from irtjax.uncertainty import KINDS
+from tests.tables import ALL_PAIRS, refusal
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCS = CHECKOUT / "docs"
@@ -125,17 +128,10 @@ def follows(shown: str, printed: str) -> str:
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """An empty folder but for the responses of the demonstration."""
-    table = irtjax.make_demo().table
+    table = long_form(irtjax.make_demo().table)
     (tmp_path / "results").mkdir()
     for place in ("results.csv", "results/demo.csv"):
-        with open(tmp_path / place, "w", newline="", encoding="utf-8") as file:
-            out = csv.writer(file)
-            out.writerow(["model", "item", "benchmark", "correct"])
-            for i, model in enumerate(table.subjects):
-                for j, item in enumerate(table.items):
-                    if table.observed is None or table.observed[i, j]:
-                        row = [model, item, table.benchmarks[j], table.values[i, j]]
-                        out.writerow(row)
+        write_table(table, tmp_path / place)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -226,8 +222,17 @@ def test_every_page_is_in_the_navigation():
 
 def test_every_public_name_is_in_the_reference():
     text = (DOCS / "api.md").read_text(encoding="utf-8")
-    public = {n for n in irtjax.__all__ if not ismodule(getattr(irtjax, n))}
+    public = {n for n in irtjax.__all__ if not inspect.ismodule(getattr(irtjax, n))}
     assert public - set(re.findall(r"^::: irtjax\.(\w+)$", text, re.M)) == set()
+
+
+def test_the_reference_lists_every_setting():
+    listed: dict[type, set[str]] = {Settings: set(Settings.__annotations__)}
+    for kind in (irtjax.NUTS, irtjax.Variational):
+        listed[kind] = {field.name for field in dataclasses.fields(kind)}
+    for kind, names in listed.items():
+        text = (inspect.getdoc(kind) or "").partition("\nAttributes:\n")[2]
+        assert names == set(re.findall(r"^ {4}(\w+):", text, re.M)), kind
 
 
 def test_pages_are_short():
@@ -259,6 +264,27 @@ def test_a_page_names_everything_there_is(page, names):
     assert set(names) - names_in(page) == set()
 
 
+def test_the_table_of_estimators_states_which_method_fits_which_model():
+    text = (DOCS / "estimators.md").read_text(encoding="utf-8")
+    table = text.partition("## Which method fits which model\n\n")[2].split("\n\n")[0]
+    head, _, *rows = [
+        [re.findall(r"`(\w+)`", cell) or cell.strip() for cell in line.split("|")[1:-1]]
+        for line in table.splitlines()
+    ]
+    stated = {
+        (model, method): cell == "yes"
+        for models, *cells in rows
+        for model in models
+        for methods, cell in zip(head[1:], cells, strict=True)
+        for method in methods
+    }
+    assert stated == {
+        (name, method): refusal(name, method) is None
+        for name, method in ALL_PAIRS
+        if name != "2pl of counts"
+    }
+
+
 def test_the_pages_of_the_command_line_have_every_command_and_option():
     pages = sorted(DOCS.glob("cli*.md"))
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
@@ -278,7 +304,7 @@ def test_the_pages_of_the_command_line_have_every_command_and_option():
         for parameter in command.params
         for option in [*parameter.opts, *parameter.secondary_opts]
     }
-    named = {f"--{o}" for o in ("version", "help")}
+    named = {f"--{o}" for o in ("version", "help", "import")}
     assert set(re.findall(r"`(--[\w-]+)", text)) <= everything | named
 
 
@@ -319,10 +345,6 @@ def test_a_model_takes_under_forty_lines():
         for (file, name), own in helpers.items()
     }
     assert all(10 < size < 40 for size in sizes.values()), sizes
-    text = (DOCS / "extend.md").read_text(encoding="utf-8")
-    for name in ("Graded", "PartialCredit"):
-        size = sizes[name]
-        assert f"`{name}` takes {size} lines" in text
     blocks = blocks_of(DOCS / "extend.md")
     page = "\n".join(block.code for block in blocks if block.language == "python")
     assert 10 < code_lines(page, {"MultipleChoice"}) < 40

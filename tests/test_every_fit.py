@@ -120,8 +120,8 @@ def test_the_tables_have_every_model_and_method():
 def test_a_pair_is_refused_in_one_line_before_anything_is_compiled(name, method):
     settings = {}
     if "start" in method_class(method).options:
-        # Refused too, but only where start values are about to be computed.
-        settings["start"] = "nowhere"
+        # No numbers: an error of another kind where start values are taken.
+        settings["start"] = Start((np.full(ITEMS, "nowhere"),))
     with pytest.raises(ValueError, match=re.escape(refusal(name, method))) as found:
         fit_pair(name, method, **settings)
     message = str(found.value)

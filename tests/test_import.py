@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import irtjax
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 # Imported where they are used, so that `import irtjax` stays quick.
 HEAVY = ("pandas", "polars", "matplotlib", "pyarrow", "rich", "typer", "blackjax")
@@ -66,6 +68,10 @@ def test_importing_the_package_loads_nothing_heavy():
     loaded = probe(CHECKOUT, "irtjax", "root")["loaded"]
     assert "irtjax" in loaded
     assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_dir_lists_the_public_names_alone():
+    assert dir(irtjax) == sorted([*irtjax.__all__, "__version__"])
 
 
 def test_importing_every_module_leaves_jax_untouched():

@@ -12,9 +12,6 @@ NOTEBOOKS = sorted(
     (Path(__file__).resolve().parent.parent / "docs" / "notebooks").glob("*.ipynb")
 )
 
-#: Run in the slow tests only: pages of the documentation contain the same calls.
-LONG = ("several-benchmarks",)
-
 
 def code_cells(path: Path) -> list[dict]:
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -32,14 +29,7 @@ def test_a_notebook_is_stored_without_output(path):
         assert cell["execution_count"] is None
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=pytest.mark.slow) if path.stem in LONG else path
-        for path in NOTEBOOKS
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     state: dict = {"__name__": "__main__"}

@@ -303,6 +303,24 @@ def test_information_and_predictions(fit):
     assert (found.expected < 0.95).all() and (found.expected > 0).all()
 
 
+def test_an_audit_takes_the_properties_from_the_family(case, fit):
+    report = irtjax.audit(fit, case.table)
+    assert any("contamination is tested against logistic" in x for x in report.warnings)
+    found = report.items.to_pydict()
+    assert set(found["p_suspected_contamination"]) == {None}
+    assert set(found["lower_asymptote"]) == {None}
+    assert None not in found["infit"] + found["p_local_dependence"]
+    slope, intercept = (np.asarray(x) for x in fit.parameters.items)
+    top = max(fit.ability_table.column("ability").to_pylist())
+    rising = 1 / (1 + np.exp(-slope * top - intercept))
+    right, steep = 0.95 * rising, 0.95 * slope * rising * (1 - rising)
+    np.testing.assert_allclose(found["chance_of_strongest"], right, rtol=1e-10)
+    np.testing.assert_allclose(found["leh"], steep, rtol=1e-10)
+    information = steep**2 / (right * (1 - right))
+    np.testing.assert_allclose(found["information"], information, rtol=1e-10)
+    assert (set(found["guessing"]), set(found["feasibility"])) == ({0.0}, {1.0})
+
+
 def test_an_adaptive_test_narrows_the_ability(fit):
     session = irtjax.AdaptiveTest(fit, num_items=6)
     errors = []

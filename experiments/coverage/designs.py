@@ -1,4 +1,4 @@
-"""Do the defaults of `irtjax.fit` hold their promises, over the designs users have?
+"""Coverage of the defaults of `irtjax.fit`, over the designs users have.
 
     python experiments/coverage/designs.py                # small: a minute
     python experiments/coverage/designs.py --full --out DIR  # docs/evidence
@@ -33,7 +33,7 @@ from irtjax.ranking.discoveries import benjamini_hochberg
 RATE = 0.05
 #: Pairs of subjects that are looked at in one data set.
 MOST_PAIRS = 20_000
-#: What intervals are required to hold.
+#: The required coverage of intervals.
 WANTED = (0.93, 0.97)
 #: Trials of each cell where responses are counts.
 TRIALS = 10
@@ -46,7 +46,7 @@ class Design:
     Attributes:
         subjects: Number of subjects.
         items: Number of items.
-        abilities: "normal", "skewed", "bimodal" or "clustered".
+        abilities: "normal", "skewed", "exponential", "bimodal" or "clustered".
         missing: Share of cells missing at random.
         truth: "2pl", or "3pl" with lower asymptotes from .1 to .3.
         kind: "binary", "counts" or "scores".
@@ -79,16 +79,21 @@ FULL = (
     Design(15, 400, replications=60),
     Design(10, 2000, replications=100),
     Design(30, 100),
+    Design(30, 2000, replications=20),
     Design(60, 200, missing=0.7),
     Design(100, 50),
     Design(100, 200, replications=20),
     Design(200, 40),
     Design(500, 25, replications=20),
+    Design(500, 25, missing=0.7, replications=20),
     Design(40, 100, truth="3pl"),
     Design(40, 100, abilities="skewed"),
     Design(200, 40, abilities="skewed"),
+    Design(200, 20, abilities="skewed"),
+    Design(200, 20, abilities="exponential"),
     Design(40, 100, abilities="bimodal"),
     Design(20, 200, abilities="clustered"),
+    Design(60, 200, abilities="clustered"),
     Design(15, 100, kind="counts"),
     Design(15, 100, kind="scores"),
 )
@@ -104,6 +109,8 @@ def draw_abilities(kind: str, count: int, rng: np.random.Generator) -> np.ndarra
         return rng.normal(size=count)
     if kind == "skewed":  # Gamma with shape 2: skewness 1.4.
         return (rng.gamma(2.0, size=count) - 2) / 2**0.5
+    if kind == "exponential":
+        return rng.exponential(size=count) - 1
     if kind == "bimodal":
         centre = np.where(rng.random(count) < 0.5, -0.9, 0.9)
         return centre + 0.44 * rng.normal(size=count)
@@ -289,17 +296,18 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     """Runs the designs, prints the table and returns its rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--small", action="store_true", help="a quick look (default)")
-    size.add_argument("--full", action="store_true", help="every design")
-    parser.add_argument("--only", help="designs as subjects x items, such as 10x240")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--small", action="store_true", help="a quick look (default)")
+    which.add_argument("--full", action="store_true", help="every design")
+    parser.add_argument("--only", help="subjects x items, such as 10x240, and a name")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder for designs.csv and .md")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     rows = []
     for design in FULL if options.full else SMALL:
-        if options.only in (None, f"{design.subjects}x{design.items}"):
+        size = f"{design.subjects}x{design.items}"
+        if options.only in (None, size, f"{size} {design.name}"):
             rows.append(run_design(design, options.seed))
             print(markdown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     if not rows:

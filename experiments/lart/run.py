@@ -80,7 +80,7 @@ class Outcome(NamedTuple):
         theta: Mean squared error of ability, on the scale of the population.
         discrimination: Mean squared error.
         intercept: Mean squared error.
-        covered: Share of ability intervals that hold the truth.
+        covered: Share of ability intervals that cover the truth.
         covered_speed: Share of speed intervals that do; NaN without lengths.
         covered_given_speed: As of ability, with the precision of the paper's printed
             equation (10), 1 / (1 - rho^2) + information.

@@ -41,7 +41,7 @@ def distances(
         For every set of data and method a row for each quantity. "distance" is the root
         mean square of differences of estimates over posterior standard deviations,
         "deviations" that of abilities less their group's mean; "ratio" is the median of
-        standard errors over posterior standard deviations. Of the groups' own parts of
+        standard errors over posterior standard deviations. Of the residual parts of
         ability there are the geometric mean of their standard deviations, by either,
         and the largest difference of a correlation.
     """

@@ -70,7 +70,7 @@ class Fitted(NamedTuple):
     def scored(self, data: Responses) -> GroupScores:
         """Scores of subjects from their responses, items at their modes."""
         model, components = self.problem.model, self.state.components
-        rows = self.state.mean[self.problem.units.unit][model.stem]
+        rows = self.state.mean[self.problem.distinct.of_stem][model.stem]
         items = jax.vmap(model.family.constrain)(model.family.with_offsets(rows))
         own = jnp.zeros((1, 1), rows.dtype)
         if model.num_groups > 1:

@@ -280,9 +280,9 @@ def covered_quantities(
     return {
         "general ability": general,
         "ability by group": model.abilities(position),
-        "own parts of ability": model.abilities(position) - general[:, None],
+        "residual abilities": model.abilities(position) - general[:, None],
         "log scales": position.log_scale,
-        "correlations of own parts": correlation(own)[pairs],
+        "correlations of residual abilities": correlation(own)[pairs],
         # What the data tell of Sigma: the units of abilities are the prior's.
         "correlations by group": correlation(1 + own)[pairs],
         "mean intercepts by group": means[:, 1],
@@ -301,7 +301,7 @@ def keep_covered(
     psi = model.abilities(position) @ general.weights
     kept = covered_quantities(model, position, psi)
     # What is left open of psi is so of these, and is added to psi alone.
-    del kept["own parts of ability"]
+    del kept["residual abilities"]
     return kept | {"left open": general.variance}
 
 

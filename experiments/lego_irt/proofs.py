@@ -134,7 +134,7 @@ def coverage(
     subjects: int = 40,
     items: int = 60,
 ) -> list[dict]:
-    """Share of 90 % intervals that hold the truth, by quantity and method.
+    """Share of 90 % intervals that cover the truth, by quantity and method.
 
     Abilities and items are drawn anew for each data set. Hyperparameters are drawn too,
     from the priors of the analysis: intervals of a posterior then hold the truth as
@@ -196,7 +196,7 @@ def covered_rows(label: dict, model: Hierarchical, found: Intervals) -> list[dic
 def coverage_rows(
     label: dict, truth: dict[str, np.ndarray], bounds: dict[str, np.ndarray]
 ) -> list[dict]:
-    """A row for each quantity and data set: the share of its intervals that hold."""
+    """A row for each quantity and data set: the coverage of its intervals."""
     rows = []
     for name, ends in bounds.items():
         holds = (ends[:, 0] <= truth[name]) & (truth[name] <= ends[:, 1])
@@ -225,9 +225,9 @@ def recovery(
 
     Returns:
         Of every hyperparameter its truth and its estimate, and of abilities the
-        correlation with the truth, the root mean squared error and the share of
-        intervals that hold, by data set. If not `fixed`, hyperparameters are drawn from
-        the priors of the analysis, and there are the shares alone.
+        correlation with the truth, the root mean squared error and the coverage
+        of intervals, by data set. If not `fixed`, hyperparameters are drawn from
+        the priors of the analysis, and there is the coverage alone.
     """
     priors = Hyperpriors() if fixed else TIGHT
     truth_of = (TOLD if told else PLAIN) if fixed else None
@@ -261,7 +261,7 @@ def recovery(
                     rows += [label | row for row in recovered_rows(truth, found)]
                 for name, (lower, upper) in bounds.items():
                     held = (lower <= truth[name]) & (truth[name] <= upper)
-                    share = {"quantity": f"{name}, 90 % intervals that hold"}
+                    share = {"quantity": f"{name}, coverage of 90 % intervals"}
                     rows.append(label | share | {"truth": LEVEL, "value": held.mean()})
     return rows
 

@@ -25,7 +25,7 @@ def structure(
 
     Returns:
         For every subject its general ability and its sensitivity: the standard
-        deviation of its own parts of ability over the groups.
+        deviation of its residual abilities over the groups.
     """
     rows = []
     for name, (table, model) in tables.items():
@@ -89,7 +89,7 @@ def describe(fit: irtjax.Calibration) -> None:
         f"  correlations of means {raw.mean():.3f} ({raw.min():.2f} to {raw.max():.2f})"
     )
     print(
-        f"  of own parts          {own.mean():.3f} ({own.min():.2f} to {own.max():.2f})"
+        f"  of residual abilities {own.mean():.3f} ({own.min():.2f} to {own.max():.2f})"
     )
     order = np.argsort(own)
     for k in (*order[:3], *order[-3:]):
@@ -98,7 +98,7 @@ def describe(fit: irtjax.Calibration) -> None:
     sd = np.sqrt(np.diag(found.own_covariance))
     widest = np.argsort(-sd)[:3]
     print(
-        "  widest own parts: "
+        "  widest residual abilities: "
         + ", ".join(f"{found.groups[k]} {sd[k]:.2f}" for k in widest)
     )
 

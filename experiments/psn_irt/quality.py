@@ -54,13 +54,15 @@ def published(folder: Path = SHARED) -> dict[str, Any]:
     import pandas as pd
 
     from irtjax.auditing import PROPERTIES, benchmark_ranks, item_properties
+    from irtjax.models.families.logistic import Binary, LogisticItems
 
     items = pd.read_parquet(folder / "items.parquet")
     strongest = float(pd.read_csv(folder / "models.csv")["ability_psn"].max())
     a, b, c, u = (
         items[x].to_numpy(np.float64) for x in ("a_psn", "b_psn", "c_psn", "d_psn")
     )
-    properties = item_properties(a, -a * b, c, u, strongest)
+    curves = LogisticItems(a, -a * b, c, u)
+    properties = item_properties(Binary(asymptotes=2), curves, strongest)
     # A flat item has a difficulty in the paper's parameters, which state it.
     properties["difficulty"] = b
     names, codes = np.unique(items["benchmark"].to_numpy(str), return_inverse=True)
@@ -176,19 +178,14 @@ def by_pattern(table, model: str) -> dict[str, Any]:
         seen = np.asarray(table.observed)
     values = np.where(seen, table.values, 0).astype(np.int8)
     found = fit(model, values, seen)
-    items = found.items
-    ones = np.ones(len(items.intercept))
-    discrimination = getattr(items, "discrimination", ones)
-    lower = getattr(items, "lower_asymptote", 0 * ones)
-    upper = getattr(items, "upper_asymptote", ones)
     properties = item_properties(
-        discrimination, items.intercept, lower, upper, float(found.ability.max())
+        found.model.family, found.items, float(found.ability.max())
     )
     names, codes = np.unique(table.benchmarks, return_inverse=True)
     count = np.bincount(codes, seen.sum(0), len(names))
     share = np.bincount(codes, values.sum(0), len(names)) / count
     ability = float(found.ability.mean()), float(found.ability.std())
-    slope = float(np.median(discrimination))
+    slope = float(np.median(found.items.discrimination))
     difficulty = benchmark_difficulty(share, count, slope, ability)
     ranks = benchmark_ranks(properties, codes, len(names), difficulty)
     return {

@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> irtjax.SubsetErrors:
 def report(errors: irtjax.SubsetErrors) -> None:
     """Prints a table of everything, and the sizes that an error of a point takes."""
     print(
-        "| method | items | error | by the model alone | weighted mean | 95 % hold |"
+        "| method | items | error | by the model alone | weighted mean | coverage |"
         " width | tau | tau of mean |"
     )
     print("|---|---|---|---|---|---|---|---|---|")

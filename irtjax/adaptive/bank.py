@@ -33,8 +33,8 @@ Memory = Any
 class AbstractBank(eqx.Module):
     """Items with known parameters, and the population that subjects come from.
 
-    A subclass states the methods below. Only `information` decides what is selected,
-    only `log_prob` and `node_log_probs` what is learned, so a model of several
+    A subclass states the methods below. Only `information` determines what is selected,
+    only `log_prob` and `node_log_probs` what is estimated, so a model of several
     measures (a response and its length, for example) adds their informations in the one
     and their log-likelihoods in the others.
     """
@@ -148,7 +148,7 @@ class ItemBank(AbstractBank):
             model: The model; its abilities have one dimension.
             items: Item records, `[items]`.
             population: Population of ability, the prior of every subject.
-            num_items: Length of the longest test, which decides how narrow a
+            num_items: Length of the longest test, which determines how narrow a
                 posterior the nodes must resolve; None for the whole bank.
             nodes: `[nodes]` standardised nodes, equally spaced; None chooses them from
                 the most informative items. A histogram population has its own.

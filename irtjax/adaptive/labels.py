@@ -44,8 +44,7 @@ class LabelledBank(NamedTuple):
         histogram = isinstance(self.bank, ItemBank) and self.bank.histogram
         if design.score == "map" and histogram:
             raise ValueError(
-                "score 'map' has no mode to find under a histogram population: use"
-                " 'eap'"
+                "score 'map' is not defined for a histogram population: use 'eap'"
             )
         return design
 

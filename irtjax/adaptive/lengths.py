@@ -1,4 +1,4 @@
-"""Adaptive tests that learn from responses and from how long they are (LaRT)."""
+"""Adaptive tests that use responses and their lengths (LaRT)."""
 
 from __future__ import annotations
 

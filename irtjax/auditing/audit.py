@@ -51,7 +51,7 @@ class Audit:
         groups: The groups of scores behind S-X2, for figures; None without.
         fit: The calibration that was used.
         alpha: Cronbach's alpha of the whole test; NaN where it does not exist.
-        false_discovery_rate: Level at which each defect is decided.
+        false_discovery_rate: Level at which each defect is tested.
         warnings: What the tables must be read with, each a sentence.
     """
 
@@ -70,7 +70,7 @@ class Audit:
         return {name: sum(name in f for f in flags) for name in (*TESTED, *SEEN)}
 
     def flagged(self, defect: str) -> list[str]:
-        """Names of the items with a defect, the surest first.
+        """Names of the items with a defect, the smallest p-value first.
 
         Raises:
             ValueError: If there is no such defect.
@@ -219,8 +219,8 @@ def _warnings(
             so = "no item can be"
         lines.append(
             f"{count} subjects have next to no power to find a bad item: the {how} test"
-            f" of one item gives at the least p = {least:.2g}, so {so} flagged; an item"
-            f" without a flag is not thereby a good one"
+            f" of one item has a smallest possible p of {least:.2g}, so {so} flagged;"
+            " an item without a flag can still be bad"
         )
     alpha = found.classical.alpha
     if not alpha >= classical.LEAST_RELIABILITY:
@@ -242,7 +242,13 @@ def _warnings(
             f" {sum_scores.LEAST_GROUPS} groups of different scores: it is left out"
         )
     short = int(np.sum(found.classical.observed < LEAST_ANSWERS))
-    if short:
+    if found.known.link is None:
+        lines.append(
+            "contamination is tested against logistic or normal curves, which a"
+            f" {found.known.fit.model.name} model does not have: it is left out; audit"
+            " a fit of 2pl to test it"
+        )
+    elif short:
         lines.append(
             f"{short:,} of {table.num_items:,} items have fewer than {LEAST_ANSWERS}"
             " responses, which the test of contamination needs: they are left out of it"

@@ -10,7 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
-from irtjax.auditing.properties import LOGISTIC, SATURATED, item_properties
+from irtjax.auditing.properties import (
+    LOGISTIC,
+    SATURATED,
+    asymptotes_of,
+    item_properties,
+    slopes_and_intercepts,
+)
 from irtjax.calibration.score import score
 from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items, positions
@@ -30,7 +36,7 @@ from irtjax.validity.residuals import (
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
-#: Defects that are decided by a test, and what each means.
+#: Defects that are tested, and what each means.
 TESTED = {
     "negative discrimination": "stronger subjects do worse",
     "suspected wrong key": "turned round, the item would discriminate",
@@ -85,7 +91,7 @@ class Known:
     def of(fit: Calibration, table: ResponseTable) -> Known:
         """The items and subjects of a table; an unsuitable model is refused."""
         family = fit.model.family
-        if family.num_categories != 2 or not hasattr(family, "asymptotes"):
+        if family.num_categories != 2:
             raise ValueError(
                 "an audit needs a model of right and wrong responses (2pl, 3pl, 4pl),"
                 f" not {fit.model.name}"
@@ -110,9 +116,14 @@ class Known:
         return Known(fit, items, ability, error)
 
     @property
+    def link(self) -> str | None:
+        """The form of curves, "logit" or "probit"; None of other families."""
+        return getattr(self.fit.model.family, "link", None)
+
+    @property
     def probit(self) -> bool:
-        """Whether curves are normal instead of logistic."""
-        return getattr(self.fit.model.family, "link", "logit") != "logit"
+        """Whether curves are normal."""
+        return self.link == "probit"
 
     def population(self) -> tuple[np.ndarray, np.ndarray]:
         """Nodes of the population's ability and their weights."""
@@ -176,8 +187,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
     family = known.fit.model.family
     records = jax.tree.map(jnp.asarray, known.items)
     cells = (family, records, known.ability, values, observed)
-    slope, intercept, lower, upper = (np.asarray(x, float) for x in known.items)
-    parts = slope, intercept, lower, upper
+    slope, intercept = slopes_and_intercepts(family, known.items)
     complete = values if observed is None else values[observed.all(1)]
     twins = duplicates(*cells)
     groups = None
@@ -197,20 +207,23 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
         )
         if groups is not None:
             groups = groups.of_items(place)
-    if groups is not None and 2 * len(complete) >= len(values):
+    if known.link is None:
+        # The test has logistic curves; of others it would find the difference.
+        lower_asymptotes = asymptotes.Asymptotes(*np.full((2, slope.size), np.nan))
+    elif groups is not None and 2 * len(complete) >= len(values):
         lower_asymptotes = groups.asymptotes
     else:
         # Few answered everything, or scores are too alike for groups of them: subjects
         # one by one, by the items that each has.
         logistic = LOGISTIC if known.probit else 1.0
-        curves = logistic * slope, logistic * intercept, lower, upper
+        curves = logistic * slope, logistic * intercept, *asymptotes_of(known.items)
         lower_asymptotes = asymptotes.by_subjects(
             values, observed, known.ability, known.error, curves, guess
         )
     return Found(
         known,
         classical.classical(values, observed),
-        item_properties(*parts, float(known.ability.max()), known.probit),
+        item_properties(family, known.items, float(known.ability.max())),
         item_fit(*cells),
         dependence(*cells),
         twins,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from scipy.special import expit, ndtri
-from scipy.stats import norm, rankdata
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 #: The properties in the order of the paper's Table 5, and whether more is better.
 PROPERTIES = {
@@ -25,47 +29,64 @@ LOGISTIC = 1.702
 FLAT = 0.35
 
 
-def item_properties(
-    discrimination: np.ndarray,
-    intercept: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    strongest: float,
-    probit: bool = False,
-) -> dict[str, np.ndarray]:
+def slopes_and_intercepts(family: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The two of each item; an intercept that is a vector counts with its mean."""
+    names = "discrimination", family.intercept_name
+    slope, intercept = (np.asarray(getattr(items, x), float) for x in names)
+    return slope, intercept.reshape(slope.size, -1).mean(1)
+
+
+def asymptotes_of(items: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper asymptotes of each item: 0 and 1 where a record has none."""
+    none = np.zeros(len(items[0]))
+    lower = getattr(items, "lower_asymptote", none)
+    upper = getattr(items, "upper_asymptote", none + 1)
+    return np.asarray(lower, float), np.asarray(upper, float)
+
+
+def item_properties(family: Any, items: Any, strongest: float) -> dict[str, np.ndarray]:
     """The six properties of each item (PSN-IRT, section 5.1), and its chance there.
 
-    With P = c + (u - c) sigmoid(a theta + d) at the highest ability: the local
-    efficiency headroom (LEH) is dP / dtheta = a (P - c) (u - P) / (u - c), and the
-    information is (dP / dtheta)^2 / (P (1 - P)). The difficulty is -d / a, NaN where a
-    is within 1e-3 of 0; guessing is c, feasibility u, "chance" P.
+    With P the chance of a right response at the highest ability: the local efficiency
+    headroom (LEH) is dP / dtheta, which is a (P - c) (u - P) / (u - c) of a 4PL, and
+    the information is (dP / dtheta)^2 / (P (1 - P)). The difficulty is -d / a, NaN
+    where a is within 1e-3 of 0; guessing is c, feasibility u, "chance" P.
 
-    >>> one = item_properties(*(np.array([x]) for x in (2.0, 0.0, 0.0, 1.0)), 0.0)
+    >>> from irtjax.models.families.logistic import Binary, LogisticItems
+    >>> item = LogisticItems(*(jnp.array([x]) for x in (2.0, 0.0, 0.0, 1.0)))
+    >>> one = item_properties(Binary(), item, 0.0)
     >>> float(one["leh"][0]), float(one["information"][0])
     (0.5, 1.0)
     """
-    a, d = np.asarray(discrimination, float), np.asarray(intercept, float)
-    c, u = np.asarray(lower, float), np.asarray(upper, float)
-    place, defined, room = a * strongest + d, np.abs(a) >= 1e-3, u - c
-    # 1 less the curve, to full relative precision: of an item that is almost certain
-    # the difference would be 0, and its information arbitrary.
-    if probit:
-        steep, right, wrong = a * norm.pdf(place), norm.cdf(place), norm.sf(place)
-    else:
-        right, wrong = expit(place), expit(-place)
-        steep = a * right * wrong
-    chance, leh = c + room * right, room * steep
-    variance = chance * (1 - u + room * wrong)
-    known = variance > 0
+    a, d = slopes_and_intercepts(family, items)
+    c, u = asymptotes_of(items)
+    defined = np.abs(a) >= 1e-3
+    records = jax.tree.map(jnp.asarray, items)
+    at = jnp.asarray(strongest, records.discrimination.dtype)
+    found = (np.asarray(x, float) for x in _at_ability(family, records, at))
     return {
         "difficulty": np.where(defined, -d / np.where(defined, a, 1), np.nan),
         "discrimination": a,
         "guessing": c,
         "feasibility": u,
-        "chance": chance,
-        "leh": leh,
-        "information": np.where(known, leh * (leh / np.where(known, variance, 1)), 0.0),
+        **dict(zip(("chance", "leh", "information"), found, strict=True)),
     }
+
+
+@eqx.filter_jit
+def _at_ability(family: Any, items: Any, theta: jax.Array):
+    """P, dP / dtheta and information of each item at one ability."""
+
+    def of_item(item):
+        log_probs = lambda theta: family.category_log_probs(item, theta)
+        found = jax.jvp(log_probs, (theta,), (jnp.ones_like(theta),))
+        (wrong, right), slopes = jnp.exp(found[0]), found[1]
+        # dP = P Q d log(P / Q): no difference of chances that are nearly 1.
+        odds = slopes[1] - slopes[0]
+        leh = right * wrong * odds
+        return right, leh, leh * odds
+
+    return jax.vmap(of_item)(items)
 
 
 def benchmark_difficulty(
@@ -89,7 +110,7 @@ def benchmark_difficulty(
     The slope is the same for all benchmarks, and b falls as the share rises: the order
     by difficulty is that by share right. The slope is at least `FLAT`; a share of so
     many responses (`answers`) is at least half a response from 0 and from 1. `ability`
-    is (m, s); `probit` tells normal curves from logistic ones.
+    is (m, s); `probit` is true of normal curves.
 
     >>> found = benchmark_difficulty(np.array([0.5, 0.8, 1.0]), 100, 2.0, (0.0, 1.0))
     >>> found.round(2).tolist()

@@ -16,16 +16,11 @@ from irtjax.auditing.properties import (
     benchmark_ranks,
     group_means,
 )
+from irtjax.calibration.tables import number_column
 from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.classical import Classical
 from irtjax.validity.tetrachoric import tetrachoric_of_counts
-
-
-def numbers(values: Any) -> pa.Array:
-    """A float column in which what is not finite is null."""
-    array = np.asarray(values, np.float64)
-    return pa.array(array, mask=~np.isfinite(array))
 
 
 def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
@@ -47,25 +42,25 @@ def item_table(
         "benchmark": pa.array(table.benchmarks.tolist(), pa.string()),
         "flags": pa.array(_flag_texts(flags), pa.string()),
         "observed": pa.array(c.observed.astype(np.int64)),
-        "accuracy": numbers(_accuracy(c)),
-        **{name: numbers(found.properties[name]) for name in PROPERTIES},
-        "chance_of_strongest": numbers(found.properties["chance"]),
-        "item_rest": numbers(c.item_rest),
-        "biserial": numbers(c.biserial),
-        "tetrachoric": numbers(tetrachoric_of_counts(*counts)),
-        "alpha_without": numbers(c.alpha_without),
-        "infit": numbers(found.residuals.infit),
-        "outfit": numbers(found.residuals.outfit),
-        "s_x2": numbers(nothing if groups is None else groups.s_x2),
-        "s_x2_degrees": numbers(nothing if groups is None else groups.degrees),
-        "lower_asymptote": numbers(found.asymptotes.estimate),
+        "accuracy": number_column(_accuracy(c)),
+        **{name: number_column(found.properties[name]) for name in PROPERTIES},
+        "chance_of_strongest": number_column(found.properties["chance"]),
+        "item_rest": number_column(c.item_rest),
+        "biserial": number_column(c.biserial),
+        "tetrachoric": number_column(tetrachoric_of_counts(*counts)),
+        "alpha_without": number_column(c.alpha_without),
+        "infit": number_column(found.residuals.infit),
+        "outfit": number_column(found.residuals.outfit),
+        "s_x2": number_column(nothing if groups is None else groups.s_x2),
+        "s_x2_degrees": number_column(nothing if groups is None else groups.degrees),
+        "lower_asymptote": number_column(found.asymptotes.estimate),
         "surprises": pa.array(found.residuals.surprises.astype(np.int64)),
-        "surprises_expected": numbers(found.residuals.surprises_expected),
-        "q3": numbers(found.partners.q3),
+        "surprises_expected": number_column(found.residuals.surprises_expected),
+        "q3": number_column(found.partners.q3),
         "q3_partner": _names(found.partners.partner, table.items),
         "duplicate_of": _names(found.duplicates.twin, table.items),
-        "p_zero_discrimination": numbers(c.p_zero),
-        "q_zero_discrimination": numbers(q_zero),
+        "p_zero_discrimination": number_column(c.p_zero),
+        "q_zero_discrimination": number_column(q_zero),
         DISCRIMINATES: pa.array(
             np.nan_to_num(q_zero, nan=1.0) <= level, mask=~np.isfinite(q_zero)
         ),
@@ -73,8 +68,8 @@ def item_table(
     p_values = found.p_values()
     for defect in TESTED:
         name = column_of(defect)
-        columns[name] = numbers(p_values[defect])
-        columns["q" + name[1:]] = numbers(decided[defect][0])
+        columns[name] = number_column(p_values[defect])
+        columns["q" + name[1:]] = number_column(decided[defect][0])
     return pa.table(columns)
 
 
@@ -115,12 +110,12 @@ def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
     columns: dict[str, Any] = {
         "benchmark": pa.array([str(name) for name in names], pa.string()),
         "items": pa.array(count),
-        "accuracy": numbers(group_means(accuracy, codes, size)),
-        **{name: numbers(values) for name, values in ranks.items()},
-        "item_rest": numbers(group_means(found.classical.item_rest, codes, size)),
+        "accuracy": number_column(group_means(accuracy, codes, size)),
+        **{name: number_column(values) for name, values in ranks.items()},
+        "item_rest": number_column(group_means(found.classical.item_rest, codes, size)),
     }
     for name in (*TESTED, *SEEN):
         share = np.bincount(codes, flags[name], size) / count
-        columns["share_" + name.replace(" ", "_")] = numbers(share)
+        columns["share_" + name.replace(" ", "_")] = number_column(share)
     out = pa.table(columns)
     return out.take(pa.array(np.argsort(ranks["rank_total"], kind="stable")))

@@ -40,6 +40,9 @@ LEAST_RELIABILITY = 0.8
 #: Skewness and excess kurtosis below which abilities count as normal: many subjects
 #: make every departure significant.
 SMALLEST_SKEWNESS, SMALLEST_KURTOSIS = 0.4, 0.8
+#: The same of a standard deviation by benchmark, in median standard errors of ability:
+#: a third adds at most a ninth to a variance, and so less than 6 % to an error.
+SMALLEST_SD = 1 / 3
 #: Cells of a block of subjects.
 BLOCK_CELLS = 2**22
 
@@ -179,13 +182,13 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
     centred = standard - standard.mean()
     second, third, fourth = (float(np.mean(centred**k)) for k in (2, 3, 4))
     skewness, kurtosis = third / second**1.5, fourth / second**2
-    z = _z_of_skewness(skewness, count), _z_of_kurtosis(kurtosis, count)
+    z = z_of_skewness(skewness, count), z_of_kurtosis(kurtosis, count)
     # Two-sided, by Bonferroni's correction for two tests.
     p_value = min(1.0, 2 * math.erfc(max(map(abs, z)) / 2**0.5))
     return NormalityTest(skewness / size**1.5, (kurtosis - 3) / size**2, p_value)
 
 
-def _z_of_skewness(skewness: float, n: int) -> float:
+def z_of_skewness(skewness: float, n: int) -> float:
     """Standard normal score of the skewness of n normal draws (D'Agostino 1970).
 
     As `scipy.stats.skewtest`; all of scipy.stats takes 0.5 s to import.
@@ -197,7 +200,7 @@ def _z_of_skewness(skewness: float, n: int) -> float:
     return math.asinh(y * math.sqrt((square - 1) / 2)) / math.sqrt(math.log(square) / 2)
 
 
-def _z_of_kurtosis(kurtosis: float, n: int) -> float:
+def z_of_kurtosis(kurtosis: float, n: int) -> float:
     """The same of the kurtosis, 3 where normal (Anscombe and Glynn 1983)."""
     variance = 24 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
     x = (kurtosis - 3 * (n - 1) / (n + 1)) / math.sqrt(variance)
@@ -209,15 +212,24 @@ def _z_of_kurtosis(kurtosis: float, n: int) -> float:
 
 
 def warnings_of(
-    benchmarks: BenchmarkTest | None, normality: NormalityTest | None
+    benchmarks: BenchmarkTest | None, normality: NormalityTest | None, error: np.ndarray
 ) -> list[str]:
     """What violated assumptions mean for the numbers, and what to do.
 
-    >>> warnings_of(BenchmarkTest(90.0, 20, 1e-9, 0.4), None)[0][:41]
+    `error` are the standard errors of abilities.
+
+    >>> found = BenchmarkTest(90.0, 20, 1e-9, 0.4)
+    >>> warnings_of(found, None, np.array([0.3, 0.5]))[0][:41]
     'abilities differ by benchmark (p < 0.001,'
+    >>> warnings_of(found, None, np.array([1.3, 1.5]))
+    []
     """
     said = []
-    if benchmarks is not None and benchmarks.p_value < LEVEL:
+    if (
+        benchmarks is not None
+        and benchmarks.p_value < LEVEL
+        and not benchmarks.sd < SMALLEST_SD * np.nanmedian(error)
+    ):
         said.append(
             f"abilities differ by benchmark ({_p(benchmarks.p_value)}, standard"
             f" deviation {benchmarks.sd:.2f} around one ability): errors are for these"
@@ -229,22 +241,31 @@ def warnings_of(
             "abilities are not normal, as assumed (skewness"
             f" {normality.skewness:.1f}, excess kurtosis {normality.kurtosis:.1f},"
             f" {_p(normality.p_value)}): intervals of the highest and lowest abilities"
-            " hold less often than stated; order and expected scores are little"
-            " affected; population='histogram' estimates the form"
+            " cover less often than stated; order and expected scores are little"
+            " affected; method='em' with population='histogram' estimates the form"
         )
     return said
 
 
-def untested(num_subjects: int) -> str:
-    """What intervals assume that few subjects cannot confirm.
+def untested(num_subjects: int, form: bool, testable: bool) -> str:
+    """What intervals assume that was not tested: independence, and normality if `form`.
 
-    Of 20 subjects with five distinct abilities, 95 % intervals of ability held 78 %.
+    Of 20 subjects with five distinct abilities, 95 % intervals of ability covered 78 %,
+    those of differences 91 % (docs/evidence).
     """
+    what, ends = "independent subjects", ""
+    if form:
+        why, skewed = "this model has no test", " if these are skewed"
+        if num_subjects < FEWEST_SUBJECTS:
+            why = f"{num_subjects} subjects are too few"
+        elif testable:  # Short tests: the highest are shrunk most.
+            why, skewed = f"reliability is below {LEAST_RELIABILITY:g}", ""
+        what = f"independent and normal abilities ({why})"
+        ends = f" and for the highest and lowest abilities{skewed}"
     return (
-        f"{num_subjects} subjects are too few to test that abilities are independent"
-        " and normal, as intervals of ability assume: for variants of one model these"
-        " hold less often than stated; ranks, pairs and expected scores do not depend"
-        " on it"
+        f"assumed and not tested: {what}; intervals of ability cover less often than"
+        " stated for variants of one model (those of differences and expected scores"
+        f" slightly less often){ends}; ranks and tests of pairs change little"
     )
 
 

@@ -122,7 +122,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
     if estimates.groups is not None:
         found = [
             *vanishing_groups(estimates, layout),
-            *flags.flag_warnings(items, has_priors=True),
+            *flags.flag_warnings(items, table.items, has_priors=True),
             *found,
         ]
     else:
@@ -220,11 +220,12 @@ def _assumptions(table: ResponseTable, estimates: Estimates):
 
     They are one ability for all benchmarks, and independent normal abilities.
     """
-    if estimates.joint or estimates.lengths is not None:
+    if estimates.joint:
         return [], []
     benchmarks = normality = None
     groups = 1 if estimates.groups is None else estimates.groups.ability.shape[1]
-    if "benchmark" in table.item_facets and groups == 1:
+    grouped = "benchmark" in table.item_facets and groups == 1
+    if grouped and estimates.lengths is None:
         problem, items = estimates.problem, estimates.parameters.items
         model = problem.model.family, items, estimates.ability
         data = problem.data.values, problem.data.exposure, table.benchmarks
@@ -235,9 +236,10 @@ def _assumptions(table: ResponseTable, estimates: Estimates):
         if estimates.shared is not None and estimates.groups is None:
             variance = variance - np.sum(estimates.shared**2, axis=1)
         normality = assumptions.normality_test(estimates.ability, variance)
-    few = estimates.normal and table.num_subjects < assumptions.FEWEST_SUBJECTS
-    notes = [assumptions.untested(table.num_subjects)] if few else []
-    return assumptions.warnings_of(benchmarks, normality), notes
+    # A histogram is estimated, not assumed.
+    form = normality is None and estimates.parameters.population.log_weights is None
+    notes = [assumptions.untested(table.num_subjects, form, estimates.normal)]
+    return assumptions.warnings_of(benchmarks, normality, estimates.error), notes
 
 
 def _versions() -> dict[str, str]:

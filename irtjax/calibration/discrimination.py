@@ -99,7 +99,7 @@ def negative_discrimination(
         part = values[:, mine]
         seen = None if observed is None else observed[:, mine]
         if min(part.shape) >= FEWEST:
-            p_value[mine] = _p_negative(part, seen)
+            p_value[mine] = p_negative(part, seen)
     if trials is not None:
         p_value[((trials > 0) & (trials != trials.max(0))).any(0)] = np.nan
     return np.nan_to_num(benjamini_hochberg(p_value), nan=1.0) <= FALSE_DISCOVERY_RATE
@@ -117,7 +117,7 @@ def item_blocks(
         yield part, block, seen
 
 
-def _p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
+def p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
     """Chance of so low a covariance with the rest; NaN where an item is not tested."""
     rest = rest_of(values, observed)
     binary = values.dtype == np.int8 and values.max(initial=0) <= 1
@@ -140,7 +140,7 @@ def _p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
 
 
 def _p_of_complete(values: np.ndarray, rest: Rest) -> np.ndarray:
-    """`_p_negative` of complete responses 0 and 1, by products with the matrix.
+    """`p_negative` of complete responses 0 and 1, by products with the matrix.
 
     The centred rest score is u_i - c (y_ij - p_j), u_i the centred total over c =
     1 / (items - 1), so its sums over subjects are those of y, y u and y u^2.

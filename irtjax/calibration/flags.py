@@ -1,13 +1,14 @@
 """Plain-language flags: problems that a reader of the numbers must know.
 
-Items and subjects without variation stay in the tables, with a flag. A flag that claims
-a defect is the decision of a test with control of the false discovery rate
-(`irtjax.calibration.discrimination`). Separation is no defect of an item: it is a flag
-only where no prior determines the slope.
+Items and subjects without variation stay in the tables, marked in the column of flags:
+that is no evidence of a fault. A flag that claims a defect is the decision of a test
+with control of the false discovery rate (`irtjax.calibration.discrimination`).
+Separation is no defect of an item: a flag only where no prior determines the slope.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from jaxtyping import Bool, Float
 
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
+from irtjax.data.wording import percent
 from irtjax.models.model import Model
 
 #: Subjects below which a model's item parameters depend strongly on their priors. From
@@ -43,15 +45,16 @@ SEPARATED = "separated"
 RUNAWAY = "no finite estimate"
 
 #: Facts about the responses: no test, and no defect of an item.
-NO_VARIATION = (ALL_RIGHT, ALL_WRONG, NO_RESPONSES)
+CONSTANT = (ALL_RIGHT, ALL_WRONG)
+NO_VARIATION = (*CONSTANT, NO_RESPONSES)
 
 #: Flags and what they mean.
 MEANING = {
     ALL_RIGHT: "every response is the highest possible",
     ALL_WRONG: "every response is the lowest possible",
-    NO_RESPONSES: "nothing was observed",
+    NO_RESPONSES: "nothing was observed: check the reading",
     NEGATIVE: "stronger subjects do worse, false discovery rate"
-    f" {FALSE_DISCOVERY_RATE:.0%}: check the key",
+    f" {percent(FALSE_DISCOVERY_RATE)}: check the key",
     NOT_IDENTIFIED: "the data do not determine all its parameters: those have no"
     " standard error",
     SEPARATED: "right and wrong responses do not overlap in ability: without a prior"
@@ -63,7 +66,7 @@ MEANING = {
 USE_PRIORS = "use priors"
 #: Cures of flags of items in a fit with priors and in one without.
 _CURES = {
-    ALL_RIGHT: ("the prior determines the estimate", "without a prior it has no limit"),
+    ALL_RIGHT: ("", "without a prior it has no limit"),
     NOT_IDENTIFIED: (
         "use a model with fewer parameters per item, or narrower priors",
         "use priors, or a model with fewer parameters per item",
@@ -358,21 +361,31 @@ def fit_warnings(
 def flag_warnings(
     flags: list[str], items: np.ndarray | None = None, *, has_priors: bool
 ) -> list[str]:
-    """One warning for each flag that items have; `items` are their names."""
+    """One warning for each flag that items have; `items` are their names.
+
+    Items without variation get none where priors determine their estimates.
+    """
     found = []
     for name in MEANING:
         which = [j for j, flag in enumerate(flags) if name in flag.split("; ")]
-        if not which:
+        if not which or (has_priors and name in CONSTANT):
             continue
         noun = "items" if len(which) > 1 else "item"
         text = MEANING[name]
         if name in _CURES:
             text += f"; {_CURES[name][0 if has_priors else 1]}"
-        named = ""
-        if items is not None and name == NOT_IDENTIFIED:
-            named = f": {_listed([str(items[j]) for j in which])}"
+        named = "" if items is None else f": {_listed([str(items[j]) for j in which])}"
         found.append(f"{len(which):,} {noun}: {name}{named} ({text})")
     return found
+
+
+def is_of_items(warning: str) -> bool:
+    """Whether `flag_warnings` made a warning.
+
+    >>> is_of_items("2 items: separated: a, b"), is_of_items("1 subject: all right")
+    (True, False)
+    """
+    return re.match(r"[\d,]+ items?: ", warning) is not None
 
 
 def _listed(names: list[str]) -> str:

@@ -43,13 +43,13 @@ def structure_of(
 
 
 def vanishing_groups(estimates: Estimates, layout: Layout | None) -> list[str]:
-    """Warnings of groups whose group-specific abilities shrink to nothing."""
+    """Warnings of groups whose group-specific abilities do not vary."""
     gone = None if estimates.groups is None else estimates.groups.vanishing
     if gone is None or layout is None:
         return []
     return [
-        f"not converged: the group-specific abilities of {name} shrink to nothing: its"
-        " items measure what all others measure; fit one ability"
+        f"not converged: the group-specific abilities of {name} have a standard"
+        " deviation of 0: its items measure only the general ability; fit one ability"
         " (model='hierarchical'), or use method='nuts'"
         for name in np.asarray(layout.groups)[gone]
     ]

@@ -156,8 +156,8 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
         return ()
     names = ", ".join(effects[0].tolist())
     return (
-        f"scores take new subjects for average ones: the covariates {names} shift what"
-        " is expected of the fitted subjects only",
+        f"new subjects are scored as average subjects: the covariates {names} shift the"
+        " expected abilities of the fitted subjects only",
     )
 
 

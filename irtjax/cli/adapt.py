@@ -10,7 +10,7 @@ from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
 from irtjax.cli.pipeline import load_fit
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.adaptive import SimulatedTests
@@ -88,7 +88,7 @@ def adapt_command(
         "quota": "equal" if quota else None,
         "max_exposure": max_exposure,
     }
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         progress("read")
         fit = load_fit(folder)
         table = opt.Reading(length=length).read(responses) if responses else None

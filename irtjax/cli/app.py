@@ -11,7 +11,8 @@ from irtjax.cli.audit import audit_command
 from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.errors import Group
-from irtjax.cli.fit import fit_command
+from irtjax.cli.fit import FitCommand, fit_command
+from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
@@ -47,11 +48,21 @@ def _options(
             "--version", callback=_version, is_eager=True, help="Show the version."
         ),
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import a module of your own first, such as that of the family of a"
+            " saved fit; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    for name in modules or ():
+        import_module(name)
 
 
-app.command("fit")(fit_command)
+app.command("fit", cls=FitCommand)(fit_command)
 app.command("score")(score_command)
 app.command("rank")(rank_command)
 app.command("compare")(compare_command)

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli import output
+from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
     from irtjax.data import ResponseTable
 
+#: The model that is fitted where none is named.
+MODEL = "2pl"
 #: Names shown of the items with a defect.
 SHOWN = 5
 #: What `--out` writes.
@@ -34,7 +37,8 @@ def audit_command(
         ),
     ] = None,
     model: Annotated[
-        str | None, opt.option("Model to fit, where there is no --fit; 2pl.")
+        str | None,
+        opt.option(f"Model to fit, where there is no --fit. \\[default: {MODEL}]"),
     ] = None,
     fdr: Annotated[
         float, opt.option("Share of false flags, of each defect, to be allowed.")
@@ -67,7 +71,7 @@ def audit_command(
     if fit is not None and model is not None:
         raise ValueError("--model fits a model and --fit reads a fit: leave one out")
     guess = _chances(chance or [])
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         progress("read")
         table = reading.read(files)
         progress("start")
@@ -77,7 +81,7 @@ def audit_command(
 
         options: dict[str, Any] = {}
         if fit is None:
-            options = {"model": model or "2pl", "dtype": dtype}
+            options = {"model": own_or_name(model or MODEL, "--model"), "dtype": dtype}
             options["progress"] = None if quiet else progress
         what = (table,) if fit is None else (load(fit), table)
         progress("audit")

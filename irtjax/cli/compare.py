@@ -65,6 +65,14 @@ def _sentences(first: str, second: str, result: Comparison, level: float) -> lis
         f" p = {result.p_value:.2g}; it is the better one with probability"
         f" {number(chance, 3)}."
     ]
+    # The error that z implies: equal abilities are equal on every scale.
+    given = abs(result.difference / result.z) if result.z else result.standard_error
+    if result.standard_error > 1.01 * given:
+        lines.append(
+            "The interval includes the error of the scale of ability; z, p and the"
+            " probability do not, because no order depends on the scale. So the"
+            " interval can contain 0 where p is small."
+        )
     if result.shared is not None:
         lines.append(
             f"On the {result.shared:,} items that both answered {first} scored"

@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
+from irtjax.cli.output import write_files
 from irtjax.cli.pipeline import Job, calibrate, report, write
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.data import ResponseTable
     from irtjax.report.demo import Closeness
+
+RESPONSES = "results.csv"
 
 
 def demo_command(
-    out: Annotated[Path | None, opt.out("DIR", "Folder to write the fit to.")] = None,
+    out: Annotated[Path | None, opt.out("DIR", "Folder for fit and responses.")] = None,
     seed: opt.Seed = 0,
     float32: opt.Float32 = False,
     device: opt.Device = None,
@@ -27,7 +33,9 @@ def demo_command(
     from irtjax.storage import check_folder
 
     folder = None if out is None else check_folder(out, overwrite=overwrite)
-    with Progress(quiet) as progress:
+    if folder is not None and (folder / RESPONSES).exists() and not overwrite:
+        raise ValueError(f"{folder / RESPONSES} exists: --overwrite replaces it")
+    with ProgressLine(quiet) as progress:
         began = time.perf_counter()
         progress("simulate")
         from irtjax.report.demo import judge, make_demo
@@ -42,11 +50,25 @@ def demo_command(
             ranked = rank(fit)
         else:
             ranked = write(fit, folder, progress, overwrite)
+            write_files({folder / RESPONSES: long_form(demo.table)})
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}
-    report(fit, ranked, folder, quiet=quiet, as_json=json, more=more)
+    names = (RESPONSES,)
+    report(fit, ranked, folder, quiet=quiet, as_json=json, more=more, names=names)
     if not quiet and not json:
         _show(found)
+
+
+def long_form(table: ResponseTable) -> pa.Table:
+    """The responses that were observed, a row for each."""
+    import numpy as np
+    import pyarrow as pa
+
+    observed = True if table.observed is None else table.observed
+    who, which = np.nonzero(np.broadcast_to(observed, table.values.shape))
+    columns = (table.subjects[who], table.items[which], table.benchmarks[which])
+    correct = table.values[who, which].astype(int)
+    return pa.table([*columns, correct], ["model", "item", "benchmark", "correct"])
 
 
 def _show(found: Closeness) -> None:
@@ -69,13 +91,13 @@ def _show(found: Closeness) -> None:
         f" {number(found.ability_spearman, 3)} (plain accuracy:"
         f" {number(found.accuracy_spearman, 3)}), RMSE {number(found.ability_rmse)};"
         f" {percent(round(found.difference_coverage, 3))} of the"
-        f" {percent(found.level)} intervals of differences between two abilities hold"
+        f" {percent(found.level)} intervals of differences between two abilities cover"
         " the true one.",
         f"Items: difficulty RMSE {number(found.difficulty_rmse)} over"
         f" {found.num_located:,} sound items whose standard error of difficulty is"
         f" below 1; {percent(round(found.difficulty_coverage, 3))} of the"
-        f" {percent(found.level)} intervals of all {found.num_sound:,} sound items hold"
-        " the true intercept.",
+        f" {percent(found.level)} intervals of all {found.num_sound:,} sound items"
+        " cover the true intercept.",
         f"Planted bad items (wrong answer keys): {len(found.caught)} of"
         f" {len(found.caught) + len(found.missed)} flagged for negative discrimination"
         + (f"; missed: {listing(found.missed)}" if found.missed else "")

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from irtjax.cli.fit_options import FLAGS, OPTIONS
 from irtjax.cli.options import Reading
 
 #: Typer's class of usage errors, which it does not export itself.
@@ -19,8 +20,31 @@ _UsageError: Any = next(
     cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException"
 )
 BAD_INPUT = 2
-_NAMES = "|".join(field.name for field in dataclasses.fields(Reading))
-_KEYWORD = re.compile(rf"(?<![\w/.-])({_NAMES})=(?:(?=[\s,;:.)]|$)|(['\"]))")
+_READING = {
+    f.name: f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(Reading)
+}
+_FLAGS = _READING | FLAGS
+#: Switches by name, with the flag that turns each off, if there is one.
+_SWITCHES = {x.name: x.off for x in OPTIONS if x.kind is bool}
+_TEXT = r"(?:'[^']*'|\"[^\"]*\")"
+#: A keyword argument: one or several texts, another value, or none.
+_KEYWORD = re.compile(
+    rf"(?<![\w/.'\"-])({'|'.join(_FLAGS)})="
+    rf"(?:({_TEXT}(?:,? (?:or )?{_TEXT})*)|(None|True|False|\d[\d.e-]*\b|\.\.\.)"
+    r"|(?=[\s,;:.)]|$))"
+)
+#: A setting of `irtjax.fit` without a value, where no other word can be meant.
+_SETTING = re.compile(
+    rf"^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
+    rf"|(?<=raise )({'|'.join(FLAGS)})\b|(?<=leave )({'|'.join(FLAGS)})(?= out\b)"
+    rf"|(?<=omit )({'|'.join(FLAGS)})(?=[,;]|$)"
+    rf"|(?<=and )({'|'.join(FLAGS)})(?= requires )"
+    rf"|(?<=requires )({'|'.join(FLAGS)})(?=[ :;,]|$)"
+)
+_UNDEFINED = re.compile(
+    r"(?<= )((?!__main__)\S+)(\.\w+, which is not defined here: )"
+    "import its module before loading"
+)
 
 
 def one_line(message: str) -> str:
@@ -64,17 +88,31 @@ def _explain(error: BaseException) -> str:
 
 
 def as_options(message: str) -> str:
-    """Returns a message in which Python's keyword arguments are options.
+    """Returns a message in which settings of Python are options as they are typed.
 
     >>> as_options("choose one with metric= among a, b, or pass missing_as='wrong'")
-    "choose one with --metric among a, b, or pass --missing-as 'wrong'"
+    'choose one with --metric among a, b, or pass --missing-as wrong'
+    >>> as_options("raise max_steps, or use method='em' or 'saem', not 'mm'")
+    "raise --max-steps, or use --method em or saem, not 'mm'"
     """
+    message = _KEYWORD.sub(_option, message)
+    message = _SETTING.sub(lambda found: _FLAGS[found[0]], message)
+    return _UNDEFINED.sub(r"\1\2add --import \1 before the command", message)
 
-    def option(match: re.Match[str]) -> str:
-        value = f" {match[2]}" if match[2] else ""
-        return f"--{match[1].replace('_', '-')}{value}"
 
-    return _KEYWORD.sub(option, message)
+def _option(found: re.Match[str]) -> str:
+    """The option of a keyword argument; what has none stays."""
+    name, texts, value = found.groups()
+    flag = _FLAGS[name]
+    if texts:
+        # Quotes stay where the shell needs them.
+        bare = re.sub(r"""(['"])([\w.:/*-]+)\1""", r"\2", texts)
+        return f"{flag} {bare}"
+    if value in ("True", "False") and name in _SWITCHES:
+        return (flag if value == "True" else _SWITCHES[name]) or found[0]
+    if value in ("True", "False", "None"):
+        return "--priors none" if (name, value) == ("priors", "None") else found[0]
+    return f"{flag} {value}" if value else flag
 
 
 def lead_with_option(message: str, options: Mapping[str, str]) -> str:

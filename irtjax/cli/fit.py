@@ -7,13 +7,46 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+from typer.core import TyperCommand
+
 from irtjax.cli import fit_options
 from irtjax.cli import options as opt
+from irtjax.cli.imports import own_or_name
 from irtjax.cli.pipeline import Job, calibrate, report, write
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 #: Typer's parameters are made from the rows of `fit_options`.
 _MORE = [option.parameter() for option in fit_options.OPTIONS]
+#: What the methods are, for the help.
+_KINDS = {
+    **dict.fromkeys(("em", "saem"), "marginal"),
+    **dict.fromkeys(("mm", "gradient"), "joint"),
+    "neural": "twin networks",
+    "vibo": "amortised variational",
+    "laplace": "items integrated out",
+    "nuts": "full posterior",
+    "vi": "Gaussian posterior",
+}
+
+
+class FitCommand(TyperCommand):
+    """The command, whose help has names and defaults that take a second to load."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes the help; see `TyperCommand.format_help`."""
+        from irtjax.estimators.catalogue import METHODS
+        from irtjax.models import catalogue
+
+        kinds = [f"{x} ({_KINDS[x]})" if x in _KINDS else x for x in METHODS]
+        names = vars(catalogue) | {"METHODS": kinds}
+        lists = {k: ", ".join(x) for k, x in names.items() if k.isupper()}
+        usual = {x.name: x.usual() for x in fit_options.OPTIONS if x.default is None}
+        parameters: list[Any] = self.params
+        for parameter in parameters:
+            if parameter.name in ("model", "method"):
+                parameter.help = parameter.help.format(**lists)
+            parameter.default = usual.get(parameter.name) or parameter.default
+        super().format_help(ctx, formatter)
 
 
 @functools.partial(opt.with_reading, more=_MORE)
@@ -24,11 +57,10 @@ def fit_command(
     model: Annotated[
         str,
         opt.option(
-            "auto (by the kind of the data); rasch, 1pl, 2pl, 3pl, 4pl, probit1pl,"
-            " probit2pl, cloglog2pl; graded, partial_credit, pcm or rsm for ordered"
-            " categories, nominal for others; continuous, beta, inflated_beta or mixed"
-            " for scores in [0, 1]; lart with --length; multibenchmark, multimetric or"
-            " hierarchical.",
+            "auto (by the kind of the data); {BINARY_MODELS}; for categories"
+            " {ORDERED_MODELS}; for scores in [0, 1] {SCORE_MODELS}; with --length"
+            " {LENGTH_MODELS}; for items nested in benchmarks {MULTILEVEL_MODELS}; or"
+            " MODULE:NAME, a model of your own.",
             "--model",
             "-m",
         ),
@@ -36,10 +68,8 @@ def fit_command(
     method: Annotated[
         str,
         opt.option(
-            "auto (laplace where items have few responses, else em), em or saem"
-            " (marginal), mm or gradient (joint), neural (twin networks), vibo"
-            " (amortised variational), laplace (items integrated out), nuts (full"
-            " posterior) or vi (a Gaussian near it)."
+            "auto (laplace where items have few responses, else em); {METHODS}; or"
+            " MODULE:NAME, a method of your own."
         ),
     ] = "auto",
     bounds: Annotated[
@@ -94,12 +124,13 @@ def fit_command(
     scored = _all_bounds(bounds, bounds_of)
     if scored is not None:
         settings["bounds"] = scored
-    job = Job(model, method, settings, sides, level, seed, max_steps, float32, device)
+    chosen = own_or_name(model, "--model"), own_or_name(method, "--method")
+    job = Job(*chosen, settings, sides, level, seed, max_steps, float32, device)
     _check(job)
     checkpoint = _checkpoint(folder, method, "resume" in settings, save_draws)
     if checkpoint is not None:
         settings["checkpoint"] = str(checkpoint)
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         began = time.perf_counter()
         progress("read")
         table = reading.read(files)
@@ -116,7 +147,7 @@ def _check(job: Job) -> None:
     names = [*job.settings, *({"item_features"} & job.sides.keys())]
     if "epochs" in names and job.max_steps is not None:
         raise ValueError("--epochs and --max-steps set the same limit: leave one out")
-    if job.method == "auto" or not names:
+    if not isinstance(job.method, str) or job.method == "auto" or not names:
         return
     from irtjax.fitting.settings import owners_instead
 

@@ -46,6 +46,24 @@ class FitOption(NamedTuple):
         """The flag on the command line."""
         return "--" + self.name.replace("_", "-")
 
+    @property
+    def names(self) -> set[str]:
+        """Its names in messages: those of the option and of the setting."""
+        return {self.name, self.setting or self.name}
+
+    def usual(self) -> Any:
+        """The default of a field of the panel's methods, for the help."""
+        from irtjax.estimators.catalogue import method_class
+
+        field, found = self.setting or self.name, {}
+        for method in _METHODS.get(self.panel or "", ()):
+            value = getattr(method_class(method), field, None)
+            if value is not None:
+                found.setdefault(_shown(value), []).append(method)
+        if len(found) < 2:
+            return next(iter(found), None)
+        return ", ".join(f"{value} ({'/'.join(of)})" for value, of in found.items())
+
     def parameter(self) -> inspect.Parameter:
         """The parameter that Typer makes the option from."""
         option = typer.Option(
@@ -73,6 +91,13 @@ def listed(names: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (names or "").split(",") if part.strip())
 
 
+def _shown(value: Any) -> str:
+    """The default of a field as it is typed."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _widths(layers: str) -> tuple[int, ...]:
     """Widths of layers, separated by commas."""
     parts = listed(layers)
@@ -87,6 +112,10 @@ _switch = functools.partial(FitOption, kind=bool, default=False)
 _table = functools.partial(FitOption, kind=Path, metavar="FILE", side=True)
 _columns = functools.partial(FitOption, metavar="A,B", read=listed, side=True)
 
+_SAMPLED = "Multilevel models, laplace and nuts"
+_NEURAL = "Neural estimators (--method neural and vibo)"
+#: Methods whose defaults the help of a panel has.
+_METHODS = {_SAMPLED: ("nuts",), _NEURAL: ("neural", "vibo")}
 #: Options by their heading in the help.
 _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     None: (
@@ -125,7 +154,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             metavar="X",
         ),
     ),
-    "Multilevel models, laplace and nuts": (
+    _SAMPLED: (
         FitOption(
             "family", "Of a multilevel model: the model of one response, such as 2pl."
         ),
@@ -139,12 +168,12 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "spread_by_benchmark",
             "Items of each benchmark have standard deviations of their own.",
         ),
-        _count("chains", "nuts: chains; 4.", setting="num_chains"),
-        _count("draws", "nuts: draws of each chain; 1000.", setting="num_draws"),
-        _count("warmup", "nuts: warm-up; 1000.", setting="num_warmup", least=0),
+        _count("chains", "nuts: chains.", setting="num_chains"),
+        _count("draws", "nuts: draws of each chain.", setting="num_draws"),
+        _count("warmup", "nuts: warm-up.", setting="num_warmup", least=0),
         _number(
             "target_acceptance",
-            "nuts: between 0 and 1, closer to 1 where transitions diverge; 0.8.",
+            "nuts: between 0 and 1, closer to 1 where transitions diverge.",
         ),
         _switch(
             "resume", "nuts: resume from DIR.nuts.npz, which a stopped run has left."
@@ -158,6 +187,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "share_items",
             "multimetric: the facet that names what is measured, such as stem; its"
             " metrics then share parameters.",
+            setting="shared_items",
             metavar="FACET",
             side=True,
         ),
@@ -180,33 +210,32 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             " regression).",
         ),
     ),
-    "Neural estimators (--method neural and vibo)": (
+    _NEURAL: (
         _count("epochs", "The most passes over the responses."),
-        _count("embedding_size", "Numbers that represent a subject or an item; 64."),
+        _count("embedding_size", "Numbers that represent a subject or an item."),
         FitOption(
             "layers",
-            "Widths of hidden layers after these numbers; none.",
+            "Widths of hidden layers after these numbers.",
             setting="hidden",
             metavar="A,B",
             read=_widths,
         ),
-        _count("batch_size", "Responses per step; 512."),
-        _number("learning_rate", "Of AdamW; 0.003."),
-        _number("weight_decay", "Of AdamW; 1."),
+        _count("batch_size", "Responses per step."),
+        _number("learning_rate", "Of AdamW; of vibo: at first."),
+        _number("weight_decay", "Of AdamW."),
         _count(
             "patience",
-            "Epochs without gain on held-out responses after which training ends; 5.",
+            "Epochs without gain on held-out responses after which training ends.",
         ),
-        FitOption(
-            "criterion", "How held-out responses are judged: log_loss or f1; log_loss."
-        ),
+        FitOption("criterion", "How held-out responses are judged: log_loss or f1."),
         _number(
-            "validation",
-            "Share of the responses held out; 0.1. With 0 every epoch is run.",
+            "validation", "Share of the responses held out; with 0 every epoch is run."
         ),
-        FitOption("head", "irt, or deep (Deep-IRT, with --model 1pl); irt."),
+        FitOption("head", "irt, or deep (Deep-IRT, with --model 1pl)."),
         FitOption(
-            "encoder", "lookup, or graph: who met whom; use large batches. lookup."
+            "encoder",
+            "lookup, or graph (aggregates over the graph of subjects and items; use"
+            " large batches).",
         ),
         _switch(
             "mean_field",
@@ -242,29 +271,49 @@ def take(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return settings, sides
 
 
+#: Flags by the names that messages have for what they set.
+FLAGS = {
+    **{name: option.flag for option in OPTIONS for name in option.names},
+    **{x: f"--{x.replace('_', '-')}" for x in ("model", "method", "level", "bounds")},
+    "max_steps": "--max-steps",
+}
+#: What to use in place of other parameters of `irtjax.fit`, and of settings that are
+#: files and objects.
+_INSTEAD = {
+    "data": "name the files before the options",
+    "key": "use --seed",
+    "dtype": "use --float32",
+    "progress": "use --quiet",
+    "checkpoint": "nuts uses DIR.nuts.npz, and --resume resumes from it",
+    "hyperpriors": "call irtjax.fit in Python for it",
+}
+
+
 def option_of(setting: str) -> str:
     """The flag that gives a setting, for messages.
 
     >>> option_of("num_draws"), option_of("order")
     ('--draws', '--set order')
     """
-    for option in OPTIONS:
-        if setting in (option.setting, option.name):
-            return option.flag
-    return f"--set {setting}"
+    return FLAGS.get(setting, f"--set {setting}")
 
 
 def parse_sets(texts: list[str] | None) -> dict[str, Any]:
     """Settings of ``--set NAME=VALUE``: a number, true, false, null, a list, or text.
 
-    >>> parse_sets(["order=8", "hidden=[32, 16]", "stop=kkt"])
-    {'order': 8, 'hidden': (32, 16), 'stop': 'kkt'}
+    A ValueError refuses what has an option of its own.
+
+    >>> parse_sets(["order=8", "nodes=[1, 2]", "stop=kkt"])
+    {'order': 8, 'nodes': (1, 2), 'stop': 'kkt'}
     """
     found: dict[str, Any] = {}
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (sign and name):
             raise ValueError(f"--set {text!r} is not NAME=VALUE, such as order=8")
+        if name in FLAGS or name in _INSTEAD:
+            cure = _INSTEAD.get(name) or f"use {FLAGS[name]}"
+            raise ValueError(f"--set {text}: {cure}")
         try:
             read = json.loads(value)
         except json.JSONDecodeError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.output import print_json
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,14 +28,17 @@ def info_command(
 
     place = Path(files[0]).expanduser()
     if len(files) == 1 and is_fit(place):
-        from irtjax.report import flag_counts
+        from irtjax.report.summary import items_by_flag
         from irtjax.storage.encoding import to_json
 
         fit = load(place)
-        flagged = flag_counts(fit.item_table, "item")
-        document = {**to_json(fit), "flagged_items": flagged}
+        document = {
+            **to_json(fit),
+            "flagged_items": items_by_flag(fit),
+            "items_without_variation": items_by_flag(fit, constant=True),
+        }
     else:
-        with Progress(quiet) as progress:
+        with ProgressLine(quiet) as progress:
             progress("read")
             table = reading.read(files)
         fit, document = None, _describe(table)
@@ -113,18 +116,23 @@ def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
     """As `_suggest`, for responses that are not whole numbers."""
     import numpy as np
 
+    from irtjax.data.wording import percent
+
     values = table.values if table.observed is None else table.values[table.observed]
     if values.min() < 0 or values.max() > 1:
         return "continuous", (
-            f"scores from {values.min():g} to {values.max():g}; say what the lowest and"
-            " highest possible ones are with --bounds LOW HIGH"
+            f"scores from {values.min():g} to {values.max():g}; give the lowest and"
+            " highest possible score with --bounds LOW HIGH"
         )
     whole = np.all((table.values == 0) | (table.values == 1), axis=0)
     if whole.any():
         return "mixed", f"{whole.sum():,} items are right or wrong, the others scores"
     ends = np.mean((values == 0) | (values == 1))
     if ends > 0.01:
-        return "inflated_beta", f"{ends:.1%} of the scores are exactly 0 or 1"
+        return (
+            "inflated_beta",
+            f"{percent(round(ends, 3))} of the scores are exactly 0 or 1",
+        )
     return "continuous", "the responses are scores between 0 and 1"
 
 

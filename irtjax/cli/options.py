@@ -49,7 +49,8 @@ Float32 = Annotated[
 ]
 Device = Annotated[str | None, option("cpu, gpu or tpu.", panel="Running")]
 Overwrite = Annotated[
-    bool, option("Write into a folder of other files.", "--overwrite")
+    bool,
+    option("Write into a folder that holds other files; they stay.", "--overwrite"),
 ]
 Seed = Annotated[int, option("Seed of everything random.")]
 

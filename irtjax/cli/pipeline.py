@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from irtjax.cli.machine import prepare
 from irtjax.cli.options import Reading
 from irtjax.cli.output import print_json, written
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -25,8 +25,8 @@ class Job:
     arguments of `side_tables.structure_options`.
     """
 
-    model: str = "auto"
-    method: str = "auto"
+    model: Any = "auto"
+    method: Any = "auto"
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     sides: dict[str, Any] = dataclasses.field(default_factory=dict)
     level: float = 0.95
@@ -45,7 +45,11 @@ def load_fit(folder: Path) -> Calibration:
 
 
 def calibrate(
-    table: ResponseTable, job: Job, reading: Reading, progress: Progress, seconds: float
+    table: ResponseTable,
+    job: Job,
+    reading: Reading,
+    progress: ProgressLine,
+    seconds: float,
 ) -> Calibration:
     """Returns the fit of a table that took `seconds` to read, with all options."""
     from irtjax.cli.side_tables import structure_options
@@ -96,7 +100,7 @@ def calibrate(
 def write(
     fit: Calibration,
     folder: Path,
-    progress: Progress,
+    progress: ProgressLine,
     overwrite: bool,
     save_draws: bool = False,
 ) -> RankedSubjects:
@@ -121,10 +125,11 @@ def report(
     as_json: bool,
     figures: bool = True,
     more: dict[str, Any] | None = None,
+    names: tuple[str, ...] = (),
 ) -> None:
     """Prints the results, draws the figures, and prints where everything is."""
     from irtjax.cli import screen
-    from irtjax.report import flag_counts, summarise
+    from irtjax.report.summary import items_by_flag, summarise
     from irtjax.report.write import add_figures
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
@@ -134,10 +139,10 @@ def report(
         screen.show_sentences(out, summarise(fit, ranked))
         screen.show_warnings(out, fit.warnings, fit.notes)
     if figures and folder is not None:
-        with Progress(quiet) as progress:
+        with ProgressLine(quiet) as progress:
             add_figures(fit, folder, ranked, progress)
     if out is not None and folder is not None:
-        names = (*FIT_FILES, *STRUCTURE_FILES)
+        names = (*FIT_FILES, *STRUCTURE_FILES, *names)
         screen.show_sentences(out, ["", written(folder, names)])
     if as_json:
         from irtjax.storage.encoding import to_json
@@ -148,7 +153,8 @@ def report(
                 "out": None if folder is None else str(folder),
                 "subjects": ranked.rows(),
                 "groups": list(ranked.groups),
-                "flagged_items": flag_counts(fit.item_table, "item"),
+                "flagged_items": items_by_flag(fit),
+                "items_without_variation": items_by_flag(fit, constant=True),
                 **(more or {}),
             }
         )

@@ -15,7 +15,7 @@ INTERVAL = 5.0
 LONGEST = 60.0
 
 
-class Progress:
+class ProgressLine:
     """Shows the phase, iteration, objective and time of what is running.
 
     On a terminal it is one line that is rewritten; elsewhere (a log file) a line
@@ -40,7 +40,7 @@ class Progress:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         """Starts the clock."""
         if not self.quiet:
             self._thread.start()

@@ -17,14 +17,14 @@ def rank_command(
     draws: Annotated[
         int | None,
         opt.option(
-            "Draws behind P(best) and ranks [default: 4000; ranks of more than 2,000"
+            "Draws behind P(best) and ranks. \\[default: 4000; ranks of more than 2,000"
             " subjects are computed without draws]",
             min=100,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        opt.option("Seed of new draws [default: the draws of the fit]", metavar="N"),
+        opt.option("Seed of new draws. \\[default: the draws of the fit]", metavar="N"),
     ] = None,
     everything: Annotated[
         bool, opt.option("Every row, however long the table.", "--all")
@@ -32,7 +32,8 @@ def rank_command(
     against: Annotated[
         Path | None,
         opt.option(
-            "Another fit with the same subjects: draws who moves, into --figure.",
+            "Another fit with the same subjects: draw both rankings side by side, to"
+            " --figure.",
             metavar="DIR",
         ),
     ] = None,
@@ -46,7 +47,7 @@ def rank_command(
     """Ranks the subjects of a fit, with rank intervals, P(best) and groups."""
     opt.check_level(level)
     if (against is None) != (figure is None):
-        raise ValueError("--against and --figure go together: two fits, one picture")
+        raise ValueError("--against requires --figure, and --figure requires --against")
     fit = load_fit(folder)
     from irtjax.calibration.rank import rank
 

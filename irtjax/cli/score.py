@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_out_file, print_json, write_files
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 
 @opt.with_reading
@@ -29,7 +29,7 @@ def score_command(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Scores subjects with the items of a fit held fixed; items match by name.
+    """Scores subjects with the items fixed at those of a fit; items match by name.
 
     With what `irtjax shrink` wrote as --fit, scores on all items are predicted.
     """
@@ -44,7 +44,7 @@ def score_command(
             "a subset predicts scores with the level it was calibrated for: leave"
             " --scores, --measures, --level, --float32 and --device out"
         )
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         progress("read")
         prepare(float32, device)
         from irtjax.calibration.score import score
@@ -88,7 +88,8 @@ def _shown(result: Any, num_items: int | None) -> tuple:
     from irtjax.data.wording import percent
     from irtjax.report.words import interval, number
 
-    title, level = f"{result.table.num_rows:,} subjects, ", percent(result.level)
+    rows, level = result.table.num_rows, percent(result.level)
+    title = f"{rows:,} subject{'s' * (rows != 1)}, "
     if num_items is None:
         title += f"{result.method.upper()} scores"
         header = ["subject", "ability", "error", f"{level} interval", "accuracy"]

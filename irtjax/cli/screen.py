@@ -18,7 +18,7 @@ ENDS = 15
 LONGEST = 2 * ENDS + 5
 #: Least width of a column of names, and of the other columns of words.
 NAME_WIDTH = 20
-WORDS = ("flags", "the surest")
+WORDS = ("flags", "smallest p-values")
 #: What a ranking can do without on a narrow screen, least needed first.
 SPARE = ("responses", "accuracy", "score", "error", "flags", "P(best)", "ability")
 #: Columns of a terminal that is none (a pipe, a file).

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
+from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_out_folder, print_json, write_files
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
@@ -48,7 +49,8 @@ def shrink_command(
         str,
         opt.option(
             "auto, regression, information, clustering, discrimination, difficulty or"
-            " random. auto: the one with the smallest cross-validated error.",
+            " random. auto: the simplest within one standard error of the smallest"
+            " cross-validated error; with fewer than 20 subjects random.",
             metavar="RULE",
         ),
     ] = "auto",
@@ -63,12 +65,13 @@ def shrink_command(
         str, opt.option("What a full score averages: items, benchmarks.")
     ] = "items",
     model: Annotated[
-        str, opt.option("Model to fit: auto, or a name.", "--model", "-m")
+        str, opt.option("Model to fit: auto, a name, or MODULE:NAME.", "--model", "-m")
     ] = "auto",
     folds: Annotated[
         int | None,
         opt.option(
-            "Folds of subjects behind intervals and comparison; 5, fewer for few."
+            "Folds of subjects behind intervals and comparison. \\[default: 5; fewer"
+            " with few subjects]"
         ),
     ] = None,
     sizes: Annotated[
@@ -98,14 +101,14 @@ def shrink_command(
         "abilities": _numbers(at, "--at", float),
         "stratify": stratify,
         "average": average,
-        "model": model,
+        "model": own_or_name(model, "--model"),
         "folds": folds,
         "level": level,
     }
     wanted = _numbers(sizes, "--sizes", int)
     ranking = None if reference is None else _values(reference)
     errors = None
-    with Progress(quiet) as progress:
+    with ProgressLine(quiet) as progress:
         progress("read")
         prepare()
         import jax
@@ -238,7 +241,7 @@ def _show(console, errors: SubsetErrors) -> None:
     from irtjax.report.words import number
 
     columns = {
-        "coverage": f"{percent(errors.level)} intervals hold",
+        "coverage": f"{percent(errors.level)} intervals cover",
         "width": "width",
         "kendall": "tau",
         "spearman": "Spearman",

@@ -115,7 +115,7 @@ def structure_options(
     table: ResponseTable,
     *,
     levels: tuple[str, ...] = (),
-    share_items: str | None = None,
+    shared_items: str | None = None,
     item_table: Path | None = None,
     item_covariates: tuple[str, ...] = (),
     item_features: tuple[str, ...] = (),
@@ -135,11 +135,11 @@ def structure_options(
             raise ValueError(
                 f"--{kind}-{what} are columns of a table: name it with --{kind}-table"
             )
-    options: dict[str, Any] = {"levels": levels, "shared_items": share_items}
+    options: dict[str, Any] = {"levels": levels, "shared_items": shared_items}
     if item_table is not None:
         side = SideTable.read("--item-table", item_table, "item", table.items)
         wanted = [part for level in levels for part in level.split("/")]
-        wanted += [share_items] if share_items else []
+        wanted += [shared_items] if shared_items else []
         # "benchmark" and the like are known from reading.
         found = {
             name: side.labels(name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
+from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_table_name, print_json, say, write_files
 
@@ -23,7 +24,9 @@ def simulate_command(
             "FILE", "CSV or Parquet file of responses; the truth is put in its folder."
         ),
     ],
-    model: Annotated[str, opt.option("Model to draw from.", "--model", "-m")] = "2pl",
+    model: Annotated[
+        str, opt.option("Model to draw from: a name, or MODULE:NAME.", "--model", "-m")
+    ] = "2pl",
     subjects: Annotated[int, opt.option("Number of subjects.", min=1)] = 200,
     items: Annotated[int, opt.option("Number of items.", min=1)] = 100,
     categories: Annotated[
@@ -112,14 +115,14 @@ def draw(
         offset = saved.options.get("length_offset", offset)
         bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
     else:
-        known = {**models.BINARY_MODELS, **models.ORDERED_MODELS}
-        known |= {**models.LENGTH_MODELS, **models.SCORE_MODELS}
-        if model not in known:
-            raise ValueError(f"--model {model} is not one of {', '.join(known)}")
-        settings: list[Any] = [categories] if model in models.ORDERED_MODELS else []
-        settings += [np.arange(num_items) % 2 == 0] if model == "mixed" else []
-        chosen = known[model](*settings)
-        if model in models.LENGTH_MODELS:
+        chosen, known = own_or_name(model, "--model"), models.MODELS
+        if isinstance(chosen, str):
+            if model not in known:
+                raise ValueError(f"--model {model} is not one of {', '.join(known)}")
+            settings: list[Any] = [categories] if model in models.ORDERED_MODELS else []
+            settings += [np.arange(num_items) % 2 == 0] if model == "mixed" else []
+            chosen = known[model](*settings)
+        if chosen.lengths is not None:
             # Hundreds of tokens: exp(6) is 400.
             drawn = draws.simulate_length_items(num_items, length_key)
             drawn = drawn._replace(speed_intercept=drawn.speed_intercept + 6)

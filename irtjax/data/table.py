@@ -212,9 +212,7 @@ class ResponseTable:
     def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
         """Logarithms, 0 where missing, and the mask of those known (None for all)."""
         if self.lengths is None:
-            raise ValueError(
-                "there are no response lengths: give length=... (--length FILE)"
-            )
+            raise ValueError("there are no response lengths: read them with length=")
         seen = ~np.isnan(self.lengths)
         shifted = np.where(seen, self.lengths, 1.0) + offset
         if (shifted <= 0).any():

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
 from irtjax.estimators.estimates import Estimates, Nodes, item_estimates
+from irtjax.estimators.settings import check_rate
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
@@ -75,6 +76,10 @@ class AbstractEstimator(eqx.Module):
     max_steps: ClassVar[int] = 1000
     limit: ClassVar[str] = "max_steps"
     options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def __check_init__(self):
+        """Refuses a tolerance that is no number."""
+        check_rate("tolerance", getattr(self, "tolerance", None), positive=False)
 
     @property
     def name(self) -> str:
@@ -161,23 +166,21 @@ class AbstractMethod(AbstractEstimator):
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
         model = problem.model
-        if self.marginal:
-            return
-        instead = (
-            f"the model {model.name} is estimated by method='em' or 'saem', not"
-            f" {self.name!r}"
-        )
-        if model.lengths is not None:
-            raise ValueError(instead)
-        if model.family.num_categories == 0:
+        scores, named = model.family.num_categories == 0, f"the model {model.name} is"
+        if not self.marginal and scores:
             raise ValueError(
-                f"{instead}: jointly, abilities follow one item's scores until its"
-                " dispersion is nothing"
+                f"{named} estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi',"
+                f" not {self.name!r}: in a joint likelihood the dispersion of one item"
+                " goes to 0"
+            )
+        if not self.marginal and model.lengths is not None:
+            raise ValueError(
+                f"{named} estimated by method='em' or 'saem', not {self.name!r}"
             )
 
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
         """Drives the method from the start to its end."""
-        steps = run.max_steps or self.max_steps
+        steps = run.steps(self.max_steps)
         fit = drive(problem, self, start, run.key, steps, run.clock)
         return Solution(fit, self, steps)
 
@@ -204,6 +207,10 @@ class Run(NamedTuple):
     max_steps: int | None = None
     level: float = 0.95
     options: Mapping[str, Any] = MappingProxyType({})
+
+    def steps(self, usual: int) -> int:
+        """The step limit, or the usual one where none is given."""
+        return usual if self.max_steps is None else self.max_steps
 
 
 class Solution(NamedTuple):

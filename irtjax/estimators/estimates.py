@@ -241,7 +241,8 @@ def item_estimates(
     log_likelihood = float(terms.sum()) + base
     num_parameters = int(np.asarray(problem.free).sum())
     num_parameters -= (len(coordinates) - 1) * len(model.family.common_columns)
-    num_parameters += 2 * problem.anchored + (not model.family.has_slope)
+    # Anchors free mean and standard deviation of ability, equal slopes the latter.
+    num_parameters += 2 if problem.anchored else not model.family.has_slope
     num_parameters += len(ability) * joint
     if part is not None:
         num_parameters += 3 * len(coordinates) + 1

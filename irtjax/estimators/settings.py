@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 
@@ -14,19 +15,24 @@ def check_least(owner: str, settings: Any, **least: int) -> None:
     """Refuses settings below the least number that each needs."""
     for name, smallest in least.items():
         value = getattr(settings, name)
-        if value < smallest:
+        whole = isinstance(value, int | np.integer)
+        if not whole or value < smallest:
+            kind = "" if whole else "a whole number of "
             raise ValueError(
-                f"{owner} has {name}={value}; it needs at least {smallest}"
+                f"{owner} has {name}={value!r}; it needs {kind}at least {smallest}"
             )
 
 
-def check_rate(name: str, value: float | Array, *, positive: bool = True) -> None:
-    """Refuses a setting of an optimiser that is no number above, or at least, 0."""
-    if not isinstance(value, float | int):
+def check_rate(
+    name: str, value: float | Array | None, *, positive: bool = True
+) -> None:
+    """Refuses a setting that is no number above, or at least, 0; not arrays or None."""
+    if value is None or hasattr(value, "dtype"):
         return
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+    number = isinstance(value, float | int) and math.isfinite(value)
+    if not number or value < 0 or (positive and value == 0):
         least = "above" if positive else "at least"
-        raise ValueError(f"{name} {value:g} is not a number {least} 0")
+        raise ValueError(f"{name} {value!r} is not a number {least} 0")
 
 
 def falling_rate(first: float | Array, num_steps: int) -> Callable[[Any], Array]:

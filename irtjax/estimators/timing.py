@@ -23,10 +23,10 @@ def _record(event: str, start_time: float, end_time: float, **kwargs: Any) -> No
         _spans.append((start_time, end_time))
 
 
-def _union_length(spans: list[tuple[float, float]]) -> float:
+def union_length(spans: list[tuple[float, float]]) -> float:
     """Length of a union of intervals: traces of inner functions lie inside outer ones.
 
-    >>> _union_length([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    >>> union_length([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
     4.0
     """
     total, reached = 0.0, float("-inf")
@@ -67,6 +67,6 @@ class Clock:
         first, began = len(_spans), time.perf_counter()
         yield
         elapsed = time.perf_counter() - began
-        compiling = min(elapsed, _union_length(_spans[first:]))
+        compiling = min(elapsed, union_length(_spans[first:]))
         self.timings["compile"] += compiling
         self.timings[name] = self.timings.get(name, 0.0) + elapsed - compiling

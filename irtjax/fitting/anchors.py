@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,18 @@ import numpy as np
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model
 
-Anchor = Mapping[str, Mapping[str, float]] | str | Path | Any
+#: A value to fix: one number, or the numbers of a parameter that has several.
+Fixed = float | Sequence[float]
+Anchor = Mapping[str, Mapping[str, Fixed]] | str | Path | Any
 
 
-def read_anchor(anchor: Anchor) -> dict[str, dict[str, float]]:
+def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
     """Fixed values by item and parameter, from a mapping, a file or a data frame.
 
     A table (a CSV or Parquet file, or a data frame) has a column "item" and any of the
     item parameters' columns, as in the `items.csv` or `items.parquet` of a fit; cells
-    left empty stay free.
+    left empty stay free. A parameter of several numbers has numbered columns, such as
+    "intercept_1" and "intercept_2"; in a mapping it may be a list under "intercept".
 
     Raises:
         ValueError: If the table has no item column or no parameter column, or a value
@@ -50,12 +54,13 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, float]]:
         raise ValueError(
             f"{where}: no column 'item'; it has {', '.join(table.column_names)}"
         )
-    names = [n for n in table.column_names if n in PARAMETER_COLUMNS]
+    known = re.compile(rf"({'|'.join(PARAMETER_COLUMNS)})(_\d+)?")
+    names = [n for n in table.column_names if known.fullmatch(n)]
     if not names:
         raise ValueError(
             f"{where}: no parameter column; use any of {', '.join(PARAMETER_COLUMNS)}"
         )
-    result: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, Fixed]] = {}
     for number, row in enumerate(table.select(["item", *names]).to_pylist(), 1):
         fixed = result[str(row.pop("item"))] = {}
         for name, value in row.items():
@@ -78,11 +83,14 @@ PARAMETER_COLUMNS = (
     "dispersion",
     "lower_cut",
     "upper_cut",
+    "scoring",
+    "offset",
+    "spacing",
 )
 
 
 def apply_anchor(
-    model: Model, start: Start, names: np.ndarray, anchor: dict[str, dict[str, float]]
+    model: Model, start: Start, names: np.ndarray, anchor: dict[str, dict[str, Fixed]]
 ) -> tuple[Start, jnp.ndarray]:
     """Start values with the fixed values in place, and the mask of what stays free.
 
@@ -91,7 +99,7 @@ def apply_anchor(
 
     Raises:
         ValueError: If no anchored item is in the data, a parameter is not of this
-            model, or a value is outside its range.
+            model, or a value is outside its range or has another number of parts.
     """
     index = {name: position for position, name in enumerate(names)}
     shared = [item for item in anchor if item in index]
@@ -115,17 +123,17 @@ def apply_anchor(
     return start._replace(items=items), jnp.asarray(free)
 
 
-def _checked(model: Model, item: str, values: dict[str, float]) -> dict[str, float]:
+def _checked(model: Model, item: str, values: dict[str, Any]) -> dict[str, Any]:
     """Values of an item that the model can take, a difficulty made an intercept."""
     where = f"anchor of item {item!r}:"
+    _join_numbered(model, where, values)
     if "difficulty" in values:
         difficulty = values.pop("difficulty")
         if "intercept" not in values:
             if "discrimination" not in values and model.family.has_slope:
-                raise ValueError(
-                    f"{where} a difficulty needs a discrimination beside it"
-                )
-            values["intercept"] = -values.get("discrimination", 1.0) * difficulty
+                raise ValueError(f"{where} a difficulty requires a discrimination")
+            slope = _numbers(where, "discrimination", values.get("discrimination", 1.0))
+            values["intercept"] = -slope * _numbers(where, "difficulty", difficulty)
     for name, value in values.items():
         _check_range(model, where, name, value)
     if ("lower_cut" in values) != ("upper_cut" in values):
@@ -141,23 +149,58 @@ def _checked(model: Model, item: str, values: dict[str, float]) -> dict[str, flo
     return values
 
 
-def _check_range(model: Model, where: str, name: str, value: float) -> None:
-    if isinstance(value, str) or not np.isfinite(value):
+def _join_numbered(model: Model, where: str, values: dict[str, Any]) -> None:
+    """Makes one value of intercept_1, intercept_2 and so on.
+
+    It replaces an "intercept", which is their mean in the table of a fit.
+    """
+    sizes = {parameter.name: parameter.size for parameter in model.family.parameters}
+    sizes["difficulty"] = sizes.get("intercept", 0)
+    for name, size in sizes.items():
+        numbered = [f"{name}_{k + 1}" for k in range(size)]
+        found = [values.pop(column) for column in numbered if column in values]
+        if 0 < len(found) < size:
+            raise ValueError(f"{where} fix all of {', '.join(numbered)}, or none")
+        if found:
+            values[name] = found
+
+
+def _numbers(where: str, name: str, value: Any) -> np.ndarray:
+    try:
+        numbers = np.asarray(np.nan if isinstance(value, str) else value, float)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    if not np.isfinite(numbers).all():
         raise ValueError(f"{where} {name} {value!r} is no number")
-    family = model.family
+    return numbers
+
+
+def _check_range(model: Model, where: str, name: str, value: Any) -> None:
+    numbers, family = _numbers(where, name, value), model.family
+    # Slopes of 1 of models in which no discrimination can be fixed.
     constant = {"lower_asymptote": 0.0, "upper_asymptote": 1.0}
+    constant |= {} if family.has_slope else {"discrimination": 1.0}
     estimated = {parameter.name: parameter for parameter in family.parameters}
     if name not in estimated:
-        if constant.get(name) == value:
-            return
-        if name == "discrimination" and not family.has_slope:
+        if name in constant and (numbers == constant[name]).all():
             return
         raise ValueError(
-            f"{where} a {model.name} model has no {name} to fix at {value:g}; fit a"
+            f"{where} a {model.name} model has no {name} to fix at {value}; fit a"
             " model that has one"
         )
-    kind = estimated[name].bijection.kind
-    if kind == "unit" and not 0 <= value <= 1:
-        raise ValueError(f"{where} {name} {value:g} is not in [0, 1]")
-    if kind == "positive" and value <= 0 and name != "upper_cut":
-        raise ValueError(f"{where} {name} {value:g} is not positive")
+    _, bijection, size = estimated[name]
+    if numbers.size != max(size, 1) or (numbers.ndim and not size):
+        wanted = f"a list of {size} numbers" if size else "one number"
+        raise ValueError(
+            f"{where} {name} {value} does not suit this {model.name} model: give"
+            f" {wanted}"
+        )
+    if bijection.kind == "unit" and not np.all((numbers >= 0) & (numbers <= 1)):
+        raise ValueError(f"{where} {name} {value} is not in [0, 1]")
+    if bijection.kind == "positive" and name != "upper_cut" and np.any(numbers <= 0):
+        raise ValueError(f"{where} {name} {value} is not positive")
+    if name in family.decreasing and np.any(np.diff(numbers) >= 0):
+        raise ValueError(
+            f"{where} {name} {value} must decrease from category to category in a"
+            f" {model.name} model"
+        )

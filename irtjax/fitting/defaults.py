@@ -1,6 +1,6 @@
 """The model and the method that suit the data: what `irtjax.fit` does by default.
 
-The kind of responses decides the model. The number of responses to an item decides the
+The kind of responses determines the model, and the number of responses to an item the
 method. An item that few subjects answered has a discrimination that is hardly
 estimated: maximum likelihood makes it too large, and treats it as known when abilities
 are scored. `laplace` integrates such items out, with priors estimated from all items.
@@ -23,14 +23,14 @@ from irtjax.models.families.bounded import binary_items
 #: The name that leaves a choice to the data.
 AUTO = "auto"
 #: Mean number of responses to an item below which items are integrated out. By EM,
-#: 95 % intervals of differences held 94 % with 60 responses to an item and 91 % with
-#: 18, where by Laplace 95 % held.
+#: 95 % intervals of differences covered 94 % with 60 responses to an item and 91 % with
+#: 18, where those by Laplace covered 95 %.
 FEW_RESPONSES = 50
-#: Subjects whose abilities `laplace` holds a dense covariance of in seconds.
+#: Subjects whose abilities `laplace` stores a dense covariance of in seconds.
 MOST_INTEGRATED = 600
 #: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
 MOST_ODD, MOST_ODD_SHARE = 1, 0.001
-#: Settings of multilevel models that do not decide the method.
+#: Settings of multilevel models that do not determine the method.
 KEPT = ("family", "metric_effects")
 #: Models that `laplace` fits with one ability.
 INTEGRATED = (
@@ -67,8 +67,8 @@ def choose(
 ) -> Choice:
     """Chooses the model and the method that are left to the data (`AUTO`).
 
-    Of the settings given to `irtjax.fit`, `bounds` decide the model, and those that one
-    method alone accepts decide the method; a ValueError if options of both were given.
+    Of the settings given to `irtjax.fit`, `bounds` determine the model, and those that
+    one method alone accepts the method; a ValueError if options of both were given.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

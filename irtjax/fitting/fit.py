@@ -17,7 +17,7 @@ from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.problem import make_task
-from irtjax.fitting.settings import Settings, sort_settings
+from irtjax.fitting.settings import Settings, check_start, check_values, sort_settings
 from irtjax.models.model import Model
 
 
@@ -39,13 +39,13 @@ def fit(
         data: A `ResponseTable`, or anything `irtjax.read` takes: a path, a data frame.
         model: "auto" chooses from the kind of the data: 2pl, graded, continuous or
             mixed (`defaults.choose`). Or a model, or the name of one: "rasch", "1pl",
-            "2pl", "3pl", "4pl", "probit1pl", "probit2pl", "graded", "partial_credit",
-            "lart" (with response lengths: `irtjax.read(..., length=...)`); for scores
-            in [0, 1] "continuous", "beta", "inflated_beta" or, with items that are
-            right or wrong, "mixed". Multilevel models: "multibenchmark" and
-            "multimetric" (an ability for each benchmark or metric in addition to the
-            general one), "hierarchical" (one ability; items by benchmark and further
-            levels).
+            "2pl", "3pl", "4pl", "probit1pl", "probit2pl", "cloglog2pl"; for categories
+            "graded", "partial_credit", "pcm", "rsm", "nominal"; "lart" (with response
+            lengths: `irtjax.read(..., length=...)`); for scores in [0, 1] "continuous",
+            "beta", "inflated_beta" or, with items that are right or wrong, "mixed".
+            Multilevel models: "multibenchmark" and "multimetric" (an ability for each
+            benchmark or metric in addition to the general one), "hierarchical" (one
+            ability; items by benchmark and further levels).
         method: "auto" integrates items out by "laplace" where they have few responses
             each, and uses "em" elsewhere; the summary states which and why. Or
             "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
@@ -78,9 +78,11 @@ def fit(
     >>> calibration.status.name, calibration.item_table.num_rows
     ('CONVERGED', 12)
     """
+    check_values(method, settings, level, key, dtype, max_steps)
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
+    check_start(settings.get("start"), table.num_items)
     model, method, reason = choose(table, model, method, settings)
     named = method_class(method) if isinstance(method, str) else method
     parts = sort_settings(settings, model, named)

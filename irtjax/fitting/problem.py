@@ -176,8 +176,8 @@ def _multilevel_task(
     plan, priors = dict(parts.multilevel), parts.model["priors"]
     if priors is None or priors == "none":
         raise ValueError(
-            "multilevel models learn their priors: leave priors out, or give the ones"
-            " that are to be kept by name"
+            "multilevel models estimate the priors of items: omit priors, or name those"
+            " to fix"
         )
     if isinstance(plan["levels"], Mapping):
         # The labels of "benchmark/domain" are those of the domain.

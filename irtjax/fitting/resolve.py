@@ -60,8 +60,8 @@ def _binary_items(table: ResponseTable, bounds: Bounds | None) -> np.ndarray:
     if binary.all() or not binary.any():
         kind, cure = ("right or wrong", "2pl") if binary.any() else ("scores", "beta")
         raise ValueError(
-            f"every item has {kind} only; a mixed model has both kinds: use --model"
-            f" {cure}"
+            f"every item has {kind} only; a mixed model has both kinds: use"
+            f" model={cure!r}"
         )
     return binary
 
@@ -113,9 +113,9 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
         wanted, cure = f"an integer from 0 to {top}", "recode it to start at 0"
         if top == 1:
             between = 0 < values[row, column] < 1
-            other = "continuous for scores in [0, 1]"
-            other = other if between else "graded for ordered categories"
-            wanted, cure = "0 or 1", f"choose a 0/1 metric, or --model {other}"
+            other = "'continuous' for scores in [0, 1]"
+            other = other if between else "'graded' for ordered categories"
+            wanted, cure = "0 or 1", f"choose a 0/1 metric, or model={other}"
         raise ValueError(
             f"{where}subject {str(table.subjects[row])!r}, item"
             f" {str(table.items[column])!r}:"

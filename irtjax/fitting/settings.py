@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
+import jax.numpy as jnp
 import numpy as np
 
 from irtjax.estimators.catalogue import METHODS, method_class
-from irtjax.estimators.driver import ITEM_OPTIONS
-from irtjax.models.catalogue import MULTILEVEL_MODELS
+from irtjax.estimators.driver import ITEM_OPTIONS, AbstractEstimator
+from irtjax.estimators.start import STARTS
+from irtjax.likelihood.problem import Start
+from irtjax.models.catalogue import MULTILEVEL_MODELS, check_priors
 
 if TYPE_CHECKING:
     from irtjax.data.scores import Bounds
-    from irtjax.estimators.driver import AbstractEstimator
     from irtjax.fitting.anchors import Anchor
-    from irtjax.likelihood.problem import Start
     from irtjax.models.catalogue import Priors
     from irtjax.models.multilevel.model import Hyperpriors
 
@@ -29,15 +31,17 @@ if TYPE_CHECKING:
 class Settings(TypedDict, total=False):
     """Settings that `irtjax.fit` takes by name; those of methods are their fields.
 
-    Of the named model:
+    The first three belong to a model given by name, the next three to the data. From
+    `family` to `hyperpriors` they are settings of multilevel models and of the methods
+    "laplace", "nuts" and "vi"; the others are settings of methods.
+
+    Attributes:
         priors: "weak", None for plain maximum likelihood, or a mapping of parameter
-            names to priors. Unless there are anchors, priors are read in a frame that
-            is fitted too: shifting or stretching them all changes nothing (see
-            `Model.prior_frame`). Multilevel models learn the priors that are not given.
+            names to priors. Unless there are anchors, priors hold up to a location
+            and scale of ability, which are estimated (see `Model.prior_frame`).
+            Multilevel models estimate the priors that are not given.
         positive: Keep every discrimination above 0.
         ends: For "inflated_beta": treat scores within this of 0 or 1 as 0 or 1.
-
-    Of the data:
         squeeze: For "continuous", "beta" and "mixed": move scores nearer to 0 or 1 than
             1 / (2 squeeze) to that distance, with a warning that counts them. None
             moves only 0 and 1 themselves, half-way to the score nearest to any end. May
@@ -45,8 +49,6 @@ class Settings(TypedDict, total=False):
         bounds: For models of scores: lowest and highest possible score, if these are
             not 0 and 1; or these by benchmark: ``{"judge": (1, 10)}``.
         length_offset: For "lart": the logarithm of offset + length is modelled.
-
-    Of multilevel models, and of the methods "laplace", "nuts" and "vi":
         family: The model of single responses, such as "2pl" or "continuous"; None: by
             the kind of the data. "rasch" has slopes of 1 and an estimated standard
             deviation of (general) ability.
@@ -62,9 +64,7 @@ class Settings(TypedDict, total=False):
         item_covariates: Numbers `[items]` by name that shift items (LLTM).
         subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
             that shift abilities (latent regression).
-        hyperpriors: Priors of what is learned; see `irtjax.Hyperpriors`.
-
-    Of methods:
+        hyperpriors: Priors of variances and correlations; see `irtjax.Hyperpriors`.
         anchor: Items with fixed parameters; the ability distribution is then estimated
             on their scale. See `anchors.read_anchor`.
         start: "proportions", "spectral", "low_rank", or start values.
@@ -113,6 +113,53 @@ MULTILEVEL: dict[str, Any] = {
 }
 #: Settings of methods that decide which method the data are fitted by.
 ITEMS: dict[str, Any] = {**ITEM_OPTIONS, "population": "normal"}
+
+
+def check_values(
+    method: Any,
+    settings: Mapping[str, Any],
+    level: Any,
+    key: Any,
+    dtype: Any,
+    max_steps: Any,
+) -> None:
+    """Refuses values that no fit can have, in one line with the cure."""
+    try:
+        floating = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except TypeError:
+        floating = False
+    number = isinstance(level, float | int | np.floating)
+    whole = isinstance(max_steps, int | np.integer) and not isinstance(max_steps, bool)
+    limit = max_steps is None or (whole and max_steps >= 1)
+    known = isinstance(method, str | AbstractEstimator)
+    start, levels = settings.get("start", STARTS[0]), settings.get("levels", ())
+    listed = hasattr(levels, "__iter__") and not isinstance(levels, str)
+    starts = ", ".join(STARTS)
+    for name, value, fine, cure in (
+        ("method", method, known, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
+        ("level", level, number, "a number between 0 and 1"),
+        ("max_steps", max_steps, limit, "a whole number of at least 1, or None"),
+        ("key", key, key is None or hasattr(key, "dtype"), "jax.random.key(0)"),
+        ("dtype", dtype, floating, "'float64' or 'float32'"),
+        ("levels", levels, listed, "a list of names, such as ['domain']"),
+        ("start", start, _is_start(start), f"{starts}, or an irtjax.Start"),
+    ):
+        if not fine:
+            raise ValueError(f"{name} {value!r}: give {cure}")
+    check_priors(settings.get("priors"))
+
+
+def _is_start(start: Any) -> bool:
+    return isinstance(start, Start) or (isinstance(start, str) and start in STARTS)
+
+
+def check_start(start: Any, num_items: int) -> None:
+    """Refuses start values of other items."""
+    if isinstance(start, Start) and np.shape(start.items[0])[0] != num_items:
+        raise ValueError(
+            f"start has {np.shape(start.items[0])[0]} items, but the data have"
+            f" {num_items}: give start values of the same items"
+        )
 
 
 class Parts(NamedTuple):
@@ -176,9 +223,14 @@ def sort_settings(
                 f" model that is given ({model.name})"
             )
     filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}  # noqa: E731
-    return Parts(
-        filled(MODEL), filled(DATA), filled(MULTILEVEL), fields, filled(kind.options)
-    )
+    options = filled(kind.options)
+    path = options.get("checkpoint")
+    if options.get("resume") and not (path and Path(path).is_file()):
+        raise ValueError(
+            f"resume=True, but there is no checkpoint {path}: give the file that a"
+            " stopped run saved, or leave resume out"
+        )
+    return Parts(filled(MODEL), filled(DATA), filled(MULTILEVEL), fields, options)
 
 
 def _refusal(name: str, value: Any, method: Any) -> str:

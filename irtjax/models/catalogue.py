@@ -11,6 +11,7 @@ Arguments that the functions share:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from irtjax.models.families.cloglog import ComplementaryLogLog
 from irtjax.models.families.continuous import (
@@ -70,16 +71,29 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     return {name: prior for name, prior in chosen.items() if name in named}
 
 
+def check_priors(priors: Any) -> None:
+    """Refuses what is no prior; names of parameters are those of a family."""
+    if priors is None or (isinstance(priors, str) and priors in ("weak", "none")):
+        return
+    if not isinstance(priors, Mapping):
+        raise ValueError(f"priors {priors!r} is neither 'weak', 'none' nor a mapping")
+    for name, prior in priors.items():
+        if not isinstance(prior, AbstractPrior):
+            raise ValueError(
+                f"prior of {name} {prior!r}: give an object of irtjax.models.priors,"
+                " such as Normal(0, 2)"
+            )
+
+
 def resolve_priors(
     family: AbstractResponseFamily, priors: Priors
 ) -> dict[str, AbstractPrior]:
     """Priors as a dict; ValueError if a name is not a parameter of the family."""
+    check_priors(priors)
     if priors is None or priors == "none":
         return {}
-    if priors == "weak":
-        return weak_priors(family)
     if isinstance(priors, str):
-        raise ValueError(f"priors {priors!r} is neither 'weak', 'none' nor a mapping")
+        return weak_priors(family)
     known = {p.name for p in family.parameters} | {"discrimination"}
     unknown = sorted(set(priors) - known)
     if unknown:

@@ -48,6 +48,8 @@ class AbstractResponseFamily(eqx.Module):
     simulated: ClassVar[dict[str, tuple[float, float]]] = {}
     #: Parameters that have one value for all items; see `common_columns`.
     common: ClassVar[tuple[str, ...]] = ()
+    #: Parameters whose numbers must decrease, for anchors.
+    decreasing: ClassVar[tuple[str, ...]] = ()
 
     def with_free_slopes(self) -> AbstractResponseFamily | None:
         """The family with a discrimination for each item; None if there is none."""

@@ -133,8 +133,8 @@ class Model(eqx.Module):
     ) -> Float[Array, "2"]:
         """The shift and log scale of ability in which the items are most probable.
 
-        Priors on items must not decide where ability has mean 0 and variance 1: with
-        J items against N subjects they would outvote the subjects by J / N. Item
+        Priors on items must not determine where ability has mean 0 and variance 1: with
+        J items against N subjects they would outweigh the subjects by J / N. Item
         priors are therefore stated up to a shift and a scale of ability, which are
         chosen to suit them, by Newton steps on sum_j log p(fold(x_j, shift, scale)).
         `first` is where these start; `item_weight` weighs each item's prior.

@@ -110,7 +110,7 @@ def plot_difficulty_discrimination(audit: Audit) -> Figure:
 def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) -> Figure:
     """Draws the curves of flagged items with the observed shares of right responses.
 
-    Items are taken from the defects in turn, the surest of each first; where none is
+    Items are taken from the defects in turn, the smallest p-values first; where none is
     flagged, those nearest to a flag are drawn, with a note in the figure. Points are
     groups of subjects of neighbouring ability, with bars of one standard error on
     either side.

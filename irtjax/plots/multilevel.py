@@ -120,7 +120,7 @@ def plot_correlations(fit: Calibration) -> Figure:
     """Draws correlations of groups: of mean responses, and with ability taken out.
 
     On the left correlations of subjects' mean responses, on the right those of the
-    groups' own parts of ability, the general ability apart (`Structure`).
+    group-specific abilities, without the general ability (`Structure`).
 
     Args:
         fit: A calibration of a multilevel model with several groups.
@@ -138,7 +138,11 @@ def plot_correlations(fit: Calibration) -> Figure:
     figure, panels = style.new_figure(2 * size + 0.6, size + 0.9, 2)
     pictures = (
         ("Mean responses", "correlations over subjects", structure.raw_correlation),
-        ("Own parts of ability", "general ability apart", structure.own_correlation),
+        (
+            "Group-specific abilities",
+            "without the general ability",
+            structure.own_correlation,
+        ),
     )
     for axes, (name, below, matrix) in zip(panels, pictures, strict=True):
         _matrix(axes, matrix, groups, 1)

@@ -163,7 +163,7 @@ def finite_abilities(fit: Calibration) -> np.ndarray:
 
 
 def ability_unit(fit: Calibration) -> str:
-    """The unit of the abilities of a calibration."""
+    """The scale of the abilities of a calibration, for labels of axes."""
     if fit.model.scale != "unit_slope":
         return "standard deviations of the population"
     return "probits" if getattr(fit.model.family, "link", "") == "probit" else "logits"

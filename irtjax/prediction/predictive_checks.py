@@ -124,7 +124,7 @@ def predictive_checks(
     draws = family, ability, coordinates, group
     replicated = _replicate(*draws, responses, num_groups, keys)
     items = jax.vmap(family.constrain)(coordinates[0])
-    means = _as_means(family, responses.values, items, responses)
+    means = as_means(family, responses.values, items, responses)
     observed = _statistics(means, _weights(responses), group, num_groups)
     names = [str(name) for name in structure.groups]
     of = {
@@ -204,8 +204,8 @@ def _replicate(family, ability, coordinates, group, data, num_groups: int, keys)
     def one(draw):
         theta, rows, key = draw
         items = jax.vmap(family.constrain)(rows)
-        values = _sample(family, items, theta[:, group], data, key)
-        means = _as_means(family, values, items, data)
+        values = sample_cells(family, items, theta[:, group], data, key)
+        means = as_means(family, values, items, data)
         return _statistics(means, _weights(data), group, num_groups)
 
     return lax.map(one, (ability, coordinates, keys))
@@ -218,7 +218,7 @@ def _weights(data: Responses) -> Array:
     return data.exposure.astype(float)
 
 
-def _sample(family, items, theta, data: Responses, key) -> Array:
+def sample_cells(family, items, theta, data: Responses, key) -> Array:
     """Random responses at an ability for each cell."""
     if data.trials is not None and family.num_categories == 2:
         expected = jax.vmap(family.expected_response, in_axes=(None, 0))
@@ -232,7 +232,7 @@ def _sample(family, items, theta, data: Responses, key) -> Array:
     return jax.vmap(alone, in_axes=(0, 0, 1), out_axes=1)(keys, items, theta)
 
 
-def _as_means(family, values, items, data: Responses) -> Array:
+def as_means(family, values, items, data: Responses) -> Array:
     """Responses to average: scores, categories, or shares of right responses."""
     if isinstance(family, AbstractScoreFamily):
         return family.to_scores(values, items)

@@ -209,8 +209,8 @@ def _predict_block(family, points, ability, error, rule, categories: bool):
 
 @eqx.filter_jit
 def _expected(problem, outer: Outer, state, root, standard, order: int):
-    """Means by unit, averaged over abilities; see `predict_responses`."""
-    model, units = problem.model, problem.units
+    """Means by distinct item, averaged over abilities; see `predict_responses`."""
+    model, distinct = problem.model, problem.distinct
     subjects, groups = outer.ability.shape
 
     def add(total, z):
@@ -218,13 +218,13 @@ def _expected(problem, outer: Outer, state, root, standard, order: int):
         given, error = outer._replace(ability=at), None
         if problem.expected:
             # The posteriors of items are averaged over the error of the abilities.
-            error = blocks_of(state.ability_covariance, groups, units.is_aligned)
+            error = blocks_of(state.ability_covariance, groups, distinct.is_aligned)
             given = outer
         options = {"order": order, "ability_covariance": error, "at": at}
-        means = expected_responses(model, units, given, state.mode, **options)
+        means = expected_responses(model, distinct, given, state.mode, **options)
         return total + means, None
 
-    empty = jnp.zeros(units.values.shape, outer.ability.dtype)
+    empty = jnp.zeros(distinct.values.shape, outer.ability.dtype)
     return lax.scan(add, empty, standard)[0] / standard.shape[0]
 
 
@@ -265,7 +265,7 @@ def predict_responses(
         )
     if num_draws and key is None:
         raise ValueError("draws of abilities need a random key: give key=")
-    model, units = problem.model, problem.units
+    model, distinct = problem.model, problem.distinct
     outer = outer_of(model, state.ability, state.components)
     size, dtype = state.ability_covariance.shape[0], state.ability.dtype
     root, standard = jnp.zeros((size, size), dtype), jnp.zeros((1, size), dtype)
@@ -275,6 +275,6 @@ def predict_responses(
         root = vectors * jnp.sqrt(jnp.maximum(values, 0))
         standard = jax.random.normal(key, (num_draws, size), dtype)
     means = _expected(problem, outer, state, root, standard, order)
-    column = np.asarray(model.group) if units.is_aligned else 0
-    unit = np.asarray(units.unit)[np.asarray(model.stem)]
-    return means[unit, column].T
+    column = np.asarray(model.group) if distinct.is_aligned else 0
+    of_stem = np.asarray(distinct.of_stem)[np.asarray(model.stem)]
+    return means[of_stem, column].T

@@ -18,7 +18,8 @@ class Comparison(NamedTuple):
     Attributes:
         difference: Difference of abilities.
         standard_error: Its standard error.
-        lower: Lower end of its interval.
+        lower: Lower end of its interval, by `standard_error`: it can contain 0 where
+            `p_value` is small.
         upper: Upper end of its interval.
         z: Difference over its standard error given the scale of ability, which is
             smaller than `standard_error` where few subjects determine the scale.

@@ -75,11 +75,11 @@ def _gaps(z: float, variances, apart, centres, spacing: float) -> np.ndarray:
 def decisive_places(
     theta: np.ndarray, error: np.ndarray, critical: float, *, sharing: bool
 ) -> np.ndarray:
-    """Places, in descending order of ability, that decide where groups end.
+    """Places, in descending order of ability, that determine where groups end.
 
     Let h(r) = sqrt(r^2 + max r^2) and z the critical one. If a lower ability has no
     smaller t - z h(r) than subject i, every subject further down that differs from i
-    differs from it too, so i does not decide where a run with both ends; likewise a
+    differs from it too, so i does not determine where a run with both ends; likewise a
     higher ability with no larger t + z h(r) in place of j. This is exact where errors
     are independent. With shared errors (`sharing`), or where more than `MOST_PLACES`
     remain, see `SLOT`.

@@ -35,11 +35,13 @@ def benchmark_quality_rows(audit: Audit) -> tuple[list[str], list[list[str]]]:
 def audit_rows(
     audit: Audit, most: int = 5, name: Callable[[str], str] = str
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the defects: how many items, and which are the surest."""
+    """Header and rows of the defects: their numbers, and names of items."""
     control = {}
     if audit.control is not None:
         control = {row["defect"]: row for row in audit.control.to_pylist()}
-    header = ["defect", "items"] + ["without signal"] * bool(control) + ["the surest"]
+    header = (
+        ["defect", "items"] + ["without signal"] * bool(control) + ["smallest p-values"]
+    )
     rows = []
     for defect, count in audit.counts().items():
         row = [defect, f"{count:,}"]
@@ -82,7 +84,7 @@ def audit_page(audit: Audit, figures: Sequence[str] = ()) -> str:
         *table_lines(header, rows, (0, len(header) - 1)),
     ]
     rate = percent(audit.false_discovery_rate)
-    lines += ["", f"Each tested defect is decided at a false discovery rate of {rate}."]
+    lines += ["", f"The test of each defect has a false discovery rate of {rate}."]
     if audit.warnings:
         lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in audit.warnings)]
     for name in figures:

@@ -69,14 +69,14 @@ class Closeness(NamedTuple):
         accuracy_spearman: Rank correlation of plain accuracies with true abilities.
         ability_rmse: Root mean squared error of ability.
         difference_coverage: Share of the intervals of differences between two
-            abilities that hold the truth, over all pairs. (The true abilities are
+            abilities that cover the truth, over all pairs. (The true abilities are
             standardised here: the errors of location and scale, which ability
             intervals count too, do not arise.)
         difficulty_rmse: Root mean squared error of difficulty over the sound items
             whose standard error of difficulty is below 1. The fit itself flags the
             others (saturated or flat).
         difficulty_coverage: Share of the intervals of sound items' intercepts that
-            hold the truth.
+            cover the truth.
         num_located, num_sound: Items in `difficulty_rmse`, in `difficulty_coverage`.
         caught: Planted bad items that were flagged for negative discrimination.
         missed: Planted bad items that were not.

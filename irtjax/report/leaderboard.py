@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from irtjax.calibration.flags import CONSTANT, is_of_items
 from irtjax.data.wording import percent
-from irtjax.report.summary import flag_counts, summarise
+from irtjax.report.summary import summarise
 from irtjax.report.words import interval, listing, markdown, number, score_text
 
 if TYPE_CHECKING:
@@ -25,18 +26,18 @@ def leaderboard(
     Names are escaped for Markdown and HTML. `figures` are titles and file names.
     """
     lines = ["# Leaderboard", ""]
-    for sentence in summarise(fit, ranked, markdown):
-        head, *points = sentence.split("\n")
-        lines += [f"- {head}", *(f"  - {point.strip()}" for point in points)]
-    if fit.warnings:
-        lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in fit.warnings)]
+    lines += [f"- {sentence}" for sentence in summarise(fit, ranked, markdown)]
+    flagged = [w for w in fit.warnings if is_of_items(w)]
+    others = [w for w in fit.warnings if w not in flagged]
+    if others:
+        lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in others)]
     lines += ["", "## Subjects", "", *_subjects(ranked)]
     if fit.benchmarks is not None and len(set(fit.benchmarks.tolist())) > 1:
         benchmarks = table_lines(*benchmark_rows(fit, markdown))
         lines += ["", "## Benchmarks", "", *benchmarks]
-    flagged = flag_counts(fit.item_table, "item")
     if flagged:
-        lines += ["", "## Flagged items", "", *_flagged(flagged)]
+        lines += ["", "## Flagged items", "", *(f"- {markdown(w)}" for w in flagged)]
+        lines += ["", "All of them are in `items.csv`, column `flags`."]
     for title, name in figures:
         lines += ["", f"## {title}", "", f"![{title}]({name})"]
     lines += ["", "## How it was made", "", *_method(fit)]
@@ -73,7 +74,7 @@ def subject_header(level: float) -> list[str]:
 
 def subject_cells(row: Mapping[str, Any], digits: int = 2) -> list[str]:
     """Returns a row of a ranking as text, the ability and its error to some digits."""
-    score = ("", "_lower", "_upper")
+    ends = ("", "_lower", "_upper")
     return [
         row["subject"],
         str(row["rank"]),
@@ -83,18 +84,18 @@ def subject_cells(row: Mapping[str, Any], digits: int = 2) -> list[str]:
         interval(row["lower"], row["upper"]),
         number(row["probability_best"]),
         group_span(row["first_group"], row["last_group"]),
-        score_text(*(row[f"expected_score{end}"] for end in score)),
-        number(row["accuracy"], 3),
+        score_text(*(row[f"expected_score{end}"] for end in ends)),
+        # Accuracies have no interval at another level than the fit's.
+        score_text(*(row.get(f"accuracy{end}") for end in ends), digits=digits),
     ]
 
 
 def _subjects(ranked: RankedSubjects) -> list[str]:
-    header = [*subject_header(ranked.level), "error (items)", "observed"]
+    header = [*subject_header(ranked.level), "observed"]
     rows = []
     for row in ranked.rows(stop=MOST_ROWS):
         name, *cells = subject_cells(row, 3)
-        cells += [number(row["accuracy_se"], 3), f"{row['observed']:,}"]
-        rows.append([markdown(name), *cells])
+        rows.append([markdown(name), *cells, f"{row['observed']:,}"])
     lines = table_lines(header, rows)
     left = ranked.table.num_rows - len(rows)
     if left > 0:
@@ -106,7 +107,8 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
         " of rank 1. Subjects that share a group are statistically tied. Error:"
         " standard error.",
         " Score: expected mean response over all items of the fit, with its interval."
-        " Accuracy: mean of the observed responses; its error is over items.",
+        " Accuracy: mean of the observed responses; its interval is over items, or over"
+        " benchmarks where the summary states it.",
     ]
     return lines
 
@@ -122,7 +124,8 @@ def benchmark_rows(
     table = fit.item_table
     names = np.array([b or "" for b in table.column("benchmark").to_pylist()])
     slope, difficulty = column(table, "discrimination"), column(table, "difficulty")
-    flagged = np.array([bool(f) for f in table.column("flags").to_pylist()])
+    found = [{*(f or "").split("; ")} for f in table.column("flags").to_pylist()]
+    flagged = np.array([bool(names - {"", *CONSTANT}) for names in found])
     header = ["benchmark", "items", "mean discrimination", "median difficulty"]
     rows = []
     for name in np.unique(names).tolist():
@@ -133,15 +136,6 @@ def benchmark_rows(
         cells = [escape(name), f"{mine.sum():,}", number(mean), number(middle)]
         rows.append([*cells, f"{flagged[mine].sum():,}"])
     return [*header, "flagged"], rows
-
-
-def _flagged(found: dict[str, list[str]]) -> list[str]:
-    rows = [
-        [markdown(flag), f"{len(names):,}", listing([markdown(n) for n in names], 8)]
-        for flag, names in found.items()
-    ]
-    lines = table_lines(["flag", "items", "which"], rows, (0, 2))
-    return [*lines, "", "All of them are in `items.csv`."]
 
 
 def option_pairs(options: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
-from irtjax.calibration.flags import NO_VARIATION, NOT_IDENTIFIED
+from irtjax.calibration.flags import CONSTANT, NEGATIVE, NOT_IDENTIFIED
 from irtjax.data.wording import percent
+from irtjax.ranking.accuracy import ENOUGH_CLUSTERS
 from irtjax.report.words import interval, listing, number, visible
+from irtjax.validity.classical import ENOUGH
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,10 +20,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.rank import RankedSubjects
 
 #: Warning about subjects where a fit has not converged.
-UNSETTLED = (
-    "As the fit has not converged, what follows on subjects is not to be relied on:"
-    " abilities and their errors may change."
-)
+UNSETTLED = "The fit has not converged: do not use the abilities and errors below."
 
 #: Names of subjects that the best one is tied with, in one sentence.
 MOST_RIVALS = 5
@@ -41,6 +40,12 @@ def flag_counts(table: pa.Table, name: str) -> dict[str, list[str]]:
         for flag in filter(None, (flags or "").split("; ")):
             found.setdefault(flag, []).append(one)
     return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+
+
+def items_by_flag(fit: Calibration, constant: bool = False) -> dict[str, list[str]]:
+    """Returns names of flagged items by flag, or of those without variation."""
+    found = flag_counts(fit.item_table, "item").items()
+    return {flag: names for flag, names in found if (flag in CONSTANT) == constant}
 
 
 def summarise(
@@ -71,12 +76,16 @@ def fit_sentences(fit: Calibration) -> list[str]:
     if fit.options.get("choice"):
         choice = str(fit.options["choice"])
         sentences.append(f"{choice[0].upper()}{choice[1:]}.")
-    lost = flag_counts(fit.item_table, "item").get(NOT_IDENTIFIED, [])
-    if lost:
+    benchmarks = 0 if fit.benchmarks is None else len(set(fit.benchmarks.tolist()))
+    if benchmarks >= ENOUGH_CLUSTERS:
         sentences.append(
-            f"NOT IDENTIFIED: {len(lost):,} of {len(fit.items):,} items have parameters"
-            " that the data and the priors do not determine; these have no standard"
-            " error (see the warnings)."
+            f"Intervals of accuracies are for other benchmarks like these {benchmarks},"
+            " those of scores for these items."
+        )
+    if NOT_IDENTIFIED in items_by_flag(fit):
+        sentences.append(
+            "NOT IDENTIFIED: the data and the priors do not determine some parameters"
+            " of items; these have no standard error (see the warnings)."
         )
     if fit.parameters.lengths is not None:
         rho, bounds = float(fit.parameters.lengths.correlation), None
@@ -87,7 +96,7 @@ def fit_sentences(fit: Calibration) -> list[str]:
         # A direction only where the interval is clear of zero.
         if bounds is not None and bounds[0] * bounds[1] > 0:
             how = "at greater length" if rho < 0 else "more briefly"
-            found += f": abler subjects answer {how}"
+            found += f": subjects of higher ability write {how}"
         sentences.append(f"{found}.")
     return sentences
 
@@ -112,30 +121,31 @@ def subject_sentences(
     best = ranked.rows(stop=1)[0]
     half = (best["upper"] - best["lower"]) / 2
     out = [] if converged else [UNSETTLED]
-    name = escape(best["subject"])
-    more = sum(rank == 1 for rank in table.column("rank").to_pylist()) - 1
-    who, it = f"{name} has", "It"
-    if more:
-        who, it = f"{name} and {more:,} more have", name
-    out += [
-        f"{who} the highest ability, {number(best['ability'])} ± {number(half)}"
-        f" ({percent(ranked.level)}). {it} is"
-        f" the best of all with probability {number(best['probability_best'])};"
-        f" {percent(ranked.level)} interval of its rank:"
-        f" {interval(best['rank_lower'], best['rank_upper'], 0)}."
-    ]
+    name, first = escape(best["subject"]), table.column("rank").to_pylist().count(1)
+    height = f"ability, {number(best['ability'])} ± {number(half)}"
+    height += f" ({percent(ranked.level)})"
+    it_is = "It is" if first == 1 else "They are"
+    out.append(
+        f"{name} has the highest {height}. It is the best of all with probability"
+        f" {number(best['probability_best'])}; {percent(ranked.level)} interval of its"
+        f" rank: {interval(best['rank_lower'], best['rank_upper'], 0)}."
+        if first == 1
+        else f"{first:,} subjects share the highest {height}."
+    )
     if table.num_rows > 1:
         # The best subject is in the first group alone or with those that it ties with.
-        group = ranked.groups[0]
-        rivals = [name for name in group if name != best["subject"]]
+        leaders = set(table.column("subject").slice(0, first).to_pylist())
+        rivals = [name for name in ranked.groups[0] if name not in leaders]
         # Only those that are named are escaped: there can be 500,000.
         rivals[:MOST_RIVALS] = map(escape, rivals[:MOST_RIVALS])
-        out.append(
-            f"It is statistically tied with {listing(rivals, MOST_RIVALS)}: no"
-            " difference within this group is significant."
-            if rivals
-            else "It is significantly different from every other subject, pair by pair."
-        )
+        if rivals:
+            out.append(
+                f"{it_is} statistically tied with {listing(rivals, MOST_RIVALS)}: no"
+                " difference within this group is significant."
+            )
+        elif first < table.num_rows:
+            different = "significantly different from every other subject, pair by pair"
+            out.append(f"{it_is} {different}.")
         share = ranked.num_different / max(ranked.num_pairs, 1)
         count = len(ranked.groups)
         form = "overlapping groups" if count > 1 else "group"
@@ -151,30 +161,27 @@ def subject_sentences(
 def item_sentences(
     fit: Calibration, escape: Callable[[str], str] = visible
 ) -> list[str]:
-    """Returns sentences, with a line per flag, on items to examine.
+    """Returns sentences on items that no warning counts.
 
-    Items without variation are counted apart: that is a fact, not a defect.
+    Items without variation are no evidence of a fault.
     """
-    found = flag_counts(fit.item_table, "item")
-    still = {name: found.pop(name) for name in NO_VARIATION if name in found}
-    rate, total = percent(FALSE_DISCOVERY_RATE), len(fit.items)
-    out = [
-        _counted(total, found, f"are flagged (false discovery rate {rate})", escape)
-        if found
-        else f"No item is flagged (false discovery rate {rate})."
-    ]
+    rate, total, out = percent(FALSE_DISCOVERY_RATE), len(fit.items), []
+    if NEGATIVE not in items_by_flag(fit):
+        count, power = len(fit.subjects), ""
+        if count < 2 * ENOUGH:  # As in an audit.
+            power = f"; {count} subjects have next to no power to find one"
+        out.append(
+            f"No item has negative discrimination (false discovery rate {rate}{power})."
+        )
+    still = items_by_flag(fit, constant=True)
     if still:
-        out.append(_counted(total, still, "have no variation", escape))
+        counts = [
+            f"{len(which):,} {flag} ({listing([escape(x) for x in which], 3)})"
+            for flag, which in still.items()
+        ]
+        count = sum(map(len, still.values()))
+        out.append(
+            f"{count:,} of {total:,} items have no variation, which is no evidence of a"
+            f" fault: {', '.join(counts)}."
+        )
     return out
-
-
-def _counted(
-    total: int, found: dict[str, list[str]], what: str, escape: Callable[[str], str]
-) -> str:
-    """A sentence on items, with a line per flag."""
-    count = len(set().union(*found.values()))
-    lines = [f"{count:,} of {total:,} items {what}:"]
-    for flag, which in list(found.items())[:8]:
-        some = listing([escape(name) for name in which], 3)
-        lines.append(f"  {flag}: {len(which):,} ({some})")
-    return "\n".join(lines)

@@ -51,16 +51,20 @@ def interval(low: float | None, high: float | None, digits: int = 2) -> str:
     return f"{number(low, digits)} … {number(high, digits)}"
 
 
-def score_text(score: float | None, low: float | None, high: float | None) -> str:
-    """Returns an expected score with its interval, briefly.
+def score_text(
+    score: float | None, low: float | None, high: float | None, digits: int = 2
+) -> str:
+    """Returns a score with its interval, if it has one, briefly.
 
     >>> score_text(0.712, 0.68, 0.742), score_text(1.25, 0.9, 1.4)
     ('.71 [.68, .74]', '1.25 [0.90, 1.40]')
+    >>> score_text(0.712, None, None, 3)
+    '.712'
     """
-    texts = [number(value) for value in (score, low, high)]
+    texts = [number(value, digits) for value in (score, low, high)]
     if not any(value and value > 1 for value in (score, low, high)):
         texts = [text[1:] if text.startswith("0.") else text for text in texts]
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+    return texts[0] + f" [{texts[1]}, {texts[2]}]" * (texts[1:] != ["–", "–"])
 
 
 def listing(names: Sequence[str], most: int = 5) -> str:

@@ -29,8 +29,8 @@ class ItemError(NamedTuple):
     evidence: Array | None  # `[subjects, 2, rank]` loadings.
 
 
-class Task(NamedTuple):
-    """What every block shares."""
+class Scorer(NamedTuple):
+    """What scores every block of subjects: a model, its items and a method."""
 
     model: Model
     items: Items
@@ -48,13 +48,13 @@ class Task(NamedTuple):
         item_covariance: Covariance | None,
         evidence_moves: Array | None,
         method: str,
-    ) -> Task:
-        """The task of `score`, in the dtype of the items."""
+    ) -> Scorer:
+        """The scorer of `score`, in the dtype of the items."""
         dtype = jnp.asarray(items[0]).dtype
         mean, sd = (jnp.asarray(p, dtype) for p in (population.mean, population.sd))
-        task = cls(model, items, method, mean, sd, None)
+        scorer = cls(model, items, method, mean, sd, None)
         if item_covariance is None:
-            return task
+            return scorer
         every, shared = item_covariance.items, item_covariance.shared
         own = every - jnp.einsum("rja,rjb->jab", shared, shared)
         error = ItemError(
@@ -64,7 +64,7 @@ class Task(NamedTuple):
             item_covariance.rescaled,
             None if evidence_moves is None else evidence_moves.astype(dtype),
         )
-        return task._replace(item_error=error)
+        return scorer._replace(item_error=error)
 
 
 def table_of(function: Callable[[Any, Array], Any], items: Any, theta: Array) -> Any:
@@ -110,20 +110,20 @@ class Block(NamedTuple):
 
 
 def scan_scores(
-    task: Task,
+    scorer: Scorer,
     data: Responses,
     theta: Array,
     function: Callable[[Block, Array], Rows],
     init: Rows,
 ) -> Rows:
     """Rows of all subjects from `function(block, log-likelihood [block, nodes])`."""
-    tables = task.model.family.table(task.items, theta)
+    tables = scorer.model.family.table(scorer.items, theta)
     num_subjects, num_items = data.values.shape
-    size = kernels.block_size_for(num_subjects, num_items, task.mean.dtype.itemsize)
+    size = kernels.block_size_for(num_subjects, num_items, scorer.mean.dtype.itemsize)
 
     def body(carry: Rows, start: Array, is_new: Array) -> Rows:
         log_lik, statistics, exposure = block_log_likelihood(
-            task.model, tables, theta, data, start, size
+            scorer.model, tables, theta, data, start, size
         )
         evidence = kernels.take_block(data.evidence, start, size)
         block = Block(start, statistics, exposure, data.item_weight, evidence)

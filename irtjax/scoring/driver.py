@@ -19,7 +19,7 @@ from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, Found, Task, is_empty, scan_scores
+from irtjax.scoring.block import Block, Found, Scorer, is_empty, scan_scores
 from irtjax.scoring.item_error import added_variance, mean_sensitivity
 from irtjax.scoring.modes import mode_scores, warm_on_grid, warm_table
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
@@ -122,10 +122,12 @@ def score_on_nodes(
     if method not in METHODS:
         raise ValueError(f"method {method!r} is none of {', '.join(METHODS)}")
     log_weights = _log_weights(population, nodes, method)
-    task = Task.of(model, items, population, item_covariance, evidence_moves, method)
-    mean, sd = task.mean, task.sd
+    scorer = Scorer.of(
+        model, items, population, item_covariance, evidence_moves, method
+    )
+    mean, sd = scorer.mean, scorer.sd
     theta = mean + sd * nodes
-    score_block = _block_scorer(task, data, theta, bounds)
+    score_block = _block_scorer(scorer, data, theta, bounds)
 
     def scores(block: Block, log_lik: Array) -> Scores:
         joint = log_lik + log_weights
@@ -146,35 +148,35 @@ def score_on_nodes(
     if item_covariance is not None:
         rank = item_covariance.shared.shape[0]
         init = init._replace(shared=jnp.zeros((data.num_subjects, rank), mean.dtype))
-    return scan_scores(task, data, theta, scores, init)
+    return scan_scores(scorer, data, theta, scores, init)
 
 
-def _block_scorer(task: Task, data: Responses, theta: Array, bounds: Array):
+def _block_scorer(scorer: Scorer, data: Responses, theta: Array, bounds: Array):
     """The function that scores a block, given its joint log density on the nodes."""
-    if task.method == "eap":
+    if scorer.method == "eap":
         return lambda block, joint, log_marginal: _eap_scores(
-            task, block, theta, jnp.exp(joint - log_marginal[:, None])
+            scorer, block, theta, jnp.exp(joint - log_marginal[:, None])
         )
-    if task.method == "map":
-        return lambda block, joint, _: mode_scores(task, block, theta, joint)
+    if scorer.method == "map":
+        return lambda block, joint, _: mode_scores(scorer, block, theta, joint)
     # ML and WLE look between the bounds, with as many points as there are nodes.
     share = jnp.linspace(0, 1, theta.shape[0], dtype=theta.dtype)
     grid = bounds[0] + (bounds[1] - bounds[0]) * share
-    on_grid = task.model.family.table(task.items, grid)
-    warm = warm_table(task, grid) if task.method == "wle" else None
+    on_grid = scorer.model.family.table(scorer.items, grid)
+    warm = warm_table(scorer, grid) if scorer.method == "wle" else None
 
-    def scorer(block: Block, joint: Array, log_marginal: Array):
+    def of_block(block: Block, joint: Array, log_marginal: Array):
         log_lik, _, _ = block_log_likelihood(
-            task.model, on_grid, grid, data, block.start, joint.shape[0]
+            scorer.model, on_grid, grid, data, block.start, joint.shape[0]
         )
         if warm is not None:
             log_lik = log_lik + warm_on_grid(block, warm, grid)
-        return mode_scores(task, block, grid, log_lik)
+        return mode_scores(scorer, block, grid, log_lik)
 
-    return scorer
+    return of_block
 
 
-def _eap_scores(task: Task, block: Block, theta: Array, posterior: Array) -> Found:
+def _eap_scores(scorer: Scorer, block: Block, theta: Array, posterior: Array) -> Found:
     """EAP scores and their variances."""
     ability = posterior @ theta
     centred = theta - ability[:, None]
@@ -183,9 +185,9 @@ def _eap_scores(task: Task, block: Block, theta: Array, posterior: Array) -> Fou
     # that of the nodes, not zero.
     variance = jnp.maximum(variance, (theta[1] - theta[0]) ** 2 / 12)
     shared = None
-    if task.item_error is not None:
-        moves = mean_sensitivity(task, block, theta, posterior * centred)
-        added, shared = added_variance(task, block, ability, moves)
+    if scorer.item_error is not None:
+        moves = mean_sensitivity(scorer, block, theta, posterior * centred)
+        added, shared = added_variance(scorer, block, ability, moves)
         variance = variance + added
     return Found(ability, variance, jnp.zeros(ability.shape, jnp.int32), shared)
 
@@ -204,7 +206,7 @@ def _log_weights(population: Population, nodes: Array, method: str) -> Array:
         )
     if method == "map":
         raise ValueError(
-            "method 'map' has no mode to find under a histogram population: use 'eap',"
-            " or a Population with log_weights=None"
+            "method 'map' is not defined for a histogram population: use 'eap', or a"
+            " Population with log_weights=None"
         )
     return jax.nn.log_softmax(log_weights).astype(nodes.dtype)

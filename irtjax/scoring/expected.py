@@ -23,7 +23,7 @@ The two parts cancel where a change of the items is undone by a change of the ab
 (location and scale), so V_i has little of the error that all abilities share.
 
 Equation (3) is linear in the items' errors. With 18 responses to each item 90 % of the
-95 % intervals of a 2PL hold S_i, and 95 % of a Rasch model: discriminations estimated
+95 % intervals of a 2PL cover S_i, and 95 % of a Rasch model: discriminations estimated
 from so few responses are too far apart. There use laplace (`mean_responses`).
 """
 
@@ -40,7 +40,7 @@ from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights, weigh_rows
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, Task, scan_scores, table_of
+from irtjax.scoring.block import Block, Scorer, scan_scores, table_of
 from irtjax.scoring.item_error import (
     added_variance,
     coordinate_slopes,
@@ -98,12 +98,12 @@ def expected_scores(
     >>> bool(found.score[0] < 0.5), round(float(found.score[1]), 4)
     (True, 0.5)
     """
-    task = Task.of(model, items, population, item_covariance, evidence_moves, "eap")
+    scorer = Scorer.of(model, items, population, item_covariance, evidence_moves, "eap")
     log_weights = population.log_weights
     if log_weights is None:
         log_weights = normal_log_weights(nodes)
-    log_weights = jax.nn.log_softmax(log_weights).astype(task.mean.dtype)
-    theta = task.mean + task.sd * nodes
+    log_weights = jax.nn.log_softmax(log_weights).astype(scorer.mean.dtype)
+    theta = scorer.mean + scorer.sd * nodes
 
     responses = lambda items: response_table(model.family, items, theta)
     share = weigh_rows(jnp.ones(data.num_items, theta.dtype), data.item_weight)
@@ -112,7 +112,7 @@ def expected_scores(
     # A posterior narrower than the nodes has no variance on them: see EAP scores.
     least = jnp.square(jnp.asarray(jnp.gradient(at_nodes))) / 12
     # dS / dx_j at every node, the first part of (4).
-    direct = [slopes * share for slopes in coordinate_slopes(task, responses)]
+    direct = [slopes * share for slopes in coordinate_slopes(scorer, responses)]
 
     def scores(block: Block, log_lik: Array) -> ExpectedScores:
         posterior = jax.nn.softmax(log_lik + log_weights, axis=1)
@@ -120,14 +120,14 @@ def expected_scores(
         centred = at_nodes - score[:, None]
         variance = jnp.sum(posterior * centred**2, axis=1)
         variance = jnp.maximum(variance, posterior @ least)
-        if task.item_error is not None:
-            moves = mean_sensitivity(task, block, theta, posterior * centred)
+        if scorer.item_error is not None:
+            moves = mean_sensitivity(scorer, block, theta, posterior * centred)
             pairs = zip(direct, moves.items, strict=True)
             moves = moves._replace(items=tuple(posterior @ d + m for d, m in pairs))
             # A score has no unit that moves with the population: as at its mean.
-            at = jnp.broadcast_to(task.mean, score.shape)
-            variance = variance + added_variance(task, block, at, moves)[0]
+            at = jnp.broadcast_to(scorer.mean, score.shape)
+            variance = variance + added_variance(scorer, block, at, moves)[0]
         return ExpectedScores(score, jnp.sqrt(variance))
 
-    zeros = jnp.zeros(data.num_subjects, task.mean.dtype)
-    return scan_scores(task, data, theta, scores, ExpectedScores(zeros, zeros))
+    zeros = jnp.zeros(data.num_subjects, scorer.mean.dtype)
+    return scan_scores(scorer, data, theta, scores, ExpectedScores(zeros, zeros))

@@ -11,24 +11,24 @@ from jaxtyping import Array
 
 from irtjax.models.family import Items
 from irtjax.numerics.kernels import take_block
-from irtjax.scoring.block import Block, Task
+from irtjax.scoring.block import Block, Scorer
 
 
-def coordinate_slopes(task: Task, function: Callable[[Items], Any]) -> list[Any]:
+def coordinate_slopes(scorer: Scorer, function: Callable[[Items], Any]) -> list[Any]:
     """Derivatives of `function` of the items by each column of their coordinates.
 
     Arrays `[nodes, items]`. Parameters that the family does not estimate per item (the
     common discrimination of a 1PL) stay as they are.
     """
-    estimated = {parameter.name for parameter in task.model.family.parameters}
-    every = task.items._asdict().items()
+    estimated = {parameter.name for parameter in scorer.model.family.parameters}
+    every = scorer.items._asdict().items()
     kept = {name: value for name, value in every if name not in estimated}
 
     def moved(coordinates):
-        return function(task.model.constrain(coordinates)._replace(**kept))
+        return function(scorer.model.constrain(coordinates)._replace(**kept))
 
-    coordinates = task.model.unconstrain(task.items)
-    ways = jnp.eye(task.model.family.num_columns, dtype=coordinates.dtype)
+    coordinates = scorer.model.unconstrain(scorer.items)
+    ways = jnp.eye(scorer.model.family.num_columns, dtype=coordinates.dtype)
     moves = [jnp.broadcast_to(way, coordinates.shape) for way in ways]
     return [jax.jvp(moved, (coordinates,), (move,))[1] for move in moves]
 
@@ -38,11 +38,11 @@ class Sensitivity(NamedTuple):
 
     items: tuple[Array, ...]  # `[block, items]` by each column of coordinates.
     population: Array  # `[block, 2]`, by mean and log sd.
-    evidence: Array  # `[block, 2]`
+    evidence: Array  # `[block, 2]`.
 
 
 def mean_sensitivity(
-    task: Task, block: Block, theta: Array, lean: Array
+    scorer: Scorer, block: Block, theta: Array, lean: Array
 ) -> Sensitivity:
     """Sensitivity of a posterior mean of a function of ability on nodes `theta`.
 
@@ -50,21 +50,21 @@ def mean_sensitivity(
     of the function with the derivative of the joint log density; `lean` is the
     posterior times the centred function, `[block, nodes]`.
     """
-    standard = (theta - task.mean) / task.sd
+    standard = (theta - scorer.mean) / scorer.sd
 
-    table = lambda items: task.model.family.table(items, theta)
+    table = lambda items: scorer.model.family.table(items, theta)
     return Sensitivity(
         tuple(
             block.total(tuple(lean @ slope for slope in slopes))
-            for slopes in coordinate_slopes(task, table)
+            for slopes in coordinate_slopes(scorer, table)
         ),
-        lean @ jnp.stack([standard / task.sd, standard**2 - 1], axis=1),
+        lean @ jnp.stack([standard / scorer.sd, standard**2 - 1], axis=1),
         lean @ jnp.stack([theta, -(theta**2) / 2], axis=1),
     )
 
 
 def added_variance(
-    task: Task, block: Block, ability: Array, moves: Sensitivity
+    scorer: Scorer, block: Block, ability: Array, moves: Sensitivity
 ) -> tuple[Array, Array]:
     """Variances g' C g that the errors of items add to scores, and their shared part.
 
@@ -72,11 +72,11 @@ def added_variance(
     `[block, rank]`: two scores have covariance u_i'u_k. `ability` are the scores of the
     block, `[block]`, and `moves` their derivatives g.
     """
-    error = task.item_error
+    error = scorer.item_error
     assert error is not None
     population = moves.population
     # An ability is reported in units of a standard deviation that was estimated.
-    unit = jnp.where(error.rescaled, ability - task.mean, 0)
+    unit = jnp.where(error.rescaled, ability - scorer.mean, 0)
     population = population.at[:, 1].add(-unit)
     shared = population @ error.population
     for move, column in zip(moves.items, error.columns, strict=True):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.scoring.block import Block, Found, Task, table_of
+from irtjax.scoring.block import Block, Found, Scorer, table_of
 from irtjax.scoring.item_error import Sensitivity, added_variance, coordinate_slopes
 from irtjax.scoring.result import ScoreFlag
 
@@ -17,9 +17,9 @@ from irtjax.scoring.result import ScoreFlag
 MOST_STEPS = 40
 
 
-def warm_table(task: Task, theta: Array) -> tuple[Array, Array]:
+def warm_table(scorer: Scorer, theta: Array) -> tuple[Array, Array]:
     """I and J of Warm's estimate, of every item at every ability, `[nodes, items]`."""
-    return table_of(task.model.family.information_and_skew, task.items, theta)
+    return table_of(scorer.model.family.information_and_skew, scorer.items, theta)
 
 
 def _ratio(information: Array, skew: Array) -> Array:
@@ -38,21 +38,21 @@ def warm_on_grid(block: Block, warm: tuple[Array, Array], grid: Array) -> Array:
     return jnp.pad(jnp.cumsum(steps, axis=1), ((0, 0), (1, 0)))
 
 
-def _estimating_function(task: Task, block: Block):
+def _estimating_function(scorer: Scorer, block: Block):
     """The function of ability whose root each subject's score is."""
-    family = task.model.family
+    family = scorer.model.family
 
     def log_lik(theta):
-        return jnp.sum(block.total(family.table(task.items, theta)), axis=1)
+        return jnp.sum(block.total(family.table(scorer.items, theta)), axis=1)
 
     def slope(theta):
         value = jax.jvp(log_lik, (theta,), (jnp.ones_like(theta),))[1]
-        if task.method == "map":
-            value = value - (theta - task.mean) / task.sd**2
+        if scorer.method == "map":
+            value = value - (theta - scorer.mean) / scorer.sd**2
         if block.evidence is not None:
             value = value + block.evidence[:, 0] - block.evidence[:, 1] * theta
-        if task.method == "wle":
-            tables = warm_table(task, theta)
+        if scorer.method == "wle":
+            tables = warm_table(scorer, theta)
             value = value + _ratio(*(jnp.sum(block.expose(x), axis=1) for x in tables))
         return value
 
@@ -71,38 +71,38 @@ class _Search(NamedTuple):
     num_steps: Array
 
 
-def mode_scores(task: Task, block: Block, grid: Array, objective: Array) -> Found:
+def mode_scores(scorer: Scorer, block: Block, grid: Array, objective: Array) -> Found:
     """Scores that maximise, and their variances, begun at the best grid point."""
-    search = _newton(_estimating_function(task, block), grid, objective)
+    search = _newton(_estimating_function(scorer, block), grid, objective)
     theta = search.theta
-    information = table_of(task.model.family.information, task.items, theta)
+    information = table_of(scorer.model.family.information, scorer.items, theta)
     expected = jnp.sum(block.expose(information), axis=1)
-    if task.method == "map":
-        expected = expected + 1 / task.sd**2
+    if scorer.method == "map":
+        expected = expected + 1 / scorer.sd**2
     if block.evidence is not None:
         expected = expected + block.evidence[:, 1]
     observed = search.curvature
-    usable = (observed > 0) & (task.method != "wle") & ~search.pinned
+    usable = (observed > 0) & (scorer.method != "wle") & ~search.pinned
     precision = jnp.where(usable, observed, expected)
     widest = (grid[-1] - grid[0]) ** 2
     variance = 1 / jnp.maximum(precision, 1 / widest)
     shared = None
-    if task.item_error is not None:
+    if scorer.item_error is not None:
         one = jnp.ones_like(theta)
 
         def slopes(theta):
-            table = lambda items: task.model.family.table(items, theta)
-            return coordinate_slopes(task, table)
+            table = lambda items: scorer.model.family.table(items, theta)
+            return coordinate_slopes(scorer, table)
 
         mixed = jax.jvp(slopes, (theta,), (one,))[1]
 
-        population = jnp.stack([one, 2 * (theta - task.mean)], axis=1) / task.sd**2
+        population = jnp.stack([one, 2 * (theta - scorer.mean)], axis=1) / scorer.sd**2
         moves = Sensitivity(
             tuple(block.total(each) * variance[:, None] for each in mixed),
-            population * variance[:, None] * (task.method == "map"),
+            population * variance[:, None] * (scorer.method == "map"),
             jnp.stack([one, -theta], axis=1) * variance[:, None],
         )
-        added, shared = added_variance(task, block, theta, moves)
+        added, shared = added_variance(scorer, block, theta, moves)
         widened = variance + added
         # At a bound, or with hardly any information, an error is the bounds' distance.
         usable = ~search.pinned & (widened <= widest)

@@ -15,6 +15,7 @@ from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
+from irtjax.data.wording import percent
 from irtjax.fitting.defaults import INTEGRATED, choose
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
@@ -112,7 +113,7 @@ def shrink(
     check_choice(method, aim, average, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
-    pool, warnings = _pool(data, model, stratify, average, aim, abilities)
+    pool, warnings = make_pool(data, model, stratify, average, aim, abilities)
     table = pool.table
     if size is not None:
         check_size(size, table.num_items)
@@ -128,13 +129,20 @@ def shrink(
     calibrator, held_out, rows = uncalibrated(level), {}, ()
     if count:
         fold = folds_of(table.num_subjects, count, fold_key)
-        compared, score = _cross_validate(pool, fold, rules, size, choice_key, level)
+        few = method == AUTO and rules == (SAFE,)
+        measured = METHODS if few else rules
+        found, score = _cross_validate(pool, fold, measured, size, choice_key)
+        order = np.sort(fold)
+        compared = compare({rule: found[rule] for rule in rules}, order, score, level)
         calibrator = compared.judged.calibrator
         held_out = summarise(compared.score, compared.prediction, score)
         warnings += _few(len(score), level, compared.judged.enough)
         rules = (compared.rule,)
         if method == AUTO and not reason:
             rows, reason = compared.rows, sentence(compared.rows, count)
+        elif few:
+            every = compare(found, order, score, level).rows
+            rows = tuple({**row, "taken": row["rule"] == SAFE} for row in every)
     method = rules[0]
     choice = choose_from(pool, known, method, (size,), choice_key)[size]
     ability, total = _expected(known, choice)
@@ -165,8 +173,8 @@ def shrink(
     )
 
 
-def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray, level: float):
-    """Rules compared on the subjects of each fold, and the full scores of these."""
+def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray):
+    """Predictions by rule of the subjects, fold by fold, and their full scores."""
     parts = [
         _predicted(pool, fold, (k,), rules, (size,), key) for k in range(fold.max() + 1)
     ]
@@ -176,7 +184,7 @@ def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray, level: fl
         rule: join([part[k, rule, size] for k, part in enumerate(parts)])
         for rule in rules
     }
-    return compare(found, fold[order], score, level), score
+    return found, score
 
 
 def _candidates(method: str, special: bool, folds: int, subjects: int):
@@ -185,7 +193,7 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
         return (method,), ""
     if special:
         return ("information",), (
-            "rule taken: information, which an error, an aim or abilities are for"
+            "rule taken: information, because an error, an aim or abilities were given"
         )
     if folds and subjects >= COMPARED_FROM:
         return METHODS, ""
@@ -193,7 +201,7 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
     if folds:
         why = f"{subjects} subjects are too few, at least {COMPARED_FROM} are needed"
     return (SAFE,), (
-        f"rule taken: {SAFE}; rules are not compared by cross-validation ({why})"
+        f"rule taken: {SAFE}; cross-validated errors are not used to choose ({why})"
     )
 
 
@@ -246,7 +254,7 @@ def subset_errors(
         check_choice(method, aim, average, level)
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
-    pool, warnings = _pool(data, model, stratify, average, aim, abilities)
+    pool, warnings = make_pool(data, model, stratify, average, aim, abilities)
     subjects, num_items = pool.table.num_subjects, pool.table.num_items
     count = check_folds(folds, subjects)
     if not len(sizes) or not len(methods):
@@ -316,9 +324,9 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
     if enough and subjects >= ENOUGH_SUBJECTS:
         return ()
     return (
-        f"{subjects} held-out subjects are too few to calibrate {100 * level:.6g} %"
-        " intervals: they reach as far as the worst of them, and at least as a normal"
-        " error would",
+        f"{subjects} held-out subjects are too few to calibrate {percent(level)}"
+        " intervals: they use the largest held-out error, or the normal interval if"
+        " that is wider",
     )
 
 
@@ -380,7 +388,7 @@ def _estimate(pool: Pool, model: Any):
     return knowledge_of(pool, items, population, nobody), items, warnings
 
 
-def _pool(data, model, stratify, average, aim, abilities):
+def make_pool(data, model, stratify, average, aim, abilities):
     """The items to choose from, their responses, and warnings."""
     table = data if isinstance(data, ResponseTable) else read(data)
     if table.trials is not None or table.kind == "continuous":
@@ -438,7 +446,7 @@ def _codes(table: ResponseTable, facet: str) -> np.ndarray:
         known = ", ".join(sorted(table.item_facets)) or "none"
         raise ValueError(
             f"items have no facet {facet!r} (there: {known}): name the column when"
-            " reading, such as benchmark=..."
+            " reading, such as benchmark="
         )
     return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
 

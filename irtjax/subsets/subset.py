@@ -71,7 +71,7 @@ class Shrunken:
             kendall, spearman. Empty without folds.
         warnings: What the numbers must be read with.
         reason: One line on how "auto" took the rule; empty where the rule was given.
-        rules: The rules that were compared by cross-validation, the best first: rule,
+        rules: The rules that "auto" measured by cross-validation, the best first: rule,
             mean_absolute_error, standard_error, excess (over the smallest error),
             excess_se and taken. Errors in `held_out` are not too small for that: each
             subject is predicted by the rule that the other folds take.

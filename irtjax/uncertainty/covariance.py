@@ -5,7 +5,7 @@ Louis' form of the observed information (Oakes' identity gives the same matrix) 
     I = E[-d2 log p(y, theta)] - sum_i Cov_i[d log p(y_i, theta)],
 
 expectations over each subject's posterior. The first term is block diagonal. In the
-second, each item's score is a smooth function of ability, so on the polynomials that
+second, each item's gradient is a smooth function of ability, so on the polynomials that
 are orthonormal under a subject's posterior it has few coefficients:
 
     Cov_i = sum_{m >= 1} c_im c_im',   c_im = E_i[phi_m(theta) d log p(y_i, theta)].
@@ -54,7 +54,7 @@ from irtjax.uncertainty.gradients import (
 DENSE_LIMIT = 3000
 #: Rank kept when both are larger.
 RANK = 96
-#: Operations up to which the covariance of scores is summed over the nodes: a second.
+#: Operations up to which gradients' covariance is summed over the nodes: a second.
 EXACT_LIMIT = 3e10
 #: Rows C that are computed once and stored; larger ones are computed in every pass.
 STORED_BYTES = 2**29
@@ -210,14 +210,14 @@ def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess
     size = setting.problem.free.size + 2
     zero = jnp.zeros((size, size), setting.nodes.dtype)
 
-    def scores_and_later(carry, rows, start):
+    def gradients_and_later(carry, rows, start):
         correction, outer = carry
         later = rows[1:].reshape(-1, size)
         return correction + later.T @ later, outer + rows[0].T @ rows[0]
 
     terms = num_terms or 0
     correction, outer = fold_blocks(
-        setting, whitening, terms, scores_and_later, (zero, zero)
+        setting, whitening, terms, gradients_and_later, (zero, zero)
     )
     if num_terms is None:
         correction = fold_nodes(
@@ -353,7 +353,7 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
     num_items, columns = problem.free.shape
     blocks, excess, flat_blocks, num_negative = _positive_blocks(blocks)
     whitening = Whitening(inverse_cholesky(blocks), inverse_cholesky(scale))
-    estimated = jnp.any(setting.scale_scores != 0, axis=1)
+    estimated = jnp.any(setting.scale_gradients != 0, axis=1)
     frame_rows = frame_rows_of(setting, whitening)
     if how == "dense":
         prior = _prior_information(setting, whitening, estimated)
@@ -492,12 +492,12 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
     num_items, columns = setting.problem.free.shape
     sketch = jnp.linalg.qr(rows.T)[0][:, :RANK]
 
-    def body(carry, scores, start):
-        score = scores[0]
-        items = score[:, :-2].reshape(-1, num_items, columns)
+    def body(carry, gradients, start):
+        gradient = gradients[0]
+        items = gradient[:, :-2].reshape(-1, num_items, columns)
         extra = jnp.einsum("bja,jac->bjc", items, remainder)
-        applied = score + (score @ rows.T) @ rows
-        applied = applied.at[:, :-2].add(extra.reshape(score.shape[0], -1))
+        applied = gradient + (gradient @ rows.T) @ rows
+        applied = applied.at[:, :-2].add(extra.reshape(gradient.shape[0], -1))
         blocks = _diagonal_blocks(applied, num_items, columns)
         parts = (*blocks, applied.T @ (applied @ sketch))
         return jax.tree.map(jnp.add, carry, parts)
@@ -513,7 +513,7 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
 
 
 def _prior_information(setting: Setting, whitening, estimated) -> Array:
-    """Whitened prior curvature, with 1 for what is fixed (its scores are 0)."""
+    """Whitened prior curvature, with 1 for what is fixed (its gradients are 0)."""
     model, free = setting.problem.model, setting.problem.free
     log_prior = lambda row: model.log_prior_in(row, setting.frame)
     curvature = -jax.vmap(jax.hessian(log_prior))(setting.coordinates)
@@ -583,7 +583,7 @@ def item_covariance(
         population: Population at the estimate, on the scale of the coordinates.
         nodes: Standardised quadrature nodes.
         kind: "observed" (information with priors; Louis 1982, Oakes 1999),
-            "cross_product" (of subjects' scores; Berndt et al. 1974) or "sandwich"
+            "cross_product" (of subjects' gradients; Berndt et al. 1974) or "sandwich"
             (robust to a misspecified model; White 1982).
         num_terms: Polynomial terms of each subject's posterior. None sums over the
             nodes where that takes about a second ("dense"), else `default_terms`.

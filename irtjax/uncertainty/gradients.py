@@ -1,4 +1,4 @@
-"""Subjects' scores on orthonormal polynomials of their posteriors, block by block."""
+"""Subjects' gradients on polynomials of their posteriors, block by block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from irtjax.numerics.kernels import (
 
 
 class Setting(NamedTuple):
-    """What is fixed while scores are formed block by block."""
+    """What is fixed while gradients are formed block by block."""
 
     problem: Problem
     coordinates: Array
@@ -37,7 +37,7 @@ class Setting(NamedTuple):
     nodes: Array
     log_weights: Array
     standard: Array
-    scale_scores: Array
+    scale_gradients: Array
     frame: Array
 
 
@@ -61,7 +61,7 @@ def make_setting(
     if not problem.anchored:
         weight = problem.data.item_weight
         frame = model.prior_frame(coordinates, frame, 30, weight)
-    # Complete-data scores of the population's mean and log sd, where estimated.
+    # Complete-data gradients of the population's mean and log sd, where estimated.
     estimated = jnp.asarray(
         [problem.anchored, problem.anchored or not model.family.has_slope], nodes.dtype
     )
@@ -104,19 +104,19 @@ def _orthonormal(posterior, nodes, num_terms: int) -> list[Array]:
 class AbilityBlock(NamedTuple):
     """A block of subjects on the polynomials of their posteriors.
 
-    `scores` are the coefficients c_im: term 0 is the subject's marginal score, the last
-    two parameters are the population's mean and log sd. `cells` are statistics and
-    exposure of the responses.
+    `gradients` are the coefficients c_im: term 0 is the subject's marginal gradient,
+    the last two parameters are the population's mean and log sd. `cells` are statistics
+    and exposure of the responses.
     """
 
     posterior: Float[Array, "block nodes"]
     basis: list[Float[Array, "block nodes"]]
-    scores: Float[Array, "terms block parameters"]
+    gradients: Float[Array, "terms block parameters"]
     cells: list
 
 
-def _scores_of_cells(setting: Setting, cells, items, scale) -> Array:
-    """Scores `[block, parameters]`; `items`: a table to `[block, items, columns]`."""
+def _gradients_of_cells(setting: Setting, cells, items, scale) -> Array:
+    """Gradients `[block, parameters]`; `items`: table to `[block, items, columns]`."""
     statistics, exposure = cells
     total, *rest = map(items, setting.slopes)
     if exposure is not None:
@@ -130,7 +130,7 @@ def _scores_of_cells(setting: Setting, cells, items, scale) -> Array:
 def ability_block(
     setting: Setting, start: Array, size: int, num_terms: int
 ) -> AbilityBlock:
-    """Posteriors and score coefficients of a block of subjects."""
+    """Posteriors and gradient coefficients of a block of subjects."""
     problem = setting.problem
     log_lik, *cells = block_log_likelihood(
         problem.model, setting.tables, setting.nodes, problem.data, start, size
@@ -138,13 +138,13 @@ def ability_block(
     posterior = jax.nn.softmax(log_lik + setting.log_weights, axis=1)
     basis = _orthonormal(posterior, setting.standard, num_terms)
 
-    def scores(moments):
+    def at(moments):
         items = lambda table: jnp.tensordot(moments, table, 1)
-        return _scores_of_cells(setting, cells, items, moments @ setting.scale_scores.T)
+        scale = moments @ setting.scale_gradients.T
+        return _gradients_of_cells(setting, cells, items, scale)
 
-    return AbilityBlock(
-        posterior, basis, jnp.stack([scores(posterior * each) for each in basis]), cells
-    )
+    gradients = jnp.stack([at(posterior * each) for each in basis])
+    return AbilityBlock(posterior, basis, gradients, cells)
 
 
 def _weights(setting: Setting, start, size: int) -> Array:
@@ -156,7 +156,7 @@ def _weights(setting: Setting, start, size: int) -> Array:
 
 
 def _block_size(setting: Setting, rows: int) -> int:
-    """Subjects of a block with so many rows of scores each."""
+    """Subjects of a block with so many rows of gradients each."""
     num_subjects = setting.problem.data.num_subjects
     bytes_each = rows * (setting.problem.free.size + 2) * setting.nodes.dtype.itemsize
     size = min(num_subjects, max(16, BLOCK_BYTES // bytes_each))
@@ -169,13 +169,13 @@ class Whitening(NamedTuple):
     items: Float[Array, "items columns columns"]
     scale: Float[Array, "2 2"]
 
-    def rows(self, scores: Array) -> Array:
+    def rows(self, gradients: Array) -> Array:
         """Each row c of `[..., parameters]` as (F^-1 c)."""
         columns = self.items.shape[1]
-        items = scores[..., :-2].reshape(*scores.shape[:-1], -1, columns)
+        items = gradients[..., :-2].reshape(*gradients.shape[:-1], -1, columns)
         white = jnp.einsum("jab,...jb->...ja", self.items, items)
-        scale = scores[..., -2:] @ self.scale.T
-        return jnp.concatenate([white.reshape(scores[..., :-2].shape), scale], -1)
+        scale = gradients[..., -2:] @ self.scale.T
+        return jnp.concatenate([white.reshape(gradients[..., :-2].shape), scale], -1)
 
     def covariance(self, blocks: Array, scale: Array, cross: Array):
         """Blocks of F'^-1 B F^-1 from the blocks of B."""
@@ -246,9 +246,9 @@ def fold_blocks(setting, whitening, num_terms: int, body, init):
     size = _block_size(setting, num_terms + 1)
 
     def step(carry, start, is_new):
-        scores = ability_block(setting, start, size, num_terms).scores
+        gradients = ability_block(setting, start, size, num_terms).gradients
         root = jnp.where(is_new, jnp.sqrt(_weights(setting, start, size)), 0)
-        return body(carry, whitening.rows(scores) * root[None, :, None], start)
+        return body(carry, whitening.rows(gradients) * root[None, :, None], start)
 
     return scan_subject_blocks(step, init, setting.problem.data.num_subjects, size)
 
@@ -258,7 +258,7 @@ def fold_nodes(setting, whitening, body, init):
 
     The rows `[block, parameters]` of node k are sqrt(w p_k) (s_k - E[s]), p the
     subject's posterior and w its weight. The sum of their outer products over k is the
-    covariance of its score on the nodes, with nothing left out.
+    covariance of its gradient on the nodes, with nothing left out.
     """
     size = _block_size(setting, 4)
 
@@ -268,10 +268,10 @@ def fold_nodes(setting, whitening, body, init):
 
         def at_node(carry, k):
             items = lambda table: jnp.broadcast_to(table[k], (size, *table.shape[1:]))
-            scale = jnp.broadcast_to(setting.scale_scores[:, k], (size, 2))
-            scores = _scores_of_cells(setting, block.cells, items, scale)
+            scale = jnp.broadcast_to(setting.scale_gradients[:, k], (size, 2))
+            gradients = _gradients_of_cells(setting, block.cells, items, scale)
             root = jnp.sqrt(weight * block.posterior[:, k])
-            gap = (scores - block.scores[0]) * root[:, None]
+            gap = (gradients - block.gradients[0]) * root[:, None]
             return body(carry, whitening.rows(gap)), None
 
         return lax.scan(at_node, carry, jnp.arange(setting.nodes.size))[0]

@@ -1,10 +1,10 @@
 """Standard errors of models with response lengths: all parameters at once.
 
 Louis' form of the observed information, as in `covariance`, over two latent variables.
-Given ability, speed is normal, tau = alpha + beta theta + sqrt(v) epsilon, so a score
+Given ability, speed is normal, tau = alpha + beta theta + sqrt(v) epsilon: a gradient
 is expanded on the products of the polynomials p_m that are orthonormal under the
 posterior of ability and the Hermite polynomials 1, epsilon, (epsilon^2 - 1) / sqrt(2).
-Scores of the lengths are quadratic in (theta, tau): few terms are exact.
+Gradients of the lengths are quadratic in (theta, tau): few terms are exact.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     root = jnp.ones(num_subjects, dtype)
     if data.subject_weight is not None:
         root = jnp.sqrt(data.subject_weight.astype(dtype))
-    lines, corner, rows = _length_scores(part, data, found, setting.nodes, root)
-    accuracy = found.scores[1:] * root[:, None]
+    lines, corner, rows = _length_gradients(part, data, found, setting.nodes, root)
+    accuracy = found.gradients[1:] * root[:, None]
     # Rows: the terms of ability, then the three with the noise of speed.
     accuracy = accuracy[..., : num_items * columns]
     none = jnp.zeros((3, *accuracy.shape[1:]), dtype)
@@ -213,10 +213,10 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     )
 
 
-def _length_scores(part: LengthPart, data, found, theta, root):
-    """Complete information of the lengths, and their scores on the basis.
+def _length_gradients(part: LengthPart, data, found, theta, root):
+    """Complete information of the lengths, and their gradients on the basis.
 
-    `[items, 3, 3]` blocks, that of atanh rho, and scores `[terms, subjects, ...]`.
+    `[items, 3, 3]` blocks, that of atanh rho, and gradients `[terms, subjects, ...]`.
     """
     items, rho = part.parameters
     omega, phi, variance = items
@@ -248,11 +248,11 @@ def _length_scores(part: LengthPart, data, found, theta, root):
 
     slope = -(gap * t + phi * u * mask) / variance
     of_variance = (2 * gap * phi * t + phi**2 * u * mask) / (2 * variance)
-    scores = jnp.stack([phi * t * mask / variance, slope, of_variance], axis=-1)
-    scores = scores.reshape(*scores.shape[:2], -1)
+    gradients = jnp.stack([phi * t * mask / variance, slope, of_variance], axis=-1)
+    gradients = gradients.reshape(*gradients.shape[:2], -1)
     # d log N(theta, tau; rho) / d rho, times d rho / d atanh rho = 1 - rho^2.
     of_rho = (both * (1 + rho**2) - rho * (own + u)) / rest
-    rows = tuple(s[1:] * root[:, None] for s in (scores, of_rho))
+    rows = tuple(s[1:] * root[:, None] for s in (gradients, of_rho))
 
     weight = root**2
     on = lambda cells: weight @ (cells * mask)

@@ -72,7 +72,7 @@ def group_edges(scores: np.ndarray) -> np.ndarray:
     return np.array([scores.min() - 1, *kept, scores.max()]).astype(int)
 
 
-def _windows(chance, edges, part):
+def score_windows(chance, edges, part):
     """Chances of groups of scores, `[items, groups, nodes]`: item right, item wrong."""
     own, size = chance[part], chance.shape[0] + 1
     if size - 1 <= EXACT:
@@ -146,7 +146,7 @@ def group_tests(
     for begin in range(0, values.shape[1], width):
         part = slice(begin, begin + width)
         right[part] = values[:, part].T.astype(np.float32) @ member
-        windows = _windows(chance, edges, part)
+        windows = score_windows(chance, edges, part)
         through = partial(_through, weights, windows)
         at = start[0][part], start[1][part]
         test = score_test(right[part], count, nodes, through, at, guess[part])

@@ -26,6 +26,7 @@ from irtjax.auditing.control import simulated
 from irtjax.auditing.copies import duplicates
 from irtjax.auditing.examine import Known, examine
 from irtjax.cli.app import app
+from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Population
 from irtjax.plots import (
     plot_difficulty_discrimination,
@@ -311,10 +312,14 @@ def test_copies_are_found_where_answers_are_missing():
     np.testing.assert_allclose(parts.p_value, found.p_value, rtol=1e-5)
 
 
+def _one_item(*parameters: float) -> LogisticItems:
+    return LogisticItems(*(np.array([x]) for x in parameters))
+
+
 def test_properties_are_those_of_the_paper():
     """LEH is the derivative of the curve, information that of eq. (4)."""
     a, d, c, u = 1.3, -0.4, 0.2, 0.9
-    found = item_properties(*(np.array([x]) for x in (a, d, c, u)), 1.1)
+    found = item_properties(Binary(asymptotes=2), _one_item(a, d, c, u), 1.1)
 
     def curve(theta):
         return c + (u - c) / (1 + np.exp(-(a * theta + d)))
@@ -378,12 +383,11 @@ def test_missing_answers_do_not_make_a_benchmark_easy():
 def test_an_item_that_is_all_but_certain_has_next_to_no_information():
     """1 - P is taken whole: as a difference it is 0, and the information 1e268."""
     for link, a, d in ((1.0, 30.0, 10.0), (-1.0, 2.0, -900.0)):
-        found = item_properties(
-            *(np.array([x]) for x in (link * a, d, 0.0, 1.0)), link * 2.0
-        )
+        item = _one_item(link * a, d, 0.0, 1.0)
+        found = item_properties(Binary(), item, link * 2.0)
         assert 0 <= found["information"][0] < 1e-20
     # a^2 P (1 - P) at a place where 1 - P = 4e-18 is still a number.
-    found = item_properties(*(np.array([x]) for x in (2.0, 0.0, 0.0, 1.0)), 20.0)
+    found = item_properties(Binary(), _one_item(2.0, 0.0, 0.0, 1.0), 20.0)
     assert found["information"][0] == pytest.approx(4 * np.exp(-40.0), rel=1e-9)
 
 

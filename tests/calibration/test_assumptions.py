@@ -9,11 +9,12 @@ import irtjax
 from irtjax.calibration.assumptions import (
     BenchmarkTest,
     NormalityTest,
-    _z_of_kurtosis,
-    _z_of_skewness,
     normality_test,
     one_ability_test,
+    untested,
     warnings_of,
+    z_of_kurtosis,
+    z_of_skewness,
 )
 from irtjax.models.families.logistic import Binary, LogisticItems
 
@@ -109,12 +110,19 @@ def test_skewed_abilities_are_found():
 
 
 def test_what_violations_mean():
-    normal = NormalityTest(0.1, 0.2, 1e-9)
-    assert warnings_of(BenchmarkTest(20.0, 20, 0.5, 0.0), normal) == []
-    assert warnings_of(None, None) == []
-    said = warnings_of(None, NormalityTest(1.4, 1.0, 1e-5))
+    normal, error = NormalityTest(0.1, 0.2, 1e-9), np.array([0.2, 0.3, np.nan])
+    assert warnings_of(BenchmarkTest(20.0, 20, 0.5, 0.0), normal, error) == []
+    assert warnings_of(None, None, error) == []
+    # Of many responses a small deviation is significant: 0.06 adds nothing to errors.
+    assert warnings_of(BenchmarkTest(90.0, 20, 1e-9, 0.06), None, error) == []
+    assert len(warnings_of(BenchmarkTest(90.0, 20, 1e-9, 0.1), None, error)) == 1
+    said = warnings_of(None, NormalityTest(1.4, 1.0, 1e-5), error)
     assert "skewness 1.4" in said[0] and "population='histogram'" in said[0]
     assert normality_test(np.zeros(20), np.ones(20)) is None
+    assert "normal abilities (10 subjects are too few)" in untested(10, True, True)
+    assert "normal abilities (reliability is below 0.8)" in untested(90, True, True)
+    assert "normal abilities (this model has no test)" in untested(90, True, False)
+    assert "normal" not in untested(90, False, True)
 
 
 def drawn_table(ability, num_items, seed):
@@ -132,7 +140,20 @@ def test_laplace_finds_skewed_abilities():
     found = [w for w in fit.warnings if w.startswith("abilities are not normal")]
     assert len(found) == 1 and "skewness" in found[0]
     # Ten subjects are too few: test_a_small_leaderboard_by_default.
-    assert not any("too few to test that" in note for note in fit.notes)
+    notes = [x for x in fit.notes if x.startswith("assumed and not tested")]
+    assert len(notes) == 1 and "tested: independent subjects;" in notes[0]
+
+
+def test_what_responses_cannot_test_is_noted():
+    """10 items have a reliability below .8."""
+    ability = np.random.default_rng(3).exponential(size=60) - 1
+    table = drawn_table(ability, 10, 2)
+    more = {"standard_errors": "none", "max_steps": 20}
+    fit = irtjax.fit(table, "2pl", "em", **more)
+    assert not any("not normal" in text for text in fit.warnings)
+    assert "(reliability is below 0.8)" in fit.notes[-1]
+    fit = irtjax.fit(table, "2pl", "em", population="histogram", **more)
+    assert "tested: independent subjects;" in fit.notes[-1]
 
 
 @pytest.mark.parametrize("size", [50, 300, 5000])
@@ -141,7 +162,7 @@ def test_scores_of_skewness_and_kurtosis_are_those_of_scipy(size):
     for values in (rng.normal(size=size), rng.gamma(2.0, size=size), rng.random(size)):
         z = stats.skewtest(values).statistic, stats.kurtosistest(values).statistic
         own = (
-            _z_of_skewness(float(stats.skew(values)), size),
-            _z_of_kurtosis(float(stats.kurtosis(values, fisher=False)), size),
+            z_of_skewness(float(stats.skew(values)), size),
+            z_of_kurtosis(float(stats.kurtosis(values, fisher=False)), size),
         )
         np.testing.assert_allclose(own, z, rtol=1e-10)

@@ -7,8 +7,8 @@ import pytest
 
 import irtjax
 from irtjax.calibration.discrimination import (
-    _p_negative,
     negative_discrimination,
+    p_negative,
 )
 from irtjax.data import ResponseTable
 from irtjax.numerics.tails import permutation_tails_of_scores
@@ -51,8 +51,8 @@ def test_complete_responses_by_products_have_the_tails_of_every_cell():
     for size in ((15, 3), (60, 12), (2500, 1001)):
         values = _responses(random, *size, reversed_items=2)
         values[:, 0] = 1
-        found = _p_negative(values, None)
-        cells = _p_negative(values, np.ones(size, bool))
+        found = p_negative(values, None)
+        cells = p_negative(values, np.ones(size, bool))
         assert np.isnan(found[0]) and np.isnan(cells[0])
         np.testing.assert_allclose(found[1:], cells[1:], rtol=1e-8, atol=1e-300)
 
@@ -70,7 +70,7 @@ def test_an_item_whose_rest_is_constant_is_not_flagged(num_items):
             values[:, 1] = random.random(len(values)) < 0.5
             values[:, 2] = 1 - values[:, 1]
         for observed in (None, np.ones(values.shape, bool)):
-            assert _p_negative(values, observed)[0] == 1
+            assert p_negative(values, observed)[0] == 1
 
 
 def test_booleans_and_numbers_have_the_same_tails():

@@ -153,6 +153,8 @@ MLE = two_parameter(None)
 def test_a_clean_fit_has_no_warning():
     assert _warnings() == ()
     assert _warnings(joint=True, responses_per_subject=1000) == ()
+    # Items without variation are no fault: a prior determines their estimates.
+    assert _warnings(flags=["all right", "all wrong"]) == ()
 
 
 @pytest.mark.parametrize("status", Status)
@@ -176,8 +178,8 @@ def test_warnings_do_not_advise_priors_to_users_who_have_them(status, flag):
         ),
         ({"components": 3}, "fall into 3 groups"),
         (
-            {"flags": ["all right", "all right"]},
-            r"^2 items: all right \(every resp.*; the prior det",
+            {"flags": ["no responses"] * 2, "items": np.arange(2)},
+            r"^2 items: no responses: 0, 1 \(nothing was observed: check the read",
         ),
         (
             {"flags": ["all right"], "model": two_parameter(None)},

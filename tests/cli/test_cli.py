@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
-from irtjax.cli.errors import as_options
-from irtjax.cli.progress import Progress
+from irtjax.cli.progress import ProgressLine
 from irtjax.models.catalogue import ORDERED_MODELS
 from tests.small_fits import NASTY, small_fit, small_table
 
@@ -76,7 +75,7 @@ def test_fit_writes_everything_and_says_where(tmp_path, responses):
     }
     assert "Chosen from the data: model 2pl" in result.stdout
     assert "90 % interval" in result.stdout and "leaderboard.md" in result.stdout
-    assert "flagged" in result.stdout and "\x1b" not in result.stdout
+    assert "negative discrimination" in result.stdout and "\x1b" not in result.stdout
     fit = irtjax.load(out)
     assert fit.level == 0.9 and fit.options["seed"] == 3
     assert fit.timings["read"] > 0
@@ -97,7 +96,8 @@ def test_fit_for_machines(tmp_path, responses):
     content = strict(result.stdout)
     assert content["num_subjects"] == 24 and content["model"]["name"] == "2pl"
     assert content["subjects"][0]["rank"] == 1
-    assert "all right" in content["flagged_items"]
+    assert content["items_without_variation"] == {"all right": ["b0/q0"]}
+    assert "all right" not in content["flagged_items"]
     assert not (out / "abilities.png").exists()
 
 
@@ -164,6 +164,7 @@ def test_score_ignores_unknown_items_and_says_so(tmp_path, saved):
     content = strict(ok("score", path, "--fit", saved, "--json").stdout)
     assert content["subjects"][0]["observed"] == 2
     assert any("1 items are not in the fit" in note for note in content["notes"])
+    assert "1 subject, EAP scores" in ok("score", path, "--fit", saved).stdout
 
 
 def test_rank(saved, tmp_path):
@@ -184,7 +185,7 @@ def test_rank(saved, tmp_path):
     assert [p.name for p in tmp_path.glob("*.png")] == ["changes.png"]
     assert picture.read_bytes()[:4] == b"\x89PNG"
     lost = tmp_path / "no" / "changes.png"
-    assert_refused(run("rank", saved, "--against", saved), "go together")
+    assert_refused(run("rank", saved, "--against", saved), "requires --figure")
     both = ("rank", saved, "--against", saved, "--figure")
     assert_refused(run(*both, lost), "choose a folder that exists")
     assert_refused(run(*both, tmp_path / "changes.gif"), "ends in .png")
@@ -202,8 +203,12 @@ def test_compare(saved, responses):
     )
     assert "items that both answered" in " ".join(result.stdout.split())
     assert "paired t test over" in " ".join(result.stdout.split())
-    alone = ok("compare", worst, best, "--fit", saved).stdout
+    alone = " ".join(ok("compare", worst, best, "--fit", saved).stdout.split())
     assert "needs the responses" in alone
+    # The interval has the error of the scale, z and p have not.
+    given = content["difference"] / content["z"]
+    wider = content["standard_error"] > 1.01 * given
+    assert wider and "interval can contain 0 where p is small" in alone
 
 
 def test_predict(saved, tmp_path):
@@ -225,7 +230,7 @@ def test_notes_name_options_as_they_are_typed(tmp_path):
     more = ("--no-figures", "--standard-errors", "none")
     result = ok("fit", tmp_path / "wide.csv", "-o", tmp_path / "fit", *more)
     said = " ".join(result.stdout.split())
-    assert "pass --orientation 'items_by_subjects'" in said
+    assert "pass --orientation items_by_subjects" in said
     assert "orientation=" not in said
 
 
@@ -618,7 +623,7 @@ class Terminal:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress_shows_phase_iteration_objective_and_time(terminal):
     stream = Terminal(terminal)
-    with Progress(stream=stream, patience=0.02, interval=0.02) as progress:
+    with ProgressLine(stream=stream, patience=0.02, interval=0.02) as progress:
         progress("fit", 12, -1234.5, 0.01, 0.0)
         deadline = time.monotonic() + 10
         while "fit" not in stream.text and time.monotonic() < deadline:
@@ -631,26 +636,24 @@ def test_progress_shows_phase_iteration_objective_and_time(terminal):
 
 def test_progress_is_silent_when_quiet_or_quick():
     quiet, quick = Terminal(False), Terminal(False)
-    with Progress(quiet=True, stream=quiet, patience=0.0):
+    with ProgressLine(quiet=True, stream=quiet, patience=0.0):
         time.sleep(0.05)
-    with Progress(stream=quick, patience=60.0) as progress:
+    with ProgressLine(stream=quick, patience=60.0) as progress:
         progress("read")
     assert quiet.text == quick.text == ""
 
 
 def test_progress_shows_no_number_that_is_none():
-    progress = Progress(quiet=True)
+    progress = ProgressLine(quiet=True)
     progress("scores", 0, float("nan"), float("inf"))
     assert "nan" not in progress.line() and "inf" not in progress.line()
 
 
-def test_python_arguments_in_messages_become_options():
-    text = as_options("pass trials='mean', or metric= one of a; x=1 stays")
-    assert text == "pass --trials 'mean', or --metric one of a; x=1 stays"
-
-
 def test_demo_recovers_the_truth(tmp_path):
-    content = strict(ok("demo", "--json", "--out", tmp_path / "demo").stdout)
+    shown = ok("demo", "--out", tmp_path / "demo").stdout
+    assert "results.csv" in shown.partition("Written to")[2]
+    assert_refused(run("demo", "--out", tmp_path / "demo"), "results.csv exists")
+    content = strict(ok("demo", "--json").stdout)
     close = content["closeness"]
     # With 60 subjects and errors near 0.2 on abilities of spread 1, a rank
     # correlation below 0.95 or more than a sixth of intervals missing is a fault.
@@ -660,3 +663,10 @@ def test_demo_recovers_the_truth(tmp_path):
     assert len(close["caught"]) >= 4 and not set(close["missed"]) & set(close["caught"])
     assert content["num_subjects"] == 60 and len(close["benchmarks"]) == 3
     assert irtjax.load(tmp_path / "demo").num_steps == content["num_steps"]
+    # The documentation reads these responses.
+    truth = write_long(tmp_path / "truth.csv", irtjax.make_demo().table)
+    one, other = (
+        list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+        for path in (tmp_path / "demo" / "results.csv", truth)
+    )
+    assert one == other and len(one) == 1 + content["num_observed"]

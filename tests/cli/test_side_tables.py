@@ -67,7 +67,7 @@ def run(*words):
 def asked(files, **more):
     options = {
         "levels": (),
-        "share_items": None,
+        "shared_items": None,
         "item_table": files / "items.csv",
         "item_covariates": (),
         "subject_table": files / "subjects.parquet",
@@ -80,7 +80,7 @@ def test_rows_are_found_by_name(files):
     table, options = asked(
         files,
         levels=("benchmark/domain",),
-        share_items="article",
+        shared_items="article",
         item_covariates=("words",),
         subject_covariates=("size",),
     )

@@ -156,7 +156,7 @@ def test_sense_of_a_metric_is_said(tmp_path):
     )
     table = read(tmp_path)
     assert table.subjects.tolist() == ["org/a"]
-    assert any("'error_rate', less is better" in note for note in table.notes)
+    assert any("'error_rate', lower is better" in note for note in table.notes)
 
 
 def test_harness_metric_that_a_task_lacks_is_left_out_and_said():
@@ -290,7 +290,7 @@ def test_missing_is_not_wrong(tmp_path):
     write_log(tmp_path, "b", [sample(0, 0.0), sample(1, 1.0), sample(2, 1.0)])
     table = read(tmp_path)
     assert table.item_accuracy().tolist() == [0.5, 1.0, 1.0]
-    assert any("2 of 6 cells (33.33%) are missing" in note for note in table.notes)
+    assert any("2 of 6 cells (33.33 %) are missing" in note for note in table.notes)
     wrong = read(tmp_path, missing_as="wrong")
     assert wrong.observed is None
     assert wrong.item_accuracy().tolist() == [0.5, 0.5, 0.5]

@@ -78,7 +78,7 @@ def test_every_eval_ever_error_is_missing_and_sense_is_said(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(totals))
     table = read(tmp_path)
     assert table.num_observed == 1
-    assert any("of t, less is better" in note for note in table.notes)
+    assert any("of t, lower is better" in note for note in table.notes)
 
 
 def test_py_irt():

@@ -34,7 +34,7 @@ def test_tidy(name):
     assert table.benchmarks.tolist() == ["gsm8k", "gsm8k"]
     assert table.lengths is not None
     assert table.lengths[0].tolist() == [310, 3683]
-    assert any("1 of 4 cells (25.00%) are missing" in note for note in table.notes)
+    assert any("1 of 4 cells (25 %) are missing" in note for note in table.notes)
     assert table.sources == (str(WIDE / name),)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irtjax.estimators.timing import Clock, _union_length
+from irtjax.estimators.timing import Clock, union_length
 
 spans = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], sum(p))),
@@ -20,7 +20,7 @@ spans = st.lists(
 @given(spans)
 def test_the_length_of_a_union_counts_each_moment_once(found):
     covered = {moment for start, end in found for moment in range(start, end)}
-    assert _union_length([(float(a), float(b)) for a, b in found]) == len(covered)
+    assert union_length([(float(a), float(b)) for a, b in found]) == len(covered)
 
 
 def test_phases_add_up_and_keep_compilation_apart():

@@ -387,6 +387,16 @@ def test_designs_small(tmp_path, capsys):
     assert (tmp_path / "designs.csv").is_file() and (tmp_path / "designs.md").is_file()
 
 
+def test_designs_by_name(capsys):
+    for kind in ("skewed", "exponential", "bimodal"):
+        drawn = designs.draw_abilities(kind, 40_000, np.random.default_rng(0))
+        # Standard errors are below .015, with kurtosis at most 9.
+        assert abs(drawn.mean()) < 0.03 and abs(drawn.std() - 1) < 0.05
+    with pytest.raises(SystemExit):
+        designs.main(["--only", "10x60 skewed, 2pl, binary"])
+    assert "no design has the sizes" in capsys.readouterr().err
+
+
 def test_designs_compare_with_a_paired_t_test():
     rng = np.random.default_rng(0)
     values = rng.integers(0, 2, (3, 30)).astype(float)

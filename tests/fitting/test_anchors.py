@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars
 import pytest
+from pyarrow import parquet
 
 import irtjax
 from irtjax._types import Status
@@ -11,7 +12,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.fitting.anchors import apply_anchor, read_anchor
 from irtjax.likelihood.problem import Start
 from irtjax.models import catalogue
-from tests.tables import draw, true_items
+from tests.tables import MODELS, draw, true_items
 
 NAMES = np.array(["a", "b", "c", "d", "e", "f"])
 
@@ -100,19 +101,29 @@ def test_values_are_held_elementwise():
             {"z": {"intercept": 1.0}},
             "none of the 1 anchored items is in the data",
         ),
-        ("2pl", {"a": {"difficulty": 1.0}}, "a difficulty needs a discrimination"),
+        ("2pl", {"a": {"difficulty": 1.0}}, "a difficulty requires a discrimination"),
         ("2pl", {"a": {"lower_asymptote": 0.2}}, "a 2pl model has no lower_asymptote"),
         ("3pl", {"a": {"lower_asymptote": 1.2}}, r"lower_asymptote 1.2 is not in \[0"),
-        ("positive", {"a": {"discrimination": -1.0}}, "-1 is not positive"),
+        ("positive", {"a": {"discrimination": -1.0}}, "-1.0 is not positive"),
         ("2pl", {"a": {"intercept": float("nan")}}, "intercept nan is no number"),
         ("2pl", {"a": {"guessing": 0.2}}, "has no guessing to fix at 0.2"),
+        ("2pl", {"a": {"intercept": [0.5, 0.2]}}, "give one number"),
+        ("2pl", {"a": {"discrimination": 1.0, "difficulty": "x"}}, "'x' is no number"),
+        ("graded", {"a": {"intercept": 0.5}}, "intercept 0.5 .* give a list of 2 num"),
+        ("graded", {"a": {"intercept": [0.5]}}, "give a list of 2 numbers"),
+        ("graded", {"a": {"intercept": [0.5, 0.5]}}, "must decrease from category"),
+        ("graded", {"a": {"intercept": ["x", 1]}}, "is no number"),
+        ("graded", {"a": {"intercept_1": 0.5}}, "all of intercept_1, intercept_2, or"),
+        ("graded", {"a": {"discrimination": 1.0, "difficulty": 0.0}}, "list of 2 num"),
+        ("pcm", {"a": {"discrimination": 2.0}}, "no discrimination to fix at 2.0"),
+        ("nominal", {"a": {"scoring_1": 0.5, "scoring_2": 1.0}}, "has no scoring_2"),
     ],
 )
 def test_values_that_cannot_be_held_are_named(model, anchor, message):
     chosen = (
         catalogue.two_parameter(positive=True)
         if model == "positive"
-        else catalogue.MODELS[model]()
+        else MODELS[model]()
     )
     with pytest.raises(ValueError, match=message):
         apply_anchor(chosen, _start(chosen), NAMES, anchor)
@@ -182,6 +193,47 @@ def test_difficulties_anchor_a_rasch_model(shifted):
     np.testing.assert_allclose(items.intercept[[0, 9]], [-1.0, 1.0], atol=1e-12)
     np.testing.assert_array_equal(items.discrimination, 1)
     assert calibration.num_parameters == 8 + 2
+
+
+@pytest.mark.parametrize("model", ["graded", "partial_credit", "pcm", "nominal"])
+def test_items_of_several_intercepts_are_those_of_a_saved_fit(model, tmp_path):
+    """Half of the items of a fit as anchors, by file: fitted again they are the same.
+
+    An intercept of the table of a fit is the mean of several, and stays out.
+    """
+    rng = np.random.default_rng(3)
+    theta, easiness = rng.standard_normal((400, 1)), rng.normal(0, 0.7, (1, 6))
+    eta = 1.2 * theta + easiness + rng.logistic(size=(400, 6))
+    table = ResponseTable.from_arrays((eta > -0.7).astype(int) + (eta > 0.7))
+    # Without priors, whose frame is another with anchors.
+    options = {"priors": None, "standard_errors": "none"}
+    first = irtjax.fit(table, model, "em", **options)
+    assert first.status is Status.CONVERGED
+    chosen = first.item_table.slice(0, 3)
+    parquet.write_table(chosen, tmp_path / "items.parquet")
+    again = irtjax.fit(table, model, "em", anchor=tmp_path / "items.parquet", **options)
+    assert again.status is Status.CONVERGED
+    # Three items are free, and mean and standard deviation of ability.
+    parameters = first.model.family.num_columns
+    assert again.num_parameters == 3 * parameters + 2
+    for name, value in first.parameters.items._asdict().items():
+        found = np.asarray(getattr(again.parameters.items, name))
+        np.testing.assert_allclose(found[:3], np.asarray(value)[:3], rtol=1e-12)
+        # The optimum is the same: both stop within 1e-4 errors, which are about 0.2.
+        np.testing.assert_allclose(found[3:], np.asarray(value)[3:], atol=2e-3)
+    assert again.log_likelihood == pytest.approx(first.log_likelihood, abs=1e-4)
+
+
+def test_several_numbers_by_list_or_by_number():
+    model = MODELS["graded"]()
+    listed = {"a": {"discrimination": 2.0, "intercept": [1.0, -1.0]}}
+    numbered = {"a": {"discrimination": 2.0, "intercept": 0.0, "lower_asymptote": 0.0}}
+    numbered["a"] |= {"intercept_1": 1.0, "intercept_2": -1.0, "difficulty": 7.0}
+    difficult = {"a": {"discrimination": 2, "difficulty_1": -0.5, "difficulty_2": 0.5}}
+    for anchor in (listed, numbered, difficult):
+        start, free = apply_anchor(model, _start(model), NAMES, anchor)
+        np.testing.assert_array_equal(start.items.intercept[0], [1.0, -1.0])
+        assert np.asarray(free).sum() == 15 and not np.asarray(free)[0].any()
 
 
 def test_anchors_of_unlike_slopes_do_not_suit_equal_ones(shifted):

@@ -1,6 +1,7 @@
 """The friendly door: what it refuses, what it chooses, and what comes out."""
 
 import dataclasses
+import time
 
 import chex
 import jax.numpy as jnp
@@ -14,9 +15,11 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import METHODS
 from irtjax.estimators.marginal.em import EM
 from irtjax.fitting.resolve import check_data, make_method, make_model
+from irtjax.likelihood.problem import Start
 from irtjax.models import catalogue
 from tests.tables import case, draw, grid_fit, true_items
 
+START = Start(true_items(catalogue.two_parameter()))
 TABLE = ResponseTable.from_arrays([[0, 1, 1], [1, 0, 1], [1, 1, 0]])
 
 
@@ -130,6 +133,53 @@ def test_data_that_cannot_be_fitted(table, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_steps": 0}, "max_steps 0: give a whole number of at least 1"),
+        ({"max_steps": -1}, "max_steps -1: give a whole number"),
+        ({"max_steps": 2.5}, "max_steps 2.5: give a whole number"),
+        ({"max_steps": True}, "max_steps True: give a whole number"),
+        ({"dtype": "int32"}, "dtype 'int32': give 'float64' or 'float32'"),
+        ({"dtype": "zz"}, "dtype 'zz': give 'float64' or 'float32'"),
+        ({"start": None}, "start None: give proportions, spectral, low_rank"),
+        ({"start": 3}, "start 3: give proportions"),
+        ({"start": START}, "start has 6 items, but the data have 3"),
+        ({"priors": 3}, "priors 3 is neither 'weak', 'none' nor a mapping"),
+        ({"priors": "strong", "method": "laplace"}, "priors 'strong' is neither"),
+        ({"priors": {"intercept": 3}}, "prior of intercept 3: give an object of"),
+        ({"key": 3}, r"key 3: give jax\.random\.key\(0\)"),
+        ({"level": "x"}, "level 'x': give a number between 0 and 1"),
+        ({"level": 1.0}, "level 1.0 is not between 0 and 1"),
+        ({"levels": 3, "method": "laplace"}, "levels 3: give a list of names"),
+        ({"levels": "domain", "method": "laplace"}, "levels 'domain': give a list"),
+        ({"method": None}, "method None: give auto, em, saem"),
+        ({"method": irtjax.EM}, r"EM'>: give auto, em, .*, or irtjax\.EM\(\)"),
+        ({"method": "em", "tolerance": "a"}, "tolerance 'a' is not a number at least"),
+        ({"method": "em", "tolerance": -1}, "tolerance -1 is not a number at least 0"),
+        ({"method": "laplace", "tolerance": -1.0}, "tolerance -1.0 is not a number"),
+        ({"method": "saem", "num_draws": 0}, "SAEM has num_draws=0; it needs at lea"),
+        ({"method": "nuts", "num_draws": 2.5}, "num_draws=2.5; it needs a whole num"),
+        ({"method": "em", "nodes": 5}, "nodes 5 are no list of numbers: leave nodes"),
+        ({"method": "saem", "nodes": "x"}, "nodes 'x' are no list of numbers"),
+        ({"method": "em", "window": -1}, "EM has window=-1; it needs at least 0"),
+        ({"method": "nuts", "resume": True}, "there is no checkpoint None: give the"),
+        (
+            {"method": "nuts", "resume": True, "checkpoint": "none.npz"},
+            r"there is no checkpoint none\.npz: give the file",
+        ),
+    ],
+)
+def test_bad_values_are_refused_before_any_work(settings, message):
+    settings = {"model": "2pl", "method": "em", **settings}
+    began = time.process_time()
+    with pytest.raises(ValueError, match=message) as caught:
+        irtjax.fit(TABLE, **settings)
+    assert "\n" not in str(caught.value)
+    # Nothing is compiled, which takes longer.
+    assert time.process_time() - began < 2
+
+
 def test_the_source_is_named():
     table = dataclasses.replace(
         ResponseTable.from_arrays([[0, 1], [2, 1]]), sources=("runs.csv",)
@@ -176,7 +226,7 @@ def test_ordered_data_and_their_models():
         ({"level": 95}, "level 95 is not between 0 and 1"),
         ({"standard_errors": "jackknife"}, "'jackknife' are none of observed"),
         ({"priors": "flat"}, "priors 'flat' is neither"),
-        ({"start": "random"}, "start 'random' is none of"),
+        ({"start": "random"}, "start 'random': give proportions"),
         ({"population": "uniform"}, "population 'uniform' is neither"),
     ],
 )

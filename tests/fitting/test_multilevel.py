@@ -20,7 +20,7 @@ from irtjax.calibration.groups import vanishing_groups
 from irtjax.cli.app import app
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace.components import without_end
-from irtjax.estimators.laplace.estimates import _diverged
+from irtjax.estimators.laplace.estimates import divergence_warnings
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.m_step import pull_of_priors
 from irtjax.estimators.laplace.problem import MultilevelProblem, start_components
@@ -70,9 +70,9 @@ def test_what_stopped_the_fast_route_is_said():
     layout = SimpleNamespace(groups=np.array(["law", "code", "math"]))
     estimates = SimpleNamespace(groups=SimpleNamespace(vanishing=gone))
     (said,) = vanishing_groups(estimates, layout)
-    assert "of code shrink to nothing" in said and "hierarchical" in said
+    assert "of code have a standard deviation of 0" in said and "hierarchical" in said
     # Intercepts may spread.
-    (said,) = _diverged(model, wide)
+    (said,) = divergence_warnings(model, wide)
     assert "items' discrimination diverges" in said and "priors={'disc" in said
 
 
@@ -359,7 +359,7 @@ def test_what_cannot_be_done_is_said():
     one = dataclasses.replace(table, item_facets={})
     with pytest.raises(ValueError, match="two or more benchmarks or metrics"):
         irtjax.fit(one, "multibenchmark")
-    with pytest.raises(ValueError, match="learn their priors"):
+    with pytest.raises(ValueError, match="estimate the priors of items"):
         irtjax.fit(table, "hierarchical", priors=None)
     with pytest.raises(ValueError, match="no facet 'domain' of items"):
         irtjax.fit(table, "hierarchical", levels=("domain",))
@@ -469,7 +469,7 @@ def test_units_pull_at_effects_in_single_precision_too(dtype):
     model = lay_out(table, family, grouped=True, dtype=dtype).model
     problem = MultilevelProblem.create(model, table.responses(dtype))
     components = start_components(model, jnp.zeros((80, 2), dtype))
-    slope, curvature = jax.jit(pull_of_priors)(model, problem.units, components)
+    slope, curvature = jax.jit(pull_of_priors)(model, problem.distinct, components)
     # Prior precisions: 1 / 25 of the mean of all items, those of exp(-0.5) of levels.
     wanted = np.exp(1.0) * np.array([[0.5, -0.5], [-0.5, 0.5]]) + 0.25 / 25
     np.testing.assert_allclose(curvature, wanted, rtol=0.02)
@@ -521,7 +521,7 @@ def test_the_command_line(tmp_path):
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written <= {*FIT_FILES, *STRUCTURE_FILES}
     done = run(*command, "--resume")
-    assert done.exit_code == 2 and "resume requires method nuts" in done.stderr
+    assert done.exit_code == 2 and "--resume requires --method nuts" in done.stderr
 
 
 def test_options_of_plain_fits_are_refused():

@@ -60,10 +60,10 @@ def test_means_are_those_over_a_grid():
     seen = rng.random((6, 8)) < 0.7
     seen[:, 7] = False  # Nothing is known of it but its prior.
     values = values * seen
-    # Twice the same responses in one benchmark: one unit stands for both.
+    # Twice the same responses in one benchmark: one stands for both.
     values[:, 2], seen[:, 2] = values[:, 0], seen[:, 0]
     problem = problem_of(values, seen, ["x", "y"] * 4)
-    assert problem.units.weight.max() == 2
+    assert problem.distinct.weight.max() == 2
     state = eqx.filter_jit(Laplace(order=2).init)(problem, None, None)
     exact = np.stack([by_grid(problem, state, item) for item in range(8)], axis=1)
     few = np.asarray(predict_responses(problem, state))

@@ -119,15 +119,15 @@ def test_item_rest_correlations_and_spreads_are_numpys():
 def test_counts_and_scores_are_replicated_as_they_are():
     from irtjax.data.responses import Responses
     from irtjax.models.families.logistic import Binary
-    from irtjax.prediction.predictive_checks import _as_means, _sample
+    from irtjax.prediction.predictive_checks import as_means, sample_cells
 
     family = Binary(slopes="positive")
     items = jax.vmap(family.constrain)(jnp.zeros((3, 2)))
     trials = jnp.full((2000, 3), 8, jnp.int32)
     data = Responses(jnp.zeros((2000, 3)), None, trials)
     theta = jnp.ones((2000, 3))
-    drawn = _sample(family, items, theta, data, jax.random.key(0))
-    share = np.asarray(_as_means(family, drawn, items, data))
+    drawn = sample_cells(family, items, theta, data, jax.random.key(0))
+    share = np.asarray(as_means(family, drawn, items, data))
     chance = 1 / (1 + np.exp(-1))
     error = np.sqrt(chance * (1 - chance) / (8 * 6000))
     assert share.mean() == pytest.approx(chance, abs=4 * error)

@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import irtjax
+from irtjax.calibration.flags import flag_warnings
 from irtjax.calibration.rank import rank
 from irtjax.report import flag_counts, leaderboard, summarise
-from irtjax.report.words import listing, markdown, number, visible
+from irtjax.report.leaderboard import subject_cells
+from irtjax.report.summary import fit_sentences, subject_sentences
+from irtjax.report.words import listing, markdown, number, score_text, visible
 from tests.small_fits import NASTY, small_fit
 
 # Every backslash escape of CommonMark punctuation, undone.
@@ -66,31 +69,67 @@ def test_sentences_say_who_leads_and_what_is_flagged():
     counts = flag_counts(fit.item_table, "item")
     # The table was made with one item that everyone solves, which is no defect.
     assert counts == {"all right": ["b0/q0"]}
-    assert "No item is flagged (false discovery rate 5 %)" in text
-    assert "items have no variation:\n  all right: 1 (b0/q0)" in text
+    assert "No item has negative discrimination (false discovery rate 5 %)." in text
+    assert "items have no variation, which is no evidence of a fault: 1 all" in text
+    assert text.count("b0/q0") == leaderboard(fit, ranked).count("b0/q0") == 1
 
 
-def test_sentences_name_flagged_items_and_what_is_not_identified():
+def test_flagged_items_are_counted_once():
     fit = small_fit()
     flags = fit.item_table.column("flags").to_pylist()
     flags[:2] = ["negative discrimination", "not identified"]
     place = fit.item_table.column_names.index("flags")
     table = fit.item_table.set_column(place, "flags", pa.array(flags))
-    fit = dataclasses.replace(fit, item_table=table)
-    text = "\n".join(summarise(fit, rank(fit)))
-    first, second = (visible(str(name)) for name in fit.items[:2])
-    assert f"NOT IDENTIFIED: 1 of {len(fit.items)} items have parameters" in text
-    assert f"negative discrimination: 1 ({first})" in text
-    assert f"not identified: 1 ({second})" in text
+    warnings = ("general", *flag_warnings(flags, fit.items, has_priors=True))
+    fit = dataclasses.replace(fit, item_table=table, warnings=warnings)
+    ranked = rank(fit)
+    text = "\n".join(summarise(fit, ranked))
+    assert "NOT IDENTIFIED: the data and the priors do not determine" in text
+    assert "negative discrimination" not in text and "not identified" not in text
+    first = visible(str(fit.items[0]))
+    page = leaderboard(fit, ranked)
+    assert "## Warnings\n\n- general\n\n## Subjects" in page
+    section = page[page.index("## Flagged items") :]
+    assert f"- 1 item: negative discrimination: {first} (stronger" in section
+    rows = [line for line in page.splitlines() if line.startswith("| b")]
+    # Items without variation do not count as flagged.
+    assert sum(int(row.split(" | ")[-1].strip(" |")) for row in rows[-2:]) == 2
+
+
+def test_accuracies_have_their_interval():
+    fit = small_fit()
+    ranked = rank(fit)
+    best = ranked.rows(stop=1)[0]
+    ends = best["accuracy"], best["accuracy_lower"], best["accuracy_upper"]
+    assert score_text(*ends, 3) in leaderboard(fit, ranked)
+    assert subject_cells(best)[-1] == score_text(*ends) and "[" in score_text(*ends)
+    # From five benchmarks on it is over benchmarks, and a sentence states it.
+    five = np.array([f"b{k % 5}" for k in range(len(fit.items))])
+    for benchmarks, wanted in ((fit.benchmarks, False), (five, True)):
+        text = " ".join(fit_sentences(dataclasses.replace(fit, benchmarks=benchmarks)))
+        assert ("other benchmarks like these 5, those of sc" in text) == wanted
+    # At another level there is none.
+    assert "[" not in subject_cells(rank(fit, level=0.5).rows(stop=1)[0])[-1]
+
+
+def test_a_tie_at_the_top_names_no_leader():
+    values = np.repeat([[1, 1, 1, 0], [1, 0, 0, 0]], [3, 9], axis=0)
+    fit = irtjax.fit(
+        irtjax.ResponseTable.from_arrays(values), "rasch", standard_errors="none"
+    )
+    first, second, *_ = subject_sentences(rank(fit))
+    assert first.startswith("3 subjects share the highest ability, ")
+    assert "probability" not in first and "subject 1" not in first
+    assert second.startswith("They are statistically tied with subject ")
 
 
 def test_a_fit_that_did_not_converge_says_so():
     fit = dataclasses.replace(small_fit(), status=irtjax.Status.MAX_STEPS)
     first, caution, leader, *_ = summarise(fit, rank(fit))
     assert first.startswith("NOT CONVERGED")
-    assert "not to be relied on" in caution and "highest ability" in leader
+    assert "do not use the abilities" in caution and "highest ability" in leader
     settled = summarise(small_fit(), rank(fit))
-    assert not any("relied on" in sentence for sentence in settled)
+    assert not any("do not use" in sentence for sentence in settled)
 
 
 def test_two_subjects_far_apart_are_two_groups():

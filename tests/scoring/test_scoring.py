@@ -363,7 +363,7 @@ def test_histogram_population():
     mean = joint @ [-1.0, 2.0] / joint.sum(axis=1)
     np.testing.assert_allclose(got.ability, mean, rtol=1e-9)
     np.testing.assert_allclose(got.log_marginal, np.log(joint.sum(axis=1)), rtol=1e-9)
-    with pytest.raises(ValueError, match="no mode to find under a histogram"):
+    with pytest.raises(ValueError, match="is not defined for a histogram"):
         score(two_parameter(), items, population, data, method="map")
     with pytest.raises(ValueError, match="13 nodes, but 121 nodes were given"):
         score(two_parameter(), items, population, data, nodes=NODES)

@@ -232,7 +232,14 @@ def test_ten_models_get_items_that_vary():
     table = models(0, 10)
     varies = np.ptp(table.values, axis=0) > 0
     found = irtjax.shrink(table, 15, folds=2)
-    assert found.method == "random" and found.rules == ()
+    assert found.method == "random"
+    # The errors of all rules are on record, and take none.
+    error = {row["rule"]: row["mean_absolute_error"] for row in found.rules}
+    assert set(error) == set(METHODS)
+    assert [row["rule"] for row in found.rules if row["taken"]] == ["random"]
+    own = found.held_out["mean_absolute_error"]
+    assert error["random"] == pytest.approx(own, abs=1e-12)
+    assert "errors are not used to choose" in found.reason
     assert found.model.family == two_parameter(None).family
     assert f"10 subjects are too few, at least {COMPARED_FROM}" in found.reason
     assert varies[np.isin(table.items, found.items)].all()

@@ -30,7 +30,7 @@ from irtjax.subsets.selection import (
     shares,
     worth,
 )
-from irtjax.subsets.shrink import _pool
+from irtjax.subsets.shrink import make_pool
 
 UNIT = Population(jnp.array(0.0), jnp.array(1.0))
 KEY = jax.random.key(5)
@@ -236,7 +236,7 @@ def test_folds_have_the_form_of_the_calibrations_population():
         (rng.random(chance.shape) < chance).astype(float)
     )
     fit = irtjax.fit(given, "2pl", population="histogram", standard_errors="none")
-    made = _pool(given, fit, None, "items", "score", None)[0]
+    made = make_pool(given, fit, None, "items", "score", None)[0]
     assert made.form == "histogram"
     held = np.arange(SUBJECTS) % 4 == 0
     curves = learn(made, held).curves
@@ -272,7 +272,7 @@ def test_folds_fit_the_family_of_the_calibration(model, method, family, refitted
         fit = irtjax.fit(few, family, method, standard_errors="none")
         record = fit.options | {"model": model, "method": "laplace"}
         fit = dataclasses.replace(fit, options=record)
-    made = _pool(few, fit, None, "items", "score", None)[0]
+    made = make_pool(few, fit, None, "items", "score", None)[0]
     assert made.method == refitted
     small = irtjax.shrink(few, 6, method="information", model=fit, folds=2)
     assert small.model.family == fit.model.family

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from irtjax.validity.sum_scores import (
-    _windows,
     group_edges,
     group_tests,
     pooled_chi_squared,
+    score_windows,
 )
 
 
@@ -15,7 +15,7 @@ def test_windows_of_scores_are_exact_and_normal_ones_near():
     random = np.random.default_rng(4)
     chance = random.uniform(0.1, 0.9, (6, 3))
     edges = np.array([-1, 1, 3, 6])
-    one, zero = _windows(chance, edges, slice(0, 2))
+    one, zero = score_windows(chance, edges, slice(0, 2))
     mass = np.ones((1, 3))
     for p in np.delete(chance, 0, 0):
         mass = np.pad(mass * (1 - p), ((0, 1), (0, 0))) + np.pad(
@@ -27,9 +27,9 @@ def test_windows_of_scores_are_exact_and_normal_ones_near():
     # As many items as are exact, and one more: the two ways agree to 0.3 %.
     chance = random.uniform(0.2, 0.8, (128, 3))
     edges = np.array([-1, 55, 64, 72, 128])
-    exact = _windows(chance, edges, slice(0, 1))
+    exact = score_windows(chance, edges, slice(0, 1))
     more = np.concatenate([chance, np.full((1, 3), 1e-9)])
-    near = _windows(more, edges, slice(0, 1))
+    near = score_windows(more, edges, slice(0, 1))
     np.testing.assert_allclose(exact[0], near[0], atol=3e-3)
 
 

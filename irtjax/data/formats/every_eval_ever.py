@@ -121,4 +121,5 @@ def _senses(path: Path) -> list[str]:
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         return []  # The totals are optional.
-    return [f"of {name}, less is better; it was not turned" for name in sorted(names)]
+    note = "lower is better; its sign was not changed"
+    return [f"of {name}, {note}" for name in sorted(names)]

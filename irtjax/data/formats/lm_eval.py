@@ -137,9 +137,12 @@ class _Totals:
         return {task for _, content in self._in(folder) for task in content["results"]}
 
     def lower_is_better(self) -> list[tuple[str, str]]:
-        """Metrics of which less is better, each with a note."""
+        """Metrics of which lower is better, each with a note."""
         found = {
-            (metric, f"{task}: of {metric!r}, less is better; it was not turned")
+            (
+                metric,
+                f"{task}: of {metric!r}, lower is better; its sign was not changed",
+            )
             for results in self._seen.values()
             for _, content in results
             for task, senses in content.get("higher_is_better", {}).items()

@@ -14,6 +14,7 @@ import numpy as np
 from irtjax.data.arrays import places_of
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import percent
 
 if TYPE_CHECKING:
     from irtjax.data.reading.sources import Source
@@ -251,7 +252,8 @@ def _finish(
             what = "were missing and count as wrong"
             trials = None if trials is None else np.maximum(trials, 1)
             observed = None
-        notes.append(f"{missing:,} of {size:,} cells ({missing / size:.2%}) {what}")
+        share = percent(round(missing / size, 4))
+        notes.append(f"{missing:,} of {size:,} cells ({share}) {what}")
     return dataclasses.replace(
         table,
         item_facets=facets,

@@ -31,9 +31,9 @@ class AbstractPenalised(AbstractMethod):
         super().check(problem)
         if problem.anchored and self._penalises:
             raise ValueError(
-                f"method {self.name!r} shrinks abilities, which anchors do not let it"
-                " undo (free slopes came out a third too large with 30 items): use"
-                " method='em', or priors=None where each subject met hundreds of items"
+                f"method {self.name!r} shrinks abilities, and anchors fix their scale,"
+                " so free slopes are biased (a third too large with 30 items): use"
+                " method='em', or priors=None if subjects have hundreds of responses"
             )
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:

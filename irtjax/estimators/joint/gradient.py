@@ -45,7 +45,7 @@ class JointPoint(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Scale and origin of the loss, fixed at the start: `scaled = scale * point`.
+    """Scale and offset of the loss, fixed at the start: `scaled = scale * point`.
 
     The loss is a difference from the log-likelihood `[subjects]` and log prior at the
     start, which keeps small gains of a large sum accurate in single precision.

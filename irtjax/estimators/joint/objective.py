@@ -251,7 +251,7 @@ def best_fold(
     """Shift and log scale of ability, `[dims]` each, that raise an objective most.
 
     Abilities (theta - shift) / scale with slopes a * scale and intercepts d + a shift
-    do not change the likelihood, so only the penalty decides: along this direction a
+    do not change the likelihood, so only the penalty identifies them. There a
     first-order method is slow; a few Newton steps on 2 numbers per dimension are not.
     Zeros are returned if the steps do not raise the objective.
     """

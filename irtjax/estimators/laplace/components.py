@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from irtjax._types import Scalar
 from irtjax.estimators.laplace.item_posterior import Outer
-from irtjax.estimators.laplace.items import Units, blocks_of
+from irtjax.estimators.laplace.items import DistinctItems, blocks_of
 from irtjax.estimators.laplace.problem import (
     Components,
     LaplaceState,
@@ -36,10 +36,10 @@ def outer_of(model: Hierarchical, ability: Array, components: Components) -> Out
 
 def items_given(problem: MultilevelProblem, state: LaplaceState):
     """The first arguments of a pass over the items, such as `summarise`."""
-    model, units, groups = problem.model, problem.units, problem.model.num_groups
+    model, distinct, groups = problem.model, problem.distinct, problem.model.num_groups
     outer = outer_of(model, state.ability_mode, state.components)
-    blocks = blocks_of(state.ability_covariance, groups, units.is_aligned)
-    return model, units, outer, state.mode, blocks
+    blocks = blocks_of(state.ability_covariance, groups, distinct.is_aligned)
+    return model, distinct, outer, state.mode, blocks
 
 
 def without_end(model: Hierarchical, components: Components) -> tuple[Array, Array]:
@@ -97,12 +97,12 @@ def known_units(model: Hierarchical, components: Components) -> tuple[Array, Arr
     return components.effects[rows, 0] - first, count.astype(dtype) / known.sd**2
 
 
-def squares(units: Units, rows: int) -> Array:
-    """D'D over all units, or over those of each group: `[rows, effects, effects]`."""
+def squares(distinct: DistinctItems, rows: int) -> Array:
+    """D'D of all distinct items, or of each group's: `[rows, effects, effects]`."""
 
     def of(k):
-        weight = jnp.where(units.row == k, units.weight, 0)
-        return units.design.T @ (units.design * weight[:, None])
+        weight = jnp.where(distinct.row == k, distinct.weight, 0)
+        return distinct.design.T @ (distinct.design * weight[:, None])
 
     return lax.map(of, jnp.arange(rows))
 
@@ -176,7 +176,7 @@ def num_effective(model: Hierarchical, components: Components) -> Scalar:
 def judged(
     model: Hierarchical, components: Components, ability: Array, error: Array
 ) -> tuple[Components, Array]:
-    """Weights of the moves that decide convergence of components and abilities.
+    """Weights of the moves that determine convergence of components and abilities.
 
     Precisions; where a quantity changes with the scale of ability (abilities, log
     discriminations, intercepts that depend on these) with the error of that scale in a

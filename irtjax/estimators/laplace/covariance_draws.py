@@ -108,7 +108,7 @@ def evidence_of(
     error = np.linalg.inv(information)
     pointed = subjects.gap @ precision @ error
     count = len(pointed) - model.num_shifts / model.num_groups
-    pull = _pull_jit(model, problem.units, state.components)
+    pull = _pull_jit(model, problem.distinct, state.components)
     return Evidence(
         jnp.asarray(pointed.T @ pointed, dtype),
         jnp.asarray((error + error.T) / 2, dtype),

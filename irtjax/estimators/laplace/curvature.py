@@ -14,7 +14,7 @@ from irtjax.estimators.laplace.items import Summary
 from irtjax.estimators.laplace.problem import Components, MultilevelProblem
 
 #: Share of the abilities' prior precision by which items may reduce it: they have
-#: learned priors, so the true reduction is small.
+#: estimated priors, so the true reduction is small.
 LARGEST_LOSS = 0.7
 
 
@@ -35,34 +35,34 @@ def fix_scales(
 ) -> _FixedScales:
     """Fixes the mean log discrimination of the items of a scale at its prior.
 
-    A learned prior mean and the mean of the items are redundant. With few items the
+    An estimated prior mean and the mean of the items are redundant. With few items the
     mode of the abilities separates them, because a mode ignores the volume of the
     abilities, which grows with their scale. The density of the abilities is therefore
     conditioned on the items' mean x-bar, by the factor N(x-bar(theta) - mu; 0, v) /
     N(0; 0, s^2 / J).
     """
-    model, units = problem.model, problem.units
+    model, distinct = problem.model, problem.distinct
     flat, num = found.gradient.size, num_units(model)
     if not (problem.expected and num and model.learned[0]):
         zeros = jnp.zeros(flat, found.mean.dtype)
         return _FixedScales(jnp.sum(zeros), zeros, jnp.zeros((flat, 0)), found.mean)
-    num = 1 if units.is_aligned else num
-    of = units.group[:, 0] if num > 1 else jnp.zeros_like(units.group[:, 0])
-    total = lambda x: jax.ops.segment_sum(units.weight * x, of, num)
-    count = total(jnp.ones_like(units.weight))
-    offset = total(found.mean_at[:, 0] - units.design @ components.effects[:, 0])
+    num = 1 if distinct.is_aligned else num
+    of = distinct.group[:, 0] if num > 1 else jnp.zeros_like(distinct.group[:, 0])
+    total = lambda x: jax.ops.segment_sum(distinct.weight * x, of, num)
+    count = total(jnp.ones_like(distinct.weight))
+    offset = total(found.mean_at[:, 0] - distinct.design @ components.effects[:, 0])
     variance = total(found.covariance[:, 0, 0]) / count**2
     by_ability = jnp.sum(found.cross[:, 0, 0].reshape(-1, flat), axis=0)
     by_ability = by_ability.reshape(num, -1)
     along = jax.scipy.linalg.block_diag(*by_ability[:, :, None]) / count
     offset, root = offset / count, jnp.sqrt(variance)
     slope = along / root
-    log_sd = jnp.full_like(units.weight, components.log_residual_sd[0])
+    log_sd = jnp.full_like(distinct.weight, components.log_residual_sd[0])
     if problem.model.num_clusters:
-        log_sd = log_sd + components.log_relative_sd[units.row, 0]
+        log_sd = log_sd + components.log_relative_sd[distinct.row, 0]
     prior_variance = total(jnp.exp(2 * log_sd)) / count**2
     value = -0.5 * jnp.sum(offset**2 / variance + jnp.log(variance / prior_variance))
-    more = total(found.mean[:, 0] - units.design @ components.effects[:, 0]) / count
+    more = total(found.mean[:, 0] - distinct.design @ components.effects[:, 0]) / count
     mean = found.mean.at[:, 0].add(-more[of])
     return _FixedScales(value, -slope @ (offset / root), slope, mean)
 

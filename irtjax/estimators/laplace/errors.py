@@ -28,7 +28,12 @@ from irtjax.estimators.laplace.covariance_draws import (
     subjects_of,
 )
 from irtjax.estimators.laplace.curvature import factorise
-from irtjax.estimators.laplace.items import Following, Summary, Units, variance_of_items
+from irtjax.estimators.laplace.items import (
+    DistinctItems,
+    Following,
+    Summary,
+    variance_of_items,
+)
 from irtjax.estimators.laplace.m_step import error_of_effects
 from irtjax.estimators.laplace.problem import (
     Components,
@@ -50,12 +55,12 @@ class Errors(NamedTuple):
         possible: Draws of the covariance and the scales; None where these are fixed.
         ability: Means of the abilities given each draw.
         accepted: Share of the sampler's proposals that were accepted.
-        follow: How effects follow the abilities; None where no prior is learned.
+        follow: How effects follow the abilities; None where no prior is estimated.
     """
 
     given: Float[np.ndarray, "abilities abilities"]
     covariance: Float[np.ndarray, "abilities abilities"]
-    items: Float[np.ndarray, "units columns"]
+    items: Float[np.ndarray, "distinct columns"]
     possible: Possible | None
     ability: Float[np.ndarray, "draws subjects groups"]
     accepted: float
@@ -88,7 +93,7 @@ def _given_covariance_jit(
     """Covariance of abilities given variance components; how effects follow."""
     # Curvatures are the same with corrections, which only cost time to compile.
     found = method.summarise(problem, state, corrected=False)
-    follow = following(problem.model, problem.units, state.components, found)
+    follow = following(problem.model, problem.distinct, state.components, found)
     return given_covariance(problem.model, state, found, follow), follow
 
 
@@ -105,9 +110,9 @@ def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follo
 
 
 def following(
-    model: Hierarchical, units: Units, components: Components, found: Summary
+    model: Hierarchical, distinct: DistinctItems, components: Components, found: Summary
 ) -> Following | None:
-    """How effects of items follow the abilities; None where no prior is learned."""
+    """How effects of items follow the abilities; None where no prior is estimated."""
     if not any(model.regressed):
         return None
     omega = inverses(factors(model, components))
@@ -119,7 +124,7 @@ def following(
     if model.num_groups == 1:
         cross = jnp.sum(cross, axis=0)
     cross = cross.reshape(-1, size)
-    precision = jnp.sum(jax.vmap(jnp.kron)(omega, squares(units, rows)), axis=0)
+    precision = jnp.sum(jax.vmap(jnp.kron)(omega, squares(distinct, rows)), axis=0)
     ridge = jnp.diag(effect_precision(model, components).T.reshape(-1))
     inverse, _ = error_of_effects(precision, ridge, omega, found.square)
     covariance = inverse.reshape(size, size)

@@ -24,19 +24,20 @@ from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import scale_loadings
 from irtjax.uncertainty import Covariance
 
-#: Responses in all, and subjects, below which intervals hold less often than stated
+#: Responses in all, and subjects, below which intervals cover less often than stated
 #: (docs/evidence/index.md).
 LEAST_RESPONSES, LEAST_SUBJECTS = 800, 8
 #: Share of accepted proposals below which draws of Sigma are unreliable.
 LEAST_ACCEPTED = 0.4
 FEW_ACCEPTED = (
-    "what is not known of the abilities' covariance and units could not be drawn:"
-    " errors leave it out, or count too little of it; use method='nuts'"
+    "the uncertainty of the covariance and scales of abilities could not be sampled:"
+    " standard errors are too small; use method='nuts'"
 )
 #: Warning where a given prior of discriminations cannot be included exactly.
 OTHER_SLOPES = (
-    "the prior given for discriminations is not log-normal: method='laplace' misjudges"
-    " the unit of abilities under it; give LogNormal(mean, sd), or use method='nuts'"
+    "the prior given for discriminations is not log-normal: method='laplace' does not"
+    " identify the scale of ability under it; give LogNormal(mean, sd), or use"
+    " method='nuts'"
 )
 #: Items in a group below which `laplace` has not been compared with the truth.
 FEW_ITEMS = 20
@@ -50,7 +51,7 @@ def summary_of_laplace(
 ) -> GroupEstimates:
     """Results of `laplace`, at the most probable covariance."""
     model, components = problem.model, state.components
-    compiled = problem.by_unit()
+    compiled = problem.by_distinct()
     groups, errors = model.num_groups, errors_of(compiled, method, state)
     orders = {"order": method.order, "num_newton": method.num_newton}
     expected = mean_responses(problem, state, errors.given, errors.follow, **orders)
@@ -69,12 +70,12 @@ def summary_of_laplace(
     covariance, left, moved = _errors_of_general(errors, given, own, variance, mean)
     general = mean + (ability - mean[:, None]) @ weights
     roots, vectors = np.linalg.eigh(covariance)
-    unit = np.asarray(problem.units.unit)
-    of_items = np.asarray(state.covariance, float)[unit]
+    place = np.asarray(problem.distinct.of_stem)
+    of_items = np.asarray(state.covariance, float)[place]
     columns = np.arange(of_items.shape[-1])
-    of_items[:, columns, columns] += errors.items[unit]
+    of_items[:, columns, columns] += errors.items[place]
     stem = np.asarray(model.stem)
-    coordinates, of_items = np.asarray(state.mean, float)[unit][stem], of_items[stem]
+    coordinates, of_items = np.asarray(state.mean, float)[place][stem], of_items[stem]
     effects = np.asarray(components.effects, float) * np.asarray(model.regressed)
     if model.has_group_effects:
         shifts = np.asarray(components.group_effects, float)
@@ -254,7 +255,7 @@ def multilevel_estimates(
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
     population = Population(0 * one, found.variance**0.5 * one)
-    compiled = problem.by_unit().model
+    compiled = problem.by_distinct().model
     log_prior, count = map(float, _numbers_jit(compiled, components))
     log_likelihood = float(fit.objective) - log_prior
     log_likelihood += log_base_total(model, items, data)
@@ -291,7 +292,7 @@ def multilevel_estimates(
 def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
     """Warnings about a fit by `laplace`."""
     model, data, status = problem.model, problem.data, Status(int(fit.status))
-    diverged = _diverged(model, wide) if status == Status.STALLED else []
+    diverged = divergence_warnings(model, wide) if status == Status.STALLED else []
     unsolved = status != Status.CONVERGED and not diverged and not gone.any()
     num_observed = data.values.size
     if data.observed is not None:
@@ -303,7 +304,7 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         f"{status.explain()} (residual {float(fit.residual):.2g}): treat the"
         " estimates as provisional; raise max_steps, or use method='nuts'": unsolved,
         f"{subjects} subjects and {num_observed:,} responses are few: in"
-        " simulations of such sizes 95 % intervals of differences held 87 to 97 %,"
+        " simulations of such sizes 95 % intervals of differences covered 87 to 97 %,"
         " of expected scores 87 to 92 %; add subjects or items": groups == 1 and few,
         f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
         f" about {FEW_ITEMS} in each group to be near the posterior; use"
@@ -312,9 +313,9 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         " standard deviations of group-specific abilities, and so the scale of the"
         " general ability, depend on their priors": groups == 2,
         f"correlations of {groups} groups from {subjects} subjects depend on their"
-        " prior, which prefers none": groups > 1 and subjects < 5 * groups,
-        f"with {subjects} subjects the errors of method='laplace' leave out what is"
-        " the uncertainty of the variances of items; method='nuts' includes it": (
+        " prior, whose mean is 0": groups > 1 and subjects < 5 * groups,
+        f"with {subjects} subjects the errors of method='laplace' omit the uncertainty"
+        " of the variances of items; method='nuts' includes it": (
             subjects < 30 and groups > 1
         ),
     }
@@ -327,7 +328,7 @@ def _assumes_normal(model: Hierarchical) -> bool:
     return alone and not model.subject_design.shape[1]
 
 
-def _diverged(model: Hierarchical, wide: np.ndarray) -> list[str]:
+def divergence_warnings(model: Hierarchical, wide: np.ndarray) -> list[str]:
     """Which variance components of items have no finite estimate."""
     parameters = zip(model.column_parameters, wide, strict=False)
     names = dict.fromkeys(parameter.name for parameter, at in parameters if at)

@@ -61,19 +61,19 @@ def mean_responses(
     `covariance` is that of the abilities, by default the state's, which is given the
     effects. `follow` says how effects follow abilities; None where they are given.
     """
-    model, units = problem.model, problem.units
-    # Columns of each unit and group: units stand for equal stems.
-    unit = np.asarray(units.unit)[np.asarray(model.stem)]
-    column = np.asarray(model.group) if units.is_aligned else np.zeros_like(unit)
-    size = units.group.shape
-    count = np.bincount(unit * size[1] + column, minlength=size[0] * size[1])
+    model, distinct = problem.model, problem.distinct
+    # Columns of each distinct item and group.
+    of_stem = np.asarray(distinct.of_stem)[np.asarray(model.stem)]
+    column = np.asarray(model.group) if distinct.is_aligned else np.zeros_like(of_stem)
+    size = distinct.group.shape
+    count = np.bincount(of_stem * size[1] + column, minlength=size[0] * size[1])
     count = count.reshape(size).astype(float)
-    share = (count / len(unit)).astype(state.ability.dtype)
+    share = (count / len(of_stem)).astype(state.ability.dtype)
     whole = state.ability_covariance
     if covariance is not None:
         whole = jnp.asarray(covariance, whole.dtype)
     mean, variance = _mean_responses(
-        problem.by_unit(), state, whole, follow, share, order, num_newton
+        problem.by_distinct(), state, whole, follow, share, order, num_newton
     )
     error = np.sqrt(np.maximum(np.asarray(variance), 0))
     return MeanResponses(mean, jnp.array(error))
@@ -83,20 +83,20 @@ def mean_responses(
 def _mean_responses(
     problem, state: LaplaceState, whole, follow, share, order: int, num_newton: int
 ):
-    """Means and variances; `share` is each unit and column's part of all items."""
-    model, units = problem.model, problem.units
+    """Means and variances; `share` is the part of each column of each distinct item."""
+    model, distinct = problem.model, problem.distinct
     family, ability = model.family, state.ability
     subjects, groups = ability.shape
     outer = outer_of(model, ability, state.components)
-    errors = blocks_of(state.ability_covariance, groups, units.is_aligned)
+    errors = blocks_of(state.ability_covariance, groups, distinct.is_aligned)
     variance = jnp.diagonal(state.ability_covariance).reshape(groups, subjects)
-    nodes, blocks, parts = in_blocks(model, units, state.mode, order, share)
+    nodes, blocks, parts = in_blocks(model, distinct, state.mode, order, share)
 
-    def one(unit: Block, part):
-        error = Error.of(unit, errors, True) if problem.expected else None
-        log_joint, terms, _, theta, shift = joint_density(model, outer, unit, error)
-        _, rows, share, _ = posterior(model, outer, unit, log_joint, nodes, num_newton)
-        own = variance[unit.group]
+    def one(item: Block, part):
+        error = Error.of(item, errors, True) if problem.expected else None
+        log_joint, terms, _, theta, shift = joint_density(model, outer, item, error)
+        _, rows, share, _ = posterior(model, outer, item, log_joint, nodes, num_newton)
+        own = variance[item.group]
 
         def at(row):
             items = jax.vmap(family.constrain)(row + shift)
@@ -108,15 +108,15 @@ def _mean_responses(
             return value, slope, over_error(mean, theta, own), score
 
         value, slope, mean, score = jax.vmap(at)(rows)
-        # Of all columns of a unit together, `[nodes, subjects]`.
+        # Of all columns of an item together, `[nodes, subjects]`.
         value = jnp.einsum("qwn,w->qn", value, part)
         centred = value - share @ value
         weighted = share[:, None] * centred
         # Stems are independent given the abilities: variances add up over them.
-        times = jnp.maximum(unit.weight, 1)
+        times = jnp.maximum(item.weight, 1)
         by_effect = jnp.zeros((subjects, 0), ability.dtype)
         if follow is not None:
-            by_effect = (weighted.T @ rows) @ follow.omega[unit.row]
+            by_effect = (weighted.T @ rows) @ follow.omega[item.row]
         return (
             jnp.einsum("q,qwn,w->n", share, mean, part),
             jnp.sum(weighted * centred, axis=0) / times,
@@ -132,7 +132,7 @@ def _mean_responses(
         means, spreads, slopes, weighted, score, moved = jax.vmap(one)(block, part)
         group = block.group.reshape(-1)
         direct = direct.at[group].add(slopes.reshape(-1, subjects))
-        if not units.is_aligned:
+        if not distinct.is_aligned:
             product = jnp.einsum("uqn,uqk->unk", weighted, score[:, :, 0])
             follows = follows.at[group].add(product)
         else:

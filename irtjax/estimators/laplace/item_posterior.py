@@ -113,7 +113,7 @@ def _find_mode(log_joint, row, num_newton: int):
 
 
 class Block(NamedTuple):
-    """The first parts of `Units` for one unit, or a block of them, and its mode."""
+    """The first parts of `DistinctItems` for one item, or a block, and its mode."""
 
     values: Array
     exposure: Array
@@ -126,12 +126,14 @@ class Block(NamedTuple):
 
 
 def posterior(
-    model: Hierarchical, outer: Outer, unit: Block, log_joint, nodes, num_newton: int
+    model: Hierarchical, outer: Outer, item: Block, log_joint, nodes, num_newton: int
 ) -> tuple[Array, Array, Array, Array]:
     """Mode, nodes `[nodes, columns]` around it, their shares, log marginal density."""
-    mode = centre = _find_mode(log_joint, unit.mode, num_newton)
-    factor = outer.residual_factor[unit.row]
-    root = _root_of_inverse(_at_least(model, factor, -jax.hessian(log_joint)(mode)))
+    mode = centre = _find_mode(log_joint, item.mode, num_newton)
+    factor = outer.residual_factor[item.row]
+    root = _root_of_inverse(
+        at_least_prior(model, factor, -jax.hessian(log_joint)(mode))
+    )
     points, log_weights = nodes
     log_weights = log_weights + jnp.sum(points**2, axis=1)
 
@@ -146,7 +148,7 @@ def posterior(
         gap = rows - centre
         covariance = jnp.einsum("q,qa,qb->ab", share, gap, gap)
         lower = inverse_cholesky(covariance + SMALLEST_REFINED * root @ root.T)
-        root = _root_of_inverse(_at_least(model, factor, lower.T @ lower))
+        root = _root_of_inverse(at_least_prior(model, factor, lower.T @ lower))
     rows, logs = at(centre, root)
     log_det = jnp.sum(jnp.log(jnp.diagonal(root)))
     log_det = log_det + 0.5 * points.shape[1] * math.log(2.0)
@@ -159,7 +161,7 @@ def has_shares(family: AbstractResponseFamily) -> bool:
 
 
 class Error(NamedTuple):
-    """C and delta of the module for a unit; `inside`: its density is that over C."""
+    """C and delta of the module for an item; `inside`: its density is that over C."""
 
     covariance: Array
     shift: Array
@@ -167,38 +169,38 @@ class Error(NamedTuple):
 
     @classmethod
     def of(
-        cls, unit: Block, covariance: Array, inside: bool, shift: Array | None = None
+        cls, item: Block, covariance: Array, inside: bool, shift: Array | None = None
     ) -> Error:
         """From `Summary`'s covariance and shift `[subjects, groups]`; None is 0."""
-        place = unit.group[0] if unit.group.shape[0] == 1 else 0
-        gap = jnp.zeros(unit.values.shape, covariance.dtype)
+        place = item.group[0] if item.group.shape[0] == 1 else 0
+        gap = jnp.zeros(item.values.shape, covariance.dtype)
         if shift is not None:
-            gap = shift.T[unit.group]
+            gap = shift.T[item.group]
         return cls(covariance[place], gap, inside)
 
     def own(self, shape: tuple[int, ...]) -> Array:
-        """Variances of the abilities of the unit's cells."""
+        """Variances of the abilities of the item's cells."""
         return jnp.diagonal(self.covariance).reshape(shape)
 
 
 def joint_density(
-    model: Hierarchical, outer: Outer, unit: Block, error: Error | None = None
+    model: Hierarchical, outer: Outer, item: Block, error: Error | None = None
 ):
-    """The log joint density of a unit's row, its terms, and what they depend on.
+    """The log joint density of an item's row, its terms, and what they depend on.
 
-    Terms are the log-likelihoods `[width, subjects]` of the unit's cells, by row,
+    Terms are the log-likelihoods `[width, subjects]` of the item's cells, by row,
     abilities `[width, subjects]` and the shifts `[width, columns]` of groups and
     offsets: at the abilities, and averaged over their error where that is `inside`.
     """
     family, dtype = model.family, outer.ability.dtype
-    theta = outer.ability.T[unit.group]
-    cells = tuple(s.astype(dtype) for s in family.statistics(unit.values))
-    exposure = unit.exposure.astype(dtype)
+    theta = outer.ability.T[item.group]
+    cells = tuple(s.astype(dtype) for s in family.statistics(item.values))
+    exposure = item.exposure.astype(dtype)
     shift = jnp.zeros((theta.shape[0], model.num_columns), dtype)
     if model.has_group_effects:
-        shift = outer.group_effects[unit.group]
-    if unit.offset is not None:
-        shift = shift + unit.offset
+        shift = outer.group_effects[item.group]
+    if item.offset is not None:
+        shift = shift + item.offset
 
     def terms(row, theta, shift):
         items = jax.vmap(family.constrain)(row + shift)
@@ -216,10 +218,10 @@ def joint_density(
         def expected(row, theta, shift):
             return over_error(lambda t: terms(row, t, shift), theta, own)
 
-    prior_mean = unit.design @ outer.effects
+    prior_mean = item.design @ outer.effects
 
     def log_joint(row):
-        factor = outer.residual_factor[unit.row]
+        factor = outer.residual_factor[item.row]
         prior = model.log_item_prior(row, prior_mean, factor)
         return jnp.sum(expected(row, theta, shift)) + prior
 
@@ -289,16 +291,16 @@ def _corrections(
 def integrate(
     model: Hierarchical,
     outer: Outer,
-    unit: Block,
+    item: Block,
     error: Error | None,
     nodes,
     num_newton: int,
     corrected: bool,
 ) -> dict[str, Array]:
-    """One unit, over the error of abilities if `corrected`; named as in `Summary`."""
-    log_joint, _, expected, theta, shift = joint_density(model, outer, unit, error)
+    """One item, over the error of abilities if `corrected`; named as in `Summary`."""
+    log_joint, _, expected, theta, shift = joint_density(model, outer, item, error)
     mode, rows, share, log_marginal = posterior(
-        model, outer, unit, log_joint, nodes, num_newton
+        model, outer, item, log_joint, nodes, num_newton
     )
     mean = share @ rows
     gap = rows - mean
@@ -321,13 +323,13 @@ def integrate(
         "mean": whole,
         "mean_at": mean,
         "covariance": covariance,
-        "within": within * unit.weight,
+        "within": within * item.weight,
         "log_marginal": log_marginal,
-        "gradient": score * unit.weight,
-        "safe": -jnp.einsum("q,qwn->wn", share, bends) * unit.weight,
-        "bend": by_ability * unit.weight,
+        "gradient": score * item.weight,
+        "safe": -jnp.einsum("q,qwn->wn", share, bends) * item.weight,
+        "bend": by_ability * item.weight,
         # These make `curvature` and `cross`.
-        "by_node": centred * jnp.sqrt(unit.weight),
+        "by_node": centred * jnp.sqrt(item.weight),
         "together": jnp.einsum("q,qa,qwn->awn", jnp.sqrt(share), gap, centred),
     }
     if model.has_group_effects:
@@ -343,13 +345,13 @@ def integrate(
 
         slopes, curvatures = jax.vmap(of_shift)(rows)
         gradient = jnp.einsum("q,qwa->wa", share, slopes) + by_shift
-        found["effect_gradient"] = gradient * unit.weight
+        found["effect_gradient"] = gradient * item.weight
         curvature = -jnp.einsum("q,qwab->wab", share, curvatures)
-        found["effect_curvature"] = curvature * unit.weight
+        found["effect_curvature"] = curvature * item.weight
     return found
 
 
-def _at_least(model: Hierarchical, factor: Array, curvature: Array) -> Array:
+def at_least_prior(model: Hierarchical, factor: Array, curvature: Array) -> Array:
     """The curvature, no less than a share of the prior's in any direction.
 
     With asymptotes the curvature at a mode can be 0 or negative, and place nodes

@@ -38,40 +38,40 @@ from irtjax.models.multilevel.model import Hierarchical
 
 #: Items up to which a pass takes milliseconds: merging equal ones saves no time.
 MOST_UNMERGED = 1024
-#: Cells up to which programs are compiled for units (`MultilevelProblem.by_unit`).
+#: Cells up to which `MultilevelProblem.by_distinct` is what programs are compiled for.
 FEW_CELLS = 2**20
 #: Floats of a block's largest array, about the size of a processor's cache.
 BLOCK_FLOATS = 2**19
 
 
-class Units(NamedTuple):
-    """Responses arranged by stem: the columns of one stem side by side.
+class DistinctItems(NamedTuple):
+    """Distinct items, or stems: the columns of one stem side by side.
 
     Attributes:
         exposure: The mask or number of trials; 0 where a stem has no column.
         offset: Offsets that take coordinates of a column out of use, or None.
         weight: Number of stems with the same responses, groups and design: with few
             subjects many are equal. 0 for rows that pad a block.
-        row: Index of the unit's factor of Omega (`Hierarchical.factor_row`).
-        unit: Unit of each stem.
+        row: Index of the item's factor of Omega (`Hierarchical.factor_row`).
+        of_stem: Place of each stem among the distinct items.
     """
 
-    values: Num[Array, "units width subjects"]
-    exposure: Num[Array, "units width subjects"]
-    group: Int[Array, "units width"]
-    design: Float[Array, "units effects"]
-    offset: Float[Array, "units width columns"] | None
-    weight: Float[Array, " units"]
-    row: Int[Array, " units"]
-    unit: Int[Array, " stems"]
+    values: Num[Array, "distinct width subjects"]
+    exposure: Num[Array, "distinct width subjects"]
+    group: Int[Array, "distinct width"]
+    design: Float[Array, "distinct effects"]
+    offset: Float[Array, "distinct width columns"] | None
+    weight: Float[Array, " distinct"]
+    row: Int[Array, " distinct"]
+    of_stem: Int[Array, " stems"]
 
     @property
     def is_aligned(self) -> bool:
-        """Whether a unit has several columns: column k then measures group k."""
+        """Whether an item has several columns: column k then measures group k."""
         return self.group.shape[1] > 1
 
 
-def arrange(model: Hierarchical, data: Responses) -> Units:
+def arrange(model: Hierarchical, data: Responses) -> DistinctItems:
     """Responses by stem; not for use under jit. Refuses two columns of one group."""
     stem, group = np.asarray(model.stem), np.asarray(model.group)
     aligned = int(np.bincount(stem, minlength=1).max()) > 1
@@ -99,7 +99,7 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
     if offset is not None:
         offset = np.where(absent, 0, offset[column])
     design = np.asarray(model.design)
-    first, unit, count = _distinct(values, seen, groups, design)
+    first, of_stem, count = _distinct(values, seen, groups, design)
     # Rows of weight 0, so that data of about this size share programs. Few items are
     # counted as if all differed, since how many do varies with the responses.
     few = model.num_stems <= MOST_UNMERGED
@@ -110,7 +110,7 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
     first = np.concatenate([first, np.full(lacking, first[0])])
     count = np.concatenate([count, np.zeros(lacking, count.dtype)])
     # `asarray` without a dtype compiles a program for each shape, `array` does not.
-    return Units(
+    return DistinctItems(
         jnp.array(values[first]),
         jnp.array(seen[first]),
         jnp.array(groups[first]),
@@ -118,12 +118,12 @@ def arrange(model: Hierarchical, data: Responses) -> Units:
         None if offset is None else jnp.asarray(offset[first], design.dtype),
         jnp.asarray(count, design.dtype),
         jnp.array(np.asarray(model.factor_row)[first]),
-        jnp.array(unit),
+        jnp.array(of_stem),
     )
 
 
 def _distinct(values, seen, groups, design):
-    """First of each distinct unit, the unit of each, and how many each stands for."""
+    """First of each kind of items, the kind of each, and how many each stands for."""
     count = values.shape[0]
     if not np.issubdtype(values.dtype, np.integer):
         return np.arange(count), np.arange(count), np.ones(count)
@@ -133,10 +133,10 @@ def _distinct(values, seen, groups, design):
         [np.ascontiguousarray(p).reshape(count, -1).astype(np.int32) for p in parts],
         axis=1,
     )
-    _, first, unit, times = np.unique(
+    _, first, kind, times = np.unique(
         flat, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    return first, unit.reshape(-1), times
+    return first, kind.reshape(-1), times
 
 
 class Summary(NamedTuple):
@@ -150,7 +150,7 @@ class Summary(NamedTuple):
         log_marginal: log m_j.
         gradient: Of their sum in the abilities.
         curvature: Minus its second derivatives, `[groups, subjects, subjects]` where a
-            unit measures one group, else `[1, groups * subjects, groups * subjects]`.
+            item measures one group, else `[1, groups * subjects, groups * subjects]`.
         safe: Diagonal of its expected, non-negative part.
         bend: Sum of the derivatives of h_j in the abilities.
         cross: Sums of D times the posterior covariance of an item's coordinates with
@@ -160,12 +160,12 @@ class Summary(NamedTuple):
         effect_curvature: Expected; both have no rows without such effects.
     """
 
-    mode: Float[Array, "units columns"]
-    mean: Float[Array, "units columns"]
-    mean_at: Float[Array, "units columns"]
-    covariance: Float[Array, "units columns columns"]
+    mode: Float[Array, "distinct columns"]
+    mean: Float[Array, "distinct columns"]
+    mean_at: Float[Array, "distinct columns"]
+    covariance: Float[Array, "distinct columns columns"]
     within: Float[Array, "rows columns columns"]
-    log_marginal: Float[Array, " units"]
+    log_marginal: Float[Array, " distinct"]
     gradient: Float[Array, "subjects groups"]
     curvature: Float[Array, "blocks abilities abilities"]
     safe: Float[Array, "subjects groups"]
@@ -176,11 +176,13 @@ class Summary(NamedTuple):
     effect_curvature: Float[Array, "some columns columns"]
 
 
-def in_blocks(model: Hierarchical, units: Units, mode: Array, order: int, *more):
-    """Quadrature nodes, and the units (with arrays in `more`) in blocks, filled up."""
+def in_blocks(
+    model: Hierarchical, distinct: DistinctItems, mode: Array, order: int, *more
+):
+    """Quadrature nodes, and the items (with arrays in `more`) in blocks, filled up."""
     points = hermite_nodes(orders_of(model, order), model.num_columns)
     nodes = tuple(jnp.asarray(x, mode.dtype) for x in points)
-    count, width, subjects = units.values.shape
+    count, width, subjects = distinct.values.shape
     size = BLOCK_FLOATS // (len(points[1]) * width * subjects)
     size = min(max(size, 1), count)
     fill = -count % size
@@ -191,20 +193,20 @@ def in_blocks(model: Hierarchical, units: Units, mode: Array, order: int, *more)
             array = jnp.concatenate([array, rest])
         return array.reshape(-1, size, *array.shape[1:])
 
-    return (nodes, *jax.tree.map(block, (Block(*units[:7], mode), *more)))
+    return (nodes, *jax.tree.map(block, (Block(*distinct[:7], mode), *more)))
 
 
 def expected_responses(
     model: Hierarchical,
-    units: Units,
+    distinct: DistinctItems,
     outer: Outer,
-    mode: Float[Array, "units columns"],
+    mode: Float[Array, "distinct columns"],
     *,
     order: int,
     num_newton: int = 3,
     ability_covariance: Array | None = None,
     at: Float[Array, "subjects groups"] | None = None,
-) -> Float[Array, "units width subjects"]:
+) -> Float[Array, "distinct width subjects"]:
     """Mean of each response, observed or not, over the posterior of its item.
 
     With `ability_covariance` (as in `summarise`) the items' densities are averaged over
@@ -212,17 +214,17 @@ def expected_responses(
     `outer`.
     """
     ability = outer.ability if at is None else at
-    nodes, blocks = in_blocks(model, units, mode, order)
+    nodes, blocks = in_blocks(model, distinct, mode, order)
     family = model.family
     per_subject = jax.vmap(family.expected_response, in_axes=(None, 0))
 
-    def one(unit: Block):
+    def one(item: Block):
         error = None
         if ability_covariance is not None:
-            error = Error.of(unit, ability_covariance, True)
-        log_joint, *_, shift = joint_density(model, outer, unit, error)
-        theta = ability.T[unit.group]
-        _, rows, share, _ = posterior(model, outer, unit, log_joint, nodes, num_newton)
+            error = Error.of(item, ability_covariance, True)
+        log_joint, *_, shift = joint_density(model, outer, item, error)
+        theta = ability.T[item.group]
+        _, rows, share, _ = posterior(model, outer, item, log_joint, nodes, num_newton)
 
         def at(row):
             return jax.vmap(per_subject)(jax.vmap(family.constrain)(row + shift), theta)
@@ -230,14 +232,14 @@ def expected_responses(
         return jnp.einsum("q,qwn->wn", share, jax.vmap(at)(rows))
 
     found = lax.map(jax.vmap(one), blocks)
-    return found.reshape(-1, *found.shape[2:])[: units.values.shape[0]]
+    return found.reshape(-1, *found.shape[2:])[: distinct.values.shape[0]]
 
 
 def summarise(
     model: Hierarchical,
-    units: Units,
+    distinct: DistinctItems,
     outer: Outer,
-    mode: Float[Array, "units columns"],
+    mode: Float[Array, "distinct columns"],
     ability_covariance: Array,
     ability_shift: Float[Array, "subjects groups"],
     *,
@@ -253,15 +255,16 @@ def summarise(
     averaged over the error of the abilities; derivatives in the abilities are the same
     without. If `expected`, the items' densities are (see `item_posterior`).
     """
-    num_units, width, subjects = units.values.shape
-    groups, columns, size = model.num_groups, model.num_columns, units.design.shape[1]
-    nodes, blocks = in_blocks(model, units, mode, order)
+    count, width, subjects = distinct.values.shape
+    groups, columns = model.num_groups, model.num_columns
+    size = distinct.design.shape[1]
+    nodes, blocks = in_blocks(model, distinct, mode, order)
 
-    def one(unit: Block) -> dict[str, Array]:
+    def one(item: Block) -> dict[str, Array]:
         error = None
         if corrected or expected:
-            error = Error.of(unit, ability_covariance, expected, ability_shift)
-        return integrate(model, outer, unit, error, nodes, num_newton, corrected)
+            error = Error.of(item, ability_covariance, expected, ability_shift)
+        return integrate(model, outer, item, error, nodes, num_newton, corrected)
 
     rows = groups if model.has_group_effects else 0
     num_rows = len(outer.residual_factor)
@@ -297,7 +300,7 @@ def summarise(
         ties = jnp.einsum("uawn,ue->uwnae", found["together"], weighted)
         add("cross", ties, block.row if by_row else group)
         if width == 1:
-            # [units, subjects, subjects], added up by group.
+            # [distinct, subjects, subjects], added up by group.
             shared = found["by_node"][:, :, 0]
             add("curvature", -jnp.einsum("uqn,uqk->unk", shared, shared)[:, None])
         else:
@@ -310,7 +313,7 @@ def summarise(
         return sums, {name: found[name] for name in names}
 
     sums, kept = lax.scan(body, empty, blocks)
-    kept = {k: x.reshape(-1, *x.shape[2:])[:num_units] for k, x in kept.items()}
+    kept = {k: x.reshape(-1, *x.shape[2:])[:count] for k, x in kept.items()}
     curvature, cross = sums["curvature"], sums["cross"]
     diagonal = jnp.arange(curvature.shape[-1])
     at_diagonal = sums["safe"].reshape(curvature.shape[:-1])
@@ -345,9 +348,9 @@ class Following(NamedTuple):
 
 def variance_of_items(
     model: Hierarchical,
-    units: Units,
+    distinct: DistinctItems,
     outer: Outer,
-    mode: Float[Array, "units columns"],
+    mode: Float[Array, "distinct columns"],
     ability_covariance: Array,
     whole: Array,
     follow: Following | None,
@@ -355,7 +358,7 @@ def variance_of_items(
     order: int,
     num_newton: int,
     expected: bool = False,
-) -> Float[Array, "units columns"]:
+) -> Float[Array, "distinct columns"]:
     """Variance that the errors of abilities and effects add to each item's coordinates.
 
     An item's mean changes with the abilities by its posterior covariance with its
@@ -365,21 +368,21 @@ def variance_of_items(
     where effects are given; the other arguments are those of `summarise`.
     """
     groups, subjects = model.num_groups, outer.ability.shape[0]
-    nodes, blocks = in_blocks(model, units, mode, order)
+    nodes, blocks = in_blocks(model, distinct, mode, order)
 
-    def one(unit: Block):
-        error = Error.of(unit, ability_covariance, True) if expected else None
-        found = integrate(model, outer, unit, error, nodes, num_newton, False)
+    def one(item: Block):
+        error = Error.of(item, ability_covariance, True) if expected else None
+        found = integrate(model, outer, item, error, nodes, num_newton, False)
         along = jnp.zeros((model.num_columns, groups, subjects), whole.dtype)
-        along = along.at[:, unit.group].set(found["together"])
+        along = along.at[:, item.group].set(found["together"])
         along = along.reshape(model.num_columns, -1)
         more = jnp.zeros(model.num_columns, whole.dtype)
         if follow is not None:
-            by_effect = found["covariance"] @ follow.omega[unit.row]
-            by_effect = jnp.kron(by_effect, unit.design)
+            by_effect = found["covariance"] @ follow.omega[item.row]
+            by_effect = jnp.kron(by_effect, item.design)
             along = along + by_effect @ follow.slope
             more = jnp.sum((by_effect @ follow.covariance) * by_effect, axis=1)
         return jnp.sum((along @ whole) * along, axis=1) + more
 
     found = lax.map(jax.vmap(one), blocks)
-    return found.reshape(-1, model.num_columns)[: units.values.shape[0]]
+    return found.reshape(-1, model.num_columns)[: distinct.values.shape[0]]

@@ -15,7 +15,7 @@ subjects, or with scores, the items' densities are averaged over the error of th
 abilities, and the mean log discrimination of each scale is fixed (`fix_scales`): the
 fixed point then maximises a variational bound with items integrated out.
 
-Where the regression of intercepts on discriminations is learned, only the prior
+Where the regression of intercepts on discriminations is estimated, only the prior
 identifies a shift of all abilities, or of a group with its own regression, and EM would
 converge slowly along it: the mean of the abilities is fixed at 0 (`centred`), and its
 prior variance is added to what is reported.
@@ -109,7 +109,7 @@ class Laplace(AbstractMethod):
         self, problem: MultilevelProblem, start: Components | None, key: KeyArray | None
     ) -> LaplaceState:
         """State at start values from sums of statistics."""
-        model, units = problem.model, problem.units
+        model, distinct = problem.model, problem.distinct
         subjects, groups = model.subject_design.shape[0], model.num_groups
         if self.order < 2:
             raise ValueError(f"order {self.order} has too few nodes: give 2 to 9")
@@ -123,8 +123,8 @@ class Laplace(AbstractMethod):
         ability, mode = start_multilevel(model, problem.data)
         components = start_components(model, mode) if start is None else start
         dtype = ability.dtype
-        empty = jnp.zeros((units.weight.shape[0], mode.shape[1]), mode.dtype)
-        mode = empty.at[units.unit].set(mode)
+        empty = jnp.zeros((distinct.weight.shape[0], mode.shape[1]), mode.dtype)
+        mode = empty.at[distinct.of_stem].set(mode)
         size = ravel_pytree((components, ability))[0].size
         state = LaplaceState(
             components=components,
@@ -134,7 +134,7 @@ class Laplace(AbstractMethod):
             mode=mode,
             mean=mode,  # This and the next two are replaced below.
             covariance=mode,
-            log_marginal=units.weight,
+            log_marginal=distinct.weight,
             objective=jnp.zeros((), dtype),
             residual=jnp.full((), jnp.inf, dtype),
             image=(components, ability),
@@ -156,7 +156,7 @@ class Laplace(AbstractMethod):
         """One pass over the items, one Newton step, one maximisation."""
         model, components = problem.model, state.components
         found = self.approximate(problem, state)
-        moved = maximise(model, problem.units, components, found)
+        moved = maximise(model, problem.distinct, components, found)
         point, _ = ravel_pytree((components, state.ability_mode))
         image, unravel = ravel_pytree(moved)
         judge, _ = ravel_pytree(judged(model, *moved, found.error))
@@ -195,7 +195,8 @@ class Laplace(AbstractMethod):
         self, problem: MultilevelProblem, state: LaplaceState
     ) -> Approximation:
         """A Newton step of the abilities, and a pass over the items after it."""
-        model, units, groups = problem.model, problem.units, problem.model.num_groups
+        model, distinct = problem.model, problem.distinct
+        groups = model.num_groups
         components, shift = state.components, state.ability - state.ability_mode
         factor = model.covariance_factor(components)
         precision = inverse_of(factor)
@@ -224,7 +225,7 @@ class Laplace(AbstractMethod):
         # Items are expected at the new abilities: from the same point both overshoot,
         # and some fits then alternate between two points.
         moved = lambda mode: state._replace(ability_mode=mode, ability=mode + shift)
-        if groups == 1 and units.values.size <= FEW_CELLS:
+        if groups == 1 and distinct.values.size <= FEW_CELLS:
 
             def again(mode, _):
                 found, mode, *rest = newton(moved(mode), corrected=True)
@@ -249,7 +250,7 @@ class Laplace(AbstractMethod):
         new = jnp.clip(fold(solve(bend)), -error, error)
         shift = (shift + new) / 2
         objective = (
-            units.weight @ found.log_marginal
+            distinct.weight @ found.log_marginal
             + inner
             - (ability.shape[0] - shifts / groups) * jnp.sum(jnp.log(jnp.diag(factor)))
             + log_prior(model, components)
@@ -295,14 +296,14 @@ class Laplace(AbstractMethod):
         self, problem: MultilevelProblem, state: LaplaceState
     ) -> tuple[LaplaceState, Array]:
         """The state, and the log-likelihood of each item's responses."""
-        return state, state.log_marginal[problem.units.unit]
+        return state, state.log_marginal[problem.distinct.of_stem]
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
-        """Drives the method on units; log-likelihoods are of the stems."""
+        """Drives the method on distinct items; log-likelihoods are of the stems."""
         # No step is random: with and without a key it is one compiled program.
-        solution = super().solve(problem.by_unit(), start, run._replace(key=None))
+        solution = super().solve(problem.by_distinct(), start, run._replace(key=None))
         each = np.asarray(solution.fit.state.log_marginal)
-        each = jnp.array(each[np.asarray(problem.units.unit)])
+        each = jnp.array(each[np.asarray(problem.distinct.of_stem)])
         fit = dataclasses.replace(
             solution.fit,
             log_lik=jnp.sum(each),

@@ -17,7 +17,7 @@ from irtjax.estimators.laplace.components import (
     num_units,
     squares,
 )
-from irtjax.estimators.laplace.items import Units
+from irtjax.estimators.laplace.items import DistinctItems
 from irtjax.estimators.laplace.problem import Approximation, Components
 from irtjax.models.multilevel.model import Hierarchical, log_half_normal
 from irtjax.numerics.bijections import lkj_height, lkj_log_density
@@ -39,7 +39,7 @@ LARGEST_FACTOR = 0.3
 
 
 def maximise(
-    model: Hierarchical, units: Units, old: Components, at: Approximation
+    model: Hierarchical, distinct: DistinctItems, old: Components, at: Approximation
 ) -> tuple[Components, Array]:
     """Effects and variances at the mode of their expected density, and the abilities'.
 
@@ -52,7 +52,7 @@ def maximise(
     gap = ability + shift - at.prior_mean
     # Of first order in the shift, as all that is expected here.
     scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
-    pull = pull_of_priors(model, units, old)
+    pull = pull_of_priors(model, distinct, old)
     # Given their mean, the deviations from it are one subject's fewer.
     known = count - model.num_shifts / groups
     new, log_unit = _improve_covariance(model, old, scatter, known, pull)
@@ -65,15 +65,15 @@ def maximise(
         rows = jnp.asarray(known.rows)
         taken = log_unit if len(rows) == groups else jnp.mean(log_unit)
         new = new._replace(effects=new.effects.at[rows, 0].add(taken))
-    if units.is_aligned and model.has_group_effects:
+    if distinct.is_aligned and model.has_group_effects:
         left = log_unit if known is None else log_unit - jnp.mean(log_unit)
         moved = new.group_effects + left[:, None] * slope
         new = new._replace(group_effects=moved)
     elif known is None and model.learned[0] and num_units(model):
-        moved = log_unit[units.group[:, 0]][:, None] * slope
+        moved = log_unit[distinct.group[:, 0]][:, None] * slope
         found = found._replace(mean=found.mean + moved)
     if any(model.regressed):
-        new = _improve_items(model, units, new, found)
+        new = _improve_items(model, distinct, new, found)
     if model.has_group_effects:
         new = _improve_group_effects(model, new, found)
     if model.subject_design.shape[1]:
@@ -92,14 +92,16 @@ def half_normal_mode(total: Array, count: Array | float, scale: float) -> Array:
     return 0.5 * jnp.log(jnp.maximum(square, 1e-8))
 
 
-def _improve_items(model: Hierarchical, units: Units, old: Components, found):
+def _improve_items(
+    model: Hierarchical, distinct: DistinctItems, old: Components, found
+):
     """Regression of item coordinates on the design, and its variance components."""
-    design, weight = units.design, units.weight
+    design, weight = distinct.design, distinct.weight
     omega = inverses(factors(model, old))
     columns, mask, rows = model.num_columns, jnp.asarray(model.regressed), len(omega)
-    # A column with a given prior is not learned and does not inform others.
+    # A column with a given prior is not estimated and does not inform others.
     omega = omega * mask * mask[:, None]
-    row, square = units.row, squares(units, rows)
+    row, square = distinct.row, squares(distinct, rows)
     # A step from the present effects: only priors separate levels from the mean of all
     # items, and rounding of sums of the items would change both.
     gap = found.mean - design @ old.effects
@@ -206,7 +208,7 @@ def error_of_effects(
 
 
 def _by_row(parts: Array, row: Array, rows: int) -> Array:
-    """Sums of the units' parts over all of them, or over those of each group."""
+    """Sums of the items' parts over all of them, or over those of each group."""
     if rows == 1:
         return jnp.sum(parts, axis=0, keepdims=True)
     return jax.ops.segment_sum(parts, row, rows)
@@ -268,7 +270,7 @@ def _improve_residual(
     centred = model.centred_log_relative_sds
 
     def loss(point):
-        # Columns that are not learned keep their values.
+        # Columns that are not estimated keep their values.
         log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
         factor = model.common_factor(log_sd, correlation)
         inner, log_det = scatter, 2 * count * jnp.sum(jnp.log(jnp.diagonal(factor)))
@@ -328,7 +330,7 @@ def _descend(loss, first, num_steps: int = 25):
 
 
 def _improve_group_effects(model: Hierarchical, old: Components, found) -> Components:
-    """A Newton step of the groups' effects; their learned mean moves to the items."""
+    """A Newton step of the groups' effects; their estimated mean moves to the items."""
     prior = model.hyperpriors.group_effect**-2.0
     identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
     curvature = found.effect_curvature + prior * identity
@@ -344,7 +346,7 @@ def _improve_group_effects(model: Hierarchical, old: Components, found) -> Compo
 
 
 def pull_of_priors(
-    model: Hierarchical, units: Units, old: Components
+    model: Hierarchical, distinct: DistinctItems, old: Components
 ) -> tuple[Array, Array]:
     """The cost of a change of the groups' log scales in the priors of effects.
 
@@ -359,19 +361,19 @@ def pull_of_priors(
         share = jnp.full((groups, 1), 1 / groups, dtype)
         share = jnp.eye(groups, dtype=dtype) if len(gap) == groups else share
         slope, curvature = share @ (precision * gap), (share * precision) @ share.T
-    if units.is_aligned and model.has_group_effects:
+    if distinct.is_aligned and model.has_group_effects:
         precision = own.group_effect**-2.0
         curvature = curvature + precision * jnp.eye(groups, dtype=dtype)
         return slope + precision * old.group_effects[:, 0], curvature
     if model.known_slopes is not None or not (model.learned[0] and num_units(model)):
         return slope, curvature
-    weighted = units.design * units.weight[:, None]
-    square = weighted.T @ units.design
+    weighted = distinct.design * distinct.weight[:, None]
+    square = weighted.T @ distinct.design
     # Levels add up to all items, so it is singular; the ridge must exceed rounding.
     least = max(1e-9, 50 * float(jnp.finfo(dtype).eps))
     ridge = least * jnp.trace(square) * jnp.eye(square.shape[0], dtype=dtype)
     # Effects that add 1 to all items of a group and to no others.
-    member = jax.nn.one_hot(units.group[:, 0], groups, dtype=dtype)
+    member = jax.nn.one_hot(distinct.group[:, 0], groups, dtype=dtype)
     to_groups = jnp.linalg.solve(square + ridge, weighted.T @ member)
     # A common scale of all groups changes the mean of all items, whose prior is wide:
     # in levels with a standard deviation near 0 it would converge slowly.

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.laplace.items import FEW_CELLS, Summary, Units, arrange
+from irtjax.estimators.laplace.items import FEW_CELLS, DistinctItems, Summary, arrange
 from irtjax.models.multilevel.model import Hierarchical, slopes_known
 from irtjax.numerics.acceleration import Memory
 
@@ -28,7 +28,7 @@ class MultilevelProblem(eqx.Module):
     Attributes:
         model: The model; where `expected`, given discriminations are `known_slopes`.
         data: The responses.
-        units: The same by stem.
+        distinct: The same by stem, equal items merged.
         expected: Whether items' densities are averaged over the error of the abilities,
             and the mean log discrimination of each scale is fixed: for scores, and from
             `MANY_PER_ITEM` responses of an item with a slope on.
@@ -36,7 +36,7 @@ class MultilevelProblem(eqx.Module):
 
     model: Hierarchical
     data: Responses
-    units: Units
+    distinct: DistinctItems
     expected: bool = eqx.field(static=True, default=True)
 
     @classmethod
@@ -52,44 +52,44 @@ class MultilevelProblem(eqx.Module):
         model = slopes_known(model) if expected else model
         return cls(model, data, arrange(model, data), expected)
 
-    def by_unit(self) -> MultilevelProblem:
-        """The same problem with the units as its stems. Not for use under jit.
+    def by_distinct(self) -> MultilevelProblem:
+        """The same problem with the distinct items as its stems. Not for use under jit.
 
-        Its arrays have the padded size of the units, so programs that are compiled for
+        Its arrays have the padded size of these, so programs that are compiled for
         it serve all data of about this size. Large data stay as they are: there the
         compilation takes a small part of the time.
         """
-        model, units = self.model, self.units
-        if model.family.offsets() is not None or units.values.size > FEW_CELLS:
+        model, distinct = self.model, self.distinct
+        if model.family.offsets() is not None or distinct.values.size > FEW_CELLS:
             return self
-        size, width, subjects = units.values.shape
+        size, width, subjects = distinct.values.shape
         columns = lambda x: np.asarray(x).reshape(size * width, subjects).T
-        seen = columns(units.exposure)
+        seen = columns(distinct.exposure)
         masked = seen.dtype == bool
         data = Responses(
-            jnp.array(columns(units.values)),
+            jnp.array(columns(distinct.values)),
             observed=jnp.array(seen) if masked else None,
             trials=None if masked else jnp.array(seen),
-            item_weight=jnp.array(np.repeat(np.asarray(units.weight), width)),
+            item_weight=jnp.array(np.repeat(np.asarray(distinct.weight), width)),
         )
         model = dataclasses.replace(
             model,
-            group=jnp.array(np.asarray(units.group).reshape(-1)),
+            group=jnp.array(np.asarray(distinct.group).reshape(-1)),
             stem=jnp.array(np.repeat(np.arange(size), width)),
-            design=units.design,
-            cluster=None if model.cluster is None else units.row,
-            weight=units.weight,
+            design=distinct.design,
+            cluster=None if model.cluster is None else distinct.row,
+            weight=distinct.weight,
             num_stems=size,
         )
-        units = units._replace(unit=jnp.array(np.arange(size)))
-        return MultilevelProblem(model, data, units, self.expected)
+        distinct = distinct._replace(of_stem=jnp.array(np.arange(size)))
+        return MultilevelProblem(model, data, distinct, self.expected)
 
 
 class Components(NamedTuple):
     """Estimated effects and variances, with the shapes of `Position`.
 
     In natural units: `effects` is beta, `tilt` k and `log_relative_sd` delta. Effects
-    and standard deviations of items have elements even where nothing is learned.
+    and standard deviations of items have elements even where nothing is estimated.
     """
 
     log_scale: Array
@@ -124,10 +124,10 @@ class LaplaceState(NamedTuple):
     ability_mode: Float[Array, "subjects groups"]
     ability: Float[Array, "subjects groups"]
     ability_covariance: Float[Array, "abilities abilities"]
-    mode: Float[Array, "units columns"]
-    mean: Float[Array, "units columns"]
-    covariance: Float[Array, "units columns columns"]
-    log_marginal: Float[Array, " units"]
+    mode: Float[Array, "distinct columns"]
+    mean: Float[Array, "distinct columns"]
+    covariance: Float[Array, "distinct columns columns"]
+    log_marginal: Float[Array, " distinct"]
     objective: Scalar
     residual: Scalar
     image: tuple[Components, Array]

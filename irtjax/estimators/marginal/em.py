@@ -18,9 +18,15 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution, tree_where
-from irtjax.estimators.estimates import Estimates, Nodes, cut_estimates
-from irtjax.estimators.marginal.refinement import solve_on_nodes
+from irtjax.data.responses import Responses
+from irtjax.estimators.driver import Progress, Run, Solution, tree_where
+from irtjax.estimators.estimates import Estimates, cut_estimates
+from irtjax.estimators.marginal.refinement import (
+    LARGE,
+    AbstractOnNodes,
+    solve_on_nodes,
+)
+from irtjax.estimators.settings import check_least
 from irtjax.likelihood.counts import expected_counts, improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.padding import pad_problem, pad_start
@@ -83,7 +89,7 @@ class EMState(NamedTuple):
     num_seen: Array
 
 
-class EM(AbstractMethod):
+class EM(AbstractOnNodes):
     """Marginal maximum likelihood by EM; with priors, the marginal mode (MAP).
 
     Attributes:
@@ -99,21 +105,23 @@ class EM(AbstractMethod):
             `marginal.expected_counts`. 0 for all nodes; keep 0 under vmap.
     """
 
-    marginal: ClassVar[bool] = True
     common: ClassVar[bool] = True
     sorts_subjects: ClassVar[bool] = True
     pads: ClassVar[bool] = True
 
-    nodes: Float[Array, " nodes"] | None = None
     tolerance: float | Array = 1e-4
     population: str = eqx.field(static=True, default="normal")
     num_newton: int = eqx.field(static=True, default=1)
     memory: int = eqx.field(static=True, default=5)
     window: int = eqx.field(static=True, default=0)
 
+    def __check_init__(self):
+        """Refuses settings that no fit can have."""
+        check_least("EM", self, num_newton=1, memory=0, window=0)
+
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> EMState:
         """State at the start values."""
-        check_nodes(self)
+        self.check_nodes()
         if self.population not in ("normal", "histogram"):
             raise ValueError(
                 f"population {self.population!r} is neither 'normal' nor 'histogram'"
@@ -274,9 +282,10 @@ class EM(AbstractMethod):
         """On all nodes: a window under `vmap` computes both branches."""
         return dataclasses.replace(self, window=0)
 
-    def nodes_of(self, state: EMState) -> Nodes:
-        """Nodes, their weights, and the one nearest to each subject."""
-        return Nodes(state.nodes, state.log_weights, state.centre)
+    def on_nodes(self, nodes: Array, data: Responses) -> EM:
+        """On these nodes; for large data in windows of them, subjects being sorted."""
+        window = 20 * (len(nodes) // 50) if data.values.size >= LARGE else 0
+        return dataclasses.replace(self, nodes=nodes, window=window)
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """A fit on nodes that resolve the posteriors; see `solve_on_nodes`."""
@@ -289,7 +298,7 @@ class EM(AbstractMethod):
             # Rounding of a long sum leaves gradients of some thousandths of an error.
             tolerance = max(tolerance, 1e-2)
         method = dataclasses.replace(self, tolerance=tolerance)
-        steps = run.max_steps or self.max_steps
+        steps = run.steps(self.max_steps)
         problem = pad_problem(problem, start.items[0].dtype)
         start = pad_start(start, problem.data)
         return solve_on_nodes(problem, method, start, None, steps, run.clock)
@@ -299,16 +308,6 @@ class EM(AbstractMethod):
         dtype = solution.fit.parameters.items[0].dtype
         found = super().estimates(pad_problem(problem, dtype), solution, run)
         return cut_estimates(found, problem)
-
-
-def check_nodes(method: AbstractMethod) -> None:
-    """Refuses a marginal method without quadrature nodes."""
-    if method.nodes is None:  # pyright: ignore[reportAttributeAccessIssue]
-        name = type(method).__name__
-        raise ValueError(
-            f"{name} has no quadrature nodes: pass {name}(nodes=...) or use irtjax.fit,"
-            " which chooses them"
-        )
 
 
 def start_point(problem: Problem, start: Start, population: str) -> Point:

@@ -24,13 +24,11 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
-from irtjax.estimators.estimates import Nodes
+from irtjax.estimators.driver import Progress, Run, Solution
 from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node_weights
 from irtjax.estimators.marginal.em import (
     EM,
     Point,
-    check_nodes,
     lengths_of,
     prior_at,
     reported,
@@ -38,7 +36,8 @@ from irtjax.estimators.marginal.em import (
     start_point,
     update_population,
 )
-from irtjax.estimators.marginal.refinement import solve_on_nodes
+from irtjax.estimators.marginal.refinement import AbstractOnNodes, solve_on_nodes
+from irtjax.estimators.settings import check_least
 from irtjax.likelihood.counts import Counts, block_log_likelihood, improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import (
@@ -158,7 +157,7 @@ class SAEMState(NamedTuple):
     num_seen: Array
 
 
-class SAEM(AbstractMethod):
+class SAEM(AbstractOnNodes):
     """Marginal maximum likelihood (or MAP) by stochastic-approximation EM.
 
     A scan of `num_steps` steps; chains by `vmap` over keys. The estimate is the mean of
@@ -181,17 +180,19 @@ class SAEM(AbstractMethod):
             of one, independent of the data's, adds 5 % to the root mean square error.
     """
 
-    marginal: ClassVar[bool] = True
     fixed_length: ClassVar[bool] = True
     limit: ClassVar[str] = "num_steps of SAEM"
 
-    nodes: Float[Array, " nodes"] | None = None
     num_steps: int = eqx.field(static=True, default=200)
     num_draws: int = eqx.field(static=True, default=4)
     gain: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
     sampler: str = eqx.field(static=True, default="grid")
     num_newton: int = eqx.field(static=True, default=1)
     tolerance: float | Array = 1 / 3
+
+    def __check_init__(self):
+        """Refuses settings that no fit can have."""
+        check_least("SAEM", self, num_steps=1, num_draws=1, num_newton=1)
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> SAEMState:
         """State at the start values."""
@@ -228,7 +229,7 @@ class SAEM(AbstractMethod):
         )
 
     def _check(self, problem: Problem, key: KeyArray | None) -> None:
-        check_nodes(self)
+        self.check_nodes()
         if key is None:
             raise ValueError("SAEM draws at random: pass key=jax.random.key(0)")
         if self.sampler not in SAMPLERS:
@@ -420,13 +421,9 @@ class SAEM(AbstractMethod):
         """The averaged estimates, and the exact marginal log-likelihood there."""
         return reported(problem, state.average), state.log_marginal
 
-    def nodes_of(self, state: SAEMState) -> Nodes:
-        """Nodes, their weights, and the one nearest to each subject."""
-        return Nodes(state.nodes, state.log_weights, state.centre)
-
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """A fit on nodes that resolve the posteriors, in `num_steps` steps."""
-        steps = self.num_steps if run.max_steps is None else run.max_steps
+        steps = run.steps(self.num_steps)
         method = dataclasses.replace(self, num_steps=steps)
         key = jax.random.key(0) if run.key is None else run.key
         return solve_on_nodes(problem, method, start, key, steps, run.clock)

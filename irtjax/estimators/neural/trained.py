@@ -46,8 +46,7 @@ class AbstractTrained(AbstractMethod):
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """Trains for at most `epochs` epochs; `max_steps` replaces them."""
-        steps = run.max_steps
-        epochs = getattr(self, self.limit) if steps is None else steps
+        epochs = run.steps(getattr(self, self.limit))
         method = dataclasses.replace(self, **{self.limit: epochs})
         method = method.for_data(problem.data)
         key = jax.random.key(0) if run.key is None else run.key

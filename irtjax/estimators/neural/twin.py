@@ -53,7 +53,7 @@ class Networks(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """All that is learned: the shared networks and the rows of each side."""
+    """All that is estimated: the shared networks and the rows of each side."""
 
     networks: Networks
     subjects: Array

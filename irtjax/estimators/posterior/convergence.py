@@ -7,13 +7,14 @@ Simpson, Carpenter and Buerkner (2021), on the host in double precision.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from irtjax._backend import num_cores
 from irtjax._types import Status
+from irtjax.data.wording import percent
 from irtjax.estimators.posterior.nuts import Draws
 
 if TYPE_CHECKING:
@@ -215,11 +216,14 @@ def entries(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
 
 
-def has_converged(draws: Draws) -> bool:
-    """Whether all R-hat < 1.01, effective draws >= 400, and none is divergent."""
+def has_converged(draws: Draws, found: Any = None) -> bool:
+    """Whether all R-hat < 1.01, effective draws >= 400, and none is divergent.
+
+    `found` is what `worst` returns, if it is computed already.
+    """
     if int(draws.status) in (Status.RUNNING, Status.NONFINITE):
         return False
-    (rhat, _), (ess, _) = worst(draws)
+    (rhat, _), (ess, _) = found or worst(draws)
     divergent = np.any(np.asarray(draws.divergent))
     return rhat < RHAT_LIMIT and ess >= ESS_LIMIT and not divergent
 
@@ -308,8 +312,8 @@ def verdict(draws: Draws) -> list[str]:
     chains, transitions = draws.divergent.shape
     if any(values.shape[1] < 4 for values in draws.values.values()):
         return ["Not converged: fewer than 4 draws of each chain; draw more."]
-    (rhat, of_rhat), (ess, of_ess) = worst(draws)
-    conclusion = "Converged" if has_converged(draws) else "Not converged"
+    (rhat, of_rhat), (ess, of_ess) = found = worst(draws)
+    conclusion = "Converged" if has_converged(draws, found) else "Not converged"
     sentences = [
         f"{conclusion}: {chains} chains of {transitions:,} steps, largest R-hat"
         f" {rhat:.3f} ({of_rhat}), fewest effective draws {ess:,.0f} ({of_ess})."
@@ -345,16 +349,16 @@ def _on_trajectories(draws: Draws) -> list[str]:
     if count := int(divergent.sum()):
         sentences.append(
             f"{count:,} of {divergent.size:,} transitions diverged"
-            f" ({count / divergent.size:.1%}): the draws miss places where the"
-            " posterior curves sharply; raise target_acceptance (0.95, 0.99), or use a"
-            " non-centred form of the hierarchy."
+            f" ({percent(round(count / divergent.size, 4))}): the draws miss places"
+            " where the posterior curves sharply; raise target_acceptance (0.95, 0.99),"
+            " or use a non-centred form of the hierarchy."
         )
     deepest = np.asarray(draws.tree_depth) >= draws.max_depth
     if share := float(deepest.mean()) if deepest.size else 0.0:
         sentences.append(
-            f"{share:.1%} of the transitions reached the limit of the tree depth"
-            f" ({draws.max_depth}): the draws are valid but expensive; rescale the"
-            " parameters, use dense=True, or raise max_depth."
+            f"{percent(round(share, 3))} of the transitions reached the limit of the"
+            f" tree depth ({draws.max_depth}): the draws are valid but expensive;"
+            " rescale the parameters, use dense=True, or raise max_depth."
         )
     fraction = bfmi(draws.energy) if draws.energy.shape[1] > 1 else np.ones(1)
     if low := int((fraction < BFMI_LIMIT).sum()):

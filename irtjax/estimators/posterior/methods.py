@@ -60,14 +60,31 @@ class _Posterior(AbstractEstimator):
             found = summary_of_draws(problem.model, solution.values, run.level)
             warnings, concluded = solution.warnings, ()
             if solution.draws is not None and solution.status == Status.CONVERGED:
-                # A good verdict is not a warning.
-                concluded = tuple(verdict(solution.draws)[:1])
-                warnings = tuple(w for w in warnings if w not in concluded)
+                # The verdict comes first in them, and a good one is not a warning.
+                concluded, warnings = warnings[:1], warnings[1:]
             return multilevel_estimates(problem, solution, found, warnings, concluded)
 
 
 class NUTS(NoUTurn, _Posterior):
-    """The full posterior by the no-U-turn sampler; the settings are `NoUTurn`'s."""
+    """The full posterior by the no-U-turn sampler.
+
+    Attributes:
+        num_warmup: Steps of warm-up, whose draws are discarded.
+        num_draws: Draws kept of each chain.
+        num_chains: Chains; R-hat is reliable from four on.
+        target_acceptance: Mean acceptance that the step size is adapted to. Closer to 1
+            means smaller steps: slower, and better where the posterior curves sharply.
+        max_depth: A trajectory has at most 2^max_depth - 1 leapfrog steps.
+        dense: Adapt the whole covariance `[dims, dims]`, not its diagonal: for strong
+            linear correlations among a few hundred coordinates at most.
+        thinning: Keep every so many-th draw.
+        chain_method: "vectorized" moves all chains in lockstep, each step waiting for
+            the longest trajectory; "sequential" runs one after the other; "parallel"
+            distributes them over the devices, each of which runs its share by itself.
+            "auto": parallel where there are several devices, which run their shares
+            sequentially on a CPU, else in lockstep. On one CPU `sample.sample` runs the
+            chains of "auto" and "parallel" in threads, with the same draws.
+    """
 
     options: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"checkpoint": None, "resume": False}
@@ -95,7 +112,19 @@ class NUTS(NoUTurn, _Posterior):
 
 
 class Variational(VariationalSearch, _Posterior):
-    """The Gaussian nearest to the posterior; the settings are `VariationalSearch`'s."""
+    """The Gaussian nearest to the posterior: maximises the evidence bound by Adam.
+
+    Attributes:
+        rank: Columns of the factor of the covariance; 0 is mean field: coordinates are
+            independent, with the standard deviations that they have given all others.
+        num_draws: Draws per step.
+        num_steps: Steps.
+        learning_rate: At first, in standard deviations per step; it falls to a
+            hundredth along half a cosine.
+        first_sd: Standard deviation of every coordinate at the start.
+        num_ratios: Draws of the final approximation, for the bound and the ratios.
+        tolerance: A smaller trend of the bound, in nats, counts as none.
+    """
 
     @property
     def name(self) -> str:
@@ -137,7 +166,7 @@ _log_prior_jit = stored_jit(log_prior)
 def _first(problem: MultilevelProblem, run: Run):
     """A fit by `Laplace`, the state to begin at, its position in a frame, and that."""
     method, model = Laplace(order=2, tolerance=0.1), problem.model
-    steps = run.max_steps or method.max_steps
+    steps = run.steps(method.max_steps)
     fit = drive(problem, method, None, None, steps, run.clock)
     state = fit.state
     if int(fit.status) != Status.CONVERGED:
@@ -181,7 +210,7 @@ def position_of(
     position = model.zeros(ability.dtype)._replace(
         log_scale=jnp.maximum(components.log_scale, -3.0),
         correlation=components.correlation,
-        items=state.mean[problem.units.unit],
+        items=state.mean[problem.distinct.of_stem],
         group_effects=components.group_effects,
         subject_effects=components.subject_effects,
         log_general_sd=components.log_general_sd,

@@ -37,24 +37,7 @@ Keep = Callable[[Position, Any], dict[str, Array]]
 
 
 class NoUTurn(eqx.Module):
-    """The no-U-turn sampler and its warm-up.
-
-    Attributes:
-        num_warmup: Steps of warm-up, whose draws are discarded.
-        num_draws: Draws kept of each chain.
-        num_chains: Chains; R-hat is reliable from four on.
-        target_acceptance: Mean acceptance that the step size is adapted to. Closer to 1
-            means smaller steps: slower, and better where the posterior curves sharply.
-        max_depth: A trajectory has at most 2^max_depth - 1 leapfrog steps.
-        dense: Adapt the whole covariance `[dims, dims]`, not its diagonal: for strong
-            linear correlations among a few hundred coordinates at most.
-        thinning: Keep every so many-th draw.
-        chain_method: "vectorized" moves all chains in lockstep, each step waiting for
-            the longest trajectory; "sequential" runs one after the other; "parallel"
-            distributes them over the devices, each of which runs its share by itself.
-            "auto": parallel where there are several devices, which run their shares
-            sequentially on a CPU, else in lockstep. On one CPU `sample.sample` runs the
-            chains of "auto" and "parallel" in threads, with the same draws.
+    """The no-U-turn sampler and its warm-up, with the settings of `irtjax.NUTS`.
 
     >>> NoUTurn(num_draws=0)
     Traceback (most recent call last):

@@ -105,10 +105,10 @@ def sample(
     method = NoUTurn() if method is None else method
     path = None if checkpoint is None else Path(checkpoint)
     if path is None and resume:
-        raise ValueError("resume=True needs checkpoint=, the file to go on from")
+        raise ValueError("resume=True needs checkpoint=, the file to resume from")
     if path is not None and path.exists() and not resume:
         raise ValueError(
-            f"{path} exists: pass resume=True to go on from it, or name another file"
+            f"{path} exists: pass resume=True to resume from it, or name another file"
         )
     start_key, chain_key = jax.random.split(key)
     # A copy: the memory of the chains is reused, and this may be the caller's.

@@ -186,7 +186,7 @@ class SamplingFrame(eqx.Module):
 
 
 class _ItemPrior:
-    """The learned prior of items, by column in `order`."""
+    """The estimated prior of items, by column in `order`."""
 
     def __init__(self, frame: SamplingFrame, position: Position):
         model, own = frame.model, frame.levels.order
@@ -268,10 +268,10 @@ def item_centring(
     """Share of the precision of each item coordinate that comes from the data.
 
     w = I v / (1 + I v), with I the information of the responses about the coordinate
-    and v a plausible variance of its learned prior, given the item's columns before. If
+    and v a plausible variance of its estimated prior, given the columns before. If
     the data are informative, the coordinate itself is sampled; if not, its standardised
     distance from the prior mean (Papaspiliopoulos, Roberts and Skoeld 2007; in between,
-    Gorinova, Moore and Hoffman 2020). Otherwise a learned standard deviation near 0
+    Gorinova, Moore and Hoffman 2020). Otherwise an estimated standard deviation near 0
     makes a funnel that the sampler cannot enter. Abilities and items are rough values.
     """
     return share_of_data(item_information(model, ability, items, data), variance)

@@ -59,8 +59,8 @@ def rank_statistics(
     if ties.any():
         if key is None:
             raise ValueError(
-                "rank_statistics: draws equal the truth; pass key=, which decides"
-                " the place of the truth among them"
+                "rank_statistics: draws equal the truth; pass key=, to place the"
+                " truth among them at random"
             )
         import jax
 

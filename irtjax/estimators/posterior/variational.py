@@ -129,18 +129,7 @@ class _State(NamedTuple):
 
 
 class VariationalSearch(eqx.Module):
-    """The Gaussian that maximises the evidence lower bound, by Adam.
-
-    Attributes:
-        rank: Columns of F; 0 is mean field: coordinates are independent, with the
-            standard deviations that they have given all others.
-        num_draws: Draws per step.
-        num_steps: Steps.
-        learning_rate: At first, in standard deviations per step; it falls to a
-            hundredth along half a cosine.
-        first_sd: Standard deviation of every coordinate at the start.
-        num_ratios: Draws of the final approximation, for the bound and the ratios.
-        tolerance: A smaller trend of the bound, in nats, counts as none.
+    """The settings of `irtjax.Variational`: Adam on the evidence lower bound.
 
     >>> VariationalSearch(rank=-1)
     Traceback (most recent call last):

@@ -62,7 +62,7 @@ def prepare(
         for name, value in (("squeeze", squeeze), ("bounds", bounds)):
             if value is not None:
                 raise ValueError(
-                    f"{name} is for models of scores (--model continuous, beta,"
+                    f"{name} is for models of scores (continuous, beta,"
                     f" inflated_beta or mixed), not for {model.name}"
                 )
         return None
@@ -78,8 +78,8 @@ def prepare(
         table = rescale(table, bounds, columns)
     if table.trials is not None and np.any(table.trials[:, columns] > 1):
         raise ValueError(
-            f"counts of trials are not scores of a {model.name} model; use --model"
-            " mixed, or read them with trials='mean'"
+            f"counts of trials are not scores of a {model.name} model; use"
+            " model='mixed', or read them with trials='mean'"
         )
     ends = family.ends_at
     if ends is not None and squeeze is not None:
@@ -88,10 +88,10 @@ def prepare(
     warnings = []
     if found.num_squeezed:
         count, reach = found.num_squeezed, _distances(found.squeeze)
-        many = "scores were" if count > 1 else "score was"
+        many, was = ("scores", "were") if count > 1 else ("score", "was")
         warnings.append(
-            f"{count:,} {many} nearer to 0 or 1 than {reach} and put there; an"
-            " inflated_beta model keeps the ends"
+            f"{count:,} {many} {was} within {reach} of 0 or 1 and {was} moved to that"
+            " distance; an inflated_beta model keeps the ends"
         )
     options = {"squeeze": found.squeeze or None, "bounds": bounds and list(bounds)}
     if isinstance(bounds, Mapping):

@@ -77,6 +77,7 @@ class Graded(AbstractOrdered):
     """
 
     Items: ClassVar[type] = GradedItems
+    decreasing: ClassVar[tuple[str, ...]] = ("intercept",)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

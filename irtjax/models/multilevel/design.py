@@ -62,7 +62,7 @@ def lay_out(
     "a/b" is a, and b within a. LEGO-MM as printed has no `metric_effects`. Covariates
     are centred: "all items" is the mean, and ability 0 that of an average subject. With
     `spread_by_benchmark`, b_ij ~ N(mu_j, sigma_j^2) of AIMS 2.3.5. `priors` replace
-    learned ones.
+    estimated ones.
 
     Raises:
         ValueError: If a facet or parameter is unknown, a covariate does not suit the
@@ -125,9 +125,7 @@ def lay_out(
                 " items of its own"
             )
         if set(known) <= set(priors):
-            raise ValueError(
-                "spread_by_benchmark has nothing to learn: all priors are given"
-            )
+            raise ValueError("spread_by_benchmark has no effect: all priors are given")
         clusters, cluster = benchmarks, jnp.asarray(of_item)
     covariates, subject = _subject_design(table, subject_covariates)
     answered = table.num_observed / (table.num_subjects * len(names))
@@ -246,8 +244,8 @@ def _covariate(name: str, values: Any, size: int, of: str) -> np.ndarray:
     sd = float(values.std())
     if sd <= 1e-12 * max(float(np.abs(values).max()), 1e-300):
         raise ValueError(
-            f"covariate {name!r} is the same for all {of}: leave it out, nothing can be"
-            " learned of it"
+            f"covariate {name!r} is the same for all {of}: leave it out, its effect"
+            " cannot be estimated"
         )
     if not LEAST_SD <= sd <= MOST_SD:
         raise ValueError(

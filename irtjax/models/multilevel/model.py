@@ -1,4 +1,4 @@
-"""Multilevel models: abilities of several groups of items, items with learned priors.
+"""Multilevel models: abilities of several groups of items, items with estimated priors.
 
 Any response family, by three additions to a plain model:
 
@@ -18,7 +18,7 @@ Omega0 common to all groups, and e the coordinates' residuals,
 
 On request, standard deviations are those of Omega0 times exp(delta_b) in benchmark b,
 of sum 0 over b. z are covariates of subjects (latent regression). Where all slopes are
-1 (Rasch), the items fix the scale of ability: then psi_i ~ N(0, tau^2), tau learned.
+1 (Rasch), the items fix the scale of ability: then psi_i ~ N(0, tau^2), tau estimated.
 
 psi and zeta are summed out: abilities of a subject are N(z'gamma, tau^2 1 1' + Sigma),
 without a ridge between psi and zeta; psi given them is normal (`general_ability`).
@@ -112,7 +112,7 @@ class KnownSlopes(NamedTuple):
     """A given normal prior N(mean, sd^2) of log discriminations.
 
     The mean of the items of one scale is an effect, one of `rows`, that moves with the
-    scale of ability, as with a learned prior; it is N(mean, sd^2 / items).
+    scale of ability, as with an estimated prior; it is N(mean, sd^2 / items).
     """
 
     mean: float
@@ -130,7 +130,7 @@ class Hierarchical(eqx.Module):
         design: D; the first column is 1.
         component: Component of each effect; -1 for none.
         subject_design: z; no columns without covariates.
-        priors: Given priors by item parameter; all other parameters have learned ones.
+        priors: Given priors by item parameter; those of the others are estimated.
         hyperpriors: See `Hyperpriors`.
         cluster: Benchmark (the group, if groups have regressions of their own) of each
             stem, where benchmarks have standard deviations of their own; else None.
@@ -182,18 +182,18 @@ class Hierarchical(eqx.Module):
 
     @property
     def regressed(self) -> tuple[bool, ...]:
-        """Whether effects and standard deviations of each column are learned."""
+        """Whether effects and standard deviations of each column are estimated."""
         first = self.known_slopes is None
         return tuple(has and (first or k > 0) for k, has in enumerate(self.learned))
 
     @property
     def learned(self) -> tuple[bool, ...]:
-        """Whether the prior of each column is learned."""
+        """Whether the prior of each column is estimated."""
         return tuple(p.name not in self.priors for p in self.column_parameters)
 
     @property
     def correlated(self) -> bool:
-        """Whether correlations of an item's coordinates are learned.
+        """Whether correlations of an item's coordinates are estimated.
 
         If not, ability is 0 where discriminations and intercepts do not correlate.
         """
@@ -201,7 +201,7 @@ class Hierarchical(eqx.Module):
 
     @property
     def num_correlated(self) -> int:
-        """How many columns, the first ones, have learned correlations.
+        """How many columns, the first ones, have estimated correlations.
 
         Those before the first given prior, if all after it are given too (asymptotes).
         """
@@ -271,7 +271,7 @@ class Hierarchical(eqx.Module):
 
     @property
     def has_general_scale(self) -> bool:
-        """Whether items fix the scale of ability, whose SD is then learned."""
+        """Whether items fix the scale of ability, whose SD is then estimated."""
         return not self.family.has_slope
 
     def zeros(self, dtype: Any = float) -> Position:
@@ -469,7 +469,7 @@ class Hierarchical(eqx.Module):
         mean: Float[Array, " columns"],
         factor: Float[Array, "columns columns"],
     ) -> Scalar:
-        """Log density of one item's coordinates; `mean` and `factor` where learned."""
+        """Log density of one item's coordinates; `mean` and `factor` if estimated."""
         total = self.fixed_log_prior(row)
         if any(self.learned):
             # Forward substitution, written out to keep LAPACK out of batches.
@@ -550,7 +550,7 @@ def cell_log_lik(
 
 
 def general_variance(log_general_sd: Float[Array, " scales"]) -> Array | float:
-    """tau^2, the variance of general ability: 1 unless it is learned."""
+    """tau^2, the variance of general ability: 1 unless it is estimated."""
     if log_general_sd.shape[0] == 0:
         return 1.0
     return jnp.exp(2 * log_general_sd[0])

@@ -43,7 +43,7 @@ def simulate_position(
     if model.priors:
         raise ValueError(
             f"simulate_position: {', '.join(model.priors)} has a prior that is given;"
-            " leave priors empty, so that all are learned and can be drawn"
+            " leave priors empty, so that all are estimated and can be drawn"
         )
     zeros, own = model.zeros(model.design.dtype), model.hyperpriors
     parts = (*Position._fields, "general")

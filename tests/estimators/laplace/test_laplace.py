@@ -20,7 +20,7 @@ from irtjax.estimators.laplace.errors import errors_of
 from irtjax.estimators.laplace.item_posterior import (
     LEAST_CURVATURE,
     Outer,
-    _at_least,
+    at_least_prior,
     hermite_nodes,
     orders_of,
 )
@@ -101,17 +101,17 @@ def random_outer(model: Hierarchical) -> Outer:
     )
 
 
-def passed(model, units, outer, order=15, error=None):
+def passed(model, distinct, outer, order=15, error=None):
     size = model.subject_design.shape[0] * model.num_groups
     shape = (1, size, size)
-    if not units.is_aligned:
+    if not distinct.is_aligned:
         shape = (model.num_groups, *[size // model.num_groups] * 2)
-    mode = jnp.zeros((units.weight.shape[0], 2))
+    mode = jnp.zeros((distinct.weight.shape[0], 2))
     # Sure abilities, so that items are expected what they are at them.
     known = jnp.zeros(shape) if error is None else error[0]
     shift = jnp.zeros_like(outer.ability) if error is None else error[1]
     return summarise_jit(
-        model, units, outer, mode, known, shift, order=order, num_newton=20
+        model, distinct, outer, mode, known, shift, order=order, num_newton=20
     )
 
 
@@ -131,8 +131,8 @@ def test_integrals_are_those_of_a_fine_grid(kind):
         model, data = benchmarks(5, 4, 2), random_data(5, 4)
     else:
         model, data = metrics(5, 2, 2), random_data(5, 4)
-    units, outer = arrange(model, data), random_outer(model)
-    found = passed(model, units, outer)
+    distinct, outer = arrange(model, data), random_outer(model)
+    found = passed(model, distinct, outer)
     factors = np.asarray(outer.residual_factor)
     rows = np.asarray(model.factor_row)
     log_a, d = np.linspace(-5, 5, 401)[:, None], np.linspace(-9, 9, 361)
@@ -151,9 +151,9 @@ def test_integrals_are_those_of_a_fine_grid(kind):
                 sign = 2 * int(data.values[subject, column]) - 1
                 density -= np.logaddexp(0, -sign * eta)
         wanted = np.log(np.exp(density).sum() * 0.025 * 0.05)
-        unit = int(units.unit[stem])
+        place = int(distinct.of_stem[stem])
         # Fifteen nodes a coordinate: the quadrature errs in the fifth digit or less.
-        assert float(found.log_marginal[unit]) == pytest.approx(wanted, abs=2e-4)
+        assert float(found.log_marginal[place]) == pytest.approx(wanted, abs=2e-4)
 
 
 def test_items_of_two_kinds_are_integrated_as_those_of_one_kind_each():
@@ -176,7 +176,7 @@ def test_items_of_two_kinds_are_integrated_as_those_of_one_kind_each():
             num_stems=items,
         )
         size = family.num_columns
-        units = arrange(model, Responses(jnp.asarray(values)))
+        distinct = arrange(model, Responses(jnp.asarray(values)))
         outer = Outer(
             theta,
             jnp.asarray(effects[:, :size]),
@@ -185,15 +185,15 @@ def test_items_of_two_kinds_are_integrated_as_those_of_one_kind_each():
         )
         found = summarise_jit(
             model,
-            units,
+            distinct,
             outer,
-            jnp.zeros((units.weight.shape[0], size)),
+            jnp.zeros((distinct.weight.shape[0], size)),
             jnp.zeros((1, subjects, subjects)),
             jnp.zeros((subjects, 1)),
             order=9,
             num_newton=20,
         )
-        return np.asarray(found.log_marginal)[np.asarray(units.unit)]
+        return np.asarray(found.log_marginal)[np.asarray(distinct.of_stem)]
 
     both = log_marginal(MixedScores(tuple(binary.tolist()), "positive"), mixed)
     right = log_marginal(Binary(slopes="positive"), (logits > 0).astype(np.int8))
@@ -209,12 +209,12 @@ def test_derivatives_are_those_of_differences(kind):
         model, data = benchmarks(3, 6, 2), random_data(3, 6)
     else:
         model, data = metrics(3, 4, 2), random_data(3, 8)
-    units, outer = arrange(model, data), random_outer(model)
+    distinct, outer = arrange(model, data), random_outer(model)
 
     def total(outer):
-        return jnp.sum(passed(model, units, outer).log_marginal * units.weight)
+        return jnp.sum(passed(model, distinct, outer).log_marginal * distinct.weight)
 
-    found, step = passed(model, units, outer), 1e-3
+    found, step = passed(model, distinct, outer), 1e-3
     flat = outer.ability.T.reshape(-1)
 
     def at(move):
@@ -227,7 +227,7 @@ def test_derivatives_are_those_of_differences(kind):
     # The identities hold for the integrals; the quadrature is within 1e-4 of them.
     np.testing.assert_allclose(found.gradient.T.reshape(-1), slope, atol=1e-3)
     curvature = np.asarray(found.curvature)
-    if not units.is_aligned:
+    if not distinct.is_aligned:
         whole = np.zeros((2, 3, 2, 3))
         whole[[0, 1], :, [0, 1]] = curvature
         curvature = whole.reshape(6, 6)
@@ -257,22 +257,22 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
         model, data = benchmarks(3, 6, 2), random_data(3, 6)
     else:
         model, data = metrics(3, 4, 2), random_data(3, 8)
-    units, outer = arrange(model, data), random_outer(model)
+    distinct, outer = arrange(model, data), random_outer(model)
     root = 0.3 * RNG.normal(size=(6, 6))
     whole = root @ root.T
-    if not units.is_aligned:
-        # Units of one group hear of the covariance within it.
+    if not distinct.is_aligned:
+        # Items of one group hear of the covariance within it.
         whole[:3, 3:] = whole[3:, :3] = 0
     shift = 0.1 * RNG.normal(size=(3, 2))
     blocks = np.stack([whole[:3, :3], whole[3:, 3:]])
-    error = (blocks if not units.is_aligned else whole[None], shift)
+    error = (blocks if not distinct.is_aligned else whole[None], shift)
     error = jax.tree.map(jnp.asarray, error)
-    found = passed(model, units, outer, 9, error)
+    found = passed(model, distinct, outer, 9, error)
     flat, step = outer.ability.T.reshape(-1), 0.02
 
     def at(move):
         ability = (flat + move).reshape(2, 3).T
-        return passed(model, units, outer._replace(ability=ability), 9)
+        return passed(model, distinct, outer._replace(ability=ability), 9)
 
     plain = at(jnp.zeros(6))
     values, vectors = np.linalg.eigh(whole)
@@ -291,8 +291,8 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
     np.testing.assert_allclose(found.mean, mean, atol=2e-3)
     whole_mean = np.asarray(found.mean)
     left = square - whole_mean[:, :, None] * whole_mean[:, None]
-    row = np.eye(len(found.within))[units.row]
-    within = np.einsum("u,ur,uab->rab", units.weight, row, left)
+    row = np.eye(len(found.within))[distinct.row]
+    within = np.einsum("u,ur,uab->rab", distinct.weight, row, left)
     np.testing.assert_allclose(found.within, within, atol=0.02)
     # The slope of -tr(C A) / 2 in the abilities, and that of delta' gradient.
     for i in range(6):
@@ -314,7 +314,7 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
 
             def tall(sign, move=move):
                 moved = outer._replace(group_effects=outer.group_effects + sign * move)
-                x = passed(model, units, moved, 9)
+                x = passed(model, distinct, moved, 9)
                 trace = np.sum(np.asarray(x.curvature) * np.asarray(error[0]))
                 return -0.5 * trace + np.sum(np.asarray(x.gradient) * shift)
 
@@ -336,12 +336,12 @@ def test_scores_are_expected_over_the_error_of_the_abilities():
     theta, effects = RNG.normal(size=(6, 1)), np.array([[0.1, -0.3, -0.2]])
     root = np.array([[0.4, 0, 0], [0.2, 0.9, 0], [0.1, -0.1, 0.5]])
     values = jnp.asarray(theta + 0.3 + 0.7 * RNG.normal(size=(6, 1)))
-    units = arrange(model, Responses(values))
+    distinct = arrange(model, Responses(values))
     outer = Outer(*map(jnp.asarray, (theta, effects, root[None])), jnp.zeros((0, 3)))
     half = 0.4 * RNG.normal(size=(6, 6))
     found = summarise_jit(
         model,
-        units,
+        distinct,
         outer,
         jnp.zeros((1, 3)),
         jnp.asarray(half @ half.T)[None],
@@ -374,7 +374,7 @@ def test_scores_are_expected_over_the_error_of_the_abilities():
 def test_errors_of_items_are_those_of_moving_everything_they_hang_on():
     """Means of items by differences in abilities and effects, times their errors."""
     model, data = benchmarks(3, 6, 2), random_data(3, 6)
-    units, outer = arrange(model, data), random_outer(model)
+    distinct, outer = arrange(model, data), random_outer(model)
     roots = np.asarray(outer.residual_factor)
     omega = jnp.asarray(np.linalg.inv(roots @ roots.transpose(0, 2, 1)))
     size = outer.effects.size
@@ -383,9 +383,9 @@ def test_errors_of_items_are_those_of_moving_everything_they_hang_on():
     follow = Following(omega, *(jnp.asarray(x) for x in (slope.T, slope, rest)))
     found = eqx.filter_jit(variance_of_items)(
         model,
-        units,
+        distinct,
         outer,
-        jnp.zeros((units.weight.shape[0], 2)),
+        jnp.zeros((distinct.weight.shape[0], 2)),
         jnp.zeros((2, 3, 3)),
         jnp.asarray(whole),
         follow,
@@ -397,7 +397,7 @@ def test_errors_of_items_are_those_of_moving_everything_they_hang_on():
     def mean(move, more):
         ability = outer.ability + move.reshape(2, 3).T
         effects = outer.effects + more.reshape(2, -1).T
-        return passed(model, units, Outer(ability, effects, *outer[2:]), 9).mean_at
+        return passed(model, distinct, Outer(ability, effects, *outer[2:]), 9).mean_at
 
     def by(move, more):
         return (mean(move, more) - mean(-move, -more)) / 2e-3
@@ -552,25 +552,25 @@ def test_abilities_given_their_mean_are_the_conditional_normal():
 
 def test_equal_items_are_done_once():
     model, data = benchmarks(3, 40, 1), random_data(3, 40)
-    units, outer = arrange(model, data), random_outer(model)
+    distinct, outer = arrange(model, data), random_outer(model)
     # Rows that fill up to the number of items count for nothing.
-    assert units.weight.shape[0] == 40 and float(units.weight.sum()) == 40
-    assert int(jnp.sum(units.weight > 0)) < 30
-    assert int(units.unit.max()) < 30
-    alone = units._replace(
-        values=units.values[units.unit],
-        exposure=units.exposure[units.unit],
-        group=units.group[units.unit],
-        design=units.design[units.unit],
+    assert distinct.weight.shape[0] == 40 and float(distinct.weight.sum()) == 40
+    assert int(jnp.sum(distinct.weight > 0)) < 30
+    assert int(distinct.of_stem.max()) < 30
+    alone = distinct._replace(
+        values=distinct.values[distinct.of_stem],
+        exposure=distinct.exposure[distinct.of_stem],
+        group=distinct.group[distinct.of_stem],
+        design=distinct.design[distinct.of_stem],
         weight=jnp.ones(40),
-        row=units.row[units.unit],
-        unit=jnp.arange(40),
+        row=distinct.row[distinct.of_stem],
+        of_stem=jnp.arange(40),
     )
-    once, every = passed(model, units, outer, 3), passed(model, alone, outer, 3)
+    once, every = passed(model, distinct, outer, 3), passed(model, alone, outer, 3)
     np.testing.assert_allclose(once.gradient, every.gradient, atol=1e-9)
     np.testing.assert_allclose(once.curvature, every.curvature, atol=1e-9)
     np.testing.assert_allclose(
-        once.log_marginal[units.unit], every.log_marginal, atol=1e-9
+        once.log_marginal[distinct.of_stem], every.log_marginal, atol=1e-9
     )
 
 
@@ -720,7 +720,7 @@ def test_it_recovers_what_was_simulated():
     assert np.abs(np.log(found / np.sqrt(np.diag(own)))).max() < 0.6
     general = general_ability(jnp.asarray(own))
     assert np.corrcoef(state.ability @ general.weights, psi)[0, 1] > 0.9
-    coordinates = np.asarray(state.mean)[np.asarray(problem.units.unit)]
+    coordinates = np.asarray(state.mean)[np.asarray(problem.distinct.of_stem)]
     assert np.corrcoef(coordinates[:, 1], d)[0, 1] > 0.9
     # What is expected of cells is calibrated: right as often as it says.
     outer = Outer(
@@ -729,8 +729,8 @@ def test_it_recovers_what_was_simulated():
         model.residual_factor(*state.components[4:6], *state.components[-2:]),
         state.components.group_effects,
     )
-    expected = expected_responses(model, problem.units, outer, state.mode, order=3)
-    gap = np.asarray(data.values) - np.asarray(expected[problem.units.unit, 0].T)
+    expected = expected_responses(model, problem.distinct, outer, state.mode, order=3)
+    gap = np.asarray(data.values) - np.asarray(expected[problem.distinct.of_stem, 0].T)
     assert abs(gap.mean()) < 0.01
 
 
@@ -981,13 +981,15 @@ def test_curvature_has_a_least_share_of_the_prior_only_where_it_lacks():
     model = with_asymptotes(6, 2, given=False)
     root = np.tril(RNG.normal(size=(4, 4)), -1) + np.diag([0.5, 2.0, 1.0, 0.8])
     factor, prior = jnp.asarray(root), np.linalg.inv(root @ root.T)
-    np.testing.assert_allclose(_at_least(model, factor, prior), prior, rtol=1e-8)
+    np.testing.assert_allclose(at_least_prior(model, factor, prior), prior, rtol=1e-8)
     turn = np.linalg.qr(RNG.normal(size=(4, 4)))[0]
     back = np.linalg.inv(root)
     for worst in (1e-6, -3.0):
         sizes = np.array([5.0, 1.0, 0.4, worst])
         bent = back.T @ (turn * sizes) @ turn.T @ back
-        found = root.T @ np.asarray(_at_least(model, factor, jnp.asarray(bent))) @ root
+        found = (
+            root.T @ np.asarray(at_least_prior(model, factor, jnp.asarray(bent))) @ root
+        )
         wanted = np.sort(np.maximum(sizes, LEAST_CURVATURE))
         np.testing.assert_allclose(np.linalg.eigvalsh(found), wanted, rtol=1e-8)
 
@@ -1035,7 +1037,7 @@ def error_of_nodes(order=None):
     # items decided what was learned.
     model = with_asymptotes(12, 20, given=False)
     values, _ = four_parameters(12, 20, 4)
-    units = arrange(model, Responses(jnp.asarray(values, jnp.int8)))
+    distinct = arrange(model, Responses(jnp.asarray(values, jnp.int8)))
     theta, mean, sd = np.linspace(-2, 2, 12), [0.6, 0.3, -2.6, 2.8], [0.6, 2, 1, 1]
     outer = Outer(
         jnp.asarray(theta)[:, None],
@@ -1043,13 +1045,13 @@ def error_of_nodes(order=None):
         jnp.diag(jnp.asarray(sd, float))[None],
         jnp.zeros((0, 4)),
     )
-    mode = jnp.tile(jnp.asarray(mean), (len(units.weight), 1))
+    mode = jnp.tile(jnp.asarray(mean), (len(distinct.weight), 1))
     none = (jnp.zeros((1, 12, 12)), jnp.zeros((12, 1)))
     exact = [by_nodes_of_the_prior(y, theta, mean, sd, True)[0] for y in values.T]
     order = suitable_order(model.family, 12) if order is None else order
     options = {"order": order, "num_newton": 9, "corrected": False}
-    found = summarise_jit(model, units, outer, mode, *none, **options)
-    return np.mean(np.abs(found.log_marginal[units.unit] - np.asarray(exact)))
+    found = summarise_jit(model, distinct, outer, mode, *none, **options)
+    return np.mean(np.abs(found.log_marginal[distinct.of_stem] - np.asarray(exact)))
 
 
 def test_the_nodes_of_a_fit_with_asymptotes_are_enough():
@@ -1068,7 +1070,7 @@ def test_items_with_asymptotes_are_integrated_better_when_nodes_are_placed_anew(
     model = with_asymptotes(12, 30, given=True)
     assert orders_of(model, 4) == (4, 4, 2, 2) and model.num_correlated == 2
     values, _ = four_parameters(12, 30, 4)
-    units = arrange(model, Responses(jnp.asarray(values, jnp.int8)))
+    distinct = arrange(model, Responses(jnp.asarray(values, jnp.int8)))
     theta, mean, sd = np.linspace(-2, 2, 12), [0.5, 0.3, -2.0, 3.0], [0.6, 1.5, 1, 1]
     outer = Outer(
         jnp.asarray(theta)[:, None],
@@ -1079,7 +1081,7 @@ def test_items_with_asymptotes_are_integrated_better_when_nodes_are_placed_anew(
     exact = [by_nodes_of_the_prior(y, theta, mean, sd) for y in values.T]
     log_marginal = np.array([x[0] for x in exact])
     variance = np.mean([x[1] for x in exact], axis=0)
-    mode = jnp.tile(jnp.asarray(mean), (len(units.weight), 1))
+    mode = jnp.tile(jnp.asarray(mean), (len(distinct.weight), 1))
     none = (jnp.zeros((1, 12, 12)), jnp.zeros((12, 1)))
 
     def errors(times):
@@ -1087,9 +1089,9 @@ def test_items_with_asymptotes_are_integrated_better_when_nodes_are_placed_anew(
             "irtjax.estimators.laplace.item_posterior.NUM_REFINEMENTS", times
         )
         options = {"order": 4, "num_newton": 9, "corrected": False}
-        found = summarise(model, units, outer, mode, *none, **options)
-        own = np.diagonal(found.covariance[units.unit], axis1=1, axis2=2)[:, :2]
-        gap = np.asarray(found.log_marginal[units.unit]) - log_marginal
+        found = summarise(model, distinct, outer, mode, *none, **options)
+        own = np.diagonal(found.covariance[distinct.of_stem], axis1=1, axis2=2)[:, :2]
+        gap = np.asarray(found.log_marginal[distinct.of_stem]) - log_marginal
         return np.append(np.abs(own.mean(axis=0) / variance - 1), np.std(gap))
 
     once, never = errors(1), errors(0)

@@ -12,6 +12,7 @@ from irtjax._types import Status
 from irtjax.estimators.posterior import (
     bfmi,
     checkpoint,
+    convergence,
     diagnose,
     psis_loo,
     summary,
@@ -187,8 +188,8 @@ SLOW = np.random.RandomState(4).normal(size=(4, 500)).cumsum(axis=1)
 @pytest.mark.parametrize(
     ("values", "changes", "words"),
     [
-        (GOOD, {"divergent": DIVERGENT}, "5 of 2,000 transitions diverged (0.2%)"),
-        (GOOD, {"tree_depth": DEEP}, "10.0% of the transitions reached the limit"),
+        (GOOD, {"divergent": DIVERGENT}, "5 of 2,000 transitions diverged (0.25 %)"),
+        (GOOD, {"tree_depth": DEEP}, "10 % of the transitions reached the limit"),
         (APART, {}, "The chains do not agree on x[0,0]"),
         (GOOD[:, :60], {}, "Too few effective draws"),
         (GOOD, {"energy": SLOW}, "4 of 4 chains have a low fraction"),
@@ -206,8 +207,12 @@ def test_what_is_amiss_is_said(values, changes, words):
     assert said[0].startswith("Not converged" if hurts else "Converged")
 
 
-def test_nothing_amiss():
+def test_nothing_amiss(monkeypatch):
+    diagnosed = []
+    note = lambda values: diagnosed.append(values) or diagnose(values)
+    monkeypatch.setattr(convergence, "diagnose", note)
     said = verdict(draws_with({"x": GOOD}))
+    assert len(diagnosed) == 1
     assert len(said) == 1 and said[0].startswith("Converged: 4 chains of 500 steps")
 
 

@@ -1,4 +1,4 @@
-"""Programs compiled for units: the same numbers, and one program for many sizes."""
+"""Programs compiled for distinct items: the same numbers, one for many sizes."""
 
 import jax
 import jax.numpy as jnp
@@ -62,13 +62,13 @@ def problem_of(groups=1, width=1, **more) -> MultilevelProblem:
         ),
     ],
 )
-def test_units_have_the_same_fit_as_stems(settings):
+def test_distinct_items_have_the_same_fit_as_stems(settings):
     problem, method = problem_of(**settings), Laplace(order=3)
-    units = problem.by_unit()
-    assert units.model.num_stems > problem.model.num_stems
-    assert float(units.model.total_stems) == problem.model.num_stems
+    distinct = problem.by_distinct()
+    assert distinct.model.num_stems > problem.model.num_stems
+    assert float(distinct.model.total_stems) == problem.model.num_stems
     fit_to = jax.jit(lambda p: driver.run(p, method, None, max_steps=STEPS))
-    whole, same = fit_to(problem), fit_to(units)
+    whole, same = fit_to(problem), fit_to(distinct)
     near = {"rtol": 1e-6, "atol": 1e-7}
     np.testing.assert_allclose(same.trace, whole.trace, **near)
     np.testing.assert_allclose(same.residual, whole.residual, rtol=1e-4)
@@ -77,7 +77,7 @@ def test_units_have_the_same_fit_as_stems(settings):
     np.testing.assert_allclose(other.mean, state.mean, **near)
     for count in (num_effective, log_prior):
         expected = count(problem.model, state.components)
-        found = count(units.model, state.components)
+        found = count(distinct.model, state.components)
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
@@ -85,7 +85,7 @@ def test_a_solution_on_units_has_the_items_of_the_data():
     problem = problem_of()
     run = driver.Run(irtjax.estimators.timing.Clock(None), max_steps=2)
     fit = Laplace(order=2).solve(problem, None, run).fit
-    each = fit.state.log_marginal[problem.units.unit]
+    each = fit.state.log_marginal[problem.distinct.of_stem]
     np.testing.assert_array_equal(fit.subject_log_lik, each)
     np.testing.assert_allclose(fit.log_lik, jnp.sum(each))
     assert fit.subject_log_lik.shape == (ITEMS,)

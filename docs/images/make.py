@@ -1,0 +1,47 @@
+"""Draws the pictures of the documentation again: `python docs/images/make.py`.
+
+The code of the tutorial writes logs. The pictures are figures that the commands of the
+tutorial, of "Adaptive testing" and of "Small benchmarks" make of these logs. Run it
+from any folder, with irtjax installed. It takes about two minutes, and replaces the PNG
+files in its folder.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+COMMANDS = (
+    "fit logs --out calibrated",
+    "audit logs --fit calibrated --out audited",
+    "adapt calibrated --items 30 --out adapted",
+    "shrink logs --size 20 --stratify benchmark --sizes 5,10,20,40,80 --out small20",
+)
+#: Picture of the documentation, and the figure of a command that it is.
+PICTURES = {
+    "leaderboard.png": "calibrated/abilities.png",
+    "wright_map.png": "calibrated/wright_map.png",
+    "test_information.png": "calibrated/test_information.png",
+    "flagged_items.png": "audited/flagged_items.png",
+    "adaptive.png": "adapted/adapt.png",
+    "shrink.png": "small20/shrink.png",
+}
+
+
+def make(target: Path) -> None:
+    """Runs the commands in a folder of their own, and copies their figures."""
+    tutorial = (target.parent / "tutorial.md").read_text(encoding="utf-8")
+    write_logs = re.findall(r"^```python\n(.*?)^```", tutorial, re.M | re.S)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-c", write_logs], cwd=folder, check=True)
+        for command in COMMANDS:
+            line = [sys.executable, "-m", "irtjax", *command.split(), "--quiet"]
+            subprocess.run(line, cwd=folder, check=True)
+        for picture, figure in PICTURES.items():
+            shutil.copyfile(Path(folder, figure), target / picture)
+
+
+if __name__ == "__main__":
+    make(Path(__file__).resolve().parent)
