@@ -20,7 +20,7 @@ from irtjax.calibration.tables import number_column
 from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.classical import Classical
-from irtjax.validity.tetrachoric import of_counts
+from irtjax.validity.tetrachoric import tetrachoric_of_counts
 
 
 def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
@@ -47,7 +47,7 @@ def item_table(
         "chance_of_strongest": number_column(found.properties["chance"]),
         "item_rest": number_column(c.item_rest),
         "biserial": number_column(c.biserial),
-        "tetrachoric": number_column(of_counts(*counts)),
+        "tetrachoric": number_column(tetrachoric_of_counts(*counts)),
         "alpha_without": number_column(c.alpha_without),
         "infit": number_column(found.residuals.infit),
         "outfit": number_column(found.residuals.outfit),

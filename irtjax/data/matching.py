@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from irtjax.data.arrays import as_labels, places_of
-
-if TYPE_CHECKING:
-    from irtjax.data.table import ResponseTable
+from irtjax.data.table import ResponseTable
 
 
 def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarray:
-    """Returns the positions of a table's items among known names, -1 for other items.
+    """Returns the place of each item of a table among known names, or -1.
 
-    A ValueError refuses a table without a known item; `whole` is such as "the fit".
-
-    >>> from irtjax.data import ResponseTable
     >>> table = ResponseTable.from_arrays([[1, 0, 1]], items=["a", "b", "c"])
     >>> match_items(table, np.array(["c", "a"]), "the fit").tolist()
     [1, -1, 0]
@@ -36,11 +30,7 @@ def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarr
 def arrange(
     table: ResponseTable, names: np.ndarray, whole: str, top: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Responses in the order of known items, with their mask, and `match_items`.
-
-    Responses are `[subjects, known]` and 0 where there are none. They must be integers
-    from 0 to `top`.
-    """
+    """Responses 0 to `top` in the order of known items, their mask, and the places."""
     places = match_items(table, names, whole)
     known = places >= 0
     given, seen = table.values, table.observed
@@ -61,10 +51,7 @@ def arrange(
 
 
 def match_all_items(table: ResponseTable, names: np.ndarray, verb: str) -> np.ndarray:
-    """Returns the positions of a table's items among those of a fit, which has all.
-
-    `verb` is what the caller does with the data, such as "audit", for the message.
-    """
+    """Returns the positions of a table's items in a fit, which must have all."""
     places = places_of(names, table.items)
     if (places < 0).any():
         name = str(table.items[np.argmin(places)])
@@ -87,15 +74,15 @@ def positions(names: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def find_names(
-    known: np.ndarray, wanted: Sequence[str] | np.ndarray, kind: str
+    known: np.ndarray, wanted: Sequence[str] | np.ndarray | None, kind: str
 ) -> np.ndarray:
-    """Returns the position of each wanted name among the known ones of a fit.
-
-    A ValueError refuses an unknown name of a `kind` and gives the nearest known ones.
+    """Returns the position of each wanted name among those of a fit; all for None.
 
     >>> find_names(np.array(["a", "b", "c"]), ["c", "a"], "subject").tolist()
     [2, 0]
     """
+    if wanted is None:
+        return np.arange(len(known))
     found = places_of(known, as_labels(wanted))
     if (found < 0).any():
         from difflib import get_close_matches

@@ -20,16 +20,12 @@ class Responses(eqx.Module):
         values: `[subjects, items]`; int8 for binary and ordinal data, float for
             continuous data, the number right for binomial counts.
         observed: `[subjects, items]` mask, or None when nothing is missing.
-        trials: `[subjects, items]` number of trials of each count (0 where missing), or
-            None when each cell is a single response.
+        trials: `[subjects, items]` trials of each count (0 if missing), or None for 1.
         subject_weight: `[subjects]`, or None for weight 1 each.
-        item_weight: `[items]` weight of each item in the likelihood of an ability, or
-            None for weight 1 each.
+        item_weight: `[items]` in the likelihood of an ability, or None for 1 each.
         item_facets: integer codes `[items]` by name, such as "benchmark".
-        log_length: `[subjects, items]` logarithm of the length of each response, 0
-            where it is missing, or None.
-        length_observed: `[subjects, items]` mask of the lengths, independent of
-            ``observed``; None when no length is missing.
+        log_length: `[subjects, items]` logarithms of lengths, 0 if missing, or None.
+        length_observed: `[subjects, items]` mask of lengths; None when all are known.
         evidence: `[subjects, 2]` log-likelihood e_0 theta - e_1 theta^2 / 2 of each
             ability from other data (another measure, an earlier test), or None. For a
             normal N(m, s^2) in place of a population N(0, 1): e_0 = m / s^2,

@@ -24,14 +24,11 @@ LARGEST_SQUEEZE = 1e15
 
 
 class Logits(NamedTuple):
-    """Scores for ``jit``: `[subjects, items]` logits, codes of ends, or counts.
-
-    `num_squeezed` scores were moved from an end; `squeeze` is the n of `to_logits`.
-    """
+    """Scores for ``jit``: `[subjects, items]` logits, codes of ends, or counts."""
 
     values: np.ndarray
-    num_squeezed: int
-    squeeze: float | dict[str, float]
+    num_squeezed: int  # Scores that were moved from an end.
+    squeeze: float | dict[str, float]  # The n of `to_logits`.
 
 
 #: Lowest and highest possible score: of all, or by benchmark.
@@ -44,8 +41,7 @@ def rescale(
     """Scores between two bounds as scores between 0 and 1, with a note of it.
 
     `columns` is an `[items]` mask of the items with scores. With bounds by benchmark
-    (or metric), the scores of those not named are from 0 to 1 already. A ValueError
-    refuses bounds that do not rise, scores outside them and unknown benchmarks.
+    (or metric), the scores of those not named are from 0 to 1 already.
 
     >>> table = ResponseTable.from_arrays([[-1.0, 0.5], [0.0, 1.0]])
     >>> rescale(table, (-1, 1)).values.tolist()
@@ -158,13 +154,10 @@ def to_logits(
     (y (n - 1) + 1/2) / n of Smithson and Verkuilen (2006), and scores in between keep
     their order and, if not that near, their value.
 
-    Args:
-        table: Scores in [0, 1]; a ValueError refuses others.
-        columns: `[items]` mask of the items with scores.
-        squeeze: n, or one for each benchmark; None for `default_squeeze` of the scores
-            of each, since metrics differ in their steps.
-        ends: Scores within this distance of an end, in [0, 1/2), get its code; None
-            squeezes them instead.
+    `columns` is the mask of items with scores; a ValueError refuses any outside [0, 1].
+    `squeeze` is n, one for each benchmark, or None for `default_squeeze` of the scores
+    of each, since metrics differ in their steps. Scores within `ends`, in [0, 1/2), of
+    an end get its code instead.
     """
     check_range(table, (0.0, 1.0), columns)
     seen = np.broadcast_to(columns, table.values.shape)

@@ -10,20 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from irtjax.data.arrays import (
-    as_labels,
-    check_unique,
-    compact,
-    fill_missing,
-    names_of,
-    positions,
-)
+from irtjax.data import arrays
 from irtjax.data.table_files import read_fields, write_fields
 
 if TYPE_CHECKING:
     from irtjax.data.responses import Responses
-
-Kind = Literal["binary", "ordinal", "counts", "continuous"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,8 +65,8 @@ class ResponseTable:
                     f"{name} has shape {array.shape}, but there are {rows}"
                     f" subjects and {columns} items"
                 )
-        check_unique("subject", self.subjects)
-        check_unique("item", self.items)
+        arrays.check_unique("subject", self.subjects)
+        arrays.check_unique("item", self.items)
         for facets, size in ((self.item_facets, columns), (self.subject_facets, rows)):
             for name, labels in facets.items():
                 if len(labels) != size:
@@ -107,7 +98,7 @@ class ResponseTable:
         return np.full(self.num_items, "", dtype=np.str_)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Literal["binary", "ordinal", "counts", "continuous"]:
         """Type of the values, which determines the models that suit them.
 
         "counts" has trials per cell, "binary" only 0 and 1, "ordinal" only integers;
@@ -156,8 +147,8 @@ class ResponseTable:
         >>> table.select(items=["y"]).values.tolist()
         [[0], [1]]
         """
-        rows = positions("subject", self.subjects, subjects)
-        columns = positions("item", self.items, items)
+        rows = arrays.positions("subject", self.subjects, subjects)
+        columns = arrays.positions("item", self.items, items)
 
         def cut(array: np.ndarray) -> np.ndarray:
             out = array if subjects is None else array[rows]
@@ -168,7 +159,7 @@ class ResponseTable:
             self,
             subjects=self.subjects[rows],
             items=self.items[columns],
-            values=compact(cut(self.values)),
+            values=arrays.compact(cut(self.values)),
             observed=None if observed is None or observed.all() else observed,
             trials=None if self.trials is None else cut(self.trials),
             lengths=None if self.lengths is None else cut(self.lengths),
@@ -321,12 +312,12 @@ class ResponseTable:
             trials = np.asarray(trials).astype(np.int32)
             mask = (trials > 0) & (True if mask is None else mask)
             trials = np.where(mask, trials, 0).astype(np.int32)
-        matrix, mask = fill_missing(matrix, mask)
-        facets = {} if benchmark is None else {"benchmark": as_labels(benchmark)}
+        matrix, mask = arrays.fill_missing(matrix, mask)
+        facets = {} if benchmark is None else {"benchmark": arrays.as_labels(benchmark)}
         return ResponseTable(
-            subjects=names_of("subject", subjects, matrix.shape[0]),
-            items=names_of("item", items, matrix.shape[1]),
-            values=compact(matrix),
+            subjects=arrays.names_of("subject", subjects, matrix.shape[0]),
+            items=arrays.names_of("item", items, matrix.shape[1]),
+            values=arrays.compact(matrix),
             observed=mask,
             trials=trials,
             item_facets=facets,

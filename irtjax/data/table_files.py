@@ -140,10 +140,8 @@ def _from_json(content: dict[str, Any]) -> Fields:
 
 
 def _to_arrow(table: Fields) -> pa.Table:
-    """One row per subject, its responses as one list: small, and fast to read.
-
-    A column per item would cost a millisecond of metadata for each ten items.
-    """
+    """One row per subject, its responses as one list: small, and fast to read."""
+    # A column per item would cost a millisecond of metadata for each ten items.
     import pyarrow as pa
 
     size = len(table["items"])

@@ -44,10 +44,8 @@ def plot_abilities(fit: Calibration) -> Figure:
     first = rank_lower[order] <= 1
     size, width = max(1.5, 16 / crowd), max(0.35, 1.6 / crowd)
     alpha = 0.75 if crowd < 4 else 0.45
-    for chosen, colour, text in (
-        (first, PALETTE[1], "rank interval includes 1"),
-        (~first, PALETTE[0], "others"),
-    ):
+    ties = first, PALETTE[1], "rank interval includes 1"
+    for chosen, colour, text in (ties, (~first, PALETTE[0], "others")):
         rows = order[chosen]
         line = {"color": colour, "linewidth": width, "alpha": alpha}
         axes.hlines(place[chosen], lower[rows], upper[rows], **line)

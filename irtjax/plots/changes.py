@@ -19,6 +19,8 @@ DRAWN, NAMED = 60, 40
 
 def rank_changes(first: Calibration, second: Calibration):
     """Returns the names that both fits have, and their ranks among these in each."""
+    from scipy.stats import rankdata
+
     abilities = [_abilities(one) for one in (first, second)]
     both = set(abilities[0]) & set(abilities[1])
     if len(both) < 2:
@@ -27,12 +29,9 @@ def rank_changes(first: Calibration, second: Calibration):
             " ranks needs two (subjects are matched by name)"
         )
     common = [name for name in abilities[0] if name in both]
-    ranks = []
-    for ability in abilities:
-        values = np.array([ability[name] for name in common])
-        order = np.sort(values)
-        ranks.append(len(values) - np.searchsorted(order, values, side="right") + 1)
-    return common, ranks[0], ranks[1]
+    values = [[-ability[name] for name in common] for ability in abilities]
+    before, after = rankdata(values, "min", axis=1).astype(int)
+    return common, before, after
 
 
 def _abilities(fit: Calibration) -> dict[str, float]:

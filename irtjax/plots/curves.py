@@ -76,29 +76,22 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     records = fit.parameters.items
     figure, panels = style.new_figure(10.5, 4.3, 2, grid="both", sharey=True)
     names, top = fit.items.tolist(), max(family.num_categories - 1, 1)
-    for axes, ordered, text in (
-        (panels[0], order, "Most informative items"),
-        (panels[1], order[::-1], "Least informative items"),
-    ):
+    ranked = (order, "Most informative items"), (order[::-1], "Least informative items")
+    for axes, (ordered, heading) in zip(panels, ranked, strict=True):
         rows, alike = (part[:count] for part in distinct(fit, ordered))
         chosen = type(records)(*(np.asarray(x)[rows] for x in records))
         curves = response_table_jit(family, chosen, grid)
         for k, row in enumerate(rows):
             same = f" and {alike[k]:,} alike" if alike[k] else ""
-            axes.plot(
-                grid,
-                np.asarray(curves)[:, k],
-                color=PALETTE[k % len(PALETTE)],
-                ls=("-", "--", "-.", ":")[k // len(PALETTE) % 4],
-                lw=1.8,
-                label=f"{style.label(names[row], 34)}{same}  ({information[row]:.2g})",
-            )
+            text = f"{style.label(names[row], 34)}{same}  ({information[row]:.2g})"
+            dashes = ("-", "--", "-.", ":")[k // len(PALETTE) % 4]
+            look = {"color": PALETTE[k % len(PALETTE)], "ls": dashes, "lw": 1.8}
+            axes.plot(grid, np.asarray(curves)[:, k], label=text, **look)
         axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
         axes.set_xlim(grid[0], grid[-1])
-        style.title(axes, text, "in brackets: mean information over the population")
-        axes.legend(
-            fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="white", loc="best"
-        )
+        style.title(axes, heading, "in brackets: mean information over the population")
+        box = {"frameon": True, "framealpha": 0.85, "edgecolor": "white"}
+        axes.legend(fontsize=7.5, loc="best", **box)
     panels[0].set_ylim(-0.02 * top, 1.02 * top)
     labels = {2: "Probability of a right response", 0: "Mean score"}
     panels[0].set_ylabel(labels.get(family.num_categories, "Expected response"))
@@ -106,10 +99,8 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
 
 
 def distinct(fit: Calibration, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns one item of each curve, in the order given, and how many others have it.
-
-    Items with the same pattern of responses have the same parameters.
-    """
+    """Returns one item of each curve, as ordered, and how many others have it."""
+    # Items with the same pattern of responses have the same parameters.
     parts = [np.asarray(x, float) for x in fit.parameters.items]
     rows = [x.reshape(len(x), -1)[order] for x in parts]
     curves = np.round(np.concatenate(rows, axis=1), 3)

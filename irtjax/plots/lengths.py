@@ -50,14 +50,9 @@ def plot_latency(fit: Calibration) -> Figure:
     middle = (ability.min() + ability.max()) / 2
     for row in _outer(ability, speed):
         x, side = (-4, "right") if ability[row] > middle else (4, "left")
-        left.annotate(
-            style.label(names[row], 28),
-            (ability[row], speed[row]),
-            (x, 4),
-            textcoords="offset points",
-            ha=side,
-            fontsize=7,
-        )
+        look = {"textcoords": "offset points", "ha": side, "fontsize": 7}
+        point = ability[row], speed[row]
+        left.annotate(style.label(names[row], 28), point, (x, 4), **look)
     bounds = fit.correlation_interval
     small = f"correlation in the population {float(lengths.correlation):.2f}"
     if bounds is not None:
@@ -87,16 +82,12 @@ def _outer(ability: np.ndarray, speed: np.ndarray) -> list[int]:
     """A few subjects at the ends of both scales, none close to another."""
     ends = [np.argmax(ability), np.argmin(ability), np.argmax(speed), np.argmin(speed)]
     across, up = (np.ptp(x) or 1.0 for x in (ability, speed))
-    far = np.argsort(
-        -np.hypot((ability - ability.mean()) / across, (speed - speed.mean()) / up)
-    )
+    apart = (ability - ability.mean()) / across, (speed - speed.mean()) / up
+    far = np.argsort(-np.hypot(*apart))
     chosen: list[int] = []
     for row in [*ends, *far]:
-        near = any(
-            abs(ability[row] - ability[k]) < 0.25 * across
-            and abs(speed[row] - speed[k]) < 0.06 * up
-            for k in chosen
-        )
-        if not near and len(chosen) < NAMED:
+        near = np.abs(ability[row] - ability[chosen]) < 0.25 * across
+        near &= np.abs(speed[row] - speed[chosen]) < 0.06 * up
+        if not near.any() and len(chosen) < NAMED:
             chosen.append(int(row))
     return chosen

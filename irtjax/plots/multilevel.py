@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.data.matching import find_names
 from irtjax.data.wording import percent
 from irtjax.plots import style
 from irtjax.plots.abilities import named_rows
@@ -88,12 +89,9 @@ def plot_profiles(fit: Calibration, subjects: Sequence[str]) -> Figure:
         raise ValueError(
             f"{len(subjects)} subjects are not 1 to {len(PALETTE)}: choose fewer"
         )
-    names = fit.ability_table.column("subject").to_pylist()
-    for name in subjects:
-        if name not in names:
-            raise ValueError(f"no subject is called {name!r} in this fit")
+    names = np.array(fit.ability_table.column("subject").to_pylist())
+    rows = find_names(names, subjects, "subject")
     half = float(ndtri(0.5 + fit.level / 2)) * structure.error
-    rows = [names.index(name) for name in subjects]
     lowest = float((structure.ability - half)[rows].min())
     angles = np.linspace(0, 2 * np.pi, len(groups) + 1)
     figure = style.empty_figure(6.4, 5.4)

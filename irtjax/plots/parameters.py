@@ -20,19 +20,14 @@ FLAT = 0.1
 
 
 def parameter_columns(fit: Calibration) -> list[tuple[str, str, np.ndarray]]:
-    """Returns title, formula and value of each item, NaN where there is none.
-
-    Discrimination a and difficulty -d / a; with response lengths also the speed
-    discrimination phi, the time intensity omega / phi and the residual variance.
-    """
+    """Returns title, formula and value of each item, NaN where there is none."""
     items = fit.parameters.items
     slope = np.asarray(items.discrimination, float)
     middle = getattr(items, fit.model.family.intercept_name)
     middle = np.asarray(middle, float).reshape(len(slope), -1).mean(axis=1)
 
     def over(values, divisor):
-        flat = np.abs(divisor) < FLAT
-        return np.where(flat, np.nan, values / np.where(flat, 1, divisor))
+        return values / np.where(np.abs(divisor) < FLAT, np.nan, divisor)
 
     columns = [
         ("Discrimination", "a", slope),

@@ -17,15 +17,8 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
 #: Okabe and Ito's palette, distinct with every common form of colour blindness.
-PALETTE = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#8C6D1F",
-    "#000000",
+PALETTE = tuple(
+    "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #8C6D1F #000000".split()
 )
 INK, GREY, PALE = "#222222", "#8A8A8A", "#E6E6E6"
 #: Abilities and difficulties beyond this many units are drawn at the edge.
@@ -43,11 +36,9 @@ def new_figure(
 ) -> tuple[Figure, Any]:
     """Returns a figure and its row of axes, `[columns]`, in the common style."""
     figure = empty_figure(width, height)
-    axes = figure.subplots(1, columns, squeeze=False, **options)[0]
-    for one in axes:
-        style_axes(one)
-        if grid is not None:
-            one.grid(axis=grid, color=PALE, linewidth=0.7)
+    axes = panels(figure, 1, columns, columns, **options)[0]
+    for one in axes if grid else ():
+        one.grid(axis=grid, color=PALE, linewidth=0.7)
     return figure, axes
 
 
@@ -58,9 +49,9 @@ def empty_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def panels(figure: Figure, rows: int, columns: int, used: int) -> np.ndarray:
+def panels(figure: Figure, rows: int, columns: int, used: int, **options: Any) -> Any:
     """Returns axes in the common style, `[rows, columns]`; the last ones are hidden."""
-    axes = figure.subplots(rows, columns, squeeze=False)
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
     for k, one in enumerate(axes.ravel()):
         style_axes(one) if k < used else one.set_axis_off()
     return axes
@@ -81,16 +72,9 @@ def title(axes: Axes, text: str, below: str = "") -> None:
     room = 17 if below else 6
     axes.set_title(text, loc="left", fontsize=11, fontweight="bold", pad=room)
     if below:
-        axes.annotate(
-            below,
-            (0, 1),
-            (0, 5),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            fontsize=8,
-            color="#555555",
-            annotation_clip=False,
-        )
+        place = {"xycoords": "axes fraction", "textcoords": "offset points"}
+        look = {"fontsize": 8, "color": "#555555", "annotation_clip": False}
+        axes.annotate(below, (0, 1), (0, 5), **place, **look)
 
 
 def legend_below(figure: Figure, drawn: Sequence[Axes], columns: int) -> None:
@@ -108,28 +92,20 @@ def boxplots(
     names: Sequence[str],
     named: bool = True,
 ) -> None:
-    """Draws a box of each group of values, the first on top.
-
-    Boxes span the quartiles, whiskers 1.5 times as much; the axis spans 98 % of the
-    values, since extreme ones are few and would squeeze the boxes. `codes` has the
-    group of each value; values that are not finite are left out.
-    """
+    """Draws a box (quartiles, whiskers 1.5 times as much) by code, the first on top."""
     known = np.isfinite(values)
     parts = [values[known & (codes == code)] for code in range(len(names))]
-    boxes = axes.boxplot(
-        parts[::-1],
-        orientation="horizontal",
-        widths=0.6,
-        patch_artist=True,
-        flierprops={"marker": ".", "markersize": 2.5, "markeredgecolor": GREY},
-        medianprops={"color": "black"},
-    )
+    look: dict[str, Any] = {"orientation": "horizontal", "patch_artist": True}
+    look["flierprops"] = {"marker": ".", "markersize": 2.5, "markeredgecolor": GREY}
+    look["medianprops"] = {"color": "black"}
+    boxes = axes.boxplot(parts[::-1], widths=0.6, **look)
     for code, box in enumerate(boxes["boxes"][::-1]):
         box.set_facecolor(PALETTE[code % len(PALETTE)])
         box.set_alpha(0.5)
     texts = [label(name, LABEL) for name in names[::-1]]
     axes.set_yticks(range(1, len(names) + 1), texts)
     axes.tick_params(left=named, labelleft=named)
+    # Extreme values are few and would squeeze the boxes.
     low, high = np.percentile(values[known], [1, 99]) if known.any() else (0, 1)
     # Values that are all the same are drawn as a line.
     room = 0.1 * (high - low) if high - low > 1e-9 else 0.1
@@ -143,9 +119,7 @@ def label_width(names: Sequence[str]) -> float:
 
 
 def group_codes(names: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
-    """Returns the code of each name's group, and the groups' names by code.
-
-    Beyond `most` groups the smallest ones share the last, "3 others".
+    """Returns codes and names of groups; beyond `most` the smallest share the last.
 
     >>> codes, groups = group_codes(np.array(["a", "b", "c", "a"]), 2)
     >>> codes.tolist(), groups
@@ -162,10 +136,7 @@ def group_codes(names: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
 
 
 def label(name: str, limit: int = 44) -> str:
-    r"""Returns a name as a figure can show it.
-
-    Long names lose their middle, control characters go, and a dollar sign is kept
-    from starting mathematics.
+    r"""Returns a name for a figure: shortened, printable, with dollar signs escaped.
 
     >>> label("cost $5 or $6", 10)
     'cost …r \\$6'

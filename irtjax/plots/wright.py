@@ -49,7 +49,8 @@ def plot_wright_map(fit: Calibration) -> Figure:
     left.set_ylabel(f"Ability and difficulty ({style.ability_unit(fit)})")
     right.tick_params(axis="y", length=0)
     if len(difficulty) <= NAMED and len(names) <= 4:
-        _draw_named(right, fit, difficulty, codes, (low, high))
+        items = fit.item_table.column("item").to_pylist()
+        _draw_named(right, items, difficulty, codes, names, (low, high))
     else:
         _draw_columns(right, difficulty, codes, names, bins)
     left.set_ylim(low, high)
@@ -76,11 +77,8 @@ def _range(ability: np.ndarray, difficulty: np.ndarray) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _draw_named(
-    axes: Axes, fit: Calibration, difficulty: np.ndarray, codes: np.ndarray, ends: tuple
-) -> None:
+def _draw_named(axes: Axes, items: list, difficulty, codes, names: list, ends) -> None:
     """Items as points with names, moved apart where they would overlap."""
-    names = fit.item_table.column("item").to_pylist()
     rows = np.flatnonzero(np.isfinite(difficulty))
     rows = rows[np.argsort(difficulty[rows], kind="stable")]
     low, high = ends
@@ -90,17 +88,16 @@ def _draw_named(
         colour = PALETTE[codes[row] % len(PALETTE)]
         axes.plot([0, 0.12, 0.2], [at, at, height], color=colour, lw=0.6)
         axes.plot(0, at, "o", color=colour, ms=4, clip_on=False)
-        axes.text(0.22, height, style.label(names[row], 30), fontsize=7, va="center")
+        axes.text(0.22, height, style.label(items[row], 30), fontsize=7, va="center")
     axes.set_xlim(-0.03, 1)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
-    if fit.benchmarks is not None and len(set(codes.tolist())) > 1:
+    if len(names) > 1:
         from matplotlib.lines import Line2D
 
-        _, benchmarks = style.item_benchmarks(fit, COLUMNS)
         handles = [
             Line2D([], [], ls="", marker="o", color=colour, label=style.label(name, 24))
-            for colour, name in zip(PALETTE, benchmarks, strict=False)
+            for colour, name in zip(PALETTE, names, strict=False)
         ]
         axes.legend(handles=handles, fontsize=8, frameon=False, loc="upper right")
 
@@ -115,24 +112,18 @@ def spread(values: np.ndarray, gap: float, low: float, high: float) -> np.ndarra
     runs: list[tuple[float, int]] = []
     for value in values:
         run = (float(value), 1)
-        while runs:
-            mean, size = runs[-1]
-            if run[0] - mean >= gap * (size + run[1]) / 2:
-                break
+        while runs and run[0] - runs[-1][0] < gap * (runs[-1][1] + run[1]) / 2:
+            mean, size = runs.pop()
             total = size + run[1]
             run = ((mean * size + run[0] * run[1]) / total, total)
-            runs.pop()
         runs.append(run)
-    placed = [m + gap * (k - (n - 1) / 2) for m, n in runs for k in range(n)]
-    out = np.array(placed)
+    out = np.array([m + gap * (k - (n - 1) / 2) for m, n in runs for k in range(n)])
     if len(out):
         out += max(0.0, low - out[0]) - max(0.0, out[-1] - high)
     return out
 
 
-def _draw_columns(
-    axes: Axes, difficulty: np.ndarray, codes: np.ndarray, names: list, bins: np.ndarray
-) -> None:
+def _draw_columns(axes: Axes, difficulty, codes, names: list, bins) -> None:
     """One column of mirrored histograms per benchmark, with its median."""
     centre = (bins[:-1] + bins[1:]) / 2
     step = bins[1] - bins[0]

@@ -13,6 +13,7 @@ from jax import lax
 from jaxtyping import Array
 
 from irtjax._types import KeyArray
+from irtjax.calibration.calibration import Calibration
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
@@ -22,8 +23,6 @@ from irtjax.models.multilevel.model import cell_log_lik
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from irtjax.calibration.calibration import Calibration
 
 #: Log-likelihoods of draws and cells that are in memory at a time.
 BLOCK_CELLS = 20_000_000
@@ -119,9 +118,7 @@ def predictive_checks(
     total = ability.shape[0] * ability.shape[1]
     # Evenly spread over all chains.
     chosen = np.linspace(0, total - 1, min(num_draws, total)).round().astype(int)
-    ability, coordinates = (
-        x.reshape(total, *x.shape[2:])[chosen] for x in (ability, coordinates)
-    )
+    ability, coordinates = (jnp.concatenate(x)[chosen] for x in (ability, coordinates))
     group = jnp.asarray(structure.group)
     keys = jax.random.split(jax.random.key(0) if key is None else key, len(chosen))
     draws = family, ability, coordinates, group

@@ -1,8 +1,4 @@
-"""Expected responses, observed or not: what a fit predicts.
-
-`predict` needs only a calibration. `predict_responses` needs the problem and the state
-of a multilevel fit, and integrates items over their posteriors given the abilities.
-"""
+"""Expected responses, observed or not, of a calibration or of a multilevel state."""
 
 from __future__ import annotations
 
@@ -117,11 +113,8 @@ def predict(
     >>> found.expected.shape, bool(found.expected[0, 0] > found.expected[0, 3])
     ((1, 4), True)
     """
-    rows, places = np.arange(len(fit.subjects)), np.arange(len(fit.items))
-    if subjects is not None:
-        rows = find_names(fit.subjects, subjects, "subject")
-    if items is not None:
-        places = find_names(fit.items, items, "item")
+    rows = find_names(fit.subjects, subjects, "subject")
+    places = find_names(fit.items, items, "item")
     family = fit.model.family
     if categories and not family.num_categories:
         raise ValueError(
@@ -155,9 +148,8 @@ def predict(
         expected[part], standard_error[part] = found[:2]
         if kinds is not None:
             kinds[part] = found[2]
-    return Predictions(
-        fit.subjects[rows], fit.items[places], expected, standard_error, kinds
-    )
+    names = fit.subjects[rows], fit.items[places]
+    return Predictions(*names, expected, standard_error, kinds)
 
 
 def _item_points(fit: Calibration, places: np.ndarray):
@@ -196,9 +188,7 @@ def _predict_block(family, points, ability, error, rule, categories: bool):
     number = jnp.arange(max(family.num_categories, 1), dtype=ability.dtype)
 
     def over_items(theta):
-        def add(total, item):
-            return total + over_cells(item, theta) / count, None
-
+        add = lambda total, item: (total + over_cells(item, theta) / count, None)
         each, _ = lax.scan(add, whole, points)
         return (each @ number if categories else each), each
 
@@ -256,9 +246,6 @@ def predict_responses(
     score of the mean logit. Abilities are as estimated, or averaged over draws of
     Laplace's approximation, which matters where subjects answer few items of a group.
     `state` is the final one of `laplace` (`Fit.state`).
-
-    Raises:
-        ValueError: If `order` is not a positive number, or draws have no key.
 
     >>> import jax, irtjax
     >>> from irtjax.estimators.laplace.laplace import Laplace

@@ -13,33 +13,20 @@ from irtjax.data.responses import Responses
 from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import (
-    block_size_for,
-    put_block,
-    scan_subject_blocks,
-    take_block,
-)
+from irtjax.numerics import kernels
 from irtjax.uncertainty.covariance import Covariance
 
 Rows = TypeVar("Rows")
 
 
 class ItemError(NamedTuple):
-    """Errors of items and population, split for adding up over items.
+    """Errors of items and population, split for adding up over items."""
 
-    Attributes:
-        items: `[items, columns, columns]` covariance of each item's errors alone.
-        columns: For each column, `[items, rank]` loadings that items share.
-        population: `[2, rank]` those of mean and log sd.
-        rescaled: Whether abilities are divided by the population's sd.
-        evidence: `[subjects, 2, rank]` those of evidence, or None.
-    """
-
-    items: Array
-    columns: tuple[Array, ...]
-    population: Array
-    rescaled: Array
-    evidence: Array | None
+    items: Array  # `[items, columns, columns]`, of each item's errors alone.
+    columns: tuple[Array, ...]  # `[items, rank]` shared loadings by column.
+    population: Array  # `[2, rank]` those of mean and log sd.
+    rescaled: Array  # Whether abilities are divided by the population's sd.
+    evidence: Array | None  # `[subjects, 2, rank]` loadings.
 
 
 class Scorer(NamedTuple):
@@ -129,24 +116,22 @@ def scan_scores(
     function: Callable[[Block, Array], Rows],
     init: Rows,
 ) -> Rows:
-    """Rows of all subjects from `function(block, log_likelihood)`, block by block.
-
-    The log-likelihood is `[block, nodes]` at the abilities `theta`.
-    """
+    """Rows of all subjects from `function(block, log-likelihood [block, nodes])`."""
     tables = scorer.model.family.table(scorer.items, theta)
     num_subjects, num_items = data.values.shape
-    size = block_size_for(num_subjects, num_items, scorer.mean.dtype.itemsize)
+    size = kernels.block_size_for(num_subjects, num_items, scorer.mean.dtype.itemsize)
 
     def body(carry: Rows, start: Array, is_new: Array) -> Rows:
         log_lik, statistics, exposure = block_log_likelihood(
             scorer.model, tables, theta, data, start, size
         )
-        evidence = take_block(data.evidence, start, size)
+        evidence = kernels.take_block(data.evidence, start, size)
         block = Block(start, statistics, exposure, data.item_weight, evidence)
         new = function(block, log_lik)
-        return jax.tree.map(lambda old, part: put_block(old, part, start), carry, new)
+        put = lambda old, part: kernels.put_block(old, part, start)
+        return jax.tree.map(put, carry, new)
 
-    return scan_subject_blocks(body, init, num_subjects, size)
+    return kernels.scan_subject_blocks(body, init, num_subjects, size)
 
 
 def is_empty(block: Block) -> Array:

@@ -97,17 +97,9 @@ def score(
     if not low < high:
         raise ValueError(f"bounds ({low:g}, {high:g}) are not in increasing order")
     dtype = jnp.asarray(items[0]).dtype
-    return _score_jit(
-        model,
-        items,
-        population,
-        data,
-        jnp.asarray(nodes, dtype),
-        jax.device_put(np.array([low, high], dtype)),
-        item_covariance,
-        evidence_moves,
-        method=method,
-    )
+    given = model, items, population, data
+    places = jnp.asarray(nodes, dtype), jax.device_put(np.array([low, high], dtype))
+    return _score_jit(*given, *places, item_covariance, evidence_moves, method=method)
 
 
 def score_on_nodes(
@@ -162,7 +154,7 @@ def score_on_nodes(
 def _block_scorer(scorer: Scorer, data: Responses, theta: Array, bounds: Array):
     """The function that scores a block, given its joint log density on the nodes."""
     if scorer.method == "eap":
-        return lambda block, joint, log_marginal: _posterior_scores(
+        return lambda block, joint, log_marginal: _eap_scores(
             scorer, block, theta, jnp.exp(joint - log_marginal[:, None])
         )
     if scorer.method == "map":
@@ -184,9 +176,7 @@ def _block_scorer(scorer: Scorer, data: Responses, theta: Array, bounds: Array):
     return of_block
 
 
-def _posterior_scores(
-    scorer: Scorer, block: Block, theta: Array, posterior: Array
-) -> Found:
+def _eap_scores(scorer: Scorer, block: Block, theta: Array, posterior: Array) -> Found:
     """EAP scores and their variances."""
     ability = posterior @ theta
     centred = theta - ability[:, None]

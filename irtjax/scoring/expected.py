@@ -43,7 +43,6 @@ from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import Block, Scorer, scan_scores, table_of
 from irtjax.scoring.item_error import (
     added_variance,
-    coordinate_directions,
     coordinate_slopes,
     mean_sensitivity,
 )
@@ -106,19 +105,14 @@ def expected_scores(
     log_weights = jax.nn.log_softmax(log_weights).astype(scorer.mean.dtype)
     theta = scorer.mean + scorer.sd * nodes
 
-    def responses(items: Items) -> Array:
-        return response_table(model.family, items, theta)
-
+    responses = lambda items: response_table(model.family, items, theta)
     share = weigh_rows(jnp.ones(data.num_items, theta.dtype), data.item_weight)
     share = share / jnp.sum(share)
     at_nodes = responses(items) @ share
     # A posterior narrower than the nodes has no variance on them: see EAP scores.
     least = jnp.square(jnp.asarray(jnp.gradient(at_nodes))) / 12
     # dS / dx_j at every node, the first part of (4).
-    direct = [
-        coordinate_slopes(scorer, responses, way) * share
-        for way in coordinate_directions(scorer)
-    ]
+    direct = [slopes * share for slopes in coordinate_slopes(scorer, responses)]
 
     def scores(block: Block, log_lik: Array) -> ExpectedScores:
         posterior = jax.nn.softmax(log_lik + log_weights, axis=1)

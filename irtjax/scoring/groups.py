@@ -13,12 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
 from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.multilevel.covariance_mixture import (
-    Possible,
-    Subjects,
-    abilities_given,
-    general_weights,
-)
+from irtjax.models.multilevel import covariance_mixture as mixture
 from irtjax.models.multilevel.model import general_ability
 from irtjax.numerics.kernels import positive_definite_solve
 
@@ -100,7 +95,9 @@ def score_groups(
         gradient = by_group(first) - precision @ theta
         return gradient, precision - jnp.diag(by_group(second))
 
-    def one(row, weight):
+    def one(part):
+        row, weight = part
+
         def improve(_, state):
             theta, value, _ = state
             gradient, curvature = derivatives(theta, row, weight)
@@ -123,21 +120,18 @@ def score_groups(
         _, curvature = derivatives(theta, row, weight)
         return theta, curvature, last
 
-    theta, curvature, last = lax.map(
-        lambda part: one(*part), (values, seen), batch_size=64
-    )
+    theta, curvature, last = lax.map(one, (values, seen), batch_size=64)
     columns = [
         positive_definite_solve(curvature, jnp.broadcast_to(unit, theta.shape))[0]
         for unit in jnp.eye(groups, dtype=dtype)
     ]
     covariance = jnp.stack(columns, axis=-1)
     general = general_ability(own_covariance, variance)
-    weighted_variance = jnp.einsum(
-        "a,nab,b->n", general.weights, covariance, general.weights
-    )
+    weights = general.weights
+    weighted_variance = jnp.einsum("a,nab,b->n", weights, covariance, weights)
     root = jnp.finfo(dtype).eps ** 0.5
     return GroupScores(
-        theta @ general.weights,
+        theta @ weights,
         jnp.sqrt(jnp.maximum(weighted_variance, 0) + general.variance),
         theta,
         covariance,
@@ -146,7 +140,10 @@ def score_groups(
 
 
 def errors_over_covariances(
-    scores: GroupScores, own_covariance: np.ndarray, variance: float, possible: Possible
+    scores: GroupScores,
+    own_covariance: np.ndarray,
+    variance: float,
+    possible: mixture.Possible,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors of scores with the uncertainty of Sigma and of the scales.
 
@@ -164,11 +161,10 @@ def errors_over_covariances(
     """
     ability = np.asarray(scores.ability, float)
     covariance = np.asarray(scores.covariance, float)
-    subjects = Subjects(
-        np.zeros_like(ability), ability, covariance, own_covariance + variance
-    )
-    moved = abilities_given(possible, subjects)
-    weights, left = general_weights(possible.own, possible.variance)
+    start, whole = np.zeros_like(ability), own_covariance + variance
+    subjects = mixture.Subjects(start, ability, covariance, whole)
+    moved = mixture.abilities_given(possible, subjects)
+    weights, left = mixture.general_weights(possible.own, possible.variance)
     general = np.einsum("kng,kg->kn", moved, weights)
     products = weights.T @ weights / len(weights)
     inner = np.einsum("ab,nab->n", products, covariance)

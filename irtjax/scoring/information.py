@@ -18,15 +18,6 @@ from irtjax.numerics.kernels import normal_log_weights
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import table_of
 
-__all__ = [
-    "difficulty",
-    "empirical_reliability",
-    "item_information",
-    "marginal_reliability",
-    "standard_error_curve",
-    "test_information",
-]
-
 #: Discriminations smaller than this have no meaningful difficulty.
 SMALLEST_SLOPE = 1e-3
 

@@ -14,13 +14,11 @@ from irtjax.numerics.kernels import take_block
 from irtjax.scoring.block import Block, Scorer
 
 
-def coordinate_slopes(
-    scorer: Scorer, function: Callable[[Items], Any], direction: Array
-) -> Any:
-    """Derivatives of `function` of the items as every item's coordinates move.
+def coordinate_slopes(scorer: Scorer, function: Callable[[Items], Any]) -> list[Any]:
+    """Derivatives of `function` of the items by each column of their coordinates.
 
-    Arrays `[nodes, items]`; the direction is `[columns]`. Parameters that the family
-    does not estimate per item (the common discrimination of a 1PL) stay as they are.
+    Arrays `[nodes, items]`. Parameters that the family does not estimate per item (the
+    common discrimination of a 1PL) stay as they are.
     """
     estimated = {parameter.name for parameter in scorer.model.family.parameters}
     every = scorer.items._asdict().items()
@@ -30,25 +28,17 @@ def coordinate_slopes(
         return function(scorer.model.constrain(coordinates)._replace(**kept))
 
     coordinates = scorer.model.unconstrain(scorer.items)
-    move = jnp.broadcast_to(direction, coordinates.shape).astype(coordinates.dtype)
-    return jax.jvp(moved, (coordinates,), (move,))[1]
+    ways = jnp.eye(scorer.model.family.num_columns, dtype=coordinates.dtype)
+    moves = [jnp.broadcast_to(way, coordinates.shape) for way in ways]
+    return [jax.jvp(moved, (coordinates,), (move,))[1] for move in moves]
 
 
 class Sensitivity(NamedTuple):
-    """Derivatives of the scores of a block with respect to what was estimated.
+    """Derivatives of the scores of a block with respect to what was estimated."""
 
-    In each coordinate column of the items `[block, items]`, in (mean, log sd) of the
-    population `[block, 2]`, and in evidence `[block, 2]`.
-    """
-
-    items: tuple[Array, ...]
-    population: Array
-    evidence: Array
-
-
-def coordinate_directions(scorer: Scorer) -> Array:
-    """A unit direction for each column of coordinates, `[columns, columns]`."""
-    return jnp.eye(scorer.model.family.num_columns, dtype=scorer.mean.dtype)
+    items: tuple[Array, ...]  # `[block, items]` by each column of coordinates.
+    population: Array  # `[block, 2]`, by mean and log sd.
+    evidence: Array  # `[block, 2]`.
 
 
 def mean_sensitivity(
@@ -62,15 +52,11 @@ def mean_sensitivity(
     """
     standard = (theta - scorer.mean) / scorer.sd
 
-    def table(items: Items) -> tuple[Array, ...]:
-        return scorer.model.family.table(items, theta)
-
+    table = lambda items: scorer.model.family.table(items, theta)
     return Sensitivity(
         tuple(
-            block.total(
-                tuple(lean @ slope for slope in coordinate_slopes(scorer, table, way))
-            )
-            for way in coordinate_directions(scorer)
+            block.total(tuple(lean @ slope for slope in slopes))
+            for slopes in coordinate_slopes(scorer, table)
         ),
         lean @ jnp.stack([standard / scorer.sd, standard**2 - 1], axis=1),
         lean @ jnp.stack([theta, -(theta**2) / 2], axis=1),

@@ -10,12 +10,7 @@ from jax import lax
 from jaxtyping import Array
 
 from irtjax.scoring.block import Block, Found, Scorer, table_of
-from irtjax.scoring.item_error import (
-    Sensitivity,
-    added_variance,
-    coordinate_directions,
-    coordinate_slopes,
-)
+from irtjax.scoring.item_error import Sensitivity, added_variance, coordinate_slopes
 from irtjax.scoring.result import ScoreFlag
 
 #: More steps than bisection alone needs from a grid interval in double precision.
@@ -95,17 +90,15 @@ def mode_scores(scorer: Scorer, block: Block, grid: Array, objective: Array) -> 
     if scorer.item_error is not None:
         one = jnp.ones_like(theta)
 
-        def move(direction):
-            def slope(theta):
-                table = lambda items: scorer.model.family.table(items, theta)  # noqa: E731
-                return coordinate_slopes(scorer, table, direction)
+        def slopes(theta):
+            table = lambda items: scorer.model.family.table(items, theta)
+            return coordinate_slopes(scorer, table)
 
-            mixed = jax.jvp(slope, (theta,), (one,))[1]
-            return block.total(mixed) * variance[:, None]
+        mixed = jax.jvp(slopes, (theta,), (one,))[1]
 
         population = jnp.stack([one, 2 * (theta - scorer.mean)], axis=1) / scorer.sd**2
         moves = Sensitivity(
-            tuple(move(way) for way in coordinate_directions(scorer)),
+            tuple(block.total(each) * variance[:, None] for each in mixed),
             population * variance[:, None] * (scorer.method == "map"),
             jnp.stack([one, -theta], axis=1) * variance[:, None],
         )
@@ -156,6 +149,5 @@ def _newton(function, grid: Array, objective: Array) -> _Search:
 
     never = jnp.zeros(theta.shape, bool)
     init = _Search(theta, low, high, theta, never, never, jnp.zeros((), jnp.int32))
-    return lax.while_loop(
-        lambda s: ~jnp.all(s.done) & (s.num_steps < MOST_STEPS), body, init
-    )
+    is_open = lambda search: ~jnp.all(search.done) & (search.num_steps < MOST_STEPS)
+    return lax.while_loop(is_open, body, init)

@@ -38,7 +38,6 @@ def load_checkpoint(path: str | Path, like: Loop) -> Loop:
     `like` is a loop of the same problem, method and `max_steps`, made by
     `irtjax.estimators.driver.begin`; a ValueError refuses the file of another one.
     """
-    path = Path(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
             known = str(archive["format"]) == FORMAT

@@ -84,25 +84,19 @@ def _class_name(cls: type) -> str:
 
 
 def _known_classes() -> dict[str, type]:
-    """The classes that a model may be made of, by name.
-
-    Of two classes of one name the later one counts: a notebook's cell may run again.
-    """
+    """The classes that a model may be made of, by name."""
     known: dict[str, type] = {"Model": Model, "Lengths": Lengths}
     found: list[type] = [AbstractResponseFamily, AbstractPrior]
     for cls in found:
         found += cls.__subclasses__()
         if not inspect.isabstract(cls):
+            # The later of one name counts: a notebook's cell may run again.
             known[_class_name(cls)] = cls
     return known
 
 
 def encode(module: Any) -> dict[str, Any]:
-    """Returns a model, family or prior as its class name and fields.
-
-    A ValueError refuses a class that `decode` would not make, and a field that is
-    neither a number, a string, a tuple of these, a model part, nor a dict of these.
-    """
+    """Returns a model, family or prior as its class name and fields, for `decode`."""
     name = _class_name(type(module))
     if name not in _known_classes():
         raise ValueError(
@@ -170,9 +164,7 @@ def to_json(fit: Calibration) -> dict[str, Any]:
     resolution = None if fit.resolution is None else fit.resolution._asdict()
     status = Status(int(fit.status))
 
-    def own(*names: str) -> dict[str, Any]:
-        return {name: getattr(fit, name) for name in names}
-
+    own = lambda *names: {name: getattr(fit, name) for name in names}
     content = {
         "model": encode(fit.model),
         **own("options", "versions", "data_hash"),
@@ -235,17 +227,14 @@ def from_parts(
     model = decode(content["model"])
     record = model.family.Items
     items = record(**{name: arrays[f"items.{name}"] for name in record._fields})
-    for name, values in zip(record._fields, items, strict=True):
+    for name, values in items._asdict().items():
         if values.shape[:1] != arrays["item_names"].shape:
             raise ValueError(
                 f"parameters.npz has {name} of shape {values.shape}, but"
                 f" there are {len(arrays['item_names'])} items"
             )
-    population = Population(
-        arrays["population.mean"],
-        arrays["population.sd"],
-        arrays.get("population.log_weights"),
-    )
+    mean, sd = arrays["population.mean"], arrays["population.sd"]
+    population = Population(mean, sd, arrays.get("population.log_weights"))
     lengths = None
     if model.lengths is not None:
         parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}

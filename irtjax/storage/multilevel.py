@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from irtjax.calibration.calibration import Structure
+from irtjax.calibration.calibration import Calibration, Structure
 from irtjax.models.multilevel.covariance_mixture import Possible
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from irtjax.calibration.calibration import Calibration
 
 _PREFIX = "structure."
 #: The arrays that a field of several arrays becomes.
@@ -21,7 +19,7 @@ _PARTS = {
     "effects": ("effect_names", "effect_values"),
     "standard_deviations": ("spread_names", "spread_values"),
     "subject_effects": tuple(
-        f"subject_effect_{part}" for part in ("names", "values", "errors")
+        f"subject_effect_{k}" for k in ("names", "values", "errors")
     ),
     "possible": tuple(f"possible_{name}" for name in Possible._fields),
 }
@@ -57,11 +55,8 @@ def structure_arrays(structure: Structure | None) -> dict[str, Any]:
 
 def structure_of(arrays: dict[str, Any]) -> Structure | None:
     """The structure of a file's arrays; None if it has none."""
-    own = {
-        name.removeprefix(_PREFIX): value
-        for name, value in arrays.items()
-        if name.startswith(_PREFIX)
-    }
+    names = [name for name in arrays if name.startswith(_PREFIX)]
+    own = {name.removeprefix(_PREFIX): arrays[name] for name in names}
     if not own:
         return None
     for name, parts in _PARTS.items():
@@ -130,13 +125,11 @@ def _with_interval(
 def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     """Tables for people, by file name without its ending.
 
-    "group_abilities": a row for each subject and group. "correlations": a row for each
-    pair of groups, of mean responses (raw) and of group-specific abilities (own).
-    "effects": of levels, covariates and metrics on the items' coordinates.
-    "variance_components":
-    standard deviations of the levels' effects and of items within them.
-    "subject_effects": of the subjects' covariates on their abilities. For `nuts`,
-    "diagnostics" and "trajectories": convergence of the draws and of the chains.
+    "group_abilities": by subject and group. "correlations": of pairs of groups, of mean
+    responses (raw) and group-specific abilities (own). "effects": of levels, covariates
+    and metrics on the items' coordinates. "variance_components": standard deviations of
+    the levels' effects and of items within them. "subject_effects": of the covariates
+    on abilities. For `nuts`, "diagnostics" of draws and "trajectories" of chains.
     """
     import pyarrow as pa
 
@@ -148,10 +141,8 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     def labelled(name: str, rows: tuple[np.ndarray, np.ndarray]) -> pa.Table:
         """A table of named rows of values, null for NaN, one for each coordinate."""
         labels, values = rows
-        found = {
-            column: pa.array(values[:, k], mask=np.isnan(values[:, k]))
-            for k, column in enumerate(columns)
-        }
+        arrays = [pa.array(x, mask=np.isnan(x)) for x in values.T]
+        found = dict(zip(columns, arrays, strict=True))
         return pa.table({name: pa.array(labels.tolist(), pa.string()), **found})
 
     tables = {"effects": labelled("effect", structure.effects)}
@@ -183,9 +174,9 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
         "raw": structure.raw_correlation[first, second],
         "own": structure.own_correlation[first, second],
     }
-    if structure.correlation_lower is not None:
-        assert structure.correlation_upper is not None
-        pairs["own_lower"] = structure.correlation_lower[first, second]
-        pairs["own_upper"] = structure.correlation_upper[first, second]
+    for end in ("lower", "upper"):
+        bound = getattr(structure, f"correlation_{end}")
+        if bound is not None:
+            pairs[f"own_{end}"] = bound[first, second]
     tables["correlations"] = pa.table(pairs)
     return tables

@@ -42,18 +42,13 @@ class Asymptotes(NamedTuple):
 
 
 class _Local(NamedTuple):
-    """Curves and data at some slopes and intercepts, each `[items, cells]`.
+    """Curves and data at some slopes and intercepts, each `[items, cells]`."""
 
-    `share` are expected shares right, `precision` is that of one response and `weight`
-    that of all responses of a cell. `residual` are right responses less expected ones,
-    times the precision; `tangents` derivatives by slope, intercept and asymptote.
-    """
-
-    share: np.ndarray
-    precision: np.ndarray
-    residual: np.ndarray
-    weight: np.ndarray
-    tangents: list[np.ndarray]
+    share: np.ndarray  # Expected shares right.
+    precision: np.ndarray  # Of one response.
+    residual: np.ndarray  # Right less expected responses, times the precision.
+    weight: np.ndarray  # Precision of all responses of a cell.
+    tangents: list[np.ndarray]  # Derivatives by slope, intercept and asymptote.
 
     def solved(self, by_slope: np.ndarray, by_intercept: np.ndarray):
         """The inverse of the information of slope and intercept times two columns."""
@@ -77,12 +72,11 @@ def score_test(
     guess: np.ndarray,
     scaled_variance: np.ndarray | float = 0.0,
 ) -> Asymptotes:
-    """Tests the lower asymptote of each item.
+    """Tests the lower asymptote of each item against `guess`, which is not suspicious.
 
     `right` of `count` responses are right, `[items, cells]`; `nodes` are abilities,
-    `[nodes]` or `[items, nodes]`; `scaled_variance` is their variance over 1.702^2;
-    `start` are slopes and intercepts; `guess` are the lower asymptotes that are not
-    suspicious.
+    `[nodes]` or `[items, nodes]`, `scaled_variance` their variance over 1.702^2, and
+    `start` slopes and intercepts.
     """
     slope, intercept = (np.array(x, np.float64)[:, None] for x in start)
     lower = guess[:, None]

@@ -23,35 +23,21 @@ LEAST_RELIABILITY = 0.5
 
 
 class Classical(NamedTuple):
-    """Classical statistics, each `[items]`.
+    """Classical statistics, each `[items]`."""
 
-    Attributes:
-        observed: Subjects who answered.
-        right: Right responses.
-        item_rest: Correlation with the rest of the test; NaN without variation.
-        biserial: The same of the normal variable behind the responses, corrected for
-            the unreliability of the rest.
-        alpha_without: Cronbach's alpha of the test without the item.
-        rest_table: Counts for the tetrachoric correlation of the item with the rest
-            split at its median: both, right, above the median, responses.
-        p_positive: Chance of so high a correlation with the rest without any relation.
-        p_negative: Chance of so low a correlation.
-        p_weak: p-value of "discriminates at least by `MARGIN`".
-        p_wrong_key: p-value of "reversed it would not discriminate by `MARGIN`".
-        alpha: Cronbach's alpha of the test, or NaN.
-    """
-
-    observed: np.ndarray
-    right: np.ndarray
-    item_rest: np.ndarray
-    biserial: np.ndarray
-    alpha_without: np.ndarray
+    observed: np.ndarray  # Subjects who answered.
+    right: np.ndarray  # Right responses.
+    item_rest: np.ndarray  # Correlation with the rest; NaN without variation.
+    biserial: np.ndarray  # That of the normal variable, corrected for unreliability.
+    alpha_without: np.ndarray  # Cronbach's alpha of the test without the item.
+    # Counts for the tetrachoric correlation with the rest split at its median: both,
+    # right, above the median, responses.
     rest_table: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-    p_positive: np.ndarray
-    p_negative: np.ndarray
-    p_weak: np.ndarray
-    p_wrong_key: np.ndarray
-    alpha: float
+    p_positive: np.ndarray  # Chance of so high an `item_rest` without any relation.
+    p_negative: np.ndarray  # Chance of so low a correlation.
+    p_weak: np.ndarray  # p-value of "discriminates at least by `MARGIN`".
+    p_wrong_key: np.ndarray  # p-value of "not so if it is reversed".
+    alpha: float  # Cronbach's alpha of the test, or NaN.
 
     @property
     def p_zero(self) -> np.ndarray:
@@ -66,10 +52,8 @@ def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
     The rest is defined in `irtjax.calibration.discrimination`: the number right, up to
     a constant, where nothing is missing. `permutation_tails` tests zero discrimination
     without a model, whatever the other items are (the error control that the cBMM
-    paper's A.6.4 requires).
-
-    The biserial correlation is r sqrt(p q) / phi(Phi^-1(p)) / sqrt(alpha); its
-    standard error at the margin is taken as sqrt(p q) / phi / sqrt(n).
+    paper's A.6.4 requires). The biserial correlation is r sqrt(p q) / phi(Phi^-1(p)) /
+    sqrt(alpha); its standard error at the margin is taken as sqrt(p q) / phi / sqrt(n).
     """
     rest = rest_of(values, observed)
     middle = np.median(rest.total / np.maximum(rest.answers, 1))

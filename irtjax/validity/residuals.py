@@ -22,30 +22,21 @@ DEPENDENT = 0.2
 
 
 class Residuals(NamedTuple):
-    """Fit of each item.
+    """Fit of each item."""
 
-    Infit is the sum of squared residuals over that of their variances, outfit the mean
-    squared standardised residual, `surprises` right responses with a probability below
-    `UNEXPECTED`, `missing_expected` those expected of subjects who did not answer.
-    """
-
-    infit: np.ndarray
-    outfit: np.ndarray
-    surprises: np.ndarray
-    surprises_expected: np.ndarray
-    missing_expected: np.ndarray
+    infit: np.ndarray  # Sum of squared residuals over that of their variances.
+    outfit: np.ndarray  # Mean squared standardised residual.
+    surprises: np.ndarray  # Right responses less probable than `UNEXPECTED`.
+    surprises_expected: np.ndarray  # Their expected number.
+    missing_expected: np.ndarray  # Right responses expected of missing cells.
 
 
 class Partners(NamedTuple):
-    """Each item's correlation of residuals with the item it depends on most (Yen 1984).
+    """Dependence of each item on the item that it depends on most."""
 
-    NaN without a partner, whose place is then -1. `p_value` bounds the chance of so
-    much dependence with any item.
-    """
-
-    q3: np.ndarray
-    partner: np.ndarray
-    p_value: np.ndarray
+    q3: np.ndarray  # Correlation of their residuals (Yen 1984); NaN without a partner.
+    partner: np.ndarray  # Place of that item; -1 without one.
+    p_value: np.ndarray  # Bounds the chance of so much dependence with any item.
 
 
 @eqx.filter_jit
@@ -90,11 +81,7 @@ def _item_fit(family, items, theta, y, seen):
 
 
 def item_fit(family: Any, items: Any, theta, values, observed) -> Residuals:
-    """Infit, outfit and unexpected right responses, block by block of items.
-
-    `items` are the records of a family of right and wrong responses, `theta` abilities,
-    `values` `[subjects, items]`, and `observed` a mask or None.
-    """
+    """Infit, outfit and unexpected right responses of binary items, in blocks."""
     size = values.shape[1]
     ability = jnp.asarray(theta, items[0].dtype)
     parts = [
@@ -145,17 +132,13 @@ def _compare(first, second, seen_first, seen_second, same: bool):
     return found
 
 
-def dependence(
-    family: Any, items: Any, theta, values, observed, width: int = WIDTH
-) -> Partners:
-    """The largest local dependence of each item, over all pairs of items.
+def dependence(family, items, theta, values, observed, width: int = WIDTH) -> Partners:
+    """The largest local dependence of each item, over all pairs of binary items.
 
-    The arguments are those of `item_fit`. With residuals r = y - P at the estimated
-    abilities, two items that depend on ability alone have sum_i r_ij r_ik of mean 0 and
-    variance V = sum_i P Q P' Q'. The p-value is Bennett's bound at that sum, times the
-    number of partners. Blocks of `width` items are compared two by two, so that no
-    matrix of all pairs is made.
-
+    With residuals r = y - P at the estimated abilities, two items that depend on
+    ability alone have sum_i r_ij r_ik of mean 0 and variance V = sum_i P Q P' Q'. The
+    p-value is Bennett's bound at that sum, times the number of partners. Blocks of
+    `width` items are compared two by two, so that no matrix of all pairs is made.
     Q3 is the correlation of the residuals about 0, their mean under the model.
     """
     size = values.shape[1]

@@ -29,21 +29,16 @@ BLOCK = 3_000_000
 
 
 class GroupTests(NamedTuple):
-    """S-X2 with its degrees of freedom and p-value, and tests of lower asymptotes.
-
-    Each `[items]`, NaN without a test. Right responses and expected ones are
-    `[items, groups]`; sizes of the groups and their mean abilities under the model are
-    `[groups]`.
-    """
+    """S-X2 and tests of lower asymptotes, each `[items]`, NaN without a test."""
 
     s_x2: np.ndarray
-    degrees: np.ndarray
+    degrees: np.ndarray  # Degrees of freedom of S-X2.
     p_misfit: np.ndarray
     asymptotes: Asymptotes
-    right: np.ndarray
-    expected: np.ndarray
-    sizes: np.ndarray
-    ability: np.ndarray
+    right: np.ndarray  # `[items, groups]`
+    expected: np.ndarray  # `[items, groups]` right responses.
+    sizes: np.ndarray  # `[groups]`
+    ability: np.ndarray  # `[groups]` mean abilities under the model.
 
     def of_items(self, places: np.ndarray) -> GroupTests:
         """The tests of the items at these places, of which some may be the same."""
@@ -132,14 +127,9 @@ def group_tests(
     second test is that of `irtjax.validity.asymptotes`, over groups. None where there
     are too few subjects for `LEAST_GROUPS` groups.
 
-    Args:
-        values: `[subjects, items]` 0 and 1, complete.
-        chance: `[items, nodes]` probabilities of a right response under the fit.
-        nodes: `[nodes]` abilities.
-        weights: `[nodes]` weights of the population, summing to 1.
-        start: Start values of slopes and intercepts, each `[items]`.
-        guess: `[items]` lower asymptote that is not suspicious.
-        num_parameters: Estimated parameters of each item.
+    `values` are 0 and 1, complete; `chance` `[items, nodes]` those of a right response
+    under the fit; `weights` those of the nodes, summing to 1; `start` slopes and
+    intercepts; `guess` lower asymptotes that are not suspicious.
     """
     scores = values.sum(1, dtype=np.int64)
     edges = group_edges(scores)
@@ -181,10 +171,7 @@ def group_tests(
 
 
 def pooled_chi_squared(right, share, count) -> tuple[np.ndarray, np.ndarray]:
-    """Pearson's statistic over joined cells, and the number of these, each `[items]`.
-
-    Right responses and expected shares are `[items, groups]`.
-    """
+    """Pearson's statistic over joined cells `[items, groups]`, and their number."""
     size = right.shape[0]
     statistic, cells = np.zeros(size), np.zeros(size, int)
     # Observed and expected right responses, and subjects.

@@ -18,6 +18,7 @@ _HALVINGS = 24
 LARGEST = 0.995
 
 
+@jax.jit
 def tetrachoric_of_counts(
     both: Float[Array, "*pairs"],
     first: Float[Array, "*pairs"],
@@ -38,7 +39,6 @@ def tetrachoric_of_counts(
     >>> round(float(tetrachoric_of_counts(*table)), 4)
     0.809
     """
-    both, first, second, count = map(jnp.asarray, (both, first, second, count))
     fixed = (first > 0) & (first < count) & (second > 0) & (second < count)
     neither = count - first - second + both
     cells = jnp.stack([both, first - both, second - both, neither])
@@ -75,17 +75,12 @@ def tetrachoric_of_counts(
     return jnp.where(fixed, (low + high) / 2, jnp.nan)
 
 
-#: `tetrachoric_of_counts`, compiled.
-of_counts = jax.jit(tetrachoric_of_counts)
-
-
 def tetrachoric(table: Any) -> np.ndarray:
     """Tetrachoric correlations of all pairs of items, pairwise complete.
 
     By `tetrachoric_of_counts`, block by block of items: `[items, items]`, symmetric,
     1 on the diagonal; NaN where an item has no variation among the subjects who
-    answered both. Select items first where there are thousands. A `ResponseTable` whose
-    responses are not right or wrong is a ValueError.
+    answered both. Select items first where there are thousands.
 
     >>> from irtjax.data import ResponseTable
     >>> pair = ResponseTable.from_arrays([[1, 1], [1, 1], [0, 0], [0, 1], [1, 0]])
@@ -108,6 +103,6 @@ def tetrachoric(table: Any) -> np.ndarray:
         part = slice(start, start + width)
         products = (a[:, part].T @ b for a in (right, seen) for b in (right, seen))
         both, first, second, count = (jnp.asarray(x, float) for x in products)
-        result[part] = np.asarray(of_counts(both, first, second, count))
+        result[part] = np.asarray(tetrachoric_of_counts(both, first, second, count))
     np.fill_diagonal(result, 1.0)
     return result

@@ -53,10 +53,7 @@ def _sample(record: dict[str, Any]) -> tuple[str, str]:
 
 
 def _variants(records: _Rows) -> set[str]:
-    """Evaluation names that differ only by an answer filter after the last slash.
-
-    ``gsm8k/strict-match`` and ``gsm8k/flexible-extract`` score the same samples.
-    """
+    """Names of the same samples with an answer filter, such as gsm8k/strict-match."""
     of_sample: dict[tuple[str, str, str], set[str]] = {}
     out: set[str] = set()
     for record in records:
@@ -76,17 +73,14 @@ def _read_file(
     names = [str(record["evaluation_name"]) for record in records]
     # Benchmark and answer filter of each.
     parts = [n.rpartition("/")[::2] if n in variants else (n, "") for n in names]
+    samples = [_sample(record) for record in records]
     copy = copies(
         (f"{name}\0{sample}", f"{name}\0{content}")
-        for (name, _), (sample, content) in zip(
-            parts, map(_sample, records), strict=True
-        )
+        for (name, _), (sample, content) in zip(parts, samples, strict=True)
     )
     repeats: Counter[tuple[str, ...]] = Counter()
-    for name, (benchmark, filter_name), record in zip(
-        names, parts, records, strict=True
-    ):
-        sample, content = _sample(record)
+    rows = zip(names, parts, samples, records, strict=True)
+    for name, (benchmark, filter_name), (sample, content), record in rows:
         metric = str(record.get("evaluation_result_id") or name)
         metric = metric.removesuffix(f":{filter_name}") if filter_name else metric
         subject = options.subject_name or str(record["model_id"])

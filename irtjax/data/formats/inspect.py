@@ -26,8 +26,7 @@ _NO_ANSWER = "N"
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 # What zipfile raises for archives that are cut off, altered or encrypted.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError)
-_DAMAGE += (RuntimeError,)
+_DAMAGE = zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError
 #: A metric, the part of an item, and the score as written.
 _Row = tuple[str, str, Any]
 

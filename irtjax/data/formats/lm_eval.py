@@ -6,6 +6,7 @@ may differ in their document numbers, so documents are joined by ``doc_hash``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -33,6 +34,7 @@ _PAIRS = set(
 )
 # The harness writes this constant where it was set not to score the responses.
 _UNSCORED = "bypass"
+_NUMBER = bool | int | float
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
 
 
@@ -76,10 +78,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for metric, note in totals.lower_is_better():
         builder.note(metric, note)
     records = builder.finish(paths, options.join)
-    records.notes += [
-        f"metric {name!r} has no score per item in {count} records"
-        for name, count in skipped.items()
-    ]
+    for name, count in skipped.items():
+        records.notes += [f"metric {name!r} has no score per item in {count} records"]
     records.notes += [
         f"{path} holds answers without scores (--predict_only) and was left out"
         for path in unscored
@@ -118,12 +118,11 @@ class _Totals:
             return self._seen[folder]
         found = self._seen[folder] = []
         for path in sorted(folder.glob("*results*.json")):
-            try:
+            # The totals are optional.
+            with contextlib.suppress(ValueError, OSError):
                 content = json.loads(read_text(path))
-            except (ValueError, OSError):
-                continue  # The totals are optional.
-            if isinstance(content, dict) and "results" in content:
-                found.append((path.stem, content))
+                if isinstance(content, dict) and "results" in content:
+                    found.append((path.stem, content))
         return found
 
     def model(self, folder: Path, run: str) -> str | None:
@@ -171,7 +170,9 @@ def _read_log(
     if options.item is not None:
         # A name that the caller chose is what joins items, whatever their content.
         hashes = [""] * len(names)
-    copy = copies(sorted(zip(names, hashes, strict=True), key=_order))
+    # By number, then by name.
+    order = lambda pair: (int(pair[0]) if pair[0].isdigit() else 0, pair[0])
+    copy = copies(sorted(zip(names, hashes, strict=True), key=order))
     repeats: Counter[str] = Counter()
     has_filters = len(set(names)) < len(names)
     totals = _pair_metrics(log.records)
@@ -208,11 +209,6 @@ def _read_log(
     how = "averaged" if options.parts == "mean" else "made items of their own"
     for metric in lists:
         builder.note(metric, f"{log.task}: the parts of {metric!r} were {how}")
-
-
-def _order(pair: tuple[str, str]) -> tuple[int, str]:
-    """Sorts items by number, then by name."""
-    return int(pair[0]) if pair[0].isdigit() else 0, pair[0]
 
 
 def _item_name(record: dict[str, Any], log: _Log, options: ReadOptions) -> str:
@@ -258,11 +254,10 @@ def _pair_metrics(records: Sequence[dict[str, Any]]) -> set[str]:
 
 def _score(value: Any, parts: str) -> list[tuple[str, float | None]] | None:
     """Returns (part, score) pairs, or None if the value is no score."""
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, _NUMBER):
         return [("", value)]
-    if not isinstance(value, list) or not value:
-        return None
-    if not all(isinstance(v, bool | int | float) for v in value):
+    numbers = isinstance(value, list) and all(isinstance(v, _NUMBER) for v in value)
+    if not value or not numbers:
         return None
     if parts == "mean":
         return [("", sum(map(float, value)) / len(value))]

@@ -45,9 +45,7 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     values, count, trials, notes = _dense(seen, cell, shape, options)
     lengths = None
     if seen.length is not None:
-        lengths = _one_per_cell(
-            seen.length, seen.trial, cell, count.size, options.trials
-        )
+        lengths = _one_per_cell(seen.length, seen, cell, count.size, options.trials)
         lengths = lengths.reshape(shape)
     table = ResponseTable.from_arrays(
         values,
@@ -97,25 +95,21 @@ def _dense(
         values = np.zeros(size, response.dtype)
         values[cell] = response
     else:
-        values = _one_per_cell(response, records.trial, cell, size, options.trials)
+        values = _one_per_cell(response, records, cell, size, options.trials)
         what = "averaged" if options.trials == "mean" else "cut to the first"
         notes = [f"{repeated} subject-item pairs had repeats, which were {what}"]
     return values.reshape(shape), count.reshape(shape), trials, notes
 
 
 def _one_per_cell(
-    values: np.ndarray,
-    trial: np.ndarray | None,
-    cell: np.ndarray,
-    size: int,
-    how: Trials,
+    values: np.ndarray, records: Records, cell: np.ndarray, size: int, how: Trials
 ) -> np.ndarray:
     """The first or the mean of the values in each cell; NaN where there are none."""
     out = np.full(size, np.nan)
     if how == "first":
         # The same trial for responses and lengths, whether or not it has a length.
-        if trial is not None:
-            order = np.argsort(trial, kind="stable")
+        if records.trial is not None:
+            order = np.argsort(records.trial, kind="stable")
             values, cell = values[order], cell[order]
         # Written last to first, so that the first trial of a cell stays.
         out[cell[::-1]] = values[::-1]

@@ -50,11 +50,7 @@ def is_wordy(column: pa.ChunkedArray) -> bool:
 def to_numbers(
     column: pa.ChunkedArray, name: str, source: str, *, verdicts: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns numbers with 0 where missing, and the mask of known cells or None.
-
-    The column has numbers, booleans, or numbers as text; with ``verdicts`` also words
-    such as "C", "pass" or "yes", and "N" (no answer), which is missing.
-    """
+    """Returns numbers, of ``verdicts`` too, 0 where missing, and the mask or None."""
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     kind = array.type
     if is_text(kind):
@@ -133,10 +129,7 @@ def failed(column: pa.ChunkedArray) -> np.ndarray:
 def to_labels(
     column: pa.ChunkedArray, name: str, source: str, *, optional: bool = False
 ) -> Coded:
-    """Returns a column of names as codes, without blanks at the ends.
-
-    A ValueError refuses a missing name, which is read as "" if ``optional``.
-    """
+    """Returns stripped names as codes; a missing one may be "" if ``optional``."""
     kind = column.type
     if not pa.types.is_dictionary(kind):
         if pa.types.is_floating(kind):

@@ -12,13 +12,11 @@ from irtjax.data.reading.records import Coded, Records
 from irtjax.data.wording import listing
 
 _Groups = dict[str, dict[str, np.ndarray]]
+_Choice = tuple[Records, str | None]
 
 
-def choose(records: Records, options: ReadOptions) -> tuple[Records, str | None]:
-    """Returns the rows of one run, epoch, metric and filter, and the metric's name.
-
-    A ValueError lists the metrics or filters where a choice is needed or unknown.
-    """
+def choose(records: Records, options: ReadOptions) -> _Choice:
+    """Returns the rows of one run, epoch, metric and filter, and the metric's name."""
     records = _choose_epoch(_choose_run(records, options), options)
     records, metric = _choose_metric(records, options)
     records, filter_name = _choose_filter(records, options)
@@ -90,9 +88,7 @@ def _groups(records: Records, column: Coded) -> _Groups:
     return out
 
 
-def _choose_metric(
-    records: Records, options: ReadOptions
-) -> tuple[Records, str | None]:
+def _choose_metric(records: Records, options: ReadOptions) -> _Choice:
     asked, source = options.metric, records.source
     if records.metric is None:
         if isinstance(asked, str) and options.response is None:
@@ -101,7 +97,9 @@ def _choose_metric(
             )
         return records, None
     groups = _groups(records, records.metric)
-    wanted = _split_filter(asked, groups)
+    wanted = asked
+    if isinstance(asked, str) and not any(asked in rows for rows in groups.values()):
+        wanted = asked.rsplit(",", 1)[0]  # A 'metric,filter' name.
     keep = np.zeros(len(records), bool)
     chosen: dict[str, str] = {}
     notes: list[str] = []
@@ -133,13 +131,6 @@ def _choose_metric(
         shown = [f"{k}: {v}" for k, v in sorted(chosen.items())]
         notes.append(f"the metric differs by benchmark ({listing(shown)})")
     return records.take(keep, *notes), " / ".join(names)
-
-
-def _split_filter(metric: Metric, groups: _Groups) -> Metric:
-    """Cuts the filter off a 'metric,filter' name, unless that is itself a metric."""
-    if not isinstance(metric, str) or any(metric in rows for rows in groups.values()):
-        return metric
-    return metric.rsplit(",", 1)[0]
 
 
 def _pick(wanted: Metric, benchmark: str, found: Sequence[str]) -> str | None:
@@ -181,9 +172,7 @@ def _choices(records: Records, groups: dict[str, np.ndarray]) -> str:
     return listing(shown)
 
 
-def _choose_filter(
-    records: Records, options: ReadOptions
-) -> tuple[Records, str | None]:
+def _choose_filter(records: Records, options: ReadOptions) -> _Choice:
     wanted, source = options.filter, records.source
     if records.filter is None:
         if wanted is not None:

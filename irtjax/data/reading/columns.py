@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.wording import listing
@@ -25,6 +25,7 @@ BENCHMARK = "benchmark task task_name dataset evaluation_name item_family".split
 LENGTH = "length cot_length output_tokens completion_tokens num_output_tokens".split()
 # Columns of text next to a wide matrix that describe its rows.
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
+_INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
 
 _PARAMETER = re.compile(
     r"^(a\d*|b\d*|c|d\d*|g|u|theta|ability|disc|diff|discrimination|difficulty"
@@ -36,10 +37,7 @@ _PARAMETER = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Roles of columns: of a long table if there are item columns, else of a wide one.
-
-    ``transposed``: a wide table has items as rows. ``inspect``: a frame of Inspect.
-    """
+    """Roles of columns: of a long table if some are of items, else of a wide one."""
 
     subject: str | None = None
     item: tuple[str, ...] = ()
@@ -50,8 +48,8 @@ class Columns:
     benchmark: str | None = None
     length: str | None = None
     error: str | None = None
-    transposed: bool | None = None
-    inspect: bool = False
+    transposed: bool | None = None  # A wide table has items as rows.
+    inspect: bool = False  # Whether it is a frame of Inspect.
 
     def labels(self) -> list[str]:
         """Columns that hold names."""
@@ -67,9 +65,7 @@ class Columns:
 
 def find(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     """Returns the column with the first of several names, in upper or lower case."""
-    lower = {}
-    for name in names:
-        lower.setdefault(name.strip().lower(), name)
+    lower = {name.strip().lower(): name for name in reversed(names)}
     return next((lower[s] for s in synonyms if s in lower), None)
 
 
@@ -86,10 +82,7 @@ def require(names: Sequence[str], column: str, option: str, source: str) -> str:
 def decide(
     names: Sequence[str], index: str | None, options: ReadOptions, source: str
 ) -> Columns:
-    """Finds the layout of a table from its column names; options take precedence.
-
-    ``index`` is the column that was a pandas index, if any.
-    """
+    """Finds the layout of a table by its column names, index (pandas) and options."""
     if not names:
         raise ValueError(f"{source} has no columns")
 
@@ -99,9 +92,20 @@ def decide(
             return require(names, given, option, source)
         return find([n for n in names if n != index], synonyms)
 
-    inspect = _inspect_layout(names, options, named, source)
-    if inspect is not None and options.item is None:
-        return inspect
+    # The sample data frame of Inspect has a column of scores for each scorer.
+    scores = tuple(name for name in names if name.startswith("score_"))
+    if scores and options.item is None and _INSPECT <= set(names):
+        if options.response is not None:
+            scores = (require(names, options.response, "response", source),)
+        return Columns(
+            subject=named("subject", ["model"]),
+            item=("id",),
+            responses=scores,
+            trial=named("trial", ["epoch"]),
+            benchmark=named("benchmark", ["task_name"]),
+            length=named("length", ["output_tokens", "total_tokens"]),
+            inspect=True,
+        )
     subject = named("subject", SUBJECT)
     responses = _responses(names, options, source)
     given = [options.item] if isinstance(options.item, str) else options.item or ()
@@ -194,27 +198,4 @@ def parameter_message(names: Sequence[str], source: str) -> str:
         f"{source} looks like a table of fitted parameters"
         f" ({listing(parameter_columns(names))}), not of responses; give the file of"
         " responses"
-    )
-
-
-def _inspect_layout(
-    names: Sequence[str],
-    options: ReadOptions,
-    named: Callable[[str, Sequence[str]], str | None],
-    source: str,
-) -> Columns | None:
-    """The sample data frame of Inspect: a column of scores per scorer."""
-    scores = tuple(n for n in names if n.startswith("score_"))
-    if not scores or not {"sample_id", "eval_id", "id", "epoch", "model"} <= set(names):
-        return None
-    if options.response is not None:
-        scores = (require(names, options.response, "response", source),)
-    return Columns(
-        subject=named("subject", ["model"]),
-        item=("id",),
-        responses=scores,
-        trial=named("trial", ["epoch"]),
-        benchmark=named("benchmark", ["task_name"]),
-        length=named("length", ["output_tokens", "total_tokens"]),
-        inspect=True,
     )

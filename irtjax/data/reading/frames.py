@@ -11,27 +11,19 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.reading.cells import (
-    failed,
-    is_number,
-    is_text,
-    to_labels,
-    to_numbers,
-    unanswered,
-)
+from irtjax.data.reading import cells
 from irtjax.data.reading.columns import Columns, decide
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate
 from irtjax.data.reading.tabular import Frame
-from irtjax.data.reading.wide import read_wide
-from irtjax.data.table import ResponseTable
+from irtjax.data.reading.wide import Piece, read_wide
 
 # Endings such as math500_017 or anatomy.236: a benchmark's name and a number.
 _NUMBERED = re.compile(r"^(.*\D.*)[_.]\d+$")
 _NO_BENCHMARK = {"item", "question", "q", "i", "x", "v", "problem", "task", "subject"}
 
 
-def read_frame(frame: Frame, options: ReadOptions) -> ResponseTable | Records:
+def read_frame(frame: Frame, options: ReadOptions) -> Piece:
     """Reads a wide matrix as a `ResponseTable`, a long table as `Records`."""
     if frame.table.num_rows == 0:
         raise ValueError(f"{frame.source} has a header but no rows")
@@ -49,7 +41,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     def labels(name: str | None, optional: bool = True) -> Any:
         if name is None:
             return None
-        return to_labels(table.column(name), name, source, optional=optional)
+        return cells.to_labels(table.column(name), name, source, optional=optional)
 
     subject = labels(layout.subject, optional=False)
     columns = [labels(name, optional=False) for name in layout.item]
@@ -108,7 +100,7 @@ def _numbers(
     table: pa.Table, name: str, source: str, *, verdicts: bool = False
 ) -> np.ndarray:
     """Returns a column as numbers, NaN where missing."""
-    values, mask = to_numbers(table.column(name), name, source, verdicts=verdicts)
+    values, mask = cells.to_numbers(table.column(name), name, source, verdicts=verdicts)
     return np.where(True if mask is None else mask, values.astype(np.float64), np.nan)
 
 
@@ -117,7 +109,7 @@ def _scores(
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the scores of a column, NaN where missing, and notes on them."""
     response = _numbers(table, name, source, verdicts=True)
-    no_answer = unanswered(table.column(name))
+    no_answer = cells.unanswered(table.column(name))
     if not no_answer.any():
         return response, []
     response[no_answer] = _missing(options)
@@ -129,36 +121,35 @@ def _errors(
     table: pa.Table, layout: Columns, options: ReadOptions, source: str
 ) -> tuple[np.ndarray, list[str]]:
     """Rows whose call failed, and notes: their score, often 0, is no response."""
-    none = np.zeros(table.num_rows, bool)
+    rows, notes = np.zeros(table.num_rows, bool), []
     if layout.error is None:
-        return none, []
+        return rows, notes
     column = table.column(layout.error)
-    if is_number(column.type):
-        # It may be a measure, such as an absolute error, or the opposite of a score.
-        if not np.nan_to_num(column.to_numpy().astype(np.float64)).any():
-            return none, []
-        return none, [
+    if not cells.is_number(column.type):
+        rows = cells.failed(column)
+    # It may be a measure, such as an absolute error, or the opposite of a score.
+    elif np.nan_to_num(column.to_numpy().astype(np.float64)).any():
+        notes.append(
             f"{source}: column {layout.error!r} holds numbers and was not read as a"
             " sign of failed calls"
-        ]
-    rows = failed(column)
-    if not rows.any():
-        return none, []
-    what = "count as wrong" if options.missing_as == "wrong" else "are missing"
-    return rows, [
-        f"{source}: {int(rows.sum())} responses of rows with an error"
-        f" (column {layout.error!r}) {what}"
-    ]
+        )
+    if rows.any():
+        what = "count as wrong" if options.missing_as == "wrong" else "are missing"
+        notes.append(
+            f"{source}: {int(rows.sum())} responses of rows with an error"
+            f" (column {layout.error!r}) {what}"
+        )
+    return rows, notes
 
 
 def _trials(table: pa.Table, name: str | None, source: str) -> np.ndarray | None:
     if name is None:
         return None
     column = table.column(name)
-    if is_text(column.type):
-        coded = to_labels(column, name, source, optional=True)
+    if cells.is_text(column.type):
+        coded = cells.to_labels(column, name, source, optional=True)
         return np.argsort(np.argsort(coded.labels))[coded.codes]
-    return to_numbers(column, name, source)[0].astype(np.int64)
+    return cells.to_numbers(column, name, source)[0].astype(np.int64)
 
 
 def _qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
@@ -172,10 +163,7 @@ def _qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
 
 
 def _pair(first: Coded, second: Coded, repeat: bool = True) -> Coded:
-    """Joins two columns of names into one, as first/second; an empty first adds none.
-
-    Without ``repeat``, a name that starts with the first part stays as it is.
-    """
+    """Joins names as first/second; ``repeat``: also those that start with the first."""
     pair = second.codes.astype(np.int64) * len(first.labels) + first.codes
     _, start, inverse = np.unique(pair, return_index=True, return_inverse=True)
     # Pairs in order of first appearance, as names are everywhere else.

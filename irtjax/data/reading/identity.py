@@ -10,18 +10,13 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class ItemKey:
-    """Identity of an item in one log, whose names may differ from those of other logs.
-
-    ``content`` is a hash of the item's content, "" where the log has none; ``copy``
-    counts items of this content in the log from 0; ``part`` is the number of a part of
-    the item's score, such as "#1", or "".
-    """
+    """Identity of an item in one log; other logs may name it in another way."""
 
     benchmark: str
     name: str
-    content: str = ""
-    copy: int = 0
-    part: str = ""
+    content: str = ""  # A hash of it; "" where the log has none.
+    copy: int = 0  # Counts items of this content in the log.
+    part: str = ""  # Number of a part of its score, such as "#1".
 
     @property
     def label(self) -> str:
@@ -52,8 +47,7 @@ def label_items(
 
     Equal content under different identifiers is one item; one identifier with two
     contents is two. An identifier without a hash is that of the only item of that
-    identifier, if there is just one. With join="id" only identifiers count. Keys are
-    distinct, in order of appearance.
+    identifier, if there is just one. With join="id" only identifiers count.
 
     >>> ids_and_hashes = [("0", "aa"), ("5", "aa"), ("0", "b")]
     >>> label_items([ItemKey("t", *pair) for pair in ids_and_hashes], "hash")[0]
@@ -77,9 +71,8 @@ def label_items(
         if label in taken:
             label = f"{label}~{key.content[:8]}"
             numbered = (f"{label}.{k}" for k in itertools.count(2))
-            label = next(
-                k for k in itertools.chain([label], numbered) if k not in taken
-            )
+            names = itertools.chain([label], numbered)
+            label = next(name for name in names if name not in taken)
             split += 1
         taken.add(label)
         label_of[group] = label

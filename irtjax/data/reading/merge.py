@@ -13,11 +13,7 @@ from irtjax.data.table import ResponseTable
 
 
 def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTable:
-    """Returns one table over all subjects and items.
-
-    ``options.trials`` applies to cells that are in several tables. Of facets that
-    contradict each other the first stays, with a note.
-    """
+    """Returns one table over all subjects and items."""
     if len(tables) == 1:
         return tables[0]
     subjects = _union([t.subjects for t in tables])
@@ -87,7 +83,7 @@ def _union(groups: Sequence[np.ndarray]) -> np.ndarray:
 def _facets(
     what: str, union: np.ndarray, tables: Sequence[ResponseTable], notes: list[str]
 ) -> dict[str, np.ndarray]:
-    """Joins the facets of tables, "" where none has one; notes contradictions."""
+    """Joins the facets of tables, "" where none has one; notes where they differ."""
     out: dict[str, dict[str, str]] = {}
     clashes: dict[str, dict[str, str]] = {}
     for table in tables:

@@ -17,8 +17,8 @@ from irtjax.data.table import ResponseTable
 from irtjax.data.wording import percent
 
 if TYPE_CHECKING:
-    from irtjax.data.reading.records import Records
     from irtjax.data.reading.sources import Source
+    from irtjax.data.reading.wide import Piece
 
 _LOGS = ("lm_eval", "inspect", "every_eval_ever", "py_irt")
 
@@ -102,7 +102,7 @@ def read(
     entries = list(source) if isinstance(source, list | tuple) else [source]
     if not entries:
         raise ValueError("there is nothing to read: the list of inputs is empty")
-    pieces: list[ResponseTable | Records] = []
+    pieces: list[Piece] = []
     files: list[Source] = []
     notes: list[str] = []
     names: list[str] = []
@@ -115,13 +115,18 @@ def read(
             pieces.append(_read_native(entry, options))
             names.append(type(entry).__name__)
     if files and not pieces and all(file.format in _LOGS for file in files):
-        _refuse_columns(options)
+        for option in ("subject", "response", "benchmark", "trial", "orientation"):
+            if getattr(options, option) is not None:
+                raise ValueError(
+                    f"{option}= is for tables; a log contains it (subject_name= sets"
+                    " the name of its subject)"
+                )
     pieces += _read_files(files, options)
     records = [piece for piece in pieces if isinstance(piece, Records)]
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
     if records:
         tables.insert(0, assemble(concatenate(records), options))
-    return _finish(merge(tables, options), options, notes, tuple(dict.fromkeys(names)))
+    return _finish(merge(tables, options), options, notes, names)
 
 
 def _find(
@@ -158,19 +163,7 @@ def _find(
     return good
 
 
-def _refuse_columns(options: ReadOptions) -> None:
-    """Refuses names of columns for logs."""
-    for option in ("subject", "response", "benchmark", "trial", "orientation"):
-        if getattr(options, option) is not None:
-            raise ValueError(
-                f"{option}= is for tables; a log contains it (subject_name= sets"
-                " the name of its subject)"
-            )
-
-
-def _read_files(
-    files: Iterable[Source], options: ReadOptions
-) -> Iterator[ResponseTable | Records]:
+def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece]:
     """Reads files, each once; those of one format after each other."""
     groups: dict[str, dict[Path, Path]] = {}
     for file in files:
@@ -190,9 +183,7 @@ def _read_files(
                 ) from None
 
 
-def _read_table_file(
-    kind: str, path: Path, options: ReadOptions
-) -> ResponseTable | Records:
+def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
     from irtjax.data.reading import frames, tabular
     from irtjax.data.table_files import is_saved_table
 
@@ -212,7 +203,7 @@ def _read_table_file(
     return piece
 
 
-def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
+def _read_native(frame: Any, options: ReadOptions) -> Piece:
     """Reads a data frame of any library that narwhals supports."""
     import narwhals as nw
 
@@ -238,10 +229,7 @@ def _read_native(frame: Any, options: ReadOptions) -> ResponseTable | Records:
 
 
 def _finish(
-    table: ResponseTable,
-    options: ReadOptions,
-    notes: list[str],
-    sources: tuple[str, ...],
+    table: ResponseTable, options: ReadOptions, notes: list[str], sources: list[str]
 ) -> ResponseTable:
     """Adds benchmarks, lengths, notes and sources; applies ``missing_as``."""
     from irtjax.data.reading.frames import infer_benchmarks
@@ -273,7 +261,7 @@ def _finish(
         observed=observed,
         trials=trials,
         notes=tuple(dict.fromkeys(notes)),
-        sources=sources,
+        sources=tuple(dict.fromkeys(sources)),
     )
 
 
@@ -286,10 +274,8 @@ def _other_lengths(table: ResponseTable, source: Any) -> np.ndarray:
         raise ValueError(
             f"length: {source} shares no subject or no item with the responses"
         )
-    values = other.values.astype(np.float64)
-    if other.observed is not None:
-        values[~other.observed] = np.nan
-    lengths = values[np.ix_(row, column)]
-    lengths[row < 0] = np.nan
-    lengths[:, column < 0] = np.nan
-    return lengths
+    known = True if other.observed is None else other.observed
+    values = np.where(known, other.values.astype(np.float64), np.nan)
+    # A name that is not there has the place -1: of the row and column added here.
+    padded = np.pad(values, ((0, 1), (0, 1)), constant_values=np.nan)
+    return padded[np.ix_(row, column)]

@@ -14,12 +14,9 @@ from irtjax.data.reading.identity import ItemKey, label_items
 from irtjax.data.wording import several
 
 _NAMES = ("subject", "item", "benchmark", "metric", "filter", "run")
-_NUMBERS = ("response", "trial", "length")
+_NUMBERS = {"response": np.nan, "trial": 0, "length": np.nan}
 #: All columns, with what fills one that other files have and this one lacks.
-_FILL: dict[str, Any] = {
-    **dict.fromkeys(_NAMES, ""),
-    **dict(zip(_NUMBERS, (np.nan, 0, np.nan), strict=True)),
-}
+_FILL: dict[str, Any] = {**dict.fromkeys(_NAMES, ""), **_NUMBERS}
 
 
 @dataclasses.dataclass
@@ -56,27 +53,23 @@ class Coded:
 
 @dataclasses.dataclass
 class Records:
-    """Scored attempts as columns of equal length, None where the source has no such.
-
-    Missing responses and unknown lengths (in tokens) are NaN; unknown benchmarks "".
-    Later runs sort last. ``metric_notes`` and ``unscored`` (messages why values are no
-    numbers) matter only if their metric is chosen. Where several columns make an item,
-    ``item_parts`` has by column its value for every item name.
-    """
+    """Scored attempts as columns of equal length, None where the source has no such."""
 
     subject: Coded
     item: Coded
-    response: np.ndarray
-    benchmark: Coded | None = None
+    response: np.ndarray  # NaN where missing.
+    benchmark: Coded | None = None  # "" where unknown.
     metric: Coded | None = None
     filter: Coded | None = None
     trial: np.ndarray | None = None
-    run: Coded | None = None
-    length: np.ndarray | None = None
-    unscored: dict[str, str] = dataclasses.field(default_factory=dict)
+    run: Coded | None = None  # Later runs sort last.
+    length: np.ndarray | None = None  # In tokens; NaN where unknown.
     notes: list[str] = dataclasses.field(default_factory=list)
+    # Only if a metric is chosen: why its values are no numbers, and notes on it.
+    unscored: dict[str, str] = dataclasses.field(default_factory=dict)
     metric_notes: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     source: str = ""
+    # Where several columns make an item, by column its value for every item name.
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:

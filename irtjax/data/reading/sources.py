@@ -35,10 +35,7 @@ def understood() -> str:
 
 
 def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
-    """Returns the files of a path, folder or glob, each with whether it was named.
-
-    A glob names files only if it matches a single one.
-    """
+    """Returns the files of a path, folder or glob, and whether each alone was named."""
     text = os.path.expanduser(os.fspath(path))
     place = Path(text)
     if place.exists():
@@ -78,7 +75,10 @@ def identify(path: Path, asked: bool = True) -> Source:
 def _format_of(path: Path, head: bytes) -> str:
     """The format of a file with these first bytes, or the reason why it has none."""
     name = path.name.lower()
-    if name.endswith(_PICKLE_ENDINGS) or _is_pickle(head):
+    # Protocols 2 to 5 open with PROTO; torch's zip archives hold a data.pkl.
+    is_pickle = re.match(rb"\x80[\x02-\x05]", head)
+    is_archive = head[:2] == b"PK" and b"data.pkl" in head[:512]
+    if name.endswith(_PICKLE_ENDINGS) or is_pickle or is_archive:
         return (
             "is a pickle (or a saved object of another program): opening one can run"
             " any code, so irtjax never does; save it as CSV, Parquet or JSON lines"
@@ -98,12 +98,6 @@ def _format_of(path: Path, head: bytes) -> str:
     if name.endswith((".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log")):
         return "is not a data file"
     return "csv"
-
-
-def _is_pickle(head: bytes) -> bool:
-    # Protocols 2 to 5 open with PROTO; torch's zip archives hold a data.pkl.
-    protocol = head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-    return protocol or (head[:2] == b"PK" and b"data.pkl" in head[:512])
 
 
 def _first_object(path: Path, text: str) -> Any:

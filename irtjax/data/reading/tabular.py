@@ -39,10 +39,13 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
 
     delimiter, lines = _first_lines(path)
     has_header = _looks_like_header(lines) if options.header is None else options.header
-    names = _distinct(lines[0]) if has_header else _numbered(lines[0])
-    layout = Columns("subject")
     if has_header:
+        names = _distinct(lines[0])
         layout = decide(names, None, options, str(path))
+    else:
+        start = [] if parse_number(lines[0][0])[1] else ["subject"]
+        names = start + [f"item {k}" for k in range(1, len(lines[0]) - len(start) + 1)]
+        layout = Columns("subject")
     content = read_bytes(path).lstrip(b"\r\n")
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
@@ -72,12 +75,6 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
             f"{path} is no table of equally long lines: {_tidy(error)}"
         ) from None
     return Frame(table, None, str(path), headerless=not has_header)
-
-
-def _numbered(first: list[str]) -> list[str]:
-    """Names for the columns of a file without a header."""
-    start = [] if parse_number(first[0])[1] else ["subject"]
-    return start + [f"item {k}" for k in range(1, len(first) - len(start) + 1)]
 
 
 def _tidy(error: Exception) -> str:

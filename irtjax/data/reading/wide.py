@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +24,10 @@ from irtjax.data.reading.tabular import Frame
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
 
+Piece: TypeAlias = ResponseTable | Records
 
-def read_wide(
-    frame: Frame, layout: Columns, options: ReadOptions
-) -> ResponseTable | Records:
+
+def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     """Reads a matrix of responses as a table, or as `Records` if subjects repeat."""
     table, source = frame.table, frame.source
     # The name may be "": the header of a column that a pandas index became.
@@ -136,10 +137,8 @@ def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
 def _matrix(
     table: pa.Table, names: list[str], source: str
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns `[rows, columns]` values and the mask.
-
-    Columns are rows of a transposed matrix, int8 until one needs more, to save memory.
-    """
+    """Returns `[rows, columns]` values and the mask."""
+    # Transposed, and int8 until a column needs more, to save memory.
     out = np.zeros((len(names), table.num_rows), np.int8)
     observed: np.ndarray | None = None
     for k, name in enumerate(names):
