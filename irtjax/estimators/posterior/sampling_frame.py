@@ -262,11 +262,11 @@ def item_centring(
 ) -> Float[Array, "stems columns"]:
     """Share of the precision of each item coordinate that comes from the data.
 
-    `share_of_data`, for a plausible `variance` of the coordinate's estimated prior given
-    the item's columns before. If the data are informative, the coordinate is sampled;
-    if not, its standardised distance from the prior mean (Papaspiliopoulos, Roberts and
-    Skoeld 2007; in between, Gorinova, Moore and Hoffman 2020). Otherwise an estimated
-    SD near 0 makes a funnel that the sampler cannot enter. Other arguments may be rough.
+    `share_of_data`, for a plausible `variance` of an estimated prior given the columns
+    before. If the data are informative, the coordinate is sampled; if not, its
+    standardised distance from the prior mean (Papaspiliopoulos, Roberts and Skoeld
+    2007; in between, Gorinova, Moore and Hoffman 2020). Otherwise an estimated sd near
+    0 makes a funnel that the sampler cannot enter. Other arguments may be rough.
     """
     return share_of_data(item_information(model, ability, items, data), variance)
 
