@@ -34,10 +34,7 @@ class LabelledBank(NamedTuple):
         return int(found[0])
 
     def design(self, num_items: int | None, **rules: Any) -> Design:
-        """The rules of tests of at most `num_items` items, None for the whole bank.
-
-        Modes are refused under a histogram population, which has none.
-        """
+        """The rules of tests of at most `num_items` items, None for the whole bank."""
         size = self.bank.num_items
         longest = size if num_items is None else min(num_items, size)
         design = Design.create(longest, groups=self.groups, **rules)
@@ -56,10 +53,9 @@ def label(
     names: Iterable[Any] | None,
     groups: Iterable[Any] | None,
 ) -> LabelledBank:
-    """Makes a labelled bank of a calibration or of a bank.
+    """A labelled bank for tests of `num_items`, from a calibration or a bank.
 
-    Nodes suit tests of `num_items`, None for the whole bank. Names and groups that are
-    None are those of the calibration; a bank has numbers for names.
+    Names and groups that are None are those of the calibration, or numbers.
     """
     if isinstance(source, Calibration):
         known = jax.tree.map(jnp.asarray, source.parameters)

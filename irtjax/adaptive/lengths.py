@@ -58,23 +58,15 @@ class LengthBank(ItemBank):
         num_items: int | None = None,
         nodes: Float[Array, " nodes"] | np.ndarray | None = None,
     ) -> LengthBank:
-        """Computes the tables of a bank; see `ItemBank.create`.
-
-        The population is N(0, 1). A model without lengths is refused.
-        """
+        """Computes the tables of a bank under N(0, 1); see `ItemBank.create`."""
         if model.lengths is None:
             raise ValueError(
                 f"the model {model.name} has no response lengths: use ItemBank"
             )
         rho = float(lengths.correlation)
-        plain = ItemBank.create(
-            model,
-            items,
-            population,
-            num_items=num_items,
-            nodes=nodes,
-            extra_precision=rho**2 / (1 - rho**2),
-        )
+        extra = rho**2 / (1 - rho**2)
+        options: Any = dict(num_items=num_items, nodes=nodes, extra_precision=extra)
+        plain = ItemBank.create(model, items, population, **options)
         fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
         dtype = plain.theta.dtype
         records = jax.tree.map(lambda x: jnp.asarray(x, dtype), lengths)

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.adaptive.bank import AbstractBank, ItemBank
-from irtjax.adaptive.design import Design, StopFlag
+from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
 from irtjax.adaptive.labels import LabelledBank, label
 from irtjax.adaptive.steps import State, open_items, select, start, stop, update
 from irtjax.data.files import atomic_path
@@ -51,13 +51,6 @@ class AdaptiveTest:
         source: Any,
         num_items: int | None = None,
         *,
-        select: str = "information",
-        score: str = "eap",
-        standard_error: float | None = None,
-        reliability: float | None = None,
-        gain: float | None = None,
-        randomesque: int = 1,
-        quota: Mapping[str, Any] | str | None = None,
         seed: int = 0,
         items: Iterable[str] | None = None,
         times_used: Mapping[str, int] | None = None,
@@ -65,20 +58,13 @@ class AdaptiveTest:
         max_exposure: float | None = None,
         names: Iterable[Any] | None = None,
         groups: Iterable[Any] | None = None,
+        **rules: Unpack[Rules],
     ) -> None:
         """Begins a test.
 
         Args:
             source: A calibration, or an `adaptive.ItemBank`.
             num_items: Items after which the test ends, at the latest; None for all.
-            select: "information", "random" or "fixed".
-            score: "eap" or "map".
-            standard_error: Also end below this standard error.
-            reliability: Also end above this reliability, 1 - se^2 / sd^2.
-            gain: Also end when the best item left has less than this share of the
-                information gathered so far.
-            randomesque: Draw the item from this many most informative ones.
-            quota: Weight of each content group in the test, or "equal".
             seed: Seed of "random" and "randomesque"; give each subject its own.
             items: Items that may be given, in their order under "fixed"; None for all.
             times_used: Number of earlier tests that used each item, by name.
@@ -86,24 +72,20 @@ class AdaptiveTest:
             max_exposure: Largest share of tests with an item (`adaptive.open_items`).
             names: `[items]` names of the items of a bank.
             groups: `[items]` content groups; None takes the calibration's benchmarks.
+            **rules: `select`, `score`, `standard_error`, `reliability`, `gain`,
+                `randomesque` and `quota`, as in `adaptive.Design.create`.
 
         Raises:
             ValueError: If a rule or an item is unknown, or a number out of range.
         """
-        rules: dict[str, Any] = dict(
-            select=select,
-            score=score,
-            standard_error=standard_error,
-            reliability=reliability,
-            gain=gain,
-            randomesque=randomesque,
-            quota=quota if quota is None or isinstance(quota, str) else dict(quota),
-        )
+        quota = rules.get("quota")
+        if not (quota is None or isinstance(quota, str)):
+            rules["quota"] = dict(quota)
         self._bank = label(source, num_items, names, groups)
         self._design = self._bank.design(num_items, **rules)
         self._rules: dict[str, Any] = dict(
             num_items=num_items,
-            **rules,
+            **(DEFAULTS | rules),
             seed=seed,
             items=None if items is None else [str(name) for name in items],
             times_used=dict(times_used or {}),
@@ -111,12 +93,9 @@ class AdaptiveTest:
             max_exposure=max_exposure,
         )
         available, order = self._allowed()
+        key, bank = jax.random.key(seed), self._bank.bank
         self._state = _start_jit(
-            self._bank.bank,
-            self._design,
-            key=jax.random.key(seed),
-            available=available,
-            order=order,
+            bank, self._design, key=key, available=available, order=order
         )
         self._open = False
         self._responses: dict[str, int] = {}
@@ -184,10 +163,7 @@ class AdaptiveTest:
         return self._stopped.explain()
 
     def next_item(self) -> str | None:
-        """Name of the next item, None if the test is over.
-
-        It is the same one until its response is recorded.
-        """
+        """Name of the item that waits for its response; None if the test is over."""
         if self.over:
             return None
         self._open = True
@@ -213,8 +189,7 @@ class AdaptiveTest:
             )
         if not self._open or item != self._item:
             why = "call next_item() for the next one"
-            if self._open:
-                why = f"{self._item!r} waits for its response"
+            why = f"{self._item!r} waits for its response" if self._open else why
             raise ValueError(f"item {item!r} was not handed out: {why}")
         category = self._category(item, response)
         try:
@@ -321,10 +296,8 @@ class AdaptiveTest:
 
 
 def fingerprint(bank: LabelledBank) -> str:
-    """Hash of the names and parameters of a bank.
-
-    Tables are left out: another machine may compute them to other last digits.
-    """
+    """Hash of the names and parameters of a bank."""
+    # Not of the tables: another machine may compute them to other last digits.
     parts: Any = bank.bank
     digest = hashlib.sha256(json.dumps(bank.names.tolist()).encode())
     if isinstance(parts, ItemBank):
