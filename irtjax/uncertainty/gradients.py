@@ -80,10 +80,8 @@ def make_setting(
 
 
 def _orthonormal(posterior, nodes, num_terms: int) -> list[Array]:
-    """Polynomials orthonormal under each row of weights, degrees 0 to `num_terms`.
-
-    The Stieltjes three-term recurrence; beyond the number of nodes they are zero.
-    """
+    """Polynomials orthonormal under each row of weights, by Stieltjes' recurrence."""
+    # Beyond the number of nodes they are zero.
     mean = posterior @ nodes
     centred = nodes[None, :] - mean[:, None]
     sd = jnp.sqrt(jnp.sum(posterior * centred**2, axis=1, keepdims=True))
@@ -102,11 +100,10 @@ def _orthonormal(posterior, nodes, num_terms: int) -> list[Array]:
 
 
 class AbilityBlock(NamedTuple):
-    """A block of subjects on the polynomials of their posteriors.
+    """A block of subjects: posteriors, their polynomials, and the coefficients c_im.
 
-    `scores` are the coefficients c_im: term 0 is the subject's marginal score, the last
-    two parameters are the population's mean and log sd. `cells` are statistics and
-    exposure of the responses.
+    Term 0 of `scores` is the subject's marginal score, the last two parameters are the
+    population's. `cells` are statistics and exposure of the responses.
     """
 
     posterior: Float[Array, "block nodes"]
@@ -142,9 +139,8 @@ def ability_block(
         items = lambda table: jnp.tensordot(moments, table, 1)
         return _scores_of_cells(setting, cells, items, moments @ setting.scale_scores.T)
 
-    return AbilityBlock(
-        posterior, basis, jnp.stack([scores(posterior * each) for each in basis]), cells
-    )
+    stacked = jnp.stack([scores(posterior * each) for each in basis])
+    return AbilityBlock(posterior, basis, stacked, cells)
 
 
 def _weights(setting: Setting, start, size: int) -> Array:
@@ -194,12 +190,9 @@ def complete_information(setting: Setting) -> tuple[Array, Array]:
     """D: blocks `[items, columns, columns]` and `[2, 2]` of the population."""
     problem, model, sd = setting.problem, setting.problem.model, setting.population.sd
     items = model.constrain(setting.coordinates)
-    counts = expected_counts(
-        model, items, setting.nodes, setting.log_weights, problem.data
-    )
-    derivatives = expected_derivatives(
-        model, setting.coordinates, setting.nodes, counts, setting.frame
-    )
+    nodes, coordinates = setting.nodes, setting.coordinates
+    counts = expected_counts(model, items, nodes, setting.log_weights, problem.data)
+    derivatives = expected_derivatives(model, coordinates, nodes, counts, setting.frame)
     both = problem.free[:, :, None] & problem.free[:, None, :]
     identity = jnp.eye(both.shape[1], dtype=setting.nodes.dtype)
     blocks = jnp.where(both, derivatives.curvature, identity)
@@ -256,9 +249,8 @@ def fold_blocks(setting, whitening, num_terms: int, body, init):
 def fold_nodes(setting, whitening, body, init):
     """Folds `body(carry, rows)` over blocks of subjects and over nodes.
 
-    The rows `[block, parameters]` of node k are sqrt(w p_k) (s_k - E[s]), p the
-    subject's posterior and w its weight. The sum of their outer products over k is the
-    covariance of its score on the nodes, with nothing left out.
+    Rows of node k are sqrt(w p_k) (s_k - E[s]), p the posterior and w the weight of a
+    subject: summed over k, their outer products are the covariance of its score.
     """
     size = _block_size(setting, 4)
 
