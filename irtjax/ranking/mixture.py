@@ -43,16 +43,14 @@ class Mixture(NamedTuple):
     """The mixture of the normal posteriors of all subjects, by points of a grid.
 
     Attributes:
-        start: First point of the grid.
-        spacing: Distance between points.
+        start, spacing: First point of the grid and the distance between points.
         above: `[points]` expected number of subjects above a point, without `exact`.
         variance: `[points]` variance of that number.
         density: `[points]` expected number of subjects per unit of ability.
         exact: Ascending abilities with errors below the spacing, counted one by one.
         loading: `[points, rank]` mean loading of the subjects near a point, or None.
         residual: `[subjects]` r_j, the error of each subject against those near it.
-        local_loading: As `loading`, of subjects with estimates near a point.
-        local_residual: As `residual`, from `local_loading`.
+        local_loading, local_residual: The same of subjects with estimates near a point.
         own: `[subjects]` the part of each error that no other subject shares.
         shared: `[subjects, rank]` loadings of shared errors, or None.
     """
@@ -240,12 +238,12 @@ def quantile_ranks(
         end = np.empty(theta.size)
         for start in range(0, theta.size, CHUNK):
             part = slice(start, start + CHUNK)
-            t, error = theta[part], mixture.residual[part]
-            x = t + sign * z * error
+            error = mixture.residual[part]
+            x = theta[part] + sign * z * error
             if mixture.shared is not None:
                 near = mixture.loading_at(x)
                 error = _apart(mixture.own[part], mixture.shared[part], near)
-                x = t + sign * z * error
+                x = theta[part] + sign * z * error
             count = mixture.number_above(x, ties=sign < 0)
             slope = mixture.at(mixture.density, x) * error
             noise = np.sqrt(slope**2 + mixture.at(mixture.variance, x)) - slope
