@@ -25,8 +25,7 @@ def _k_means(
 ) -> tuple[Array, Array]:
     """Cluster of each point and squared distances from centres, `[points, clusters]`.
 
-    Lloyd's algorithm from the seeds of k-means++ (Arthur, Vassilvitskii 2007). A
-    cluster may be empty where points repeat.
+    Lloyd's algorithm from the seeds of k-means++ (Arthur, Vassilvitskii 2007).
     """
     size = jnp.sum(points**2, axis=1)
     dtype = points.dtype
@@ -54,7 +53,6 @@ def _k_means(
     (_, centres), _ = lax.scan(seed, start, jnp.arange(num_clusters))
 
     def improve(_, centres):
-        """Moves each centre to the mean of its points."""
         label = jnp.argmin(distance(centres), axis=1)
         mass = jax.ops.segment_sum(weight, label, num_clusters)
         total = jax.ops.segment_sum(points * weight[:, None], label, num_clusters)
@@ -84,9 +82,8 @@ def anchors(
         vectors, axis=0, return_inverse=True, return_counts=True
     )
     place = place.reshape(-1)
-    clusters = min(size, len(points))
-    counts = jnp.asarray(count, points.dtype)
-    found = _k_means(jnp.asarray(points), counts, key, clusters)
+    clusters, weights = min(size, len(points)), jnp.asarray(count, points.dtype)
+    found = _k_means(jnp.asarray(points), weights, key, clusters)
     label, between = (np.asarray(x) for x in found)
     item_label = label[place]
     total = np.bincount(item_label, weights=mass, minlength=clusters)

@@ -37,11 +37,8 @@ class Curves(NamedTuple):
 
     def select(self, items: np.ndarray) -> Curves:
         """The curves of some items."""
-        return self._replace(
-            natural=tuple(g[items] for g in self.natural),
-            mean=self.mean[items],
-            variance=self.variance[items],
-        )
+        tables = jax.tree.map(lambda table: table[items], tuple(self[2:]))
+        return Curves(self.ability, self.log_weight, *tables)
 
 
 def moments(family: Any, item: Any, ability: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -65,7 +62,6 @@ def _tables(model: Model, items: Any, theta):
     family = model.family
 
     def of_item(item, ability):
-        """The same of one item at one ability."""
         return family.natural(item, ability), *moments(family, item, ability)
 
     over_items = jax.vmap(of_item, in_axes=(0, None))
@@ -76,8 +72,7 @@ def _tables(model: Model, items: Any, theta):
 def curves_of(model: Model, items: Any, population: Population) -> Curves:
     """Curves on nodes that resolve the posteriors of subjects with every response.
 
-    No table holds more than `LARGEST_TABLE` numbers, unless that leaves fewer than 201
-    nodes.
+    `LARGEST_TABLE` limits the nodes, to no fewer than 201.
     """
     items = as_records(items)
     dtype = items[0].dtype
@@ -244,10 +239,7 @@ class Calibrator(NamedTuple):
 
 
 class Calibrated(NamedTuple):
-    """A calibrator and the corrected predictions of the subjects it is made of.
-
-    Each prediction has a correction that was estimated from the other subjects.
-    """
+    """A calibrator and the predictions of its subjects, corrected by the others."""
 
     calibrator: Calibrator
     score: np.ndarray
@@ -281,8 +273,7 @@ def calibrate(prediction: Prediction, score: np.ndarray, level: float) -> Calibr
     """
     correction, left = _correction(prediction, score)
     scaled, enough = scale(prediction, left, level)
-    calibrator = scaled._replace(correction=correction)
-    return Calibrated(calibrator, score - left, enough)
+    return Calibrated(scaled._replace(correction=correction), score - left, enough)
 
 
 def scale(
@@ -290,7 +281,7 @@ def scale(
 ) -> tuple[Calibrator, bool]:
     """Misfit and reach, and whether there are subjects enough for the level.
 
-    `left` is `[subjects]` full scores less the corrected predictions.
+    `left` are full scores less the corrected predictions.
     """
     miss = np.abs(left)
     unseen = np.sum(prediction.unseen**2)

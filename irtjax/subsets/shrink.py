@@ -15,7 +15,7 @@ from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
-from irtjax.fitting.defaults import INTEGRATED, choose
+from irtjax.fitting.defaults import AUTO, INTEGRATED, choose
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.model import Model
@@ -31,7 +31,7 @@ from irtjax.subsets.crossfit import (
 )
 from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summarise
 from irtjax.subsets.predictor import Prediction, Whole, join, uncalibrated
-from irtjax.subsets.rules import AUTO, COMPARED_FROM, SAFE, compare, sentence
+from irtjax.subsets.rules import COMPARED_FROM, SAFE, compare, sentence
 from irtjax.subsets.selection import AIMS, METHODS, Choice, expected_errors
 from irtjax.subsets.subset import Shrunken
 
@@ -167,15 +167,11 @@ def shrink(
 
 def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray, level: float):
     """Rules compared on the subjects of each fold, and the full scores of these."""
-    parts = [
-        _predicted(pool, fold, (k,), rules, (size,), key) for k in range(fold.max() + 1)
-    ]
-    order = np.argsort(fold, kind="stable")
-    score = pool.full_scores()[order]
-    found = {
-        rule: join([part[k, rule, size] for k, part in enumerate(parts)])
-        for rule in rules
-    }
+    order, parts = np.argsort(fold, kind="stable"), {}
+    for k in range(fold.max() + 1):
+        parts |= _predicted(pool, fold, (k,), rules, (size,), key)
+    codes, score = range(fold.max() + 1), pool.full_scores()[order]
+    found = {rule: join([parts[k, rule, size] for k in codes]) for rule in rules}
     return compare(found, fold[order], score, level), score
 
 
@@ -184,9 +180,8 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
     if method != AUTO:
         return (method,), ""
     if special:
-        return ("information",), (
-            "rule taken: information, which an error, an aim or abilities are for"
-        )
+        why = "rule taken: information, which an error, an aim or abilities are for"
+        return ("information",), why
     if folds and subjects >= COMPARED_FROM:
         return METHODS, ""
     why = "without folds"
@@ -269,7 +264,6 @@ def subset_errors(
         pairs[k, m] = pairs[m, k] = _predicted(pool, fold, (k, m), *settings)
 
     def others(k: int, rule: str, size: int) -> Prediction:
-        """Predictions of all folds but k, from fits without k."""
         codes = (m for m in range(count) if m != k)
         return join([pairs[k, m][m, rule, size] for m in codes])
 
@@ -285,14 +279,8 @@ def subset_errors(
             held = np.flatnonzero(fold == k)
             parts.append((alone[k, compared.rule, size], held, compared))
             enough &= compared.judged.enough
-    rows = (
-        {
-            "method": method,
-            "size": size,
-            **agreement(parts, score, pool.table.subjects, reference),
-        }
-        for (method, size), parts in found.items()
-    )
+    judge = lambda parts: agreement(parts, score, pool.table.subjects, reference)
+    rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in found.items())
     warnings += _few(subjects - 2 * largest, level, enough)
     return SubsetErrors(tuple(rows), level, subjects, num_items, warnings)
 
@@ -338,7 +326,6 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
         raise ValueError(f"{name} {wanted:g} is not above 0")
 
     def error(size: int) -> float:
-        """Expected error of the subset of a size."""
         choice = choose_from(pool, known, method, (size,), key)[size]
         return _expected(known, choice)[place]
 

@@ -19,7 +19,14 @@ from irtjax.models.catalogue import two_parameter
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
 from irtjax.subsets.clusters import anchors
-from irtjax.subsets.crossfit import Pool, choose_from, folds_of, learn, predict_held
+from irtjax.subsets.crossfit import (
+    Pool,
+    choose_from,
+    folds_of,
+    learn,
+    predict_held,
+    whole_of,
+)
 from irtjax.subsets.errors import rank_correlation
 from irtjax.subsets.predictor import Prediction, calibrate
 from irtjax.subsets.selection import (
@@ -172,7 +179,8 @@ def test_expected_errors_are_those_of_the_formulas():
 def test_all_items_predict_exactly(missing):
     given, told = pool(missing), known(missing)
     choice = choose_from(given, told, "random", (ITEMS,), KEY)[ITEMS]
-    found = predict_held(given, told, choice, np.arange(SUBJECTS))
+    rows = np.arange(SUBJECTS)
+    found = predict_held(given, told, choice, rows, whole_of(given, told, rows))
     np.testing.assert_allclose(found.score, given.full_scores(), atol=1e-12)
     assert found.error.max() < 1e-6 and choice.weight.sum() == pytest.approx(1)
 
@@ -187,7 +195,8 @@ def test_a_prediction_is_the_sum_over_all_that_may_be():
 
     told = knowledge_of(rule, items, UNIT, np.zeros(2, bool))
     choice = Choice(np.array([2]), np.ones(1))
-    found = predict_held(rule, told, choice, np.arange(2))
+    rows = np.arange(2)
+    found = predict_held(rule, told, choice, rows, whole_of(rule, told, rows))
     theta = np.linspace(-8, 8, 4001)
     slope, shift = (np.asarray(x)[:, None] for x in items[:2])
     chance = 1 / (1 + np.exp(-slope * theta - shift))
