@@ -33,10 +33,9 @@ Memory = Any
 class AbstractBank(eqx.Module):
     """Items with known parameters, and the population that subjects come from.
 
-    A subclass states the methods below. Only `information` decides what is selected,
-    only `log_prob` and `node_log_probs` what is learned, so a model of several
-    measures (a response and its length, for example) adds their informations in the one
-    and their log-likelihoods in the others.
+    Only `information` decides what is selected, only `log_prob` and `node_log_probs`
+    what is learned: a model of several measures (a response and its length, for
+    example) adds their informations in the one and their log-likelihoods in the others.
     """
 
     theta: Float[Array, " nodes"]  # abilities of posteriors, equally spaced

@@ -157,11 +157,7 @@ def update(
     item: Int[Array, ""],
     observation: Observation,
 ) -> State:
-    """The state after one more observation, scored from all of them.
-
-    The state must have room for another item; the observation is of the form of
-    `bank.blank`.
-    """
+    """The state, which must have room, after one more observation like `bank.blank`."""
     place = state.num_given
     log_posterior = state.log_posterior + bank.node_log_probs(item, observation)
     memory = bank.remember(state.memory, item, observation)
@@ -209,9 +205,8 @@ def _mean(bank: AbstractBank, state: State) -> tuple[Array, Array]:
 def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
     """MAP: a safeguarded Newton search from the best node, and 1 / (-l'' + 1 / s^2).
 
-    The search uses the log-likelihood itself and not its table, so its accuracy is
-    that of the arithmetic. The nodes, half a posterior standard deviation apart,
-    only select the highest of several modes.
+    The search is exact: it uses the log-likelihood itself and not its table. The nodes,
+    half a posterior standard deviation apart, only select the highest of several modes.
     """
     given = _given(state)
 

@@ -35,10 +35,9 @@ class SimulatedTests:
         items: `[items]` names of the bank.
         given: `[subjects, num_items]` positions in the bank, -1 where a test was over.
         responses: `[subjects, num_items]` responses, 0 where a test was over.
-        ability: `[subjects, num_items]` score after each item, the last where over.
-        standard_error: `[subjects, num_items]` its standard error.
-        num_given: `[subjects]` number of items given.
-        stopped: `[subjects]` why each test ended, `StopFlag` codes.
+        ability, standard_error: `[subjects, num_items]` after each item, or the last.
+        num_given, stopped: `[subjects]` number of items given, and why tests ended
+            (`StopFlag` codes).
         truth: `[subjects]` true abilities; if replayed, scores from all responses.
         replayed: Whether responses were replayed.
         notes: What was matched and what was left out.

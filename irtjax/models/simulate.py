@@ -38,12 +38,11 @@ def simulate_items(
     intercept_sd: float = 0.5,
     dtype=None,
 ) -> Items:
-    """Items with a ~ U(0.5, 1) and d ~ N(0, 0.5^2), the design of the cBMM paper, A.6.
+    """Items with a ~ U(*discrimination), d ~ N(0, 0.5^2): the cBMM paper's design, A.6.
 
-    Of each other parameter: lower asymptotes are U(0.05, 0.3), upper asymptotes lie
-    U(0.85, 1) of the way from the lower asymptote to 1, and the intercepts of ordered
-    families lie evenly within +-1.5 of d, easiest first. Others are uniform over the
-    family's `simulated`. `discrimination` gives the ends of the distribution of a.
+    Lower asymptotes are U(0.05, 0.3), upper asymptotes lie U(0.85, 1) of the way from
+    the lower one to 1, intercepts of ordered families lie evenly within +-1.5 of d,
+    easiest first. Other parameters are uniform over the family's `simulated`.
     """
     ranges = {
         "discrimination": discrimination,

@@ -152,8 +152,10 @@ def _clusters(benchmarks: np.ndarray | None, num_items: int):
 
 def _means(values, exposure, starts: np.ndarray, order: np.ndarray):
     """Of a block of subjects: means, their errors (1), and the clusters met."""
-    # Of responses 0 and 1 (0 where missing) the numbers alone are enough.
-    by_number = len(starts) == values.shape[1] and is_binary(values, exposure)
+    # Of responses 0 and 1 (0 where missing) without trials, numbers alone are enough.
+    single = exposure is None or exposure.dtype == bool
+    binary = values.dtype == np.int8 and values.max(initial=0) <= 1
+    by_number = len(starts) == values.shape[1] and single and binary
     if not by_number:
         values = np.asarray(values, np.float64)[:, order]
         seen = np.ones(values.shape) if exposure is None else exposure[:, order]
@@ -175,9 +177,3 @@ def _means(values, exposure, starts: np.ndarray, order: np.ndarray):
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(squares * clusters / (clusters - 1)) / count
     return mean, np.where(clusters > 1, error, np.nan), clusters
-
-
-def is_binary(values: np.ndarray, exposure: np.ndarray | None) -> bool:
-    """Whether all responses are 0 or 1, without numbers of trials."""
-    trials = exposure is not None and exposure.dtype != bool
-    return values.dtype == np.int8 and not trials and values.max(initial=0) <= 1

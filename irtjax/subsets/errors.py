@@ -119,7 +119,7 @@ def agreement(
     found = join([part for part, _, _ in parts])
     by_fold = []
     for part, rows, compared in parts:
-        judge = compared.judged.calibrator
+        judge = compared.calibrator
         by_fold.append((rows, judge.score(part), *judge.interval(part)))
     rows, predicted, low, high = map(np.concatenate, zip(*by_fold, strict=True))
     truth = score[rows]

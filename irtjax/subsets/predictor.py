@@ -238,14 +238,6 @@ class Calibrator(NamedTuple):
         return low, np.minimum(score + half, prediction.known + prediction.unseen)
 
 
-class Calibrated(NamedTuple):
-    """A calibrator and the predictions of its subjects, corrected by the others."""
-
-    calibrator: Calibrator
-    score: np.ndarray
-    enough: bool  # whether there were subjects enough for the level
-
-
 def _features(prediction: Prediction) -> np.ndarray:
     """What corrections are linear in, `[subjects, 5]`; 0 without responses."""
     one = np.ones_like(prediction.score)
@@ -255,49 +247,18 @@ def _features(prediction: Prediction) -> np.ndarray:
     return columns * some[:, None]
 
 
-def calibrate(prediction: Prediction, score: np.ndarray, level: float) -> Calibrated:
-    """Corrects predictions, and scales intervals so that they contain full scores.
+def correct(
+    prediction: Prediction, score: np.ndarray
+) -> tuple[tuple[float, ...], np.ndarray]:
+    """Coefficients of the correction, and full scores less corrected predictions.
 
     The subjects are ones that choice and fit have not seen, `score` their full scores.
     A model that does not quite fit predicts with a bias that depends on the score.
     Least squares on the model's prediction and the weighted mean corrects it (as the
     blend of both does in tinyBenchmarks, and the regression in metabench: Kipnis et al.
     2025, arXiv 2407.12844), where it predicts subjects better that were left out of it
-    one by one. Misfit is chosen so that mean squared errors are as stated with it; the
-    reach is the ceil((n + 1) level)-th smallest of |error| / sd. For a further subject
-    drawn as these were, such intervals contain the full score with at least that
-    probability, whatever is wrong with the model (split conformal prediction with
-    scaled residuals: Lei et al. 2018, JASA 113, section 5.2), up to the dependence that
-    folds bring. Without subjects enough for the level the reach is the largest ratio
-    seen, and at least that of a normal distribution.
+    one by one. Each subject is corrected by the coefficients of the others.
     """
-    correction, left = _correction(prediction, score)
-    scaled, enough = scale(prediction, left, level)
-    return Calibrated(scaled._replace(correction=correction), score - left, enough)
-
-
-def scale(
-    prediction: Prediction, left: np.ndarray, level: float
-) -> tuple[Calibrator, bool]:
-    """Misfit and reach, and whether there are subjects enough for the level.
-
-    `left` are full scores less the corrected predictions.
-    """
-    miss = np.abs(left)
-    unseen = np.sum(prediction.unseen**2)
-    excess = np.sum(miss**2 - prediction.error**2)
-    misfit = math.sqrt(max(excess, 0.0) / unseen) if unseen > 0 else 0.0
-    error = Calibrator(misfit, 1.0).error(prediction)
-    ratio = np.sort(np.where(miss < ROUNDING, 0, miss / np.maximum(error, ROUNDING)))
-    place = math.ceil((len(ratio) + 1) * level)
-    if place <= len(ratio):
-        return Calibrator(misfit, float(ratio[place - 1])), True
-    reach = max([uncalibrated(level).multiplier, *ratio.tolist()])
-    return Calibrator(misfit, reach), False
-
-
-def _correction(prediction: Prediction, score: np.ndarray):
-    """Coefficients, and what is left of each subject by those of the others."""
     plain = score - prediction.score
     if len(score) < CORRECTED_FROM or not np.any(prediction.unseen):
         return (), plain
@@ -311,6 +272,32 @@ def _correction(prediction: Prediction, score: np.ndarray):
     if np.mean(left**2) >= np.mean(plain**2):
         return (), plain
     return tuple(coefficients.tolist()), left
+
+
+def scale(
+    prediction: Prediction, left: np.ndarray, level: float, correction: tuple
+) -> tuple[Calibrator, bool]:
+    """Scales intervals to contain full scores; whether there are subjects enough.
+
+    From what corrections have `left`, misfit is chosen so that mean squared errors are
+    as stated with it; the reach is the ceil((n + 1) level)-th smallest of |error| / sd.
+    For a further subject drawn as these were, such intervals contain the full score
+    with at least that probability, whatever is wrong with the model (split conformal
+    prediction with scaled residuals: Lei et al. 2018, JASA 113, section 5.2), up to the
+    dependence that folds bring. Without subjects enough for the level the reach is the
+    largest ratio seen, and at least that of a normal distribution.
+    """
+    miss = np.abs(left)
+    unseen = np.sum(prediction.unseen**2)
+    excess = np.sum(miss**2 - prediction.error**2)
+    misfit = math.sqrt(max(excess, 0.0) / unseen) if unseen > 0 else 0.0
+    error = Calibrator(misfit, 1.0).error(prediction)
+    ratio = np.sort(np.where(miss < ROUNDING, 0, miss / np.maximum(error, ROUNDING)))
+    place = math.ceil((len(ratio) + 1) * level)
+    enough = place <= len(ratio)
+    normal = uncalibrated(level).multiplier
+    reach = float(ratio[place - 1]) if enough else max([normal, *ratio.tolist()])
+    return Calibrator(misfit, reach, correction), enough
 
 
 def uncalibrated(level: float) -> Calibrator:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from irtjax.subsets.predictor import Calibrated, Prediction, calibrate, scale
+from irtjax.subsets.predictor import Calibrator, Prediction, correct, scale
 from irtjax.subsets.selection import METHODS
 
 #: Taken where rules cannot be compared: it depends on the responses least.
@@ -21,7 +21,8 @@ class Compared(NamedTuple):
     """Rules compared on held-out subjects."""
 
     rule: str  # the rule taken
-    judged: Calibrated  # its calibrator and corrected predictions
+    calibrator: Calibrator
+    enough: bool  # whether there were subjects enough for the level
     rows: tuple[dict[str, Any], ...]  # see `Shrunken.rules`
     score: np.ndarray  # of each subject by the rule that the other folds would take
     prediction: Prediction  # what `score` comes from
@@ -40,8 +41,8 @@ def compare(
     `found` has predictions by rule of subjects that choice and fit have not seen.
     """
     rules = [rule for rule in METHODS if rule in found]
-    judged = [calibrate(found[rule], score, level) for rule in rules]
-    corrected = np.stack([one.score for one in judged])
+    both = [correct(found[rule], score) for rule in rules]
+    corrected = np.stack([score - left for _, left in both])
     miss = np.abs(corrected - score)
     taken = take(miss, fold)
     own = np.empty(len(score), int)
@@ -52,16 +53,10 @@ def compare(
     fields = zip(*(found[rule] for rule in rules), strict=True)
     prediction = Prediction(*(np.stack(field)[pick] for field in fields))
     corrected = corrected[pick]
-    scaled, enough = scale(prediction, score - corrected, level)
-    chosen = judged[taken]
-    calibrator = scaled._replace(correction=chosen.calibrator.correction)
-    return Compared(
-        rules[taken],
-        Calibrated(calibrator, chosen.score, enough),
-        _rows(rules, miss, fold, taken),
-        corrected,
-        prediction,
-    )
+    correction, left = both[taken][0], score - corrected
+    calibrator, enough = scale(prediction, left, level, correction)
+    rows = _rows(rules, miss, fold, taken)
+    return Compared(rules[taken], calibrator, enough, rows, corrected, prediction)
 
 
 def take(miss: np.ndarray, fold: np.ndarray) -> int:

@@ -129,9 +129,9 @@ def shrink(
     if count:
         fold = folds_of(table.num_subjects, count, fold_key)
         compared, score = _cross_validate(pool, fold, rules, size, choice_key, level)
-        calibrator = compared.judged.calibrator
+        calibrator = compared.calibrator
         held_out = summarise(compared.score, compared.prediction, score)
-        warnings += _few(len(score), level, compared.judged.enough)
+        warnings += _few(len(score), level, compared.enough)
         rules = (compared.rule,)
         if method == AUTO and not reason:
             rows, reason = compared.rows, sentence(compared.rows, count)
@@ -278,7 +278,7 @@ def subset_errors(
             compared = compare(apart, fold[left], score[left], level)
             held = np.flatnonzero(fold == k)
             parts.append((alone[k, compared.rule, size], held, compared))
-            enough &= compared.judged.enough
+            enough &= compared.enough
     judge = lambda parts: agreement(parts, score, pool.table.subjects, reference)
     rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in found.items())
     warnings += _few(subjects - 2 * largest, level, enough)

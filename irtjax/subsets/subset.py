@@ -264,6 +264,13 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
     count = int(content["num_items"])
     if not 1 <= len(items) <= count or len(set(items.tolist())) < len(items):
         raise ValueError(f"its {len(items)} items are not some of {count}, each once")
+    given = content["calibrator"]
+    correction = tuple(float(x) for x in given["correction"])
+    if len(correction) not in (0, 5):
+        raise ValueError(f"its correction has {len(correction)} numbers")
+    parts = float(given["misfit"]), float(given["multiplier"])
+    if not np.isfinite([*parts, *correction]).all():
+        raise ValueError("its calibrator is not of numbers")
     names = content["benchmarks"]
     if names is not None and len(names) != len(items):
         raise ValueError(f"its benchmarks are not {len(items)}")
@@ -274,7 +281,7 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         method=str(content["method"]),
         model=model,
         parameters=parameters,
-        calibrator=_calibrator(content["calibrator"]),
+        calibrator=Calibrator(*parts, correction),
         held_out=dict(content["held_out"]),
         warnings=tuple(content["warnings"]),
         reason=str(content.get("reason", "")),
@@ -282,14 +289,3 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         **arrays,
         **numbers,
     )
-
-
-def _calibrator(content: dict[str, Any]) -> Calibrator:
-    """The calibrator of a document."""
-    correction = tuple(float(x) for x in content["correction"])
-    if len(correction) not in (0, 5):
-        raise ValueError(f"its correction has {len(correction)} numbers")
-    parts = float(content["misfit"]), float(content["multiplier"])
-    if not np.isfinite([*parts, *correction]).all():
-        raise ValueError("its calibrator is not of numbers")
-    return Calibrator(*parts, correction)
