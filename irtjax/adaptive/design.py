@@ -44,11 +44,7 @@ class StopFlag(IntFlag):
 
 
 class Rules(TypedDict, total=False):
-    """Rules of a test given by name: arguments of `Design.create`, which explains them.
-
-    They are `select`, `score`, `standard_error`, `reliability`, `gain`, `randomesque`
-    and `quota`.
-    """
+    """Rules of a test by name: arguments of `Design.create`, which explains them."""
 
     select: str
     score: str
@@ -130,15 +126,9 @@ class Design(eqx.Module):
                 raise ValueError(f"{name} {share:g} is not between 0 and 1")
         codes, targets = _quota(groups, quota)
         optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
-        return cls(
-            int(num_items),
-            select,
-            score,
-            int(randomesque),
-            *map(optional, (standard_error, reliability, gain)),
-            groups=optional(codes, jnp.int32),
-            targets=optional(targets),
-        )
+        static = int(num_items), select, score, int(randomesque)
+        limits = map(optional, (standard_error, reliability, gain))
+        return cls(*static, *limits, optional(codes, jnp.int32), optional(targets))
 
 
 #: The rules as they are where they are not given.

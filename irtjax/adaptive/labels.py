@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -47,16 +46,14 @@ class LabelledBank(NamedTuple):
         return design
 
 
-def label(
-    source: Any,
-    num_items: int | None,
-    names: Iterable[Any] | None,
-    groups: Iterable[Any] | None,
-) -> LabelledBank:
-    """A labelled bank for tests of `num_items`, from a calibration or a bank.
+def check_exposure(limit: float | None) -> None:
+    """Refuses a largest share of tests that is none."""
+    if limit is not None and not 0 < limit <= 1:
+        raise ValueError(f"max_exposure {limit:g} is not above 0 and at most 1")
 
-    Names and groups that are None are those of the calibration, or numbers.
-    """
+
+def label(source: Any, num_items: int | None, names: Any, groups: Any) -> LabelledBank:
+    """A bank for tests of `num_items`; names and groups of None: the calibration's."""
     if isinstance(source, Calibration):
         known = jax.tree.map(jnp.asarray, source.parameters)
         parts = source.model, known.items, known.population

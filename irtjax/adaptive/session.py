@@ -16,7 +16,7 @@ import numpy as np
 
 from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
-from irtjax.adaptive.labels import LabelledBank, label
+from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.steps import State, open_items, select, start, stop, update
 from irtjax.data.files import atomic_path
 from irtjax.storage.encoding import plain
@@ -93,10 +93,8 @@ class AdaptiveTest:
             max_exposure=max_exposure,
         )
         available, order = self._allowed()
-        key, bank = jax.random.key(seed), self._bank.bank
-        self._state = _start_jit(
-            bank, self._design, key=key, available=available, order=order
-        )
+        options = dict(key=jax.random.key(seed), available=available, order=order)
+        self._state = _start_jit(self._bank.bank, self._design, **options)
         self._open = False
         self._responses: dict[str, int] = {}
         self._lengths: dict[str, float] = {}
@@ -108,13 +106,11 @@ class AdaptiveTest:
         allowed, order = np.ones(size, bool), np.arange(size)
         if rules["items"] is not None:
             chosen = [self._bank.position(name) for name in rules["items"]]
-            allowed[:] = False
-            allowed[chosen] = True
+            allowed = np.isin(order, chosen)
             order[chosen] = np.arange(len(chosen))
         limit = rules["max_exposure"]
+        check_exposure(limit)
         if limit is not None:
-            if not 0 < limit <= 1:
-                raise ValueError(f"max_exposure {limit:g} is not above 0 and at most 1")
             used = np.zeros(size, int)
             for name, count in rules["times_used"].items():
                 used[self._bank.position(name)] = count
@@ -196,9 +192,8 @@ class AdaptiveTest:
             observation = self._bank.bank.observe(category, length)
         except (TypeError, ValueError) as error:
             raise ValueError(f"item {item!r}: {error}") from None
-        place = jnp.asarray(position, jnp.int32)
-        bank, state = self._bank.bank, self._state
-        self._state = _update_jit(bank, self._design, state, place, observation)
+        test = self._bank.bank, self._design, self._state
+        self._state = _update_jit(*test, jnp.asarray(position, jnp.int32), observation)
         self._responses[item] = category
         if length is not None:
             self._lengths[item] = float(length)

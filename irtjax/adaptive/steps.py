@@ -67,13 +67,11 @@ def start(
     elif design.select == "fixed":
         place = jnp.arange(size) if order is None else order
         priority = -place.astype(dtype)
-    blanks = jax.tree.map(
-        lambda x: jnp.zeros((design.num_items, *x.shape), x.dtype), bank.blank
-    )
+    empty = lambda x: jnp.zeros((design.num_items, *x.shape), x.dtype)
     state = State(
         num_given=jnp.zeros((), jnp.int32),
         items=jnp.zeros(design.num_items, jnp.int32),
-        observations=blanks,
+        observations=jax.tree.map(empty, bank.blank),
         available=allowed,
         log_posterior=bank.log_prior,
         ability=bank.mean,

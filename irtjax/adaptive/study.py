@@ -15,7 +15,7 @@ from irtjax import scoring
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank, ItemBank
 from irtjax.adaptive.design import Rules, StopFlag
-from irtjax.adaptive.labels import LabelledBank, label
+from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data import ResponseTable, read
@@ -128,8 +128,7 @@ def simulate_tests(
     """
     if num_subjects < 1:
         raise ValueError(f"num_subjects {num_subjects} is not at least 1")
-    if max_exposure is not None and not 0 < max_exposure <= 1:
-        raise ValueError(f"max_exposure {max_exposure:g} is not above 0 and at most 1")
+    check_exposure(max_exposure)
     bank = label(source, num_items, names, groups)
     design = bank.design(num_items, **rules)
     dtype = bank.bank.theta.dtype
@@ -153,9 +152,8 @@ def simulate_tests(
     given, observations, *scores = jax.tree.map(np.asarray, tests)
     seen, truth = np.asarray(bank.bank.response_of(observations)), np.asarray(theta)
     replayed = responses is not None
-    return SimulatedTests(
-        subjects, bank.names, given, seen, *scores, truth, replayed, notes
-    )
+    found = given, seen, *scores, truth, replayed, notes
+    return SimulatedTests(subjects, bank.names, *found)
 
 
 def _drawn(bank: AbstractBank, num_subjects: int, key: KeyArray) -> jax.Array:

@@ -105,12 +105,10 @@ class Lengths(eqx.Module):
         log p(T) = sum_j log N(log T_j; omega_j, lambda_j)
                    - log(1 + A) / 2 + S^2 / (2 (1 + A)).
         """
-        items = parameters.items
-        residual = _log_length(data) - items.speed_intercept
-        scaled = items.speed_discrimination / items.residual_variance
-        density = residual**2 / items.residual_variance
-        density = density + jnp.log(items.residual_variance) + _LOG_TWO_PI
-        square = jnp.broadcast_to(items.speed_discrimination * scaled, residual.shape)
+        omega, phi, variance = parameters.items
+        residual, scaled = _log_length(data) - omega, phi / variance
+        density = residual**2 / variance + jnp.log(variance) + _LOG_TWO_PI
+        square = jnp.broadcast_to(phi * scaled, residual.shape)
         precision, slope, total = (
             jnp.sum(_where_seen(data, part), axis=1)
             for part in (square, residual * scaled, -0.5 * density)

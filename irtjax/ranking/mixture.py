@@ -217,9 +217,7 @@ def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
     return means
 
 
-def quantile_ranks(
-    theta: np.ndarray, mixture: Mixture, level: float
-) -> list[np.ndarray]:
+def quantile_ranks(theta, mixture: Mixture, level: float) -> list[np.ndarray]:
     """Ends of the central rank intervals, best and worst, `[subjects]` each."""
     z = float(ndtri(0.5 + level / 2))
     ends = []

@@ -37,7 +37,6 @@ def _k_means(
         return jnp.maximum(inner, 0)
 
     def seed(carry, step):
-        """Draws a centre with probability in proportion to the squared distance."""
         nearest, centres = carry
         # Squared distances of rounding's size are none.
         far = jnp.where(nearest > 1e-6 * jnp.max(size), nearest, 0) * weight
@@ -78,10 +77,8 @@ def anchors(
         order = np.argsort(-mass, kind="stable")
         return order, mass[order]
     # Equal items are done once: with a dozen subjects most of them are.
-    points, place, count = np.unique(
-        vectors, axis=0, return_inverse=True, return_counts=True
-    )
-    place = place.reshape(-1)
+    found = np.unique(vectors, axis=0, return_inverse=True, return_counts=True)
+    points, place, count = found[0], found[1].reshape(-1), found[2]
     clusters, weights = min(size, len(points)), jnp.asarray(count, points.dtype)
     found = _k_means(jnp.asarray(points), weights, key, clusters)
     label, between = (np.asarray(x) for x in found)

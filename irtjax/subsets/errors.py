@@ -127,10 +127,9 @@ def agreement(
     inside = (low - 1e-9 <= truth) & (truth <= high + 1e-9)
     miss = np.abs(predicted - truth)
     large = [x for x in by_fold if len(x[0]) >= FOLD_SUBJECTS]
-    taus = [rank_correlation(own, score[places]) for places, own, *_ in large]
-    taus = [tau for tau in taus if tau is not None]
-    few = len(taus) < 2
-    tau_se = None if few else float(np.std(taus, ddof=1) / len(taus) ** 0.5)
+    found_taus = (rank_correlation(own, score[places]) for places, own, *_ in large)
+    taus = [tau for tau in found_taus if tau is not None]
+    tau_se = float(np.std(taus, ddof=1) / len(taus) ** 0.5) if len(taus) > 1 else None
     kept = np.isfinite(found.mean)
     mean, names = found.mean[kept], subjects[rows]
     errors = summarise(predicted, found, truth)

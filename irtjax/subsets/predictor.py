@@ -16,7 +16,7 @@ from irtjax.likelihood.quadrature import REACH, nodes_for, test_information
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 
-#: Numbers that one table of items by nodes may hold.
+#: Numbers that one table of items by nodes may hold, unless it has 201 nodes.
 LARGEST_TABLE = 20_000_000
 #: Subjects of a block of posteriors.
 BLOCK = 2048
@@ -70,10 +70,7 @@ def _tables(model: Model, items: Any, theta):
 
 
 def curves_of(model: Model, items: Any, population: Population) -> Curves:
-    """Curves on nodes that resolve the posteriors of subjects with every response.
-
-    `LARGEST_TABLE` limits the nodes, to no fewer than 201.
-    """
+    """Curves on nodes that resolve the posteriors of subjects with every response."""
     items = as_records(items)
     dtype = items[0].dtype
     mean, sd = float(population.mean), float(population.sd)
@@ -168,9 +165,8 @@ def predict(
         part = slice(start, start + BLOCK)
         alike = np.ndim(whole.mass) == 0
         rows = whole if alike else Whole(*(np.asarray(x)[part] for x in whole))
-        parts.append(
-            _predict(model, curves, values[part], observed[part], target, weight, rows)
-        )
+        cells = values[part], observed[part]
+        parts.append(_predict(model, curves, *cells, target, weight, rows))
     return join(parts)
 
 
@@ -247,9 +243,7 @@ def _features(prediction: Prediction) -> np.ndarray:
     return columns * some[:, None]
 
 
-def correct(
-    prediction: Prediction, score: np.ndarray
-) -> tuple[tuple[float, ...], np.ndarray]:
+def correct(prediction: Prediction, score: np.ndarray) -> tuple[tuple, np.ndarray]:
     """Coefficients of the correction, and full scores less corrected predictions.
 
     The subjects are ones that choice and fit have not seen, `score` their full scores.

@@ -64,9 +64,8 @@ def _worth(model: Model, items: Any, target, theta, weight, precision):
     family = model.family
 
     def of_item(item, ability):
-        (_, noise), (slope, _) = jax.jvp(
-            lambda t: moments(family, item, t), (ability,), (jnp.ones_like(ability),)
-        )
+        at = lambda t: moments(family, item, t)
+        (_, noise), (slope, _) = jax.jvp(at, (ability,), (jnp.ones_like(ability),))
         return slope, noise, family.information(item, ability)
 
     over_items = jax.vmap(of_item, in_axes=(0, None))
@@ -144,7 +143,6 @@ def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Ar
     variance = 1 / (worth.precision + jnp.cumsum(worth.information[:, order], axis=1))
 
     def unseen(part):
-        """Sum over the items that are not in each prefix, `[abilities, size]`."""
         return part.sum(1, keepdims=True) - jnp.cumsum(part[:, order], axis=1)
 
     noise = jnp.maximum(unseen(worth.noise), 0)

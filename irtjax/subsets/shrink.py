@@ -187,9 +187,8 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
     why = "without folds"
     if folds:
         why = f"{subjects} subjects are too few, at least {COMPARED_FROM} are needed"
-    return (SAFE,), (
-        f"rule taken: {SAFE}; rules are not compared by cross-validation ({why})"
-    )
+    why = f"rule taken: {SAFE}; rules are not compared by cross-validation ({why})"
+    return (SAFE,), why
 
 
 def subset_errors(

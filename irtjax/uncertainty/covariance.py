@@ -67,22 +67,14 @@ class Covariance(NamedTuple):
     """Sampling covariance of item coordinates and of the population's (mean, log sd).
 
     The covariance of two different items' coordinates is that of `shared`,
-    sum_r shared_rj shared_rk', and likewise with the population.
-
-    Attributes:
-        items, scale: Of each item's unconstrained coordinates and of the population;
-            zero rows where fixed.
-        items_scale: Of coordinates with the population.
-        definite: Whether the information was positive definite. If not, errors are
-            usable for the parameters that `identified` names.
-        shared, shared_scale: Factor of what items and the population share: leading
-            eigenvectors, at most RANK + 2.
-        rescaled: Whether the sd is reported as a common discrimination (1PL), so that
-            abilities are divided by it.
-        lost: What `items`, `scale` and `items_scale` leave out: contributions of
-            directions without identification.
-        negative: Number of eigenvalues of the information that are negative beyond
-            rounding: no maximum. A lower bound with many parameters.
+    sum_r shared_rj shared_rk', and likewise with the population: leading eigenvectors,
+    at most RANK + 2. Rows of what is fixed are zero. If the information was not
+    positive definite (`definite`), errors are usable for the parameters that
+    `identified` names. `lost` has the contributions to `items`, `scale` and
+    `items_scale` of directions without identification, which these leave out.
+    `negative` counts the eigenvalues of the information that are negative beyond
+    rounding: no maximum. With many parameters it is a lower bound. Where the sd is
+    reported as a common discrimination (1PL), abilities are divided by it (`rescaled`).
     """
 
     items: Float[Array, "items columns columns"]
@@ -259,9 +251,8 @@ def _woodbury(setting, whitening, num_terms, frame_rows):
         # R'w has length sqrt(1 - eigenvalue).
         length = jnp.sqrt(jnp.maximum(1 - values, 0.5))
         out = turned / (length * jnp.sqrt(divisor))[:, None]
-        return jnp.where(bad[:, None], 0, kept), Spectrum(
-            jnp.where(bad[:, None], out, 0), ~jnp.any(bad), negative
-        )
+        spectrum = Spectrum(jnp.where(bad[:, None], out, 0), ~jnp.any(bad), negative)
+        return jnp.where(bad[:, None], 0, kept), spectrum
 
     rows, spectrum = lax.cond(fine, whole, identified)
     return rows, jnp.zeros_like(whitening.items), spectrum
@@ -336,9 +327,8 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
     frame_rows = frame_rows_of(setting, whitening)
     if how == "dense":
         prior = _prior_information(setting, whitening, estimated)
-        inverse, spectrum = _invert_dense(
-            setting, whitening, terms, kind, prior, frame_rows, excess
-        )
+        rest = terms, kind, prior, frame_rows, excess
+        inverse, spectrum = _invert_dense(setting, whitening, *rest)
         flat_blocks, num_negative = 0 * flat_blocks, 0
         common = problem.model.family.common_columns
         if common:

@@ -48,9 +48,7 @@ def _coordinate_tables(family, coordinates, nodes) -> tuple:
     return jax.vmap(over_items, in_axes=(None, 0))(coordinates, nodes)
 
 
-def make_setting(
-    problem: Problem, coordinates, population: Population, nodes
-) -> Setting:
+def make_setting(problem: Problem, coordinates, population, nodes) -> Setting:
     """Tables and derivatives at the nodes; see `item_covariance` for the arguments."""
     model, sd = problem.model, population.sd
     theta = population.mean + sd * nodes
@@ -62,9 +60,8 @@ def make_setting(
         weight = problem.data.item_weight
         frame = model.prior_frame(coordinates, frame, 30, weight)
     # Complete-data scores of the population's mean and log sd, where estimated.
-    estimated = jnp.asarray(
-        [problem.anchored, problem.anchored or not model.family.has_slope], nodes.dtype
-    )
+    flags = problem.anchored, problem.anchored or not model.family.has_slope
+    estimated = jnp.asarray(flags, nodes.dtype)
     return Setting(
         problem,
         coordinates,
@@ -124,9 +121,7 @@ def _scores_of_cells(setting: Setting, cells, items, scale) -> Array:
     return jnp.concatenate([total, scale], axis=1)
 
 
-def ability_block(
-    setting: Setting, start: Array, size: int, num_terms: int
-) -> AbilityBlock:
+def ability_block(setting: Setting, start, size: int, num_terms: int) -> AbilityBlock:
     """Posteriors and score coefficients of a block of subjects."""
     problem = setting.problem
     log_lik, *cells = block_log_likelihood(

@@ -20,7 +20,7 @@ from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Problem
-from irtjax.models.lengths import LengthCoordinates, LengthParameters
+from irtjax.models.lengths import LengthCoordinates, LengthParameters, Lengths
 from irtjax.models.model import Population
 from irtjax.uncertainty.covariance import (
     Covariance,
@@ -61,6 +61,15 @@ class LengthCovariance(NamedTuple):
         return plain._replace(definite=self.definite, shared=shared, shared_scale=none)
 
 
+def _along(
+    model: Lengths, at: LengthParameters, rows: LengthCoordinates, function
+) -> Array:
+    """Derivatives of a function of parameters along each row of length coordinates."""
+    moved = lambda coordinates: function(model.constrain(coordinates))
+    along = lambda row: jax.jvp(moved, (model.unconstrain(at),), (row,))[1]
+    return jax.lax.map(along, rows)
+
+
 @eqx.filter_jit
 def evidence_moves(
     problem: Problem, lengths: LengthParameters, rows: LengthCoordinates
@@ -68,14 +77,8 @@ def evidence_moves(
     """Derivatives of the evidence of lengths along each row of length coordinates."""
     model, data = problem.model.lengths, problem.data
     assert model is not None
-
-    def evidence(coordinates: LengthCoordinates):
-        parameters = model.constrain(coordinates)
-        return model.evidence(parameters, model.summary(parameters, data))[0]
-
-    at = model.unconstrain(lengths)
-    along = lambda row: jax.jvp(evidence, (at,), (row,))[1]
-    return jnp.moveaxis(jax.lax.map(along, rows), 0, -1)
+    evidence = lambda at: model.evidence(at, model.summary(at, data))[0]
+    return jnp.moveaxis(_along(model, lengths, rows, evidence), 0, -1)
 
 
 class SpeedError(NamedTuple):
@@ -102,15 +105,8 @@ def speed_error(
     """
     model, zero = part.model, jnp.zeros_like(ability)
     assert data.log_length is not None
-
-    def speed(coordinates: LengthCoordinates):
-        parameters = model.constrain(coordinates)
-        summary = model.summary(parameters, data)
-        return model.speed(parameters, summary, ability, zero).mean
-
-    at = model.unconstrain(part.parameters)
-    along = lambda row: jax.jvp(speed, (at,), (row,))[1]
-    shared = jax.lax.map(along, covariance.shared_lengths).T
+    speed = lambda at: model.speed(at, model.summary(at, data), ability, zero).mean
+    shared = _along(model, part.parameters, covariance.shared_lengths, speed).T
     items, rho = part.parameters
     omega, phi, variance = items
     rest = 1 - rho**2
