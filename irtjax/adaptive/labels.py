@@ -54,22 +54,19 @@ def check_exposure(limit: float | None) -> None:
 
 def label(source: Any, num_items: int | None, names: Any, groups: Any) -> LabelledBank:
     """A bank for tests of `num_items`; names and groups of None: the calibration's."""
+    bank = source
     if isinstance(source, Calibration):
         known = jax.tree.map(jnp.asarray, source.parameters)
-        parts = source.model, known.items, known.population
-        bank: AbstractBank
+        parts: Any = source.model, known.items, known.population
         if known.lengths is None:
             bank = ItemBank.create(*parts, num_items=num_items)
         else:
+            parts += (known.lengths,)
             offset = source.options["length_offset"]
-            bank = LengthBank.of(
-                *parts, known.lengths, offset=offset, num_items=num_items
-            )
+            bank = LengthBank.of(*parts, offset=offset, num_items=num_items)
         names = source.items if names is None else names
         groups = source.benchmarks if groups is None else groups
-    elif isinstance(source, AbstractBank):
-        bank = source
-    else:
+    elif not isinstance(source, AbstractBank):
         raise ValueError(
             f"a test is built from a calibration (irtjax.fit, irtjax.load) or an"
             f" ItemBank, not from a {type(source).__name__}"

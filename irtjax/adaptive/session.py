@@ -204,11 +204,10 @@ class AdaptiveTest:
         """The response as a category of the model."""
         top = getattr(self._bank.bank, "table", np.empty((0, 2))).shape[1] - 1
         try:
-            category = int(response)
-            whole = category == response
+            category = int(response) if int(response) == response else -1
         except (TypeError, ValueError, OverflowError):
-            category, whole = 0, False
-        if not whole or not 0 <= category <= top:
+            category = -1
+        if not 0 <= category <= top:
             raise ValueError(
                 f"item {item!r}: the response {response!r} is not one of the categories"
                 f" 0 to {top}"

@@ -156,7 +156,7 @@ def update(
     observation: Observation,
 ) -> State:
     """The state, which must have room, after one more observation like `bank.blank`."""
-    place = state.num_given
+    put = lambda old, x: old.at[state.num_given].set(x)
     log_posterior = state.log_posterior + bank.node_log_probs(item, observation)
     memory = bank.remember(state.memory, item, observation)
     if jax.tree.leaves(memory):
@@ -165,11 +165,9 @@ def update(
         log_posterior = log_posterior + change
     new = state._replace(
         memory=memory,
-        num_given=place + 1,
-        items=state.items.at[place].set(item),
-        observations=jax.tree.map(
-            lambda old, x: old.at[place].set(x), state.observations, observation
-        ),
+        num_given=state.num_given + 1,
+        items=put(state.items, item),
+        observations=jax.tree.map(put, state.observations, observation),
         available=state.available.at[item].set(False),
         log_posterior=log_posterior,
     )

@@ -117,10 +117,8 @@ def agreement(
 ) -> dict[str, Any]:
     """A row of `SubsetErrors`, from the predictions, rows and rules of each fold."""
     found = join([part for part, _, _ in parts])
-    by_fold = []
-    for part, rows, compared in parts:
-        judge = compared.calibrator
-        by_fold.append((rows, judge.score(part), *judge.interval(part)))
+    judged = ((part, rows, compared.calibrator) for part, rows, compared in parts)
+    by_fold = [(rows, one.score(x), *one.interval(x)) for x, rows, one in judged]
     rows, predicted, low, high = map(np.concatenate, zip(*by_fold, strict=True))
     truth = score[rows]
     # A score on the end of an interval is in it, despite rounding.

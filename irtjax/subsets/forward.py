@@ -108,7 +108,5 @@ def spread_score(
     own = count[group]
     place = (place + (shift[group] * own).astype(int)) % own
     bits = max(int(count.max() - 1).bit_length(), 1)
-    reverse = np.zeros(len(total), int)
-    for bit in range(bits):
-        reverse |= ((place >> bit) & 1) << (bits - 1 - bit)
-    return -reverse.astype(float)
+    digits = [((place >> bit) & 1) << (bits - 1 - bit) for bit in range(bits)]
+    return -np.sum(digits, axis=0).astype(float)

@@ -375,8 +375,7 @@ def _pool(data, model, stratify, average, aim, abilities):
             f" {table.kind}"
         )
     if isinstance(model, Calibration):
-        structure = model.structure
-        if structure is not None and len(structure.groups) > 1:
+        if model.structure is not None and len(model.structure.groups) > 1:
             raise ValueError(
                 "shrink needs one ability, and this fit has one for each group: fit"
                 " one of the benchmarks, or all by one ability"

@@ -253,8 +253,7 @@ def _length_scores(part: LengthPart, data, found, theta, root):
         (2, 2): on(error) / (2 * variance)
         + 0.5 * part.model.prior_weight * part.model.prior_variance / variance,
     }
-    order = range(LENGTH_COLUMNS)
-    rows_of = [[parts[min(i, j), max(i, j)] for j in order] for i in order]
+    rows_of = [[parts[min(i, j), max(i, j)] for j in range(3)] for i in range(3)]
     blocks = jnp.moveaxis(jnp.asarray(rows_of), -1, 0)
     # An item without lengths has no information: no finite errors, not 0.
     empty = on(mask) == 0
