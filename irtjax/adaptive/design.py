@@ -128,7 +128,8 @@ class Design(eqx.Module):
         optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
         static = int(num_items), select, score, int(randomesque)
         limits = map(optional, (standard_error, reliability, gain))
-        return cls(*static, *limits, optional(codes, jnp.int32), optional(targets))
+        content = dict(groups=optional(codes, jnp.int32), targets=optional(targets))
+        return cls(*static, *limits, **content)
 
 
 #: The rules as they are where they are not given.

@@ -150,10 +150,11 @@ def simulate_tests(
     options = dict(available=available, recorded=recorded, max_exposure=limit)
     tests = run_tests_jit(bank.bank, design, key=test_key, theta=theta, **options)
     given, observations, *scores = jax.tree.map(np.asarray, tests)
-    seen, truth = np.asarray(bank.bank.response_of(observations)), np.asarray(theta)
-    replayed = responses is not None
-    found = given, seen, *scores, truth, replayed, notes
-    return SimulatedTests(subjects, bank.names, *found)
+    seen = np.asarray(bank.bank.response_of(observations))
+    rest: Any = dict(
+        truth=np.asarray(theta), replayed=responses is not None, notes=notes
+    )
+    return SimulatedTests(subjects, bank.names, given, seen, *scores, **rest)
 
 
 def _drawn(bank: AbstractBank, num_subjects: int, key: KeyArray) -> jax.Array:

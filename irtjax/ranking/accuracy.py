@@ -168,6 +168,7 @@ def _means(values, exposure, starts: np.ndarray, order: np.ndarray):
     if by_number:
         squares, clusters = total * (1 - np.nan_to_num(mean)), count.astype(np.int64)
     else:
+        assert exposure is not None
         residuals, met = values - np.nan_to_num(mean)[:, None] * exposure, exposure
         if len(starts) < values.shape[1]:
             residuals = np.add.reduceat(residuals, starts, axis=1)

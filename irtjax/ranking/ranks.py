@@ -123,8 +123,9 @@ def rank(
     critical, num_different = critical_z(tests, 1 - level)
     first, last, groups = groups_of(theta, errors, critical, mixture)
     members = tuple(order[begin:end] for begin, end in groups)
-    places = [group[np.argsort(order)] for group in (first, last)]
-    return Ranking(*intervals, *places, members, tests.pairs, num_different, critical)
+    counts = tests.pairs, num_different, critical
+    back = np.argsort(order)
+    return Ranking(*intervals, first[back], last[back], members, *counts)
 
 
 def rank_intervals(
