@@ -151,10 +151,8 @@ def simulate_tests(
     tests = run_tests_jit(bank.bank, design, key=test_key, theta=theta, **options)
     given, observations, *scores = jax.tree.map(np.asarray, tests)
     seen = np.asarray(bank.bank.response_of(observations))
-    rest: Any = dict(
-        truth=np.asarray(theta), replayed=responses is not None, notes=notes
-    )
-    return SimulatedTests(subjects, bank.names, given, seen, *scores, **rest)
+    tested: Any = subjects, bank.names, given, seen, *scores, np.asarray(theta)
+    return SimulatedTests(*tested, replayed=responses is not None, notes=notes)
 
 
 def _drawn(bank: AbstractBank, num_subjects: int, key: KeyArray) -> jax.Array:
