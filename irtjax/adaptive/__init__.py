@@ -6,7 +6,7 @@ on a state of fixed size.
 """
 
 from irtjax.adaptive.bank import AbstractBank, ItemBank
-from irtjax.adaptive.design import Design, StopFlag
+from irtjax.adaptive.design import Design, Rules, StopFlag
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.session import AdaptiveTest
 from irtjax.adaptive.simulation import Tests, run_test, run_tests
@@ -20,6 +20,7 @@ __all__ = [
     "Design",
     "ItemBank",
     "LengthBank",
+    "Rules",
     "SimulatedTests",
     "State",
     "StopFlag",

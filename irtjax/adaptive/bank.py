@@ -33,10 +33,9 @@ Memory = Any
 class AbstractBank(eqx.Module):
     """Items with known parameters, and the population that subjects come from.
 
-    A subclass states the methods below. Only `information` determines what is selected,
-    only `log_prob` and `node_log_probs` what is estimated, so a model of several
-    measures (a response and its length, for example) adds their informations in the one
-    and their log-likelihoods in the others.
+    Only `information` determines what is selected, only `log_prob` and `node_log_probs`
+    what is estimated: a model of several measures (a response and its length, for
+    example) adds their informations in the one and their log-likelihoods in the others.
     """
 
     theta: Float[Array, " nodes"]  # abilities of posteriors, equally spaced
@@ -66,10 +65,8 @@ class AbstractBank(eqx.Module):
     def sample(self, item: Array, theta: Array, key: KeyArray) -> Observation:
         """A random observation of one item at one ability."""
 
-    def node_log_probs(
-        self, item: Array, observation: Observation
-    ) -> Float[Array, " nodes"]:
-        """Log-likelihood of one observation at every node."""
+    def node_log_probs(self, item: Array, observation: Observation) -> Array:
+        """Log-likelihood of one observation at every node, `[nodes]`."""
         return jax.vmap(lambda node: self.log_prob(item, observation, node))(self.theta)
 
     # Where observations are not independent given ability, a test stores more of them
@@ -128,8 +125,7 @@ class ItemBank(AbstractBank):
     model: Model
     items: Items
     table: Float[Array, "items categories nodes"]  # log-probabilities
-    # Whether the population is a histogram, which has no modes.
-    histogram: bool = eqx.field(static=True, default=False)
+    histogram: bool = eqx.field(static=True, default=False)  # of the population
 
     @classmethod
     def create(
@@ -218,10 +214,8 @@ class ItemBank(AbstractBank):
         drawn = jax.random.categorical(key, self._log_probs(item, theta))
         return drawn.astype(jnp.int32)
 
-    def node_log_probs(
-        self, item: Array, observation: Observation
-    ) -> Float[Array, " nodes"]:
-        """A row of the table."""
+    def node_log_probs(self, item: Array, observation: Observation) -> Array:
+        """A row of the table, `[nodes]`."""
         return self.table[item, observation]
 
     def _log_probs(self, item: Array, theta: Array) -> Float[Array, " categories"]:
@@ -231,15 +225,12 @@ class ItemBank(AbstractBank):
 
 @jax.jit
 def _table_jit(model: Model, items: Items, theta: Array) -> Array:
-    over_nodes = jax.vmap(
-        model.family.category_log_probs, in_axes=(None, 0), out_axes=1
-    )
+    one = model.family.category_log_probs
+    over_nodes = jax.vmap(one, in_axes=(None, 0), out_axes=1)
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
 
 
-def _choose_nodes(
-    model: Model, items: Items, mean, sd, num_items: int | None, extra: float
-) -> np.ndarray:
+def _choose_nodes(model, items, mean, sd, num_items, extra: float) -> np.ndarray:
     """Nodes fine enough for the narrowest posterior a test of this length can give."""
     theta = float(mean) + float(sd) * np.linspace(-4, 4, 65)
     information = item_information(model, items, jnp.asarray(theta, items[0].dtype))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
-from typing import Any
+from inspect import signature
+from typing import Any, TypedDict
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -42,6 +43,18 @@ class StopFlag(IntFlag):
         return "; ".join(text for flag, text in words.items() if self & flag)
 
 
+class Rules(TypedDict, total=False):
+    """Rules of a test by name: arguments of `Design.create`, which explains them."""
+
+    select: str
+    score: str
+    standard_error: float | None
+    reliability: float | None
+    gain: float | None
+    randomesque: int
+    quota: Mapping[str, Any] | str | None
+
+
 class Design(eqx.Module):
     """The rules of a test; build it with `Design.create`, which describes them."""
 
@@ -69,10 +82,7 @@ class Design(eqx.Module):
         groups: Sequence[str] | np.ndarray | None = None,
         quota: Mapping[str, Any] | str | None = None,
     ) -> Design:
-        """Checks the rules of a test and puts them together.
-
-        Only numbers of items and names of rules are static: another threshold or quota
-        compiles nothing again.
+        """Checks rules; another threshold or quota does not compile anything again.
 
         Args:
             num_items: Items after which a test ends, at the latest.
@@ -116,20 +126,20 @@ class Design(eqx.Module):
                 raise ValueError(f"{name} {share:g} is not between 0 and 1")
         codes, targets = _quota(groups, quota)
         optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
-        return cls(
-            int(num_items),
-            select,
-            score,
-            int(randomesque),
-            *map(optional, (standard_error, reliability, gain)),
-            groups=optional(codes, jnp.int32),
-            targets=optional(targets),
-        )
+        static = int(num_items), select, score, int(randomesque)
+        limits = map(optional, (standard_error, reliability, gain))
+        content = dict(groups=optional(codes, jnp.int32), targets=optional(targets))
+        return cls(*static, *limits, **content)
 
 
-def _quota(
-    groups: Sequence[str] | np.ndarray | None, quota: Mapping[str, Any] | str | None
-) -> tuple[np.ndarray | None, np.ndarray | None]:
+#: The rules as they are where they are not given.
+DEFAULTS: dict[str, Any] = {
+    name: signature(Design.create).parameters[name].default
+    for name in Rules.__annotations__
+}
+
+
+def _quota(groups, quota) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Codes of the groups with weight, and their shares."""
     if quota is None:
         return None, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -34,10 +33,7 @@ class LabelledBank(NamedTuple):
         return int(found[0])
 
     def design(self, num_items: int | None, **rules: Any) -> Design:
-        """The rules of tests of at most `num_items` items, None for the whole bank.
-
-        Modes are refused under a histogram population, which has none.
-        """
+        """The rules of tests of at most `num_items` items, None for the whole bank."""
         size = self.bank.num_items
         longest = size if num_items is None else min(num_items, size)
         design = Design.create(longest, groups=self.groups, **rules)
@@ -49,33 +45,27 @@ class LabelledBank(NamedTuple):
         return design
 
 
-def label(
-    source: Any,
-    num_items: int | None,
-    names: Iterable[Any] | None,
-    groups: Iterable[Any] | None,
-) -> LabelledBank:
-    """Makes a labelled bank of a calibration or of a bank.
+def check_exposure(limit: float | None) -> None:
+    """Refuses a largest share of tests that is none."""
+    if limit is not None and not 0 < limit <= 1:
+        raise ValueError(f"max_exposure {limit:g} is not above 0 and at most 1")
 
-    Nodes suit tests of `num_items`, None for the whole bank. Names and groups that are
-    None are those of the calibration; a bank has numbers for names.
-    """
+
+def label(source: Any, num_items: int | None, names: Any, groups: Any) -> LabelledBank:
+    """A bank for tests of `num_items`; names and groups of None: the calibration's."""
+    bank = source
     if isinstance(source, Calibration):
         known = jax.tree.map(jnp.asarray, source.parameters)
-        parts = source.model, known.items, known.population
-        bank: AbstractBank
+        parts: Any = source.model, known.items, known.population
         if known.lengths is None:
             bank = ItemBank.create(*parts, num_items=num_items)
         else:
+            parts += (known.lengths,)
             offset = source.options["length_offset"]
-            bank = LengthBank.of(
-                *parts, known.lengths, offset=offset, num_items=num_items
-            )
+            bank = LengthBank.of(*parts, offset=offset, num_items=num_items)
         names = source.items if names is None else names
         groups = source.benchmarks if groups is None else groups
-    elif isinstance(source, AbstractBank):
-        bank = source
-    else:
+    elif not isinstance(source, AbstractBank):
         raise ValueError(
             f"a test is built from a calibration (irtjax.fit, irtjax.load) or an"
             f" ItemBank, not from a {type(source).__name__}"

@@ -58,23 +58,15 @@ class LengthBank(ItemBank):
         num_items: int | None = None,
         nodes: Float[Array, " nodes"] | np.ndarray | None = None,
     ) -> LengthBank:
-        """Computes the tables of a bank; see `ItemBank.create`.
-
-        The population is N(0, 1). A model without lengths is refused.
-        """
+        """Computes the tables of a bank under N(0, 1); see `ItemBank.create`."""
         if model.lengths is None:
             raise ValueError(
                 f"the model {model.name} has no response lengths: use ItemBank"
             )
         rho = float(lengths.correlation)
-        plain = ItemBank.create(
-            model,
-            items,
-            population,
-            num_items=num_items,
-            nodes=nodes,
-            extra_precision=rho**2 / (1 - rho**2),
-        )
+        extra = rho**2 / (1 - rho**2)
+        options: Any = dict(num_items=num_items, nodes=nodes, extra_precision=extra)
+        plain = ItemBank.create(model, items, population, **options)
         fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
         dtype = plain.theta.dtype
         records = jax.tree.map(lambda x: jnp.asarray(x, dtype), lengths)
@@ -98,13 +90,11 @@ class LengthBank(ItemBank):
 
     def observe(self, category: int, length: Any = None) -> Answer:
         """An observation of a category and a length of 0 or more, or None."""
-        log_length = np.nan
-        if length is not None:
-            number = float(length)
-            if not (np.isfinite(number) and number + self.offset > 0 and number >= 0):
-                raise ValueError(f"the length {length!r} is not a number of 0 or more")
-            log_length = np.log(number + self.offset)
-        log_length = jnp.asarray(log_length, self.theta.dtype)
+        number = np.nan if length is None else float(length)
+        usable = np.isfinite(number) and number + self.offset > 0 and number >= 0
+        if length is not None and not usable:
+            raise ValueError(f"the length {length!r} is not a number of 0 or more")
+        log_length = jnp.asarray(np.log(number + self.offset), self.theta.dtype)
         return Answer(jnp.asarray(category, jnp.int32), log_length)
 
     def response_of(self, observation: Answer) -> Array:
@@ -119,9 +109,8 @@ class LengthBank(ItemBank):
         known = jnp.isfinite(observation.log_length)
         gap = jnp.where(known, observation.log_length - omega[item], 0)
         ratio = jnp.where(known, phi[item] / variance[item], 0)
-        return LengthMemory(
-            memory.precision + ratio * phi[item], memory.slope + ratio * gap
-        )
+        precision = memory.precision + ratio * phi[item]
+        return LengthMemory(precision, memory.slope + ratio * gap)
 
     def log_memory(self, memory: LengthMemory, theta: Array) -> Array:
         """What the lengths add to the log-likelihood of an ability."""
@@ -135,10 +124,7 @@ class LengthBank(ItemBank):
     def gain(self, theta: Array, memory: LengthMemory) -> Float[Array, " items"]:
         """Information of each response, plus the precision its length would add."""
         _, phi, variance, rho = self._records
-
-        def precision(sums):
-            return 1 / (1 - rho**2 * sums / (1 + sums))
-
+        precision = lambda sums: 1 / (1 - rho**2 * sums / (1 + sums))
         more = precision(memory.precision + phi**2 / variance)
         return self.information(theta) + more - precision(memory.precision)
 
@@ -165,6 +151,5 @@ class LengthBank(ItemBank):
         mean = v * (rho * theta / rest - memory.slope)
         tau = mean + jnp.sqrt(v) * jax.random.normal(speed, (), v.dtype)
         error = jnp.sqrt(variance[item]) * jax.random.normal(noise, (), v.dtype)
-        return Answer(
-            self.sample(item, theta, response), omega[item] - phi[item] * tau + error
-        )
+        log_length = omega[item] - phi[item] * tau + error
+        return Answer(self.sample(item, theta, response), log_length)

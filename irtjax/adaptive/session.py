@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import equinox as eqx
 import jax
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.adaptive.bank import AbstractBank, ItemBank
-from irtjax.adaptive.design import Design, StopFlag
-from irtjax.adaptive.labels import LabelledBank, label
+from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
+from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.steps import State, open_items, select, start, stop, update
 from irtjax.data.files import atomic_path
 from irtjax.storage.encoding import plain
@@ -51,13 +51,6 @@ class AdaptiveTest:
         source: Any,
         num_items: int | None = None,
         *,
-        select: str = "information",
-        score: str = "eap",
-        standard_error: float | None = None,
-        reliability: float | None = None,
-        gain: float | None = None,
-        randomesque: int = 1,
-        quota: Mapping[str, Any] | str | None = None,
         seed: int = 0,
         items: Iterable[str] | None = None,
         times_used: Mapping[str, int] | None = None,
@@ -65,20 +58,13 @@ class AdaptiveTest:
         max_exposure: float | None = None,
         names: Iterable[Any] | None = None,
         groups: Iterable[Any] | None = None,
+        **rules: Unpack[Rules],
     ) -> None:
         """Begins a test.
 
         Args:
             source: A calibration, or an `adaptive.ItemBank`.
             num_items: Items after which the test ends, at the latest; None for all.
-            select: "information", "random" or "fixed".
-            score: "eap" or "map".
-            standard_error: Also end below this standard error.
-            reliability: Also end above this reliability, 1 - se^2 / sd^2.
-            gain: Also end when the best item left has less than this share of the
-                information gathered so far.
-            randomesque: Draw the item from this many most informative ones.
-            quota: Weight of each content group in the test, or "equal".
             seed: Seed of "random" and "randomesque"; give each subject its own.
             items: Items that may be given, in their order under "fixed"; None for all.
             times_used: Number of earlier tests that used each item, by name.
@@ -86,24 +72,20 @@ class AdaptiveTest:
             max_exposure: Largest share of tests with an item (`adaptive.open_items`).
             names: `[items]` names of the items of a bank.
             groups: `[items]` content groups; None takes the calibration's benchmarks.
+            **rules: `select`, `score`, `standard_error`, `reliability`, `gain`,
+                `randomesque` and `quota`, as in `adaptive.Design.create`.
 
         Raises:
             ValueError: If a rule or an item is unknown, or a number out of range.
         """
-        rules: dict[str, Any] = dict(
-            select=select,
-            score=score,
-            standard_error=standard_error,
-            reliability=reliability,
-            gain=gain,
-            randomesque=randomesque,
-            quota=quota if quota is None or isinstance(quota, str) else dict(quota),
-        )
+        quota = rules.get("quota")
+        if not (quota is None or isinstance(quota, str)):
+            rules["quota"] = dict(quota)
         self._bank = label(source, num_items, names, groups)
         self._design = self._bank.design(num_items, **rules)
         self._rules: dict[str, Any] = dict(
             num_items=num_items,
-            **rules,
+            **(DEFAULTS | rules),
             seed=seed,
             items=None if items is None else [str(name) for name in items],
             times_used=dict(times_used or {}),
@@ -111,13 +93,8 @@ class AdaptiveTest:
             max_exposure=max_exposure,
         )
         available, order = self._allowed()
-        self._state = _start_jit(
-            self._bank.bank,
-            self._design,
-            key=jax.random.key(seed),
-            available=available,
-            order=order,
-        )
+        options = dict(key=jax.random.key(seed), available=available, order=order)
+        self._state = _start_jit(self._bank.bank, self._design, **options)
         self._open = False
         self._responses: dict[str, int] = {}
         self._lengths: dict[str, float] = {}
@@ -129,13 +106,11 @@ class AdaptiveTest:
         allowed, order = np.ones(size, bool), np.arange(size)
         if rules["items"] is not None:
             chosen = [self._bank.position(name) for name in rules["items"]]
-            allowed[:] = False
-            allowed[chosen] = True
+            allowed = np.isin(order, chosen)
             order[chosen] = np.arange(len(chosen))
         limit = rules["max_exposure"]
+        check_exposure(limit)
         if limit is not None:
-            if not 0 < limit <= 1:
-                raise ValueError(f"max_exposure {limit:g} is not above 0 and at most 1")
             used = np.zeros(size, int)
             for name, count in rules["times_used"].items():
                 used[self._bank.position(name)] = count
@@ -184,10 +159,7 @@ class AdaptiveTest:
         return self._stopped.explain()
 
     def next_item(self) -> str | None:
-        """Name of the next item, None if the test is over.
-
-        It is the same one until its response is recorded.
-        """
+        """Name of the item that waits for its response; None if the test is over."""
         if self.over:
             return None
         self._open = True
@@ -213,17 +185,15 @@ class AdaptiveTest:
             )
         if not self._open or item != self._item:
             why = "call next_item() for the next one"
-            if self._open:
-                why = f"{self._item!r} waits for its response"
+            why = f"{self._item!r} waits for its response" if self._open else why
             raise ValueError(f"item {item!r} was not handed out: {why}")
         category = self._category(item, response)
         try:
             observation = self._bank.bank.observe(category, length)
         except (TypeError, ValueError) as error:
             raise ValueError(f"item {item!r}: {error}") from None
-        place = jnp.asarray(position, jnp.int32)
-        bank, state = self._bank.bank, self._state
-        self._state = _update_jit(bank, self._design, state, place, observation)
+        test = self._bank.bank, self._design, self._state
+        self._state = _update_jit(*test, jnp.asarray(position, jnp.int32), observation)
         self._responses[item] = category
         if length is not None:
             self._lengths[item] = float(length)
@@ -234,11 +204,10 @@ class AdaptiveTest:
         """The response as a category of the model."""
         top = getattr(self._bank.bank, "table", np.empty((0, 2))).shape[1] - 1
         try:
-            category = int(response)
-            whole = category == response
+            category = int(response) if int(response) == response else -1
         except (TypeError, ValueError, OverflowError):
-            category, whole = 0, False
-        if not whole or not 0 <= category <= top:
+            category = -1
+        if not 0 <= category <= top:
             raise ValueError(
                 f"item {item!r}: the response {response!r} is not one of the categories"
                 f" 0 to {top}"
@@ -321,10 +290,8 @@ class AdaptiveTest:
 
 
 def fingerprint(bank: LabelledBank) -> str:
-    """Hash of the names and parameters of a bank.
-
-    Tables are left out: another machine may compute them to other last digits.
-    """
+    """Hash of the names and parameters of a bank."""
+    # Not of the tables: another machine may compute them to other last digits.
     parts: Any = bank.bank
     digest = hashlib.sha256(json.dumps(bank.names.tolist()).encode())
     if isinstance(parts, ItemBank):

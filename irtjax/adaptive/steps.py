@@ -67,13 +67,11 @@ def start(
     elif design.select == "fixed":
         place = jnp.arange(size) if order is None else order
         priority = -place.astype(dtype)
-    blanks = jax.tree.map(
-        lambda x: jnp.zeros((design.num_items, *x.shape), x.dtype), bank.blank
-    )
+    empty = lambda x: jnp.zeros((design.num_items, *x.shape), x.dtype)
     state = State(
         num_given=jnp.zeros((), jnp.int32),
         items=jnp.zeros(design.num_items, jnp.int32),
-        observations=blanks,
+        observations=jax.tree.map(empty, bank.blank),
         available=allowed,
         log_posterior=bank.log_prior,
         ability=bank.mean,
@@ -157,12 +155,8 @@ def update(
     item: Int[Array, ""],
     observation: Observation,
 ) -> State:
-    """The state after one more observation, scored from all of them.
-
-    The state must have room for another item; the observation is of the form of
-    `bank.blank`.
-    """
-    place = state.num_given
+    """The state, which must have room, after one more observation like `bank.blank`."""
+    put = lambda old, x: old.at[state.num_given].set(x)
     log_posterior = state.log_posterior + bank.node_log_probs(item, observation)
     memory = bank.remember(state.memory, item, observation)
     if jax.tree.leaves(memory):
@@ -171,11 +165,9 @@ def update(
         log_posterior = log_posterior + change
     new = state._replace(
         memory=memory,
-        num_given=place + 1,
-        items=state.items.at[place].set(item),
-        observations=jax.tree.map(
-            lambda old, x: old.at[place].set(x), state.observations, observation
-        ),
+        num_given=state.num_given + 1,
+        items=put(state.items, item),
+        observations=jax.tree.map(put, state.observations, observation),
         available=state.available.at[item].set(False),
         log_posterior=log_posterior,
     )
@@ -209,9 +201,8 @@ def _mean(bank: AbstractBank, state: State) -> tuple[Array, Array]:
 def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
     """MAP: a safeguarded Newton search from the best node, and 1 / (-l'' + 1 / s^2).
 
-    The search uses the log-likelihood itself and not its table, so its accuracy is
-    that of the arithmetic. The nodes, half a posterior standard deviation apart,
-    only select the highest of several modes.
+    The search is exact: it uses the log-likelihood itself and not its table. The nodes,
+    half a posterior standard deviation apart, only select the highest of several modes.
     """
     given = _given(state)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,8 @@ import pyarrow as pa
 from irtjax import scoring
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank, ItemBank
-from irtjax.adaptive.design import StopFlag
-from irtjax.adaptive.labels import LabelledBank, label
+from irtjax.adaptive.design import Rules, StopFlag
+from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data import ResponseTable, read
@@ -35,10 +35,9 @@ class SimulatedTests:
         items: `[items]` names of the bank.
         given: `[subjects, num_items]` positions in the bank, -1 where a test was over.
         responses: `[subjects, num_items]` responses, 0 where a test was over.
-        ability: `[subjects, num_items]` score after each item, the last where over.
-        standard_error: `[subjects, num_items]` its standard error.
-        num_given: `[subjects]` number of items given.
-        stopped: `[subjects]` why each test ended, `StopFlag` codes.
+        ability, standard_error: `[subjects, num_items]` after each item, or the last.
+        num_given, stopped: `[subjects]` number of items given, and why tests ended
+            (`StopFlag` codes).
         truth: `[subjects]` true abilities; if replayed, scores from all responses.
         replayed: Whether responses were replayed.
         notes: What was matched and what was left out.
@@ -57,10 +56,7 @@ class SimulatedTests:
     notes: tuple[str, ...] = ()
 
     def rmse(self) -> np.ndarray:
-        """Root mean squared error after each number of items, `[num_items]`.
-
-        Tests that have ended count with their last score.
-        """
+        """Root mean squared error after each number of items, or the last of a test."""
         return np.sqrt(np.mean((self.ability - self.truth[:, None]) ** 2, axis=0))
 
     def mean_standard_error(self) -> np.ndarray:
@@ -94,18 +90,12 @@ def simulate_tests(
     *,
     key: KeyArray,
     num_items: int = 50,
-    select: str = "information",
-    score: str = "eap",
-    standard_error: float | None = None,
-    reliability: float | None = None,
-    gain: float | None = None,
-    randomesque: int = 1,
-    quota: Mapping[str, Any] | str | None = None,
     max_exposure: float | None = None,
     ability: Any = None,
     responses: ResponseTable | Any = None,
     names: Iterable[Any] | None = None,
     groups: Iterable[Any] | None = None,
+    **rules: Unpack[Rules],
 ) -> SimulatedTests:
     """Gives adaptive tests to simulated subjects, or replays recorded ones.
 
@@ -114,20 +104,14 @@ def simulate_tests(
         num_subjects: Subjects to draw from the population.
         key: Random key.
         num_items: Items after which a test ends, at the latest.
-        select: "information", "random" or "fixed".
-        score: "eap" or "map".
-        standard_error: Also end below this standard error.
-        reliability: Also end above this reliability, 1 - se^2 / sd^2.
-        gain: Also end when the best item left has less than this share of the
-            information gathered so far.
-        randomesque: Draw the item from this many most informative ones.
-        quota: Weight of each content group, or "equal"; see `adaptive.select`.
         max_exposure: Largest share of tests with an item; see `adaptive.open_items`.
         ability: True abilities instead of drawn ones, `[subjects]`.
         responses: A `ResponseTable`, or anything that `irtjax.read` takes: its subjects
             are tested instead, on items they answered, and respond as they did.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
+        **rules: `select`, `score`, `standard_error`, `reliability`, `gain`,
+            `randomesque` and `quota`, as in `adaptive.Design.create`.
 
     Returns:
         The tests. EAP's standard errors are right on average over the population.
@@ -144,19 +128,9 @@ def simulate_tests(
     """
     if num_subjects < 1:
         raise ValueError(f"num_subjects {num_subjects} is not at least 1")
-    if max_exposure is not None and not 0 < max_exposure <= 1:
-        raise ValueError(f"max_exposure {max_exposure:g} is not above 0 and at most 1")
+    check_exposure(max_exposure)
     bank = label(source, num_items, names, groups)
-    design = bank.design(
-        num_items,
-        select=select,
-        score=score,
-        standard_error=standard_error,
-        reliability=reliability,
-        gain=gain,
-        randomesque=randomesque,
-        quota=quota,
-    )
+    design = bank.design(num_items, **rules)
     dtype = bank.bank.theta.dtype
     draw_key, test_key = jax.random.split(key)
     notes: tuple[str, ...] = ()
@@ -173,36 +147,19 @@ def simulate_tests(
             theta = jnp.atleast_1d(jnp.asarray(ability, dtype))
         subjects = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
     limit = None if max_exposure is None else jnp.asarray(max_exposure, dtype)
-    tests = run_tests_jit(
-        bank.bank,
-        design,
-        key=test_key,
-        theta=theta,
-        available=available,
-        recorded=recorded,
-        max_exposure=limit,
-    )
-    return SimulatedTests(
-        subjects=subjects,
-        items=bank.names,
-        given=np.asarray(tests.items),
-        responses=np.asarray(bank.bank.response_of(tests.observations)),
-        ability=np.asarray(tests.ability),
-        standard_error=np.asarray(tests.standard_error),
-        num_given=np.asarray(tests.num_given),
-        stopped=np.asarray(tests.stopped),
-        truth=np.asarray(theta),
-        replayed=responses is not None,
-        notes=notes,
-    )
+    options = dict(available=available, recorded=recorded, max_exposure=limit)
+    tests = run_tests_jit(bank.bank, design, key=test_key, theta=theta, **options)
+    given, observations, *scores = jax.tree.map(np.asarray, tests)
+    seen = np.asarray(bank.bank.response_of(observations))
+    tested: Any = subjects, bank.names, given, seen, *scores, np.asarray(theta)
+    return SimulatedTests(*tested, replayed=responses is not None, notes=notes)
 
 
 def _drawn(bank: AbstractBank, num_subjects: int, key: KeyArray) -> jax.Array:
     """Abilities of subjects from the population of the bank."""
     dtype = bank.theta.dtype
     if not (isinstance(bank, ItemBank) and bank.histogram):
-        noise = jax.random.normal(key, (num_subjects,), dtype)
-        return bank.mean + bank.sd * noise
+        return bank.mean + bank.sd * jax.random.normal(key, (num_subjects,), dtype)
     # A histogram has mass between its nodes too: each stands for its surroundings.
     which, where = jax.random.split(key)
     node = jax.random.categorical(which, bank.log_prior, shape=(num_subjects,))

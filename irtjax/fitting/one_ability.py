@@ -13,7 +13,7 @@ import numpy as np
 from irtjax.data.responses import Responses
 from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
-from irtjax.fitting.anchors import apply_anchor, read_anchor
+from irtjax.fitting.anchors import Fixed, apply_anchor, read_anchor
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.fitting.settings import MODEL
 from irtjax.fitting.specification import (
@@ -115,7 +115,7 @@ def _anchored(
     responses: Responses,
     first: Start,
     items: np.ndarray,
-    values: dict[str, dict[str, float]] | None,
+    values: dict[str, dict[str, Fixed]] | None,
 ) -> tuple[Problem, Start]:
     """The problem and the start, with anchors (`read_anchor`) in place."""
     if values is None:

@@ -31,7 +31,7 @@ _SMALLEST = 1e-8
 
 
 class LengthItems(NamedTuple):
-    """How lengths depend on speed: omega, phi and lambda of each item.
+    """Omega, phi and lambda of each item.
 
     Omega is the mean log length of an average subject; phi is positive where faster
     subjects give shorter responses.
@@ -59,17 +59,11 @@ class LengthCoordinates(NamedTuple):
 
 
 class LengthSummary(NamedTuple):
-    """Evidence of lengths about each subject, by sums over the lengths observed.
+    """Evidence of lengths about each subject, by sums over the lengths observed."""
 
-    Attributes:
-        precision: A = sum_j phi_j^2 / lambda_j.
-        slope: S = sum_j phi_j (log T_j - omega_j) / lambda_j.
-        log_density: log p(T_i).
-    """
-
-    precision: Float[Array, " subjects"]
-    slope: Float[Array, " subjects"]
-    log_density: Float[Array, " subjects"]
+    precision: Float[Array, " subjects"]  # A = sum_j phi_j^2 / lambda_j
+    slope: Float[Array, " subjects"]  # S = sum_j phi_j (log T_j - omega_j) / lambda_j
+    log_density: Float[Array, " subjects"]  # log p(T_i)
 
 
 class SpeedMoments(NamedTuple):
@@ -97,10 +91,9 @@ class LengthUpdate(NamedTuple):
 class Lengths(eqx.Module):
     """The model of response lengths, joined with a model of responses.
 
-    Attributes:
-        prior_weight: Lengths that the prior of a residual variance is worth; 0 for
-            plain maximum likelihood. It keeps items with a length or two finite.
-        prior_variance: The variance of those lengths.
+    The prior of a residual variance is worth `prior_weight` lengths of variance
+    `prior_variance` (0 for plain maximum likelihood): items with a length or two stay
+    finite.
     """
 
     prior_weight: float | Array = 0.5
@@ -112,12 +105,10 @@ class Lengths(eqx.Module):
         log p(T) = sum_j log N(log T_j; omega_j, lambda_j)
                    - log(1 + A) / 2 + S^2 / (2 (1 + A)).
         """
-        items = parameters.items
-        residual = _log_length(data) - items.speed_intercept
-        scaled = items.speed_discrimination / items.residual_variance
-        density = residual**2 / items.residual_variance
-        density = density + jnp.log(items.residual_variance) + _LOG_TWO_PI
-        square = jnp.broadcast_to(items.speed_discrimination * scaled, residual.shape)
+        omega, phi, variance = parameters.items
+        residual, scaled = _log_length(data) - omega, phi / variance
+        density = residual**2 / variance + jnp.log(variance) + _LOG_TWO_PI
+        square = jnp.broadcast_to(phi * scaled, residual.shape)
         precision, slope, total = (
             jnp.sum(_where_seen(data, part), axis=1)
             for part in (square, residual * scaled, -0.5 * density)
@@ -141,8 +132,7 @@ class Lengths(eqx.Module):
     ) -> tuple[Float[Array, "subjects 2"], Float[Array, " subjects"]]:
         """The evidence for `Responses.evidence`, and a constant of each subject.
 
-        log p(R_i, T_i) is the constant plus the marginal log-likelihood of the
-        responses with the evidence.
+        log p(R_i, T_i) is the constant plus the log-likelihood with that evidence.
         """
         mean, variance = self.ability(parameters, summary)
         constant = -0.5 * jnp.log(variance) - 0.5 * mean**2 / variance
@@ -175,10 +165,7 @@ class Lengths(eqx.Module):
         return -0.5 * self.prior_weight * jnp.sum(ratio)
 
     def start(self, data: Responses, theta: Array) -> LengthParameters:
-        """Start values: speed from each subject's mean deviation from the item means.
-
-        First abilities `theta` `[subjects]` give the correlation.
-        """
+        """Start values from first abilities `theta` and deviations from item means."""
         log_length = _log_length(data)
         one = jnp.ones_like(log_length)
         weight = _subject_weight(data, log_length.dtype)
@@ -206,13 +193,12 @@ class Lengths(eqx.Module):
         variance: Float[Array, " subjects"],
         speed: SpeedMoments,
     ) -> LengthUpdate:
-        """One parameter-expanded maximisation, in closed form.
+        """One parameter-expanded maximisation, in closed form (Liu, Rubin and Wu 1998).
 
-        Each item's line is a regression on the moments of speed. Means and variances
-        of ability and speed are then free to take their expected values, and are
-        folded back so that both have mean 0 and variance 1 again (Liu, Rubin and Wu
-        1998): speed's into the items here, ability's by the caller. `mean` and
-        `variance` are the posterior moments of ability given responses and lengths.
+        Each item's line is a regression on the moments of speed. Means and variances of
+        ability (`mean`, `variance`: posterior) and speed take their expected values,
+        and are folded back to 0 and 1: speed's into the items here, ability's by the
+        caller.
         """
         weight = _subject_weight(data, mean.dtype)
         total = jnp.sum(weight)
@@ -249,8 +235,7 @@ class Lengths(eqx.Module):
         folded = LengthItems(omega - phi * centre, phi * scale, residual_variance)
         by_slope = jnp.maximum(square, 1e-6) / residual_variance
         curvature = LengthCoordinates(n / residual_variance, by_slope, n / 2, total)
-        rho = jnp.clip(rho, -1 + _MARGIN, 1 - _MARGIN)
-        folded = LengthParameters(folded, rho)
+        folded = LengthParameters(folded, jnp.clip(rho, -1 + _MARGIN, 1 - _MARGIN))
         raised = LengthParameters(raised, parameters.correlation)
         return LengthUpdate(folded, raised, curvature, centre, scale)
 

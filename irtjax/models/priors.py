@@ -98,8 +98,8 @@ class Exponential(AbstractPrior):
 class InverseChi(AbstractPrior):
     """Of a standard deviation whose square is scaled inverse chi-square.
 
-    It has the weight of `degrees` earlier residuals with root mean square `scale`, and
-    has no mass at 0, where a constant item would otherwise go.
+    It has the weight of `degrees` residuals with root mean square `scale`, and no mass
+    at 0, where a constant item would otherwise go.
 
     >>> round(float(InverseChi(1.0, 1.0).log_density(jnp.array(1.0))), 4)
     -0.7258

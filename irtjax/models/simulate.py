@@ -38,12 +38,11 @@ def simulate_items(
     intercept_sd: float = 0.5,
     dtype=None,
 ) -> Items:
-    """Items with a ~ U(0.5, 1) and d ~ N(0, 0.5^2), the design of the cBMM paper, A.6.
+    """Items with a ~ U(*discrimination), d ~ N(0, 0.5^2): the cBMM paper's design, A.6.
 
-    Of each other parameter: lower asymptotes are U(0.05, 0.3), upper asymptotes lie
-    U(0.85, 1) of the way from the lower asymptote to 1, and the intercepts of ordered
-    families lie evenly within +-1.5 of d, easiest first. Others are uniform over the
-    family's `simulated`. `discrimination` gives the ends of the distribution of a.
+    Lower asymptotes are U(0.05, 0.3), upper asymptotes lie U(0.85, 1) of the way from
+    the lower one to 1, intercepts of ordered families lie evenly within +-1.5 of d,
+    easiest first. Other parameters are uniform over the family's `simulated`.
     """
     ranges = {
         "discrimination": discrimination,
@@ -55,9 +54,8 @@ def simulate_items(
     for index, parameter in enumerate(model.family.parameters):
         part = jax.random.fold_in(key, index)
         if parameter.name in ranges:
-            low, high = ranges[parameter.name]
             shape = (num_items, parameter.size) if parameter.size else (num_items,)
-            value = jax.random.uniform(part, shape, dtype, low, high)
+            value = jax.random.uniform(part, shape, dtype, *ranges[parameter.name])
             if parameter.name in model.family.common:
                 value = jnp.broadcast_to(value[:1], shape)
         else:
@@ -154,12 +152,10 @@ def _block_size(model: Model, num_subjects: int, num_items: int, itemsize: int) 
 @eqx.filter_jit
 def _draw(model: Model, items: Items, theta: Array, key: KeyArray, trials: int):
     """Responses of a block, or sums of several, int8 `[block, items]`."""
+    one = lambda key: model.family.sample(key, items, theta)
     if trials == 1:
-        return model.family.sample(key, items, theta)
-
-    def add(index, total):
-        return total + model.family.sample(jax.random.fold_in(key, index), items, theta)
-
+        return one(key)
+    add = lambda index, total: total + one(jax.random.fold_in(key, index))
     shape = theta.shape[0], jnp.shape(items[0])[0]
     return lax.fori_loop(0, trials, add, jnp.zeros(shape, jnp.int8))
 

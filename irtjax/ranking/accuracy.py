@@ -69,12 +69,10 @@ def accuracies(
     [0.5, 0.289, 0.061, 0.939]
     """
     starts, order, _ = _clusters(benchmarks, values.shape[1])
-    rows = max(BLOCK_CELLS // max(values.shape[1], 1), 1)
-    blocks = []
+    rows, blocks = max(BLOCK_CELLS // max(values.shape[1], 1), 1), []
     for at in range(0, max(len(values), 1), rows):
-        part = slice(at, at + rows)
-        seen = None if exposure is None else exposure[part]
-        blocks.append(_means(values[part], seen, starts, order))
+        seen = None if exposure is None else exposure[at : at + rows]
+        blocks.append(_means(values[at : at + rows], seen, starts, order))
     accuracy, error, clusters = (np.concatenate(x) for x in zip(*blocks, strict=True))
     lower, upper = wilson_interval(accuracy, error, clusters, top=top, level=level)
     return Accuracies(accuracy, error, lower, upper)
@@ -118,8 +116,7 @@ def paired_difference(
 
     The mean of the differences of the two responses to an item (of shares right, where
     there are trials), with the error (1) of that mean; interval and p-value by t with
-    K - 1 degrees of freedom. None with fewer than two shared items. The arguments are
-    those of `accuracies`, for `[2, items]`.
+    K - 1 degrees of freedom. None with fewer than two shared items of `[2, items]`.
 
     >>> found = paired_difference(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
     >>> found.difference, round(found.standard_error, 3), round(found.p_value, 3)
@@ -155,41 +152,29 @@ def _clusters(benchmarks: np.ndarray | None, num_items: int):
 
 def _means(values, exposure, starts: np.ndarray, order: np.ndarray):
     """Of a block of subjects: means, their errors (1), and the clusters met."""
-    if len(starts) == values.shape[1] and is_binary(values, exposure):
-        return _means_of_binary(values, exposure)
-    values = np.asarray(values, np.float64)[:, order]
-    seen = np.ones(values.shape)
-    if exposure is not None:
-        seen = np.asarray(exposure, np.float64)[:, order]
-    total, count = values.sum(axis=1), seen.sum(axis=1)
-    mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    residuals, met = values - np.nan_to_num(mean)[:, None] * seen, seen
-    if len(starts) < values.shape[1]:
-        residuals = np.add.reduceat(residuals, starts, axis=1)
-        met = np.add.reduceat(seen, starts, axis=1)
-    squares = np.einsum("nk,nk->n", residuals, residuals)
-    return mean, *_error_of_means(squares, count, (met > 0).sum(axis=1))
-
-
-def is_binary(values: np.ndarray, exposure: np.ndarray | None) -> bool:
-    """Whether all responses are 0 or 1, without numbers of trials."""
-    trials = exposure is not None and exposure.dtype != bool
-    return values.dtype == np.int8 and not trials and values.max(initial=0) <= 1
-
-
-def _means_of_binary(values: np.ndarray, observed: np.ndarray | None):
-    """`_means` of responses 0 and 1 (0 where missing), from their numbers alone."""
+    # Of responses 0 and 1 (0 where missing) without trials, numbers alone are enough.
+    single = exposure is None or exposure.dtype == bool
+    binary = values.dtype == np.int8 and values.max(initial=0) <= 1
+    by_number = len(starts) == values.shape[1] and single and binary
+    if not by_number:
+        values = np.asarray(values, np.float64)[:, order]
+        seen = np.ones(values.shape) if exposure is None else exposure[:, order]
+        exposure = np.asarray(seen, np.float64)
     total = values.sum(axis=1, dtype=np.float64)
     count = np.full(len(values), float(values.shape[1]))
-    if observed is not None:
-        count = observed.sum(axis=1, dtype=np.float64)
+    if exposure is not None:
+        count = exposure.sum(axis=1, dtype=np.float64)
     mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    squares = total * (1 - np.nan_to_num(mean))
-    return mean, *_error_of_means(squares, count, count.astype(np.int64))
-
-
-def _error_of_means(squares, count, clusters):
-    """Errors (1) from sums of squared residuals, and the number of clusters."""
+    if by_number:
+        squares, clusters = total * (1 - np.nan_to_num(mean)), count.astype(np.int64)
+    else:
+        assert exposure is not None
+        residuals, met = values - np.nan_to_num(mean)[:, None] * exposure, exposure
+        if len(starts) < values.shape[1]:
+            residuals = np.add.reduceat(residuals, starts, axis=1)
+            met = np.add.reduceat(exposure, starts, axis=1)
+        squares = np.einsum("nk,nk->n", residuals, residuals)
+        clusters = (met > 0).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(squares * clusters / (clusters - 1)) / count
-    return np.where(clusters > 1, error, np.nan), clusters
+    return mean, np.where(clusters > 1, error, np.nan), clusters

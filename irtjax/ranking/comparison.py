@@ -18,24 +18,20 @@ class Comparison(NamedTuple):
     Attributes:
         difference: Difference of abilities.
         standard_error: Its standard error.
-        lower: Lower end of its interval, by `standard_error`: it can contain 0 where
+        lower, upper: Ends of its interval, by `standard_error`: it can contain 0 where
             `p_value` is small.
-        upper: Upper end of its interval.
         z: Difference over its standard error given the scale of ability, which is
             smaller than `standard_error` where few subjects determine the scale.
         p_value: Two-sided p-value of z.
         probability_greater: P(first > second), normal around the estimates.
         shared: Items that both answered (None without responses, as all below).
-        right_first: Sum of the first subject's responses on the shared items.
-        right_second: Sum of the second's.
-        only_first: Shared items on which the first did better.
-        only_second: Shared items on which the second did better.
+        right_first, right_second: Sums of the two's responses on the shared items.
+        only_first, only_second: Shared items on which the first, or second, did better.
         sign_p_value: Exact two-sided sign test of those two counts (McNemar's test
             for right or wrong responses): it needs no model.
         accuracy_difference: Difference of accuracies on the shared items.
         accuracy_se: Its paired standard error over items (`irtjax.ranking.accuracy`).
-        accuracy_lower: Lower end of its interval.
-        accuracy_upper: Upper end of its interval.
+        accuracy_lower, accuracy_upper: Ends of its interval.
         accuracy_p_value: Two-sided p-value of its t; 1 where all pairs are equal.
         clusters: Clusters that this error is over.
         by_benchmark: Whether these are benchmarks; else items.

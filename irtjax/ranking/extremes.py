@@ -55,7 +55,6 @@ def extremes(theta, mixture: Mixture, level, num_draws, generator) -> Extremes |
         abilities += generator.standard_normal((num_draws, away.shape[1])) @ away.T
     draw, who = np.nonzero(abilities > x0)
     value = abilities[draw, who]
-    # The other subjects: a Poisson process, without names.
     # Nobody exceeds 6 errors; points are denser near x_0, where most of them lie.
     end = np.max(theta[drawn] + 6 * mixture.residual[drawn])
     end = max(end, x0 + mixture.spacing)
@@ -69,9 +68,9 @@ def extremes(theta, mixture: Mixture, level, num_draws, generator) -> Extremes |
     # Interpolated in the logarithm, in which the mean is nearly quadratic in x.
     logs, ends = (np.log(np.maximum(x, 1e-12)) for x in (levels, mean[::-1]))
     nameless = np.interp(logs, ends + 1e-9 * np.arange(POINTS), points[::-1])
-    draw = np.concatenate([draw, np.repeat(np.arange(num_draws), number)])
-    who = np.concatenate([who, np.full(nameless.size, -1)])
-    value = np.concatenate([value, nameless])
+    draw = np.append(draw, np.repeat(np.arange(num_draws), number))
+    who = np.append(who, np.full(nameless.size, -1))
+    value = np.append(value, nameless)
     order = np.lexsort((-value, draw))
     draw, who, value = draw[order], who[order], value[order]
     begins = np.searchsorted(draw, np.arange(num_draws))

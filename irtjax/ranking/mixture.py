@@ -42,33 +42,21 @@ CHUNK = 2**15
 class Mixture(NamedTuple):
     """The mixture of the normal posteriors of all subjects, by points of a grid.
 
-    Attributes:
-        start: First point of the grid.
-        spacing: Distance between points.
-        above: `[points]` expected number of subjects above a point, without `exact`.
-        variance: `[points]` variance of that number.
-        density: `[points]` expected number of subjects per unit of ability.
-        exact: Ascending abilities with errors below the spacing, counted one by one.
-        loading: `[points, rank]` mean loading of the subjects near a point, or None.
-        residual: `[subjects]` r_j, the error of each subject against those near it.
-        local_loading: As `loading`, of subjects with estimates near a point.
-        local_residual: As `residual`, from `local_loading`.
-        own: `[subjects]` the part of each error that no other subject shares.
-        shared: `[subjects, rank]` loadings of shared errors, or None.
+    `local_loading` and `local_residual` are of those with estimates near a point.
     """
 
     start: float
     spacing: float
-    above: np.ndarray
-    variance: np.ndarray
-    density: np.ndarray
-    exact: np.ndarray
-    loading: np.ndarray | None
-    residual: np.ndarray
+    above: np.ndarray  # [points] M, expected number of subjects above, without `exact`
+    variance: np.ndarray  # [points] V, the variance of that number
+    density: np.ndarray  # [points] f, expected number of subjects per unit of ability
+    exact: np.ndarray  # ascending abilities with errors below the spacing, one by one
+    loading: np.ndarray | None  # [points, rank] mean loading of subjects near a point
+    residual: np.ndarray  # [subjects] r_j, the error of each against those near it
     local_loading: np.ndarray | None
     local_residual: np.ndarray
-    own: np.ndarray
-    shared: np.ndarray | None
+    own: np.ndarray  # [subjects] the part of each error that no other subject shares
+    shared: np.ndarray | None  # [subjects, rank] loadings of shared errors
 
     def at(self, values: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Values on the grid, linear in between and constant outside."""
@@ -229,9 +217,7 @@ def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
     return means
 
 
-def quantile_ranks(
-    theta: np.ndarray, mixture: Mixture, level: float
-) -> list[np.ndarray]:
+def quantile_ranks(theta, mixture: Mixture, level: float) -> list[np.ndarray]:
     """Ends of the central rank intervals, best and worst, `[subjects]` each."""
     z = float(ndtri(0.5 + level / 2))
     ends = []
@@ -240,12 +226,12 @@ def quantile_ranks(
         end = np.empty(theta.size)
         for start in range(0, theta.size, CHUNK):
             part = slice(start, start + CHUNK)
-            t, error = theta[part], mixture.residual[part]
-            x = t + sign * z * error
+            error = mixture.residual[part]
+            x = theta[part] + sign * z * error
             if mixture.shared is not None:
                 near = mixture.loading_at(x)
                 error = _apart(mixture.own[part], mixture.shared[part], near)
-                x = t + sign * z * error
+                x = theta[part] + sign * z * error
             count = mixture.number_above(x, ties=sign < 0)
             slope = mixture.at(mixture.density, x) * error
             noise = np.sqrt(slope**2 + mixture.at(mixture.variance, x)) - slope

@@ -1,8 +1,7 @@
 """Tests of all pairs of many subjects without visiting the pairs.
 
-Two subjects differ by the variance r_i^2 + r_j^2 + |u(t_i) - u(t_j)|^2, r their errors
-against the mixture and u the mean loading of shared errors near an ability
-(`irtjax.ranking.mixture`).
+Two subjects differ by the variance r_i^2 + r_j^2 + |u(t_i) - u(t_j)|^2, in the symbols
+of `irtjax.ranking.mixture`.
 """
 
 from __future__ import annotations

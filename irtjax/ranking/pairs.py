@@ -21,10 +21,10 @@ EXACT_SUBJECTS = 2000
 
 
 class Pairs(NamedTuple):
-    """All pairwise z-tests of rows less columns.
+    """All pairwise z-tests of rows less columns, two-sided.
 
-    `z` is 0 on the diagonal, `p_value` is two-sided, `p_adjusted` by Benjamini and
-    Hochberg over all pairs; `different` where `p_adjusted` is at most 1 - level.
+    `p_adjusted` is by Benjamini and Hochberg over all pairs; `different` where that is
+    at most 1 - level.
     """
 
     difference: Float[np.ndarray, "subjects subjects"]
@@ -63,10 +63,9 @@ class Errors(NamedTuple):
 
     def at(self, rows: np.ndarray) -> Errors:
         """The errors of these subjects, in this order."""
-        _, covariance, shared = self
+        error, covariance, shared = self
         covariance = None if covariance is None else covariance[np.ix_(rows, rows)]
-        shared = None if shared is None else shared[rows]
-        return Errors(self.error[rows], covariance, shared)
+        return Errors(error[rows], covariance, None if shared is None else shared[rows])
 
     def own(self) -> np.ndarray:
         """The part of each error that no other score shares, `[subjects]`."""
@@ -218,8 +217,7 @@ def z_rows(theta, errors: Errors, rows, columns) -> np.ndarray:
 
 def pair_tests(theta, errors: Errors, mixture: Mixture | None) -> PairTests:
     """Counts the pairs by |z|, one by one or, given a mixture, from its histogram."""
-    size = theta.size
-    pairs = size * (size - 1) // 2
+    size, pairs = theta.size, theta.size * (theta.size - 1) // 2
     if mixture is not None:
         return PairTests(pairs, pair_counter(theta, mixture))
     blocks, start = [], 0

@@ -47,14 +47,13 @@ class Ranking(NamedTuple):
     Attributes:
         rank: 1 + the number of higher abilities; equal ones, to 1e-6 of their standard
             errors, share a rank.
-        rank_lower: Lower end (best rank) of the rank interval.
-        rank_upper: Upper end (worst rank) of the rank interval.
+        rank_lower, rank_upper: Best and worst rank of the rank interval.
         probability_best: Share of draws in which the subject is the highest.
-        first_group: Index of the first group that includes the subject.
-        last_group: Index of the last one; all groups between include the subject too.
+        first_group, last_group: Indices of the first and the last group that include
+            the subject; all groups between do so too.
         groups: Each group as indices of its subjects, best first.
-        num_pairs: Number of pairs tested.
-        num_different: How many differ after Benjamini-Hochberg's correction.
+        num_pairs, num_different: How many pairs were tested, and how many differ after
+            Benjamini-Hochberg's correction.
         critical_z: Size of z from which a pair counts as different; NaN if none does.
     """
 

@@ -25,8 +25,7 @@ def _k_means(
 ) -> tuple[Array, Array]:
     """Cluster of each point and squared distances from centres, `[points, clusters]`.
 
-    Lloyd's algorithm from the seeds of k-means++ (Arthur, Vassilvitskii 2007). A
-    cluster may be empty where points repeat.
+    Lloyd's algorithm from the seeds of k-means++ (Arthur, Vassilvitskii 2007).
     """
     size = jnp.sum(points**2, axis=1)
     dtype = points.dtype
@@ -38,7 +37,6 @@ def _k_means(
         return jnp.maximum(inner, 0)
 
     def seed(carry, step):
-        """Draws a centre with probability in proportion to the squared distance."""
         nearest, centres = carry
         # Squared distances of rounding's size are none.
         far = jnp.where(nearest > 1e-6 * jnp.max(size), nearest, 0) * weight
@@ -54,7 +52,6 @@ def _k_means(
     (_, centres), _ = lax.scan(seed, start, jnp.arange(num_clusters))
 
     def improve(_, centres):
-        """Moves each centre to the mean of its points."""
         label = jnp.argmin(distance(centres), axis=1)
         mass = jax.ops.segment_sum(weight, label, num_clusters)
         total = jax.ops.segment_sum(points * weight[:, None], label, num_clusters)
@@ -80,13 +77,10 @@ def anchors(
         order = np.argsort(-mass, kind="stable")
         return order, mass[order]
     # Equal items are done once: with a dozen subjects most of them are.
-    points, place, count = np.unique(
-        vectors, axis=0, return_inverse=True, return_counts=True
-    )
-    place = place.reshape(-1)
-    clusters = min(size, len(points))
-    counts = jnp.asarray(count, points.dtype)
-    found = _k_means(jnp.asarray(points), counts, key, clusters)
+    found = np.unique(vectors, axis=0, return_inverse=True, return_counts=True)
+    points, place, count = found[0], found[1].reshape(-1), found[2]
+    clusters, weights = min(size, len(points)), jnp.asarray(count, points.dtype)
+    found = _k_means(jnp.asarray(points), weights, key, clusters)
     label, between = (np.asarray(x) for x in found)
     item_label = label[place]
     total = np.bincount(item_label, weights=mass, minlength=clusters)

@@ -71,11 +71,10 @@ class Pool:
         mass = self.table.observed.astype(float) @ self.target
         return np.divide(right, mass, out=np.full_like(right, np.nan), where=mass > 0)
 
-    def success_vectors(self, held: np.ndarray, centred: bool = False) -> np.ndarray:
-        """`[items, subjects]` responses, held-out subjects 0, gaps filled.
+    def success_vectors(self, held: np.ndarray, centred: bool) -> np.ndarray:
+        """`[items, subjects]` responses, perhaps less each item's mean; held-out are 0.
 
-        A gap gets the item's mean plus what the subject lies above the mean. Centred
-        ones are less the mean of the item over the subjects not held out.
+        A gap gets the item's mean plus what the subject lies above the mean.
         """
         top = self.model.family.num_categories - 1
         values = self.table.values.astype(np.float32) / top
@@ -92,11 +91,10 @@ class Pool:
         return np.where(held[:, None], 0, values).T
 
     def tiers(self, held: np.ndarray) -> np.ndarray:
-        """`[items]` 0, 1 for separated items, 2 for items without variation.
+        """`[items]` 0, 1 for separated items, 2 without variation; these come last.
 
         A separated item is right for all subjects above some score and wrong for all
-        below (or the reverse), so only the prior bounds its discrimination. Items of
-        a higher tier are chosen last.
+        below (or the reverse), so only the prior bounds its discrimination.
         """
         values, observed = self.table.values[~held], self.table.observed
         count = self.model.family.num_categories
@@ -160,20 +158,12 @@ def choose_from(
     pool: Pool, known: Knowledge, method: str, sizes: tuple[int, ...], key: KeyArray
 ) -> dict[int, Choice]:
     """Subsets of several sizes, by a random key of the method's own."""
-    vectors = None
+    key, vectors = jax.random.fold_in(key, METHODS.index(method)), None
     if method in NEED_VECTORS:
         vectors = pool.success_vectors(known.held, centred=method == "regression")
-    return choose(
-        known.worth,
-        method,
-        sizes,
-        mass=pool.target,
-        stratum=pool.stratum,
-        key=jax.random.fold_in(key, METHODS.index(method)),
-        tier=known.tier,
-        vectors=vectors,
-        aim=pool.aim,
-    )
+    items: Any = dict(mass=pool.target, stratum=pool.stratum, tier=known.tier)
+    options: Any = dict(key=key, vectors=vectors, aim=pool.aim)
+    return choose(known.worth, method, sizes, **items, **options)
 
 
 def whole_of(pool: Pool, known: Knowledge, subjects: np.ndarray) -> Whole:
@@ -184,29 +174,18 @@ def whole_of(pool: Pool, known: Knowledge, subjects: np.ndarray) -> Whole:
 
 
 def predict_held(
-    pool: Pool,
-    known: Knowledge,
-    choice: Choice,
-    subjects: np.ndarray,
-    whole: Whole | None = None,
+    pool: Pool, known: Knowledge, choice: Choice, subjects: np.ndarray, whole: Whole
 ) -> Prediction:
     """Predicts the scores of subjects on the items they answered (`whole_of`)."""
-    whole = whole_of(pool, known, subjects) if whole is None else whole
-    cells = np.ix_(subjects, choice.items)
-    observed = pool.table.observed
-    found = predict(
-        pool.model,
-        known.curves.select(choice.items),
-        pool.table.values[cells],
-        None if observed is None else observed[cells],
-        target=pool.target[choice.items],
-        weight=choice.weight,
-        whole=whole,
-    )
+    cells, table = np.ix_(subjects, choice.items), pool.table
+    observed = None if table.observed is None else table.observed[cells]
+    curves, target = known.curves.select(choice.items), pool.target[choice.items]
+    parts: Any = dict(target=target, weight=choice.weight, whole=whole)
+    found = predict(pool.model, curves, table.values[cells], observed, **parts)
     # Scores are means over what was answered.
     mass = np.maximum(whole.mass, 1e-300)
-    parts = ("score", "error", "unseen", "known")
-    return found._replace(**{name: getattr(found, name) / mass for name in parts})
+    scaled = ("score", "error", "unseen", "known")
+    return found._replace(**{name: getattr(found, name) / mass for name in scaled})
 
 
 def folds_of(subjects: int, count: int, key: KeyArray) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -63,11 +62,9 @@ class SubsetErrors:
             error: In shares: 0.01 is one point.
         """
         rows = [row for row in self.rows if row["method"] == method]
-        rows.sort(key=lambda row: -row["size"])
-        good = itertools.takewhile(
-            lambda row: row["mean_absolute_error"] <= error, rows
-        )
-        return min((row["size"] for row in good), default=None)
+        bad = [row["size"] for row in rows if not row["mean_absolute_error"] <= error]
+        good = (row["size"] for row in rows if row["size"] > max(bad, default=0))
+        return min(good, default=None)
 
 
 def _correlation(measure: Callable[..., Any], first, second) -> float | None:
@@ -97,10 +94,7 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
 def summarise(
     predicted: np.ndarray, prediction: Prediction, score: np.ndarray
 ) -> dict[str, Any]:
-    """Errors of predictions of known full scores; see `Shrunken.held_out`.
-
-    `predicted` are the corrected predictions, `prediction` is what they come from.
-    """
+    """Errors of predictions, corrected and as they were; see `Shrunken.held_out`."""
     miss = predicted - score
     plain = np.abs(prediction.mean - score)
     plain = plain[np.isfinite(plain)]
@@ -121,26 +115,19 @@ def agreement(
     subjects: np.ndarray,
     reference: Mapping[str, float] | None,
 ) -> dict[str, Any]:
-    """A row of `SubsetErrors`, without method and size.
-
-    `parts` has for each fold its predictions, its rows and how rules compared, `score`
-    and `subjects` the full scores and names of all.
-    """
+    """A row of `SubsetErrors`, from the predictions, rows and rules of each fold."""
     found = join([part for part, _, _ in parts])
-    by_fold = []
-    for part, rows, compared in parts:
-        judge = compared.judged.calibrator
-        by_fold.append((rows, judge.score(part), *judge.interval(part)))
+    judged = ((part, rows, compared.calibrator) for part, rows, compared in parts)
+    by_fold = [(rows, one.score(x), *one.interval(x)) for x, rows, one in judged]
     rows, predicted, low, high = map(np.concatenate, zip(*by_fold, strict=True))
     truth = score[rows]
     # A score on the end of an interval is in it, despite rounding.
     inside = (low - 1e-9 <= truth) & (truth <= high + 1e-9)
     miss = np.abs(predicted - truth)
     large = [x for x in by_fold if len(x[0]) >= FOLD_SUBJECTS]
-    taus = [rank_correlation(own, score[places]) for places, own, *_ in large]
-    taus = [tau for tau in taus if tau is not None]
-    few = len(taus) < 2
-    tau_se = None if few else float(np.std(taus, ddof=1) / len(taus) ** 0.5)
+    found_taus = (rank_correlation(own, score[places]) for places, own, *_ in large)
+    taus = [tau for tau in found_taus if tau is not None]
+    tau_se = float(np.std(taus, ddof=1) / len(taus) ** 0.5) if len(taus) > 1 else None
     kept = np.isfinite(found.mean)
     mean, names = found.mean[kept], subjects[rows]
     errors = summarise(predicted, found, truth)

@@ -41,11 +41,9 @@ def _forward(
     floor = jnp.finfo(centred.dtype).tiny
 
     def gain(variance, with_score):
-        """Variance of the full score that each item takes away."""
         return with_score**2 / jnp.maximum(variance + noise, floor)
 
     def step(carry, inputs):
-        """Takes an item; the covariances left are conditional on it."""
         variance, with_score, left, loadings = carry
         place, turn = inputs
         allowed = first_tier(left & (stratum == turn), tier)
@@ -66,13 +64,7 @@ def _forward(
     return order, gain(variance, with_score)
 
 
-def forward_score(
-    vectors: np.ndarray,
-    target: np.ndarray,
-    stratum: np.ndarray,
-    turns: np.ndarray,
-    tier: np.ndarray,
-) -> np.ndarray:
+def forward_score(vectors, target, stratum, turns, tier) -> np.ndarray:
     """Scores `[items]` whose falling order is forward selection for the full score.
 
     With C the covariance of the responses over subjects and t what items count
@@ -86,14 +78,9 @@ def forward_score(
     subjects; each choice is from the stratum in `turns`, a higher tier comes last.
     """
     dtype = jnp.zeros(()).dtype
-    order, gain = _forward(
-        jnp.asarray(vectors, dtype),
-        jnp.asarray(target, dtype),
-        jnp.asarray(stratum),
-        jnp.asarray(turns[:MOST_STEPS]),
-        jnp.asarray(tier),
-    )
-    order, gain = np.asarray(order), np.asarray(gain, float)
+    real = (jnp.asarray(x, dtype) for x in (vectors, target))
+    found = _forward(*real, *map(jnp.asarray, (stratum, turns[:MOST_STEPS], tier)))
+    order, gain = np.asarray(found[0]), np.asarray(found[1], float)
     score = gain / max(float(gain.max()), np.finfo(float).tiny)
     score[order] = 1 + np.arange(len(order), 0, -1)
     return score
@@ -109,10 +96,8 @@ def spread_score(
     der Corput sequence (bits of the place reversed), whose beginnings are all spread
     evenly.
     """
-    draw, shift = (
-        np.asarray(jax.random.uniform(k, (len(total),)), float)
-        for k in jax.random.split(key)
-    )
+    uniform = lambda k: np.asarray(jax.random.uniform(k, (len(total),)), float)
+    draw, shift = map(uniform, jax.random.split(key))
     _, group = np.unique(np.stack([stratum, tier]), axis=1, return_inverse=True)
     group = group.reshape(-1)
     order = np.lexsort((draw, total, group))
@@ -123,7 +108,5 @@ def spread_score(
     own = count[group]
     place = (place + (shift[group] * own).astype(int)) % own
     bits = max(int(count.max() - 1).bit_length(), 1)
-    reverse = np.zeros(len(total), int)
-    for bit in range(bits):
-        reverse |= ((place >> bit) & 1) << (bits - 1 - bit)
-    return -reverse.astype(float)
+    digits = [((place >> bit) & 1) << (bits - 1 - bit) for bit in range(bits)]
+    return -np.sum(digits, axis=0).astype(float)

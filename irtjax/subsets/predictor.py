@@ -16,7 +16,7 @@ from irtjax.likelihood.quadrature import REACH, nodes_for, test_information
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 
-#: Numbers that one table of items by nodes may hold.
+#: Numbers that one table of items by nodes may hold, unless it has 201 nodes.
 LARGEST_TABLE = 20_000_000
 #: Subjects of a block of posteriors.
 BLOCK = 2048
@@ -37,11 +37,8 @@ class Curves(NamedTuple):
 
     def select(self, items: np.ndarray) -> Curves:
         """The curves of some items."""
-        return self._replace(
-            natural=tuple(g[items] for g in self.natural),
-            mean=self.mean[items],
-            variance=self.variance[items],
-        )
+        tables = jax.tree.map(lambda table: table[items], tuple(self[2:]))
+        return Curves(self.ability, self.log_weight, *tables)
 
 
 def moments(family: Any, item: Any, ability: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -65,7 +62,6 @@ def _tables(model: Model, items: Any, theta):
     family = model.family
 
     def of_item(item, ability):
-        """The same of one item at one ability."""
         return family.natural(item, ability), *moments(family, item, ability)
 
     over_items = jax.vmap(of_item, in_axes=(0, None))
@@ -74,11 +70,7 @@ def _tables(model: Model, items: Any, theta):
 
 
 def curves_of(model: Model, items: Any, population: Population) -> Curves:
-    """Curves on nodes that resolve the posteriors of subjects with every response.
-
-    No table holds more than `LARGEST_TABLE` numbers, unless that leaves fewer than 201
-    nodes.
-    """
+    """Curves on nodes that resolve the posteriors of subjects with every response."""
     items = as_records(items)
     dtype = items[0].dtype
     mean, sd = float(population.mean), float(population.sd)
@@ -173,9 +165,8 @@ def predict(
         part = slice(start, start + BLOCK)
         alike = np.ndim(whole.mass) == 0
         rows = whole if alike else Whole(*(np.asarray(x)[part] for x in whole))
-        parts.append(
-            _predict(model, curves, values[part], observed[part], target, weight, rows)
-        )
+        cells = values[part], observed[part]
+        parts.append(_predict(model, curves, *cells, target, weight, rows))
     return join(parts)
 
 
@@ -243,17 +234,6 @@ class Calibrator(NamedTuple):
         return low, np.minimum(score + half, prediction.known + prediction.unseen)
 
 
-class Calibrated(NamedTuple):
-    """A calibrator and the corrected predictions of the subjects it is made of.
-
-    Each prediction has a correction that was estimated from the other subjects.
-    """
-
-    calibrator: Calibrator
-    score: np.ndarray
-    enough: bool  # whether there were subjects enough for the level
-
-
 def _features(prediction: Prediction) -> np.ndarray:
     """What corrections are linear in, `[subjects, 5]`; 0 without responses."""
     one = np.ones_like(prediction.score)
@@ -263,50 +243,16 @@ def _features(prediction: Prediction) -> np.ndarray:
     return columns * some[:, None]
 
 
-def calibrate(prediction: Prediction, score: np.ndarray, level: float) -> Calibrated:
-    """Corrects predictions, and scales intervals so that they contain full scores.
+def correct(prediction: Prediction, score: np.ndarray) -> tuple[tuple, np.ndarray]:
+    """Coefficients of the correction, and full scores less corrected predictions.
 
     The subjects are ones that choice and fit have not seen, `score` their full scores.
     A model that does not quite fit predicts with a bias that depends on the score.
     Least squares on the model's prediction and the weighted mean corrects it (as the
     blend of both does in tinyBenchmarks, and the regression in metabench: Kipnis et al.
     2025, arXiv 2407.12844), where it predicts subjects better that were left out of it
-    one by one. Misfit is chosen so that mean squared errors are as stated with it; the
-    reach is the ceil((n + 1) level)-th smallest of |error| / sd. For a further subject
-    drawn as these were, such intervals contain the full score with at least that
-    probability, whatever is wrong with the model (split conformal prediction with
-    scaled residuals: Lei et al. 2018, JASA 113, section 5.2), up to the dependence that
-    folds bring. Without subjects enough for the level the reach is the largest ratio
-    seen, and at least that of a normal distribution.
+    one by one. Each subject is corrected by the coefficients of the others.
     """
-    correction, left = _correction(prediction, score)
-    scaled, enough = scale(prediction, left, level)
-    calibrator = scaled._replace(correction=correction)
-    return Calibrated(calibrator, score - left, enough)
-
-
-def scale(
-    prediction: Prediction, left: np.ndarray, level: float
-) -> tuple[Calibrator, bool]:
-    """Misfit and reach, and whether there are subjects enough for the level.
-
-    `left` is `[subjects]` full scores less the corrected predictions.
-    """
-    miss = np.abs(left)
-    unseen = np.sum(prediction.unseen**2)
-    excess = np.sum(miss**2 - prediction.error**2)
-    misfit = math.sqrt(max(excess, 0.0) / unseen) if unseen > 0 else 0.0
-    error = Calibrator(misfit, 1.0).error(prediction)
-    ratio = np.sort(np.where(miss < ROUNDING, 0, miss / np.maximum(error, ROUNDING)))
-    place = math.ceil((len(ratio) + 1) * level)
-    if place <= len(ratio):
-        return Calibrator(misfit, float(ratio[place - 1])), True
-    reach = max([uncalibrated(level).multiplier, *ratio.tolist()])
-    return Calibrator(misfit, reach), False
-
-
-def _correction(prediction: Prediction, score: np.ndarray):
-    """Coefficients, and what is left of each subject by those of the others."""
     plain = score - prediction.score
     if len(score) < CORRECTED_FROM or not np.any(prediction.unseen):
         return (), plain
@@ -320,6 +266,32 @@ def _correction(prediction: Prediction, score: np.ndarray):
     if np.mean(left**2) >= np.mean(plain**2):
         return (), plain
     return tuple(coefficients.tolist()), left
+
+
+def scale(
+    prediction: Prediction, left: np.ndarray, level: float, correction: tuple
+) -> tuple[Calibrator, bool]:
+    """Scales intervals to contain full scores; whether there are subjects enough.
+
+    From what corrections have `left`, misfit is chosen so that mean squared errors are
+    as stated with it; the reach is the ceil((n + 1) level)-th smallest of |error| / sd.
+    For a further subject drawn as these were, such intervals contain the full score
+    with at least that probability, whatever is wrong with the model (split conformal
+    prediction with scaled residuals: Lei et al. 2018, JASA 113, section 5.2), up to the
+    dependence that folds bring. Without subjects enough for the level the reach is the
+    largest ratio seen, and at least that of a normal distribution.
+    """
+    miss = np.abs(left)
+    unseen = np.sum(prediction.unseen**2)
+    excess = np.sum(miss**2 - prediction.error**2)
+    misfit = math.sqrt(max(excess, 0.0) / unseen) if unseen > 0 else 0.0
+    error = Calibrator(misfit, 1.0).error(prediction)
+    ratio = np.sort(np.where(miss < ROUNDING, 0, miss / np.maximum(error, ROUNDING)))
+    place = math.ceil((len(ratio) + 1) * level)
+    enough = place <= len(ratio)
+    normal = uncalibrated(level).multiplier
+    reach = float(ratio[place - 1]) if enough else max([normal, *ratio.tolist()])
+    return Calibrator(misfit, reach, correction), enough
 
 
 def uncalibrated(level: float) -> Calibrator:

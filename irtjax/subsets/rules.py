@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from irtjax.subsets.predictor import Calibrated, Prediction, calibrate, scale
+from irtjax.subsets.predictor import Calibrator, Prediction, correct, scale
 from irtjax.subsets.selection import METHODS
 
-#: The name of the choice of the rule with the smallest cross-validated error.
-AUTO = "auto"
 #: Taken where rules cannot be compared: it depends on the responses least.
 SAFE = "random"
 #: Subjects from which rules are compared by cross-validation.
@@ -20,16 +18,13 @@ COMPARED_FROM = 20
 
 
 class Compared(NamedTuple):
-    """Rules compared on held-out subjects.
-
-    `score` are corrected predictions by the rule that the other folds would take, so no
-    subject helped to take the rule it is predicted by.
-    """
+    """Rules compared on held-out subjects."""
 
     rule: str  # the rule taken
-    judged: Calibrated  # its calibrator and corrected predictions
+    calibrator: Calibrator
+    enough: bool  # whether there were subjects enough for the level
     rows: tuple[dict[str, Any], ...]  # see `Shrunken.rules`
-    score: np.ndarray
+    score: np.ndarray  # of each subject by the rule that the other folds would take
     prediction: Prediction  # what `score` comes from
 
 
@@ -46,8 +41,8 @@ def compare(
     `found` has predictions by rule of subjects that choice and fit have not seen.
     """
     rules = [rule for rule in METHODS if rule in found]
-    judged = [calibrate(found[rule], score, level) for rule in rules]
-    corrected = np.stack([one.score for one in judged])
+    both = [correct(found[rule], score) for rule in rules]
+    corrected = np.stack([score - left for _, left in both])
     miss = np.abs(corrected - score)
     taken = take(miss, fold)
     own = np.empty(len(score), int)
@@ -58,16 +53,10 @@ def compare(
     fields = zip(*(found[rule] for rule in rules), strict=True)
     prediction = Prediction(*(np.stack(field)[pick] for field in fields))
     corrected = corrected[pick]
-    scaled, enough = scale(prediction, score - corrected, level)
-    chosen = judged[taken]
-    calibrator = scaled._replace(correction=chosen.calibrator.correction)
-    return Compared(
-        rules[taken],
-        Calibrated(calibrator, chosen.score, enough),
-        _rows(rules, miss, fold, taken),
-        corrected,
-        prediction,
-    )
+    correction, left = both[taken][0], score - corrected
+    calibrator, enough = scale(prediction, left, level, correction)
+    rows = _rows(rules, miss, fold, taken)
+    return Compared(rules[taken], calibrator, enough, rows, corrected, prediction)
 
 
 def take(miss: np.ndarray, fold: np.ndarray) -> int:
@@ -102,20 +91,18 @@ def standard_error(value: np.ndarray, fold: np.ndarray) -> float:
 def _rows(rules, miss: np.ndarray, fold: np.ndarray, taken: int):
     """Errors by rule, the smallest first."""
     order = np.argsort(miss.mean(axis=1), kind="stable")
-    rows = []
-    for place in order:
-        excess = miss[place] - miss[order[0]]
-        rows.append(
-            {
-                "rule": rules[place],
-                "mean_absolute_error": float(miss[place].mean()),
-                "standard_error": standard_error(miss[place], fold),
-                "excess": float(excess.mean()),
-                "excess_se": standard_error(excess, fold),
-                "taken": bool(place == taken),
-            }
-        )
-    return tuple(rows)
+    excess = miss - miss[order[0]]
+    return tuple(
+        {
+            "rule": rules[place],
+            "mean_absolute_error": float(miss[place].mean()),
+            "standard_error": standard_error(miss[place], fold),
+            "excess": float(excess[place].mean()),
+            "excess_se": standard_error(excess[place], fold),
+            "taken": bool(place == taken),
+        }
+        for place in order
+    )
 
 
 def sentence(rows: tuple[dict[str, Any], ...], folds: int) -> str:
@@ -138,6 +125,5 @@ def counts(rules: list[str]) -> str:
     'regression 2, random 1'
     """
     found = Counter(rules).most_common()
-    if len(found) == 1:
-        return found[0][0]
-    return ", ".join(f"{rule} {count}" for rule, count in found)
+    words = (f"{rule} {count}" for rule, count in found)
+    return found[0][0] if len(found) == 1 else ", ".join(words)

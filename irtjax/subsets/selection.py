@@ -64,10 +64,8 @@ def _worth(model: Model, items: Any, target, theta, weight, precision):
     family = model.family
 
     def of_item(item, ability):
-        """Slope, noise and information of an item at an ability."""
-        (_, noise), (slope, _) = jax.jvp(
-            lambda t: moments(family, item, t), (ability,), (jnp.ones_like(ability),)
-        )
+        at = lambda t: moments(family, item, t)
+        (_, noise), (slope, _) = jax.jvp(at, (ability,), (jnp.ones_like(ability),))
         return slope, noise, family.information(item, ability)
 
     over_items = jax.vmap(of_item, in_axes=(0, None))
@@ -83,10 +81,10 @@ def worth(
     target: Float[Array, " items"] | np.ndarray,
     abilities: Float[Array, " abilities"] | np.ndarray | None = None,
 ) -> Worth:
-    """Information, slopes and noise of items at abilities.
+    """Information, slopes and noise of items at abilities, or over the population.
 
-    Abilities have equal weights; None takes those of the population. The model is of
-    one ability and of categories; `target` is what each item counts in the full score.
+    The model is of one ability and of categories; `target` is what each item counts in
+    the full score.
     """
     items = as_records(items)
     dtype = items[0].dtype
@@ -120,15 +118,12 @@ def greedy_order(
     is from the stratum in `turns`; items of a higher tier are taken when none of a
     lower one is left.
     """
+    value, own = worth.weight, jnp.zeros_like(worth.discrimination)
     if aim == "score":
         value = worth.weight * jnp.sum(worth.slope, axis=1) ** 2
         own = worth.weight @ worth.noise
-    else:
-        value = worth.weight
-        own = jnp.zeros(worth.information.shape[1], value.dtype)
 
     def step(carry, turn):
-        """Takes the item that takes away most, from the stratum whose turn it is."""
         precision, left = carry
         after = precision[:, None] + worth.information
         gain = (value / precision) @ (worth.information / after) + own
@@ -148,9 +143,7 @@ def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Ar
     variance = 1 / (worth.precision + jnp.cumsum(worth.information[:, order], axis=1))
 
     def unseen(part):
-        """Sum over the items that are not in each prefix, `[abilities, size]`."""
-        total = jnp.sum(part, axis=1, keepdims=True)
-        return total - jnp.cumsum(part[:, order], axis=1)
+        return part.sum(1, keepdims=True) - jnp.cumsum(part[:, order], axis=1)
 
     noise = jnp.maximum(unseen(worth.noise), 0)
     score = worth.weight @ (unseen(worth.slope) ** 2 * variance + noise)
@@ -176,9 +169,7 @@ def shares(mass: np.ndarray, stratum: np.ndarray, length: int) -> np.ndarray:
     return code[np.lexsort((code, -claim))][:length]
 
 
-def _in_turns(
-    score: np.ndarray, stratum: np.ndarray, turns: np.ndarray, tier: np.ndarray
-) -> np.ndarray:
+def _in_turns(score, stratum: np.ndarray, turns: np.ndarray, tier) -> np.ndarray:
     """Items by tier and falling score, each from the stratum whose turn it is."""
     by_stratum = np.lexsort((np.arange(len(score)), -score, tier, stratum))
     first = np.searchsorted(stratum[by_stratum], np.arange(stratum.max() + 1))
@@ -189,9 +180,7 @@ def _in_turns(
     return by_stratum[first[turns] + earlier]
 
 
-def _nested_order(
-    worth: Worth, method: str, turns, mass, stratum, tier, key, vectors, aim
-) -> np.ndarray:
+def _nested_order(worth, method: str, turns, mass, stratum, tier, key, vectors, aim):
     """Positions in the order of any method but "clustering", one for each turn."""
     if method == "information":
         arrays = (jnp.asarray(x) for x in (stratum, turns))

@@ -16,7 +16,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_all_items
 from irtjax.data.wording import percent
-from irtjax.fitting.defaults import choose, is_integrated
+from irtjax.fitting.defaults import AUTO, choose, is_integrated
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.catalogue import known_model
@@ -33,7 +33,7 @@ from irtjax.subsets.crossfit import (
 )
 from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summarise
 from irtjax.subsets.predictor import Prediction, Whole, join, uncalibrated
-from irtjax.subsets.rules import AUTO, COMPARED_FROM, SAFE, compare, sentence
+from irtjax.subsets.rules import COMPARED_FROM, SAFE, compare, sentence
 from irtjax.subsets.selection import AIMS, METHODS, Choice, expected_errors
 from irtjax.subsets.subset import Shrunken
 
@@ -135,9 +135,9 @@ def shrink(
         found, score = _cross_validate(pool, fold, measured, size, choice_key)
         order = np.sort(fold)
         compared = compare({rule: found[rule] for rule in rules}, order, score, level)
-        calibrator = compared.judged.calibrator
+        calibrator = compared.calibrator
         held_out = summarise(compared.score, compared.prediction, score)
-        warnings += _few(len(score), level, compared.judged.enough)
+        warnings += _few(len(score), level, compared.enough)
         rules = (compared.rule,)
         if method == AUTO and not reason:
             rows, reason = compared.rows, sentence(compared.rows, count)
@@ -176,16 +176,11 @@ def shrink(
 
 def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray):
     """Predictions by rule of the subjects, fold by fold, and their full scores."""
-    parts = [
-        _predicted(pool, fold, (k,), rules, (size,), key) for k in range(fold.max() + 1)
-    ]
-    order = np.argsort(fold, kind="stable")
-    score = pool.full_scores()[order]
-    found = {
-        rule: join([part[k, rule, size] for k, part in enumerate(parts)])
-        for rule in rules
-    }
-    return found, score
+    order, parts = np.argsort(fold, kind="stable"), {}
+    codes, score = range(fold.max() + 1), pool.full_scores()[order]
+    for k in codes:
+        parts |= _predicted(pool, fold, (k,), rules, (size,), key)
+    return {r: join([parts[k, r, size] for k in codes]) for r in rules}, score
 
 
 def _candidates(method: str, special: bool, folds: int, subjects: int):
@@ -193,17 +188,17 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
     if method != AUTO:
         return (method,), ""
     if special:
-        return ("information",), (
+        why = (
             "rule taken: information, because an error, an aim or abilities were given"
         )
+        return ("information",), why
     if folds and subjects >= COMPARED_FROM:
         return METHODS, ""
     why = "without folds"
     if folds:
         why = f"{subjects} subjects are too few, at least {COMPARED_FROM} are needed"
-    return (SAFE,), (
-        f"rule taken: {SAFE}; cross-validated errors are not used to choose ({why})"
-    )
+    why = f"rule taken: {SAFE}; cross-validated errors are not used to choose ({why})"
+    return (SAFE,), why
 
 
 def subset_errors(
@@ -278,7 +273,6 @@ def subset_errors(
         pairs[k, m] = pairs[m, k] = _predicted(pool, fold, (k, m), *settings)
 
     def others(k: int, rule: str, size: int) -> Prediction:
-        """Predictions of all folds but k, from fits without k."""
         codes = (m for m in range(count) if m != k)
         return join([pairs[k, m][m, rule, size] for m in codes])
 
@@ -293,15 +287,9 @@ def subset_errors(
             compared = compare(apart, fold[left], score[left], level)
             held = np.flatnonzero(fold == k)
             parts.append((alone[k, compared.rule, size], held, compared))
-            enough &= compared.judged.enough
-    rows = (
-        {
-            "method": method,
-            "size": size,
-            **agreement(parts, score, pool.table.subjects, reference),
-        }
-        for (method, size), parts in found.items()
-    )
+            enough &= compared.enough
+    judge = lambda parts: agreement(parts, score, pool.table.subjects, reference)
+    rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in found.items())
     warnings += _few(subjects - 2 * largest, level, enough)
     return SubsetErrors(tuple(rows), level, subjects, num_items, warnings)
 
@@ -347,7 +335,6 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
         raise ValueError(f"{name} {wanted:g} is not above 0")
 
     def error(size: int) -> float:
-        """Expected error of the subset of a size."""
         choice = choose_from(pool, known, method, (size,), key)[size]
         return _expected(known, choice)[place]
 
@@ -398,8 +385,7 @@ def make_pool(data, model, stratify, average, aim, abilities):
             f" {table.kind}"
         )
     if isinstance(model, Calibration):
-        structure = model.structure
-        if structure is not None and len(structure.groups) > 1:
+        if model.structure is not None and len(model.structure.groups) > 1:
             raise ValueError(
                 "shrink needs one ability, and this fit has one for each group: fit"
                 " one of the benchmarks, or all by one ability"

@@ -56,15 +56,12 @@ class Shrunken:
         method: The rule by which the items were chosen.
         model: Model of the responses.
         parameters: Item records, `[size]`.
-        nodes: `[nodes]` abilities.
-        log_weight: `[nodes]` log weights of the population.
-        whole_mean: `[nodes]` expected full score.
-        whole_variance: `[nodes]` its variance given ability.
+        nodes, log_weight: `[nodes]` abilities and log weights of the population.
+        whole_mean, whole_variance: `[nodes]` expected full score, and its variance.
         calibrator: Errors estimated from held-out subjects.
         level: Level of the intervals.
-        standard_error: Expected error of an ability, root mean square over the
-            abilities that the choice weighs.
-        score_error: Likewise of the full score, by the model.
+        standard_error, score_error: Expected errors of an ability and of the full
+            score, by the model: root mean squares over the abilities weighed.
         held_out: Errors on subjects that neither choice nor fit had seen: num_subjects,
             mean_absolute_error, root_mean_square_error, mean_absolute_error_of_irt
             (before the correction), mean_absolute_error_of_mean (of the weighted mean),
@@ -144,15 +141,9 @@ class Shrunken:
         table = data if isinstance(data, ResponseTable) else read(data)
         values, observed, notes = self._arrange(table)
         mass = float(self.target.sum()) if self.size == self.num_items else 1.0
-        found = predict(
-            self.model,
-            self.curves,
-            values,
-            observed,
-            target=self.target,
-            weight=self.weights,
-            whole=Whole(self.whole_mean, self.whole_variance, mass),
-        )
+        whole = Whole(self.whole_mean, self.whole_variance, mass)
+        parts: Any = dict(target=self.target, weight=self.weights, whole=whole)
+        found = predict(self.model, self.curves, values, observed, **parts)
         low, high = self.calibrator.interval(found)
         columns: dict[str, Any] = {
             "subject": pa.array(table.subjects.tolist(), pa.string()),
@@ -214,12 +205,9 @@ class Shrunken:
     def _content(self) -> dict[str, Any]:
         """What is saved, as a document."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        record = self.parameters._asdict()
-        content |= {
-            "model": encode(self.model),
-            "parameters": {k: np.asarray(v).tolist() for k, v in record.items()},
-            "calibrator": self.calibrator._asdict(),
-        }
+        content["model"] = encode(self.model)
+        content["parameters"] = self.parameters._asdict()
+        content["calibrator"] = self.calibrator._asdict()
         return {"format": FORMAT, "version": VERSION, **plain(content)}
 
 
@@ -276,6 +264,13 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
     count = int(content["num_items"])
     if not 1 <= len(items) <= count or len(set(items.tolist())) < len(items):
         raise ValueError(f"its {len(items)} items are not some of {count}, each once")
+    given = content["calibrator"]
+    correction = tuple(float(x) for x in given["correction"])
+    if len(correction) not in (0, 5):
+        raise ValueError(f"its correction has {len(correction)} numbers")
+    parts = float(given["misfit"]), float(given["multiplier"])
+    if not np.isfinite([*parts, *correction]).all():
+        raise ValueError("its calibrator is not of numbers")
     names = content["benchmarks"]
     if names is not None and len(names) != len(items):
         raise ValueError(f"its benchmarks are not {len(items)}")
@@ -286,7 +281,7 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         method=str(content["method"]),
         model=model,
         parameters=parameters,
-        calibrator=_calibrator(content["calibrator"]),
+        calibrator=Calibrator(*parts, correction),
         held_out=dict(content["held_out"]),
         warnings=tuple(content["warnings"]),
         reason=str(content.get("reason", "")),
@@ -294,14 +289,3 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         **arrays,
         **numbers,
     )
-
-
-def _calibrator(content: dict[str, Any]) -> Calibrator:
-    """The calibrator of a document."""
-    correction = tuple(float(x) for x in content["correction"])
-    if len(correction) not in (0, 5):
-        raise ValueError(f"its correction has {len(correction)} numbers")
-    parts = float(content["misfit"]), float(content["multiplier"])
-    if not np.isfinite([*parts, *correction]).all():
-        raise ValueError("its calibrator is not of numbers")
-    return Calibrator(*parts, correction)

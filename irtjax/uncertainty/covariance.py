@@ -67,22 +67,14 @@ class Covariance(NamedTuple):
     """Sampling covariance of item coordinates and of the population's (mean, log sd).
 
     The covariance of two different items' coordinates is that of `shared`,
-    sum_r shared_rj shared_rk', and likewise with the population.
-
-    Attributes:
-        items: Of each item's unconstrained coordinates; zero rows where fixed.
-        scale: Of the population, zero where it is not estimated.
-        items_scale: Of coordinates with the population.
-        definite: Whether the information was positive definite. If not, errors are
-            usable for the parameters that `identified` names.
-        shared: Factor of what items share: leading eigenvectors, at most RANK + 2.
-        shared_scale: The same of the population.
-        rescaled: Whether that sd is reported as a common discrimination (1PL), so that
-            abilities are divided by it.
-        lost: Contributions of directions without identification, which are left out of
-            `items`, `scale` and `items_scale`.
-        negative: Number of eigenvalues of the information that are negative beyond
-            rounding: no maximum. A lower bound with many parameters.
+    sum_r shared_rj shared_rk', and likewise with the population: leading eigenvectors,
+    at most RANK + 2. Rows of what is fixed are zero. If the information was not
+    positive definite (`definite`), errors are usable for the parameters that
+    `identified` names. `lost` has the contributions to `items`, `scale` and
+    `items_scale` of directions without identification, which these leave out.
+    `negative` counts the eigenvalues of the information that are negative beyond
+    rounding: no maximum. With many parameters it is a lower bound. Where the sd is
+    reported as a common discrimination (1PL), abilities are divided by it (`rescaled`).
     """
 
     items: Float[Array, "items columns columns"]
@@ -98,28 +90,19 @@ class Covariance(NamedTuple):
     @property
     def identified(self) -> Bool[np.ndarray, "items columns"]:
         """Coordinates whose standard error is that of the inverse Hessian to `LOST`."""
-        own, lost = (
-            np.diagonal(part, axis1=1, axis2=2) for part in (self.items, self.lost[0])
-        )
-        return lost <= LOST * own
+        own = np.diagonal(self.items, axis1=1, axis2=2)
+        return np.diagonal(self.lost[0], axis1=1, axis2=2) <= LOST * own
 
     @classmethod
     def of_independent(cls, items: Float[Array, "items columns columns"]) -> Covariance:
         """Items whose errors are independent, the population as known."""
         num_items, columns, _ = items.shape
         zeros = lambda *shape: jnp.zeros(shape, items.dtype)
-        scale, cross = zeros(2, 2), zeros(num_items, columns, 2)
-        return cls(
-            items,
-            scale,
-            cross,
-            jnp.ones((), bool),
-            zeros(0, num_items, columns),
-            zeros(0, 2),
-            jnp.zeros((), bool),
-            (jnp.zeros_like(items), scale, cross),
-            jnp.zeros((), jnp.int32),
-        )
+        scale = zeros(2, 2), zeros(num_items, columns, 2)
+        shared = zeros(0, num_items, columns), zeros(0, 2)
+        yes, no, lost = jnp.ones((), bool), jnp.zeros((), bool), jnp.zeros_like(items)
+        negative = jnp.zeros((), jnp.int32)
+        return cls(items, *scale, yes, *shared, no, (lost, *scale), negative)
 
 
 def leading_rows(product, size: int, dtype, floor=0.0, most: int = RANK) -> Array:
@@ -140,13 +123,9 @@ def leading_rows(product, size: int, dtype, floor=0.0, most: int = RANK) -> Arra
 
 def _diagonal_blocks(rows: Array, num_items: int, columns: int):
     """Blocks of rows' rows: items, population, and items with population."""
-    items = rows[:, :-2].reshape(-1, num_items, columns)
-    scale = rows[:, -2:]
-    return (
-        jnp.einsum("rja,rjb->jab", items, items),
-        scale.T @ scale,
-        jnp.einsum("rja,rb->jab", items, scale),
-    )
+    items, scale = rows[:, :-2].reshape(-1, num_items, columns), rows[:, -2:]
+    own = jnp.einsum("rja,rjb->jab", items, items)
+    return own, scale.T @ scale, jnp.einsum("rja,rb->jab", items, scale)
 
 
 class Spectrum(NamedTuple):
@@ -215,14 +194,12 @@ def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess
         later = rows[1:].reshape(-1, size)
         return correction + later.T @ later, outer + rows[0].T @ rows[0]
 
-    terms = num_terms or 0
-    correction, outer = fold_blocks(
-        setting, whitening, terms, gradients_and_later, (zero, zero)
-    )
+    terms, init = num_terms or 0, (zero, zero)
+    sums = fold_blocks(setting, whitening, terms, gradients_and_later, init)
+    correction, outer = sums
     if num_terms is None:
-        correction = fold_nodes(
-            setting, whitening, lambda carry, rows: carry + rows.T @ rows, zero
-        )
+        add = lambda carry, rows: carry + rows.T @ rows
+        correction = fold_nodes(setting, whitening, add, zero)
     added = _whitened(excess, whitening, size)
     information = jnp.eye(size, dtype=zero.dtype) - added - correction
     if kind == "cross_product":
@@ -232,12 +209,6 @@ def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess
     if kind == "sandwich":
         inverse = inverse @ outer @ inverse
     return inverse, spectrum
-
-
-def _own_blocks(rows: Array, num_items: int, columns: int) -> Array:
-    """Blocks `[items, columns, columns]` of the items in rows' rows."""
-    items = rows[:, :-2].reshape(-1, num_items, columns)
-    return jnp.einsum("rja,rjb->jab", items, items)
 
 
 def _all_rows(setting, whitening, num_terms: int) -> tuple[Array, Array]:
@@ -253,7 +224,7 @@ def _all_rows(setting, whitening, num_terms: int) -> tuple[Array, Array]:
         old = lax.dynamic_slice_in_dim(kept, start, rows.shape[1], 1)
         later_or_old = jnp.where(later == 0, old, later)
         kept = lax.dynamic_update_slice_in_dim(kept, later_or_old, start, 1)
-        own = _own_blocks(later.reshape(-1, size), num_items, columns)
+        own = _diagonal_blocks(later.reshape(-1, size), num_items, columns)[0]
         return kept, blocks + own
 
     init = empty, jnp.zeros((num_items, columns, columns), dtype)
@@ -262,7 +233,7 @@ def _all_rows(setting, whitening, num_terms: int) -> tuple[Array, Array]:
 
 
 def _woodbury(setting, whitening, num_terms, frame_rows):
-    """U of (1 - C'C)^-1 = 1 + U'U, by the Woodbury identity."""
+    """U and R = 0 of (1 - C'C)^-1 = 1 + U'U + R, by the Woodbury identity."""
     rows, _ = _all_rows(setting, whitening, num_terms)
     rows = jnp.concatenate([rows, frame_rows])
     core = jnp.eye(rows.shape[0], dtype=rows.dtype) - rows @ rows.T
@@ -280,25 +251,25 @@ def _woodbury(setting, whitening, num_terms, frame_rows):
         # R'w has length sqrt(1 - eigenvalue).
         length = jnp.sqrt(jnp.maximum(1 - values, 0.5))
         out = turned / (length * jnp.sqrt(divisor))[:, None]
-        return jnp.where(bad[:, None], 0, kept), Spectrum(
-            jnp.where(bad[:, None], out, 0), ~jnp.any(bad), negative
-        )
+        spectrum = Spectrum(jnp.where(bad[:, None], out, 0), ~jnp.any(bad), negative)
+        return jnp.where(bad[:, None], 0, kept), spectrum
 
-    return lax.cond(fine, whole, identified)
+    rows, spectrum = lax.cond(fine, whole, identified)
+    return rows, jnp.zeros_like(whitening.items), spectrum
 
 
 def _leading(setting, whitening, num_terms, frame_rows):
     """U and blocks R of (1 - C'C)^-1 ~ 1 + U'U + R, by leading eigenvectors."""
     num_items, columns = setting.problem.free.shape
     size = setting.problem.free.size + 2
-
+    own_blocks = lambda rows: _diagonal_blocks(rows, num_items, columns)[0]
     stored, height = None, num_terms * setting.problem.data.num_subjects
     if height * size * setting.nodes.dtype.itemsize <= STORED_BYTES:
         stored = _all_rows(setting, whitening, num_terms)
 
     def product(vectors):
         sums = frame_rows.T @ (frame_rows @ vectors)
-        blocks = _own_blocks(frame_rows, num_items, columns)
+        blocks = own_blocks(frame_rows)
         if stored is not None:
             rows, own = stored
             return sums + rows.T @ (rows @ vectors), blocks + own
@@ -306,8 +277,7 @@ def _leading(setting, whitening, num_terms, frame_rows):
         def body(carry, rows, start):
             sums, blocks = carry
             later = rows[1:].reshape(-1, size)
-            sums = sums + later.T @ (later @ vectors)
-            return sums, blocks + _own_blocks(later, num_items, columns)
+            return sums + later.T @ (later @ vectors), blocks + own_blocks(later)
 
         return fold_blocks(setting, whitening, num_terms, body, (sums, blocks))
 
@@ -357,9 +327,8 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
     frame_rows = frame_rows_of(setting, whitening)
     if how == "dense":
         prior = _prior_information(setting, whitening, estimated)
-        inverse, spectrum = _invert_dense(
-            setting, whitening, terms, kind, prior, frame_rows, excess
-        )
+        rest = terms, kind, prior, frame_rows, excess
+        inverse, spectrum = _invert_dense(setting, whitening, *rest)
         flat_blocks, num_negative = 0 * flat_blocks, 0
         common = problem.model.family.common_columns
         if common:
@@ -372,11 +341,8 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
         most = size if common else RANK
         rows = leading_rows(lambda v: inverse @ v, size, inverse.dtype, floor, most)
     else:
-        if how == "woodbury":
-            rows, spectrum = _woodbury(setting, whitening, terms, frame_rows)
-            remainder = jnp.zeros_like(blocks)
-        else:
-            rows, remainder, spectrum = _leading(setting, whitening, terms, frame_rows)
+        invert = _woodbury if how == "woodbury" else _leading
+        rows, remainder, spectrum = invert(setting, whitening, terms, frame_rows)
         if kind == "sandwich":
             *parts, rows = _sandwich_blocks(setting, whitening, rows, remainder)
         else:
@@ -429,11 +395,10 @@ def _with_common(inverse: Array, whitening: Whitening, common) -> Array:
 
 
 def _positive_blocks(blocks: Array) -> tuple[Array, Array, Array, Array]:
-    """Blocks of D made positive definite, what was added, and what is not identified.
+    """Blocks of D made positive definite, what was added, variances, negative values.
 
     The information is at most D: a direction in which D has none is not identified. The
-    third result is the variance in such directions, the last counts negative
-    eigenvalues.
+    variances are those in such directions.
     """
 
     def fine():
@@ -531,10 +496,8 @@ def _prior_information(setting: Setting, whitening, estimated) -> Array:
 def check_kind(problem: Problem, kind: str) -> None:
     """Refuses a kind of error that these data cannot give, before any work is done.
 
-    Raises:
-        ValueError: For an unknown kind, or a cross-product of more parameters than
-            subjects (its rank is at most their number). Where all parameters are
-            inverted at once, also for more than a dense matrix allows or another kind.
+    A cross-product has a rank of at most the number of subjects. Where all parameters
+    are inverted at once, a dense matrix limits their number.
     """
     if kind not in KINDS:
         raise ValueError(f"standard errors {kind!r} are none of {', '.join(KINDS)}")
@@ -597,22 +560,19 @@ def item_covariance(
     """
     check_kind(problem, kind)
     data, size = problem.data, problem.free.size + 2
-    terms = num_terms
-    if terms is None:
-        terms = default_terms(data)
-        asymptotes = getattr(problem.model.family, "asymptotes", 0)
-        if asymptotes and data.num_items <= 600:
-            # Items with asymptotes: with 8 terms an error was 3 % too small.
-            terms = max(terms, 20)
+    terms = default_terms(data) if num_terms is None else num_terms
+    asymptotes = getattr(problem.model.family, "asymptotes", 0)
+    if num_terms is None and asymptotes and data.num_items <= 600:
+        # Items with asymptotes: with 8 terms an error was 3 % too small.
+        terms = max(terms, 20)
     work = 2.0 * data.num_subjects * nodes.size * size**2
     summed = num_terms is None and work <= EXACT_LIMIT and size <= DENSE_LIMIT
     rows = data.num_subjects * terms
     if kind == "cross_product" or problem.model.family.common:
         how = "dense"
-    elif how is None and (summed or size <= min(rows, DENSE_LIMIT)):
-        how = "dense"
     elif how is None:
         how = "woodbury" if rows <= DENSE_LIMIT else "leading"
+        how = "dense" if summed or size <= min(rows, DENSE_LIMIT) else how
     if how == "dense" and summed:
         terms = None
     return _covariance(problem, coordinates, population, nodes, kind, terms, how)

@@ -48,9 +48,7 @@ def _coordinate_tables(family, coordinates, nodes) -> tuple:
     return jax.vmap(over_items, in_axes=(None, 0))(coordinates, nodes)
 
 
-def make_setting(
-    problem: Problem, coordinates, population: Population, nodes
-) -> Setting:
+def make_setting(problem: Problem, coordinates, population, nodes) -> Setting:
     """Tables and derivatives at the nodes; see `item_covariance` for the arguments."""
     model, sd = problem.model, population.sd
     theta = population.mean + sd * nodes
@@ -62,9 +60,8 @@ def make_setting(
         weight = problem.data.item_weight
         frame = model.prior_frame(coordinates, frame, 30, weight)
     # Complete-data gradients of the population's mean and log sd, where estimated.
-    estimated = jnp.asarray(
-        [problem.anchored, problem.anchored or not model.family.has_slope], nodes.dtype
-    )
+    flags = problem.anchored, problem.anchored or not model.family.has_slope
+    estimated = jnp.asarray(flags, nodes.dtype)
     return Setting(
         problem,
         coordinates,
@@ -80,10 +77,8 @@ def make_setting(
 
 
 def _orthonormal(posterior, nodes, num_terms: int) -> list[Array]:
-    """Polynomials orthonormal under each row of weights, degrees 0 to `num_terms`.
-
-    The Stieltjes three-term recurrence; beyond the number of nodes they are zero.
-    """
+    """Polynomials orthonormal under each row of weights, by Stieltjes' recurrence."""
+    # Beyond the number of nodes they are zero.
     mean = posterior @ nodes
     centred = nodes[None, :] - mean[:, None]
     sd = jnp.sqrt(jnp.sum(posterior * centred**2, axis=1, keepdims=True))
@@ -102,11 +97,10 @@ def _orthonormal(posterior, nodes, num_terms: int) -> list[Array]:
 
 
 class AbilityBlock(NamedTuple):
-    """A block of subjects on the polynomials of their posteriors.
+    """A block of subjects: posteriors, their polynomials, and the coefficients c_im.
 
-    `gradients` are the coefficients c_im: term 0 is the subject's marginal gradient,
-    the last two parameters are the population's mean and log sd. `cells` are statistics
-    and exposure of the responses.
+    Term 0 of `gradients` is the subject's marginal gradient, the last two parameters
+    are the population's. `cells` are statistics and exposure of the responses.
     """
 
     posterior: Float[Array, "block nodes"]
@@ -127,9 +121,7 @@ def _gradients_of_cells(setting: Setting, cells, items, scale) -> Array:
     return jnp.concatenate([total, scale], axis=1)
 
 
-def ability_block(
-    setting: Setting, start: Array, size: int, num_terms: int
-) -> AbilityBlock:
+def ability_block(setting: Setting, start, size: int, num_terms: int) -> AbilityBlock:
     """Posteriors and gradient coefficients of a block of subjects."""
     problem = setting.problem
     log_lik, *cells = block_log_likelihood(
@@ -194,12 +186,9 @@ def complete_information(setting: Setting) -> tuple[Array, Array]:
     """D: blocks `[items, columns, columns]` and `[2, 2]` of the population."""
     problem, model, sd = setting.problem, setting.problem.model, setting.population.sd
     items = model.constrain(setting.coordinates)
-    counts = expected_counts(
-        model, items, setting.nodes, setting.log_weights, problem.data
-    )
-    derivatives = expected_derivatives(
-        model, setting.coordinates, setting.nodes, counts, setting.frame
-    )
+    nodes, coordinates = setting.nodes, setting.coordinates
+    counts = expected_counts(model, items, nodes, setting.log_weights, problem.data)
+    derivatives = expected_derivatives(model, coordinates, nodes, counts, setting.frame)
     both = problem.free[:, :, None] & problem.free[:, None, :]
     identity = jnp.eye(both.shape[1], dtype=setting.nodes.dtype)
     blocks = jnp.where(both, derivatives.curvature, identity)
@@ -256,9 +245,8 @@ def fold_blocks(setting, whitening, num_terms: int, body, init):
 def fold_nodes(setting, whitening, body, init):
     """Folds `body(carry, rows)` over blocks of subjects and over nodes.
 
-    The rows `[block, parameters]` of node k are sqrt(w p_k) (s_k - E[s]), p the
-    subject's posterior and w its weight. The sum of their outer products over k is the
-    covariance of its gradient on the nodes, with nothing left out.
+    Rows of node k are sqrt(w p_k) (s_k - E[s]), p the posterior and w the weight of a
+    subject: summed over k, their outer products are the covariance of its gradient.
     """
     size = _block_size(setting, 4)
 

@@ -20,7 +20,7 @@ from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Problem
-from irtjax.models.lengths import LengthCoordinates, LengthParameters
+from irtjax.models.lengths import LengthCoordinates, LengthParameters, Lengths
 from irtjax.models.model import Population
 from irtjax.uncertainty.covariance import (
     Covariance,
@@ -42,11 +42,9 @@ LENGTH_COLUMNS = 3
 
 
 class LengthCovariance(NamedTuple):
-    """Sampling covariance of coordinates, lengths included.
+    """As `Covariance`, of accuracy and of lengths: omega, phi, log lambda; atanh(rho).
 
-    As in `Covariance`, what items share is a factor of low rank: `shared` of accuracy,
-    `shared_lengths` of lengths and atanh(rho). `lengths` is of (omega, phi, log
-    lambda).
+    What items share is `shared` of accuracy and `shared_lengths`, at low rank.
     """
 
     items: Float[Array, "items columns columns"]
@@ -59,10 +57,17 @@ class LengthCovariance(NamedTuple):
     def of_items(self) -> Covariance:
         """The part of the accuracy, on a standardised scale of ability."""
         plain = Covariance.of_independent(self.items)
-        none = jnp.zeros((self.shared.shape[0], 2), self.items.dtype)
-        return plain._replace(
-            definite=self.definite, shared=self.shared, shared_scale=none
-        )
+        shared, none = self.shared, jnp.zeros((len(self.shared), 2), self.items.dtype)
+        return plain._replace(definite=self.definite, shared=shared, shared_scale=none)
+
+
+def _along(
+    model: Lengths, at: LengthParameters, rows: LengthCoordinates, function
+) -> Array:
+    """Derivatives of a function of parameters along each row of length coordinates."""
+    moved = lambda coordinates: function(model.constrain(coordinates))
+    along = lambda row: jax.jvp(moved, (model.unconstrain(at),), (row,))[1]
+    return jax.lax.map(along, rows)
 
 
 @eqx.filter_jit
@@ -72,14 +77,8 @@ def evidence_moves(
     """Derivatives of the evidence of lengths along each row of length coordinates."""
     model, data = problem.model.lengths, problem.data
     assert model is not None
-
-    def evidence(coordinates: LengthCoordinates):
-        parameters = model.constrain(coordinates)
-        return model.evidence(parameters, model.summary(parameters, data))[0]
-
-    at = model.unconstrain(lengths)
-    along = lambda row: jax.jvp(evidence, (at,), (row,))[1]
-    return jnp.moveaxis(jax.lax.map(along, rows), 0, -1)
+    evidence = lambda at: model.evidence(at, model.summary(at, data))[0]
+    return jnp.moveaxis(_along(model, lengths, rows, evidence), 0, -1)
 
 
 class SpeedError(NamedTuple):
@@ -99,22 +98,15 @@ def speed_error(
     ability: Float[Array, " subjects"],
     covariance: LengthCovariance,
 ) -> SpeedError:
-    """How the error of the lengths' parameters moves speeds of given abilities.
+    """Errors of speeds of given abilities from the errors of the lengths' parameters.
 
-    The speed of a subject is v (rho theta / (1 - rho^2) - S), with v and S sums over
-    its lengths: the delta method, along the rows of the shared part and item by item.
+    By the delta method on v (rho theta / (1 - rho^2) - S), along the rows of the shared
+    part and item by item.
     """
     model, zero = part.model, jnp.zeros_like(ability)
     assert data.log_length is not None
-
-    def speed(coordinates: LengthCoordinates):
-        parameters = model.constrain(coordinates)
-        summary = model.summary(parameters, data)
-        return model.speed(parameters, summary, ability, zero).mean
-
-    at = model.unconstrain(part.parameters)
-    along = lambda row: jax.jvp(speed, (at,), (row,))[1]
-    shared = jax.lax.map(along, covariance.shared_lengths).T
+    speed = lambda at: model.speed(at, model.summary(at, data), ability, zero).mean
+    shared = _along(model, part.parameters, covariance.shared_lengths, speed).T
     items, rho = part.parameters
     omega, phi, variance = items
     rest = 1 - rho**2
@@ -146,8 +138,7 @@ def length_covariance(
 ) -> LengthCovariance:
     """Sampling covariance from the observed information of responses and lengths.
 
-    `problem` is that fitted, without evidence of its lengths; `coordinates` are those
-    of the accuracy. Check `definite` of the result before using it.
+    The problem has no evidence of lengths yet. Check `definite` before using it.
     """
     check_kind(problem, "observed")
     terms = default_terms(problem.data) if num_terms is None else num_terms
@@ -174,9 +165,8 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     # Rows: the terms of ability, then the three with the noise of speed.
     accuracy = accuracy[..., : num_items * columns]
     none = jnp.zeros((3, *accuracy.shape[1:]), dtype)
-    joint = jnp.concatenate(
-        [jnp.concatenate([accuracy, none]), *rows], axis=-1
-    ).reshape((num_terms + 3) * num_subjects, -1)
+    joint = jnp.concatenate([jnp.concatenate([accuracy, none]), *rows], axis=-1)
+    joint = joint.reshape((num_terms + 3) * num_subjects, -1)
     start = num_items * columns
     of_accuracy = blocks_at(num_items, columns)
     of_lengths = blocks_at(num_items, LENGTH_COLUMNS, start)
@@ -191,9 +181,8 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     # Scaled to a unit diagonal, so that unlike parameters do not spoil the inverse.
     scale = jnp.sqrt(jnp.maximum(jnp.diagonal(information), jnp.finfo(dtype).tiny))
     factor = jnp.linalg.cholesky(information / scale[:, None] / scale)
-    inverse = jax.scipy.linalg.cho_solve(
-        (factor, True), jnp.eye(information.shape[0], dtype=dtype)
-    )
+    identity = jnp.eye(information.shape[0], dtype=dtype)
+    inverse = jax.scipy.linalg.cho_solve((factor, True), identity)
     inverse = inverse / scale[:, None] / scale
     free = problem.free
     items = jnp.where(free[:, :, None] & free[:, None, :], inverse[of_accuracy], 0)
@@ -214,15 +203,12 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
 
 
 def _length_gradients(part: LengthPart, data, found, theta, root):
-    """Complete information of the lengths, and their gradients on the basis.
-
-    `[items, 3, 3]` blocks, that of atanh rho, and gradients `[terms, subjects, ...]`.
-    """
+    """Complete information `[items, 3, 3]` of lengths, of atanh rho, and gradients."""
     items, rho = part.parameters
     omega, phi, variance = items
     seen = data.length_observed
-    mask = jnp.ones_like(data.log_length)
-    mask = mask if seen is None else seen.astype(mask.dtype)
+    one = jnp.ones_like(data.log_length)
+    mask = one if seen is None else seen.astype(one.dtype)
     gap = (data.log_length - omega) * mask
     rest = 1 - rho**2
     v = 1 / (1 / rest + part.summary.precision)
@@ -232,11 +218,9 @@ def _length_gradients(part: LengthPart, data, found, theta, root):
     over = lambda w, f: jnp.sum(w * f, axis=1)
     # Coefficients of tau, tau^2, theta tau and theta^2 on p_m, on p_0 epsilon,
     # p_1 epsilon and on p_0 (epsilon^2 - 1) / sqrt(2).
-    first = [over(w, line) for w in weighted]
-    second = [over(w, line**2) for w in weighted]
+    functions = line, line**2, line * theta, theta**2
+    first, second, cross, square = ([over(w, f) for w in weighted] for f in functions)
     second[0] = second[0] + v
-    cross = [over(w, line * theta) for w in weighted]
-    square = [over(w, theta**2) for w in weighted]
     at = [over(w, theta) for w in weighted[:2]]
     noise, zero = jnp.sqrt(v), jnp.zeros_like(v)
     first += [noise, zero, zero]
@@ -269,8 +253,7 @@ def _length_gradients(part: LengthPart, data, found, theta, root):
         (2, 2): on(error) / (2 * variance)
         + 0.5 * part.model.prior_weight * part.model.prior_variance / variance,
     }
-    order = range(LENGTH_COLUMNS)
-    rows_of = [[parts[min(i, j), max(i, j)] for j in order] for i in order]
+    rows_of = [[parts[min(i, j), max(i, j)] for j in range(3)] for i in range(3)]
     blocks = jnp.moveaxis(jnp.asarray(rows_of), -1, 0)
     # An item without lengths has no information: no finite errors, not 0.
     empty = on(mask) == 0

@@ -182,7 +182,7 @@ def test_intervals_hold_after_the_best_of_many_equal_rules_was_taken():
         some: dict[str, Prediction] = dict(zip(METHODS, missed, strict=True))
         found = compare(some, fold, truth, LEVEL)
         fresh = np.clip(0.08 * rng.standard_t(4, 200) / 2**0.5, -0.5, 0.5)
-        low, high = found.judged.calibrator.interval(made(fresh))
+        low, high = found.calibrator.interval(made(fresh))
         inside.append(np.mean((low - 1e-9 <= 0.5) & (high + 1e-9 >= 0.5)))
         stated.append(np.abs(found.score - truth).mean())
         own.append(next(r["mean_absolute_error"] for r in found.rows if r["taken"]))

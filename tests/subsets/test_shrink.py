@@ -19,9 +19,16 @@ from irtjax.models.catalogue import two_parameter
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
 from irtjax.subsets.clusters import anchors
-from irtjax.subsets.crossfit import Pool, choose_from, folds_of, learn, predict_held
+from irtjax.subsets.crossfit import (
+    Pool,
+    choose_from,
+    folds_of,
+    learn,
+    predict_held,
+    whole_of,
+)
 from irtjax.subsets.errors import rank_correlation
-from irtjax.subsets.predictor import Prediction, calibrate
+from irtjax.subsets.predictor import Prediction, correct, scale
 from irtjax.subsets.selection import (
     METHODS,
     choose,
@@ -172,7 +179,8 @@ def test_expected_errors_are_those_of_the_formulas():
 def test_all_items_predict_exactly(missing):
     given, told = pool(missing), known(missing)
     choice = choose_from(given, told, "random", (ITEMS,), KEY)[ITEMS]
-    found = predict_held(given, told, choice, np.arange(SUBJECTS))
+    rows = np.arange(SUBJECTS)
+    found = predict_held(given, told, choice, rows, whole_of(given, told, rows))
     np.testing.assert_allclose(found.score, given.full_scores(), atol=1e-12)
     assert found.error.max() < 1e-6 and choice.weight.sum() == pytest.approx(1)
 
@@ -187,7 +195,8 @@ def test_a_prediction_is_the_sum_over_all_that_may_be():
 
     told = knowledge_of(rule, items, UNIT, np.zeros(2, bool))
     choice = Choice(np.array([2]), np.ones(1))
-    found = predict_held(rule, told, choice, np.arange(2))
+    rows = np.arange(2)
+    found = predict_held(rule, told, choice, rows, whole_of(rule, told, rows))
     theta = np.linspace(-8, 8, 4001)
     slope, shift = (np.asarray(x)[:, None] for x in items[:2])
     chance = 1 / (1 + np.exp(-slope * theta - shift))
@@ -284,7 +293,12 @@ def test_folds_of_a_model_object_are_fitted_by_em():
     few = table().select(subjects=np.arange(SUBJECTS) < 20)
     model = irtjax.MODELS["2pl"](positive=True)
     assert irtjax.fitting.defaults.choose(few, model).method == "laplace"
-    assert _pool(few, model, None, "items", "score", None)[0].method == "em"
+    assert make_pool(few, model, None, "items", "score", None)[0].method == "em"
+
+
+def calibrate(prediction, score, level):
+    correction, left = correct(prediction, score)
+    return scale(prediction, left, level, correction)
 
 
 def test_intervals_hold_fresh_subjects():
@@ -302,13 +316,13 @@ def test_intervals_hold_fresh_subjects():
 
     held = []
     for _ in range(20):
-        judged = calibrate(*draw(calibration), 0.9)
+        calibrator, enough = calibrate(*draw(calibration), 0.9)
         fresh, truth = draw(test)
-        low, high = judged.calibrator.interval(fresh)
+        low, high = calibrator.interval(fresh)
         inside = (low <= truth) & (truth <= high)
         possible = (truth >= 0) & (truth <= 1)
         held.append(inside[possible].mean())
-        assert judged.enough
+        assert enough
     # Each coverage varies by sqrt(.9 * .1 / 200) = 0.021 with the calibration set;
     # the mean of 20 by 0.005, four of which are allowed, and the correction's share.
     assert np.mean(held) == pytest.approx(0.9, abs=0.02)
@@ -316,9 +330,10 @@ def test_intervals_hold_fresh_subjects():
 
 def test_too_few_subjects_are_said():
     few = Prediction(*(np.full(5, x) for x in (0.5, 0.1, 1.0, 0.0, 0.5, 0.0, 1.0)))
-    judged = calibrate(few, np.array([0.5, 0.5, 0.5, 0.5, 0.9]), 0.95)
-    assert not judged.enough and judged.calibrator.correction == ()
-    low, high = judged.calibrator.interval(few)
+    truth = np.array([0.5, 0.5, 0.5, 0.5, 0.9])
+    calibrator, enough = calibrate(few, truth, 0.95)
+    assert not enough and calibrator.correction == ()
+    low, high = calibrator.interval(few)
     assert low[0] < 0.1 + 1e-9 and high[0] > 0.9 - 1e-9
 
 

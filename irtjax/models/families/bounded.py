@@ -19,16 +19,12 @@ from irtjax.models.model import Model
 
 
 class PreparedScores(NamedTuple):
-    """A table prepared for a model of scores, rescaled where there were bounds.
-
-    `values` `[subjects, items]` enter ``jit`` in place of the table's values. `options`
-    are the squeeze and the bounds, for other scores of the same items.
-    """
+    """A table prepared for a model of scores, rescaled where there were bounds."""
 
     table: ResponseTable
-    values: np.ndarray
+    values: np.ndarray  # [subjects, items] enter `jit` in place of the table's values
     warnings: tuple[str, ...]
-    options: dict[str, Any]
+    options: dict[str, Any]  # squeeze and bounds, for other scores of the same items
 
 
 def binary_items(table: ResponseTable, bounds: Bounds | None = None) -> np.ndarray:
@@ -55,7 +51,6 @@ def prepare(
 
     `squeeze` is that of `irtjax.data.scores.to_logits`. `bounds` are the lowest and the
     highest possible score, where these are not 0 and 1, or these by benchmark.
-    ValueError if a score is outside, or an option or counts do not suit the model.
     """
     family = model.family
     if not isinstance(family, AbstractScoreFamily):
@@ -117,10 +112,9 @@ def _distances(squeeze: float | dict[str, float]) -> str:
 def options_of(
     options: Mapping[str, Any], table: ResponseTable, benchmarks: np.ndarray | None
 ) -> tuple[ResponseTable, dict[str, Any]]:
-    """Another table with the benchmarks of a fit's items, and its options.
+    """Another table with the `benchmarks` `[items]` of a fit, and the fit's options.
 
-    The options are the squeeze and the bounds of the fit, as `prepare` takes them, for
-    the benchmarks of the table; `benchmarks` are labels `[items]`, or None.
+    These are the squeeze and the bounds for the table, as `prepare` takes them.
     """
     if benchmarks is not None:
         facets = {**table.item_facets, "benchmark": benchmarks}
@@ -183,8 +177,7 @@ def _check_binary(table: ResponseTable, columns: np.ndarray) -> None:
     """Refuses other than right, wrong, or counts within their trials."""
     limit = 1 if table.trials is None else np.maximum(table.trials, 0)
     values = table.values
-    wrong = (values < 0) | (values > limit) | (values != np.rint(values))
-    wrong &= columns
+    wrong = columns & ((values < 0) | (values > limit) | (values != np.rint(values)))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise ValueError(

@@ -215,7 +215,7 @@ def _above_zero(shape: Array) -> Array:
 
 
 def _beta_shapes(wanted: Float[Array, "2 items"]) -> tuple[Array, Array]:
-    """Shapes of beta variables with these means of log y and log(1 - y).
+    """Shapes of beta variables of given means of log y and log(1 - y).
 
     By Fisher scoring on the logarithms of the shapes.
     """
@@ -254,32 +254,24 @@ class BetaScores(AbstractScoreFamily):
         return log_sigmoid(values) + _LOG_TWO, log_sigmoid(-values) + _LOG_TWO
 
     def natural(self, item: Any, theta: Array) -> tuple[Array, ...]:
-        """Minus the log of the beta function, and the shapes.
-
-        log Gamma(x) is taken as log Gamma(1 + x) - log x, so that nothing is infinite
-        where a mean underflows.
-        """
+        """Minus the log of the beta function, and the shapes."""
         eta, precision = predictor(item, theta), item.dispersion
         up, down = _shapes(item, theta)
+        # By log Gamma(x) = log Gamma(1 + x) - log x: finite where a mean underflows.
         base = gammaln(1 + precision) - gammaln(1 + up) - gammaln(1 + down)
         ends = log_sigmoid(eta) + log_sigmoid(-eta)
         return base + jnp.log(precision) + ends - precision * _LOG_TWO, up, down
 
     def start(self, means: tuple[Array, ...], slope: Array) -> ScoreItems:
-        """From the beta distribution of all subjects together.
-
-        The share of its variance that the first scores explain gives the rest.
-        """
+        """From the beta distribution of all subjects, and what first scores explain."""
         up, down = _beta_shapes(jnp.stack(means) - _LOG_TWO)
         correlation = _start_correlation(slope, self.slopes)
         # d E[logit y] / d eta, which turns a slope in z into one in a theta + d.
         variance = trigamma(up) + trigamma(down)
         steepness = up * down / (up + down) * variance
-        return ScoreItems(
-            jnp.clip(correlation * jnp.sqrt(variance) / steepness, -4, 4),
-            jnp.log(up) - jnp.log(down),
-            (up + down) / (1 - correlation**2),
-        )
+        slope = jnp.clip(correlation * jnp.sqrt(variance) / steepness, -4, 4)
+        precision = (up + down) / (1 - correlation**2)
+        return ScoreItems(slope, jnp.log(up) - jnp.log(down), precision)
 
     def covariance(self, item: Any, theta: Array) -> tuple[Any, Any]:
         """Covariance of log y and log(1 - y)."""

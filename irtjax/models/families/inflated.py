@@ -78,7 +78,7 @@ class InflatedBetaScores(AbstractScoreFamily):
         """Indicators of 0 and of 1, and those of beta scores between."""
         low, high = values <= -END, values >= END
         inside = jnp.where(low | high, 0, values)
-        kinds = (low.astype(values.dtype), high.astype(values.dtype))
+        kinds = (end.astype(values.dtype) for end in (low, high))
         return *kinds, *BetaScores().statistics(inside)
 
     def log_shares(self, item: InflatedItems, theta: Array) -> tuple[Array, ...]:

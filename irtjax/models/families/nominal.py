@@ -26,23 +26,14 @@ from irtjax.numerics.bijections import Parameter
 
 
 class NominalItems(NamedTuple):
-    """Item parameters of the nominal family, in the symbols of the module.
-
-    Attributes:
-        discrimination: a, the slope of the last category against the first, over C - 1.
-        intercept: d; the first and the last category are equally likely at -d / a.
-        scoring: s_1 ... s_{C-2}.
-        offset: e_1 ... e_{C-2}.
-        category_slope: Bock's a_1 ... a_{C-1}.
-        category_intercept: Bock's c_1 ... c_{C-1}.
-    """
+    """Item parameters: a, d, s_1 ... s_{C-2} and e_1 ... e_{C-2} as in the module."""
 
     discrimination: Float[Array, "*items"]
-    intercept: Float[Array, "*items"]
+    intercept: Float[Array, "*items"]  # first and last are equally likely at -d / a
     scoring: Float[Array, "*items inner"]
     offset: Float[Array, "*items inner"]
-    category_slope: Float[Array, "*items upper"]
-    category_intercept: Float[Array, "*items upper"]
+    category_slope: Float[Array, "*items upper"]  # Bock's a_1 ... a_{C-1}
+    category_intercept: Float[Array, "*items upper"]  # Bock's c_1 ... c_{C-1}
 
 
 class Nominal(AbstractOrdered):
@@ -93,10 +84,7 @@ class Nominal(AbstractOrdered):
         intercept = odds[:, -1] / (self.categories - 1)
         scoring = jnp.arange(1, self.categories - 1, dtype=odds.dtype)
         offset = odds[:, :-1] - scoring * intercept[:, None]
-        fields = {
-            "discrimination": start_slope(slope, self.slopes),
-            "intercept": intercept,
-            "scoring": jnp.broadcast_to(scoring, offset.shape),
-            "offset": offset,
-        }
+        fields = {"intercept": intercept, "offset": offset}
+        fields["discrimination"] = start_slope(slope, self.slopes)
+        fields["scoring"] = jnp.broadcast_to(scoring, offset.shape)
         return self.complete(fields)
