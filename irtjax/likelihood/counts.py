@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Int
 from irtjax.data.responses import Responses
 from irtjax.models.family import Items
 from irtjax.models.model import Model
+from irtjax.models.predictor import Moments
 from irtjax.numerics.kernels import (
     block_size_for,
     positive_definite_solve,
@@ -266,7 +267,7 @@ def expected_value(
 ) -> Float[Array, " items"]:
     """Expected complete-data log-likelihood plus log prior of each item."""
     cells = _over_cells(_cell_objective(model), coordinates, nodes, counts)
-    value = jnp.ones_like(nodes) @ cells
+    value = jnp.ones(len(nodes), cells.dtype) @ cells
     return value + jax.vmap(lambda row: model.log_prior_in(row, frame))(coordinates)
 
 
@@ -276,16 +277,15 @@ def expected_derivatives(
     """Value, gradient and curvature of each item's expected objective.
 
     Derivatives are taken cell by cell in forward mode and summed over nodes by a
-    product with powers of the nodes: because a discrimination acts only through
-    a * theta + d, its derivatives are those of the intercepts times theta, and are
-    never computed apart. (Measured: 0.2 data products for the 2PL where nested
-    autodiff of the summed objective takes 2.3.)
+    product with the abilities at the nodes and their products (`Moments`):
+    discriminations act through the predictor only, so their derivatives are those of
+    the intercepts times abilities, and are never computed apart. (Measured: 0.2 data
+    products for the 2PL where nested autodiff of the summed objective takes 2.3.)
     """
     family = model.family
     cell = _cell_objective(model)
-    columns = family.num_columns
-    slope = int(family.has_slope)
-    powers = jnp.stack([nodes**power for power in range(3)])
+    columns, slopes = family.num_columns, len(family.slope_columns)
+    slope, at_nodes = int(slopes > 0), Moments.of(nodes)
     unit = jnp.eye(columns, dtype=coordinates.dtype)
 
     def along(function, column):
@@ -295,33 +295,33 @@ def expected_derivatives(
 
         return directional
 
-    def moments(function, highest):
+    def moments(function, order):
         table = _over_cells(function, coordinates, nodes, counts)
-        return powers[: highest + 1] @ table
+        return at_nodes.table(table, order)
 
     value = moments(cell, 0)[0]
     first: dict[int, Array] = {}
     second: dict[tuple[int, int], Array] = {}
-    for i in range(slope, columns):
+    for i in range(slopes, columns):
         partial = along(cell, i)
         first[i] = moments(partial, slope)
-        for j in range(slope, i + 1):
+        for j in range(slopes, i + 1):
             second[i, j] = second[j, i] = moments(along(partial, j), 2 * slope)
     gradient = {i: first[i][0] for i in first}
     hessian = {pair: second[pair][0] for pair in second}
-    if slope:
-        intercepts = family.intercept_columns
-        total = lambda parts: jnp.sum(jnp.stack(list(parts)), axis=0)
-        gradient[0] = total(first[k][1] for k in intercepts)
-        hessian[0, 0] = total(second[k, h][2] for k in intercepts for h in intercepts)
-        for j in range(1, columns):
-            hessian[0, j] = hessian[j, 0] = total(second[k, j][1] for k in intercepts)
-        if family.parameters[0].bijection.kind == "positive":
-            natural = jnp.exp(coordinates[:, 0])
-            hessian[0, 0] = hessian[0, 0] * natural**2 + gradient[0] * natural
-            gradient[0] = gradient[0] * natural
-            for j in range(1, columns):
-                hessian[0, j] = hessian[j, 0] = hessian[0, j] * natural
+    intercepts = family.intercept_columns
+    total = lambda parts: jnp.sum(jnp.stack(list(parts)), axis=0)
+    for a in range(slopes):
+        gradient[a] = total(first[k][1 + a] for k in intercepts)
+        for b in range(a + 1):
+            row = at_nodes.pair[a, b]
+            hessian[a, b] = hessian[b, a] = total(
+                second[k, h][row] for k in intercepts for h in intercepts
+            )
+        for j in range(slopes, columns):
+            hessian[a, j] = hessian[j, a] = total(
+                second[k, j][1 + a] for k in intercepts
+            )
     log_prior = lambda row: model.log_prior_in(row, frame)
     prior, prior_gradient, prior_hessian = (
         jax.vmap(derivative)(coordinates)
@@ -330,7 +330,14 @@ def expected_derivatives(
     every = range(columns)
     gradients = jnp.stack([gradient[i] for i in every], -1)
     rows = [jnp.stack([hessian[i, j] for j in every], -1) for i in every]
-    hessians = jnp.stack(rows, -2) + prior_hessian
+    hessians = jnp.stack(rows, -2)
+    if slopes and family.parameters[0].bijection.kind == "positive":
+        is_slope = np.arange(columns) < slopes
+        scale = jnp.where(is_slope, jnp.exp(coordinates), 1)
+        gradients = gradients * scale
+        hessians = hessians * scale[:, :, None] * scale[:, None, :]
+        hessians = hessians + unit * (gradients * is_slope)[:, None, :]
+    hessians = hessians + prior_hessian
     return ItemDerivatives(value + prior, gradients + prior_gradient, -hessians)
 
 

@@ -33,9 +33,7 @@ class AbstractResponseFamily(eqx.Module):
     """One response given ability and item parameters.
 
     Where abilities and items meet, they meet as `discrimination * theta + intercept`
-    for each intercept of the item. Estimators rely on it twice: the derivative in the
-    discrimination is theta times the one in the intercepts, and a shift or change of
-    the ability scale folds into the items.
+    for each intercept of the item (`models.predictor`).
 
     A subclass states `Items`, `parameters`, `num_categories` and the methods below.
     """
@@ -46,6 +44,8 @@ class AbstractResponseFamily(eqx.Module):
     intercept_name: ClassVar[str] = "intercept"
     #: Ranges from which `simulate_items` draws parameters of the family's own.
     simulated: ClassVar[dict[str, tuple[float, float]]] = {}
+    #: Number of abilities; 0 for one that is a number (`predictor`).
+    dims = 0
     #: Parameters that have one value for all items; see `common_columns`.
     common: ClassVar[tuple[str, ...]] = ()
     #: Parameters whose numbers must decrease, for anchors.
@@ -142,6 +142,11 @@ class AbstractResponseFamily(eqx.Module):
     def has_slope(self) -> bool:
         """Whether each item's discrimination is estimated."""
         return self.parameters[0].name == "discrimination"
+
+    @property
+    def slope_columns(self) -> tuple[int, ...]:
+        """Columns that hold discriminations, the first ones."""
+        return self._columns_of("discrimination")
 
     @property
     def intercept_columns(self) -> tuple[int, ...]:

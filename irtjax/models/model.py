@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.lengths import Lengths
+from irtjax.models.predictor import folded
 from irtjax.models.priors import AbstractPrior
 from irtjax.numerics.kernels import positive_definite_solve
 
@@ -95,13 +96,16 @@ class Model(eqx.Module):
         """`fold` of one item."""
         family = self.family
         slope = family.constrain(row).discrimination
+        gain, slope = folded(slope, mean, sd, family.dims)
         # Masks, not `.at[]`: XLA compiles a scatter as a loop, the masks into one pass.
         columns = np.arange(row.shape[0])
         is_intercept = np.isin(columns, family.intercept_columns)
-        moved = jnp.where(is_intercept, row + slope * mean, row)
+        moved = jnp.where(is_intercept, row + gain, row)
         if family.has_slope:
-            bijection = family.parameters[0].bijection
-            moved = jnp.where(columns == 0, bijection.inverse(slope * sd), moved)
+            new = family.parameters[0].bijection.inverse(slope)
+            if family.dims:
+                return jnp.concatenate([new, moved[family.dims :]])
+            moved = jnp.where(columns == 0, new, moved)
         return moved
 
     def log_prior_in(self, row: Array, frame: Float[Array, "2"]) -> Array:

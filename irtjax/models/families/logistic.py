@@ -68,11 +68,13 @@ class Binary(AbstractBinary):
         link: "logit" or "probit".
         asymptotes: 0 for c = 0 and u = 1; 1 to estimate c; 2 to estimate c < u.
         slopes: "free" (any sign), "positive", or "unit" (not estimated per item).
+        dims: Number of abilities, each with a discrimination; 0 for a single one.
     """
 
     link: str = eqx.field(static=True, default="logit")
     asymptotes: int = eqx.field(static=True, default=0)
     slopes: str = eqx.field(static=True, default="free")
+    dims: int = eqx.field(static=True, default=0)
 
     def with_free_slopes(self) -> Binary:
         """The family with a discrimination for each item."""
@@ -87,7 +89,7 @@ class Binary(AbstractBinary):
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination unless "unit", intercept, then the asymptotes estimated."""
         asymptotes = [Parameter(f"{end}_asymptote", UNIT) for end in ("lower", "upper")]
-        slope = slope_parameters(self.slopes)
+        slope = slope_parameters(self.slopes, self.dims)
         return *slope, Parameter("intercept"), *asymptotes[: self.asymptotes]
 
     def unconstrain(self, item: LogisticItems) -> Float[Array, " columns"]:
@@ -105,7 +107,7 @@ class Binary(AbstractBinary):
 
     def natural(self, item: LogisticItems, theta: Array) -> tuple[Array, ...]:
         """Log Q and log P - log Q, in log space throughout."""
-        eta = predictor(item, theta)
+        eta = predictor(item, theta, self.dims)
         if self.asymptotes == 0 and self.link == "logit":
             return -softplus(eta), eta
         if self.link == "logit":
