@@ -125,7 +125,8 @@ def _anchored(
     freed = family.with_free_slopes()
     if freed is not None and not family.has_slope:
         # Fixed slopes for every item, and the population on the anchors' scale.
-        slopes = {v["discrimination"] for v in values.values() if "discrimination" in v}
+        given = [v["discrimination"] for v in values.values() if "discrimination" in v]
+        slopes = {slope for value in given for slope in np.ravel(value).tolist()}
         unit_slope = model.scale == "unit_slope"
         if len(slopes) > 1 or (unit_slope and slopes - {1.0}):
             raise ValueError(

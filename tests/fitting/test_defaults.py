@@ -157,3 +157,13 @@ def test_a_small_leaderboard_by_default(tmp_path):
 def _saved(fit, folder):
     irtjax.save(fit, folder / "fit")
     return folder / "fit"
+
+
+def test_many_categories_are_not_integrated_out():
+    rng = np.random.default_rng(0)
+    for top, method in ((4, "laplace"), (10, "em")):
+        values = rng.integers(0, top + 1, (10, 40))
+        values[0, 0] = top
+        chosen = choose(ResponseTable.from_arrays(values))
+        assert (chosen.model, chosen.method) == ("graded", method)
+    assert "11 categories are too many for laplace" in chosen.reason
