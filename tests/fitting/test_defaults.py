@@ -164,6 +164,6 @@ def test_many_categories_are_not_integrated_out():
     for top, method in ((4, "laplace"), (10, "em")):
         values = rng.integers(0, top + 1, (10, 40))
         values[0, 0] = top
-        chosen = choose(ResponseTable.from_arrays(values))
+        chosen = choose(irtjax.ResponseTable.from_arrays(values))
         assert (chosen.model, chosen.method) == ("graded", method)
     assert "11 categories are too many for laplace" in chosen.reason
