@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -96,7 +97,7 @@ def test_every_setting_has_its_option():
 
 
 def test_the_warning_of_normality_names_the_method():
-    (said,) = warnings_of(None, NormalityTest(-1.0, 2.0, 1e-9))
+    (said,) = warnings_of(None, NormalityTest(-1.0, 2.0, 1e-9), np.ones(3))
     assert "method='em' with population='histogram' estimates" in said
 
 

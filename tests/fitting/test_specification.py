@@ -98,7 +98,7 @@ def test_what_does_not_suit_is_refused_in_one_line(model, settings, message):
 
 @pytest.mark.parametrize("priors", [None, "none", "flat"])
 def test_multilevel_models_have_learned_or_given_priors(priors):
-    with pytest.raises(ValueError, match="multilevel models learn their priors"):
+    with pytest.raises(ValueError, match="multilevel models estimate the priors"):
         irtjax.MultiBenchmark(priors=priors)
 
 

@@ -314,7 +314,7 @@ def test_the_command_line_trains(tmp_path):
         kinds = {row["difficulty"] for row in csv.DictReader(file)}
     assert len(kinds) == 6
     refused = CliRunner().invoke(app, [*common, "--patience", "3"], prog_name="irtjax")
-    assert refused.exit_code == 2 and "patience requires method" in refused.output
+    assert refused.exit_code == 2 and "patience requires --method" in refused.output
     for extra, said in (
         (["--method", "neural", "--item-features", "emb_*"], "--item-table"),
         (["--method", "neural", "--mean-field"], "--method vibo"),
