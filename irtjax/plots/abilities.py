@@ -47,8 +47,9 @@ def plot_abilities(fit: Calibration) -> Figure:
     ties = first, PALETTE[1], "rank interval includes 1"
     for chosen, colour, text in (ties, (~first, PALETTE[0], "others")):
         rows = order[chosen]
-        line = {"color": colour, "linewidth": width, "alpha": alpha}
-        axes.hlines(place[chosen], lower[rows], upper[rows], **line)
+        line = {"color": colour, "linewidths": width, "alpha": alpha}
+        ends = (np.column_stack([x[rows], place[chosen]]) for x in (lower, upper))
+        style.draw_segments(axes, *ends, **line)
         point = {"color": colour, "linewidths": 0, "zorder": 3}
         point["label"] = f"{text} ({chosen.sum():,})"
         axes.scatter(ability[rows], place[chosen], s=size, **point)

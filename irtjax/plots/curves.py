@@ -195,5 +195,7 @@ def _draw_errors(axes: Axes, grid: np.ndarray, parts: np.ndarray, looks: list) -
 def _draw_subjects(axes: Axes, fit: Calibration) -> None:
     ability = style.finite_abilities(fit)
     width, alpha = (0.8, 0.8) if len(ability) < 200 else (0.3, 0.4)
-    look = {"color": PALETTE[1], "lw": width, "alpha": alpha}
-    axes.vlines(ability, 0, 0.03, transform=axes.get_xaxis_transform(), **look)
+    look = {"color": PALETTE[1], "linewidths": width, "alpha": alpha}
+    begin, end = (np.column_stack([ability, 0 * ability + top]) for top in (0, 0.03))
+    where = axes.get_xaxis_transform()
+    style.draw_segments(axes, begin, end, y=False, transform=where, **look)
