@@ -29,13 +29,14 @@ _SWITCHES = {x.name: x.off for x in OPTIONS if x.kind is bool}
 _TEXT = r"(?:'[^']*'|\"[^\"]*\")"
 #: A keyword argument: one or several texts, another value, or none.
 _KEYWORD = re.compile(
-    rf"(?<![\w/.'\"-])({'|'.join(_FLAGS)})="
+    rf"(?<![\w/.'\"-])(?<!--set )(?<!\w\()({'|'.join(_FLAGS)})="
     rf"(?:({_TEXT}(?:,? (?:or )?{_TEXT})*)|(None|True|False|\d[\d.e-]*\b|\.\.\.)"
     r"|(?=[\s,;:.)]|$))"
 )
 #: A setting of `irtjax.fit` without a value, where no other word can be meant.
 _SETTING = re.compile(
-    rf"^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
+    r"^(start|priors)(?= ['\"])"
+    rf"|^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
     rf"|(?<=raise )({'|'.join(FLAGS)})\b|(?<=leave )({'|'.join(FLAGS)})(?= out\b)"
     rf"|(?<=omit )({'|'.join(FLAGS)})(?=[,;]|$)"
     rf"|(?<=and )({'|'.join(FLAGS)})(?= requires )"

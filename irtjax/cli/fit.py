@@ -124,10 +124,11 @@ def fit_command(
     scored = _all_bounds(bounds, bounds_of)
     if scored is not None:
         settings["bounds"] = scored
-    chosen = own_or_name(model, "--model"), own_or_name(method, "--method")
+    own = own_or_name(model, "--model", every=True)
+    chosen = own, own_or_name(method, "--method")
     job = Job(*chosen, settings, sides, level, seed, max_steps, float32, device)
     _check(job)
-    checkpoint = _checkpoint(folder, method, "resume" in settings, save_draws)
+    checkpoint = _checkpoint(folder, job.method, "resume" in settings, save_draws)
     if checkpoint is not None:
         settings["checkpoint"] = str(checkpoint)
     with ProgressLine(quiet) as progress:
@@ -160,9 +161,9 @@ def _check(job: Job) -> None:
             )
 
 
-def _checkpoint(folder: Path, method: str, resume: bool, draws: bool) -> Path | None:
+def _checkpoint(folder: Path, method: Any, resume: bool, draws: bool) -> Path | None:
     """The file that a sampler's run is saved in on its way; None of other methods."""
-    if method != "nuts":
+    if method != "nuts" and "checkpoint" not in getattr(method, "options", {}):
         if draws:
             raise ValueError("--save-draws requires --method nuts")
         return None

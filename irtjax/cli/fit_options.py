@@ -100,7 +100,7 @@ def _shown(value: Any) -> str:
 
 def _widths(layers: str) -> tuple[int, ...]:
     """Widths of layers, separated by commas."""
-    parts = listed(layers)
+    parts = () if layers == "none" else listed(layers)
     if not all(part.isdigit() and int(part) for part in parts):
         raise ValueError(f"--layers {layers!r} is no list of widths: give 32 or 64,32")
     return tuple(map(int, parts))
@@ -119,16 +119,21 @@ _METHODS = {_SAMPLED: ("nuts",), _NEURAL: ("neural", "vibo")}
 #: Options by their heading in the help.
 _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     None: (
-        FitOption("priors", "weak, or none for maximum likelihood.", "weak"),
+        # Without defaults: to type one is to ask for it, as in Python.
+        FitOption("priors", "weak, or none (maximum likelihood). \\[default: weak]"),
         _switch("positive", "Keep every discrimination above 0."),
         _table(
             "anchor",
             "Item parameters to keep fixed: a fit folder or a table of items.",
             side=False,
         ),
-        FitOption("start", "Start: proportions, spectral or low_rank.", "proportions"),
         FitOption(
-            "standard_errors", "observed, cross_product, sandwich, none.", "observed"
+            "start",
+            "Start: proportions, spectral or low_rank. \\[default: proportions]",
+        ),
+        FitOption(
+            "standard_errors",
+            "observed, cross_product, sandwich, none. \\[default: observed]",
         ),
         _switch(
             "item_uncertainty",
@@ -137,7 +142,8 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             off="--items-known",
         ),
         FitOption(
-            "population", "Form of abilities (em): normal or histogram.", "normal"
+            "population",
+            "Form of abilities (em): normal or histogram. \\[default: normal]",
         ),
     ),
     "Scores, counts and lengths": (

@@ -32,8 +32,11 @@ def import_module(name: str, option: str = "--import") -> ModuleType:
         sys.path.remove(here)
 
 
-def own_or_name(given: str, option: str) -> Any:
-    """The model or the method that MODULE:NAME is, or returns; other text as it is."""
+def own_or_name(given: str, option: str, every: bool = False) -> Any:
+    """The model or the method that MODULE:NAME is, or returns; other text as it is.
+
+    With `every` also multilevel models and specifications, which `irtjax.fit` takes.
+    """
     module, colon, name = given.partition(":")
     if not colon:
         return given
@@ -41,7 +44,13 @@ def own_or_name(given: str, option: str) -> Any:
     from irtjax.models.model import Model
 
     found = getattr(import_module(module, option), name, None)
-    kind, what = Model, "an irtjax.Model"
+    kind: Any = Model
+    what = "an irtjax.Model"
+    if every:
+        from irtjax.fitting.specification import AbstractSpecification
+        from irtjax.models.multilevel.specification import AbstractMultilevel
+
+        kind, what = (Model, AbstractMultilevel, AbstractSpecification), "a model"
     if option == "--method":
         kind, what = AbstractEstimator, "an irtjax.AbstractMethod"
     if callable(found) and not isinstance(found, kind):

@@ -115,7 +115,8 @@ def draw(
         offset = saved.options.get("length_offset", offset)
         bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
     else:
-        chosen, known = own_or_name(model, "--model"), models.MODELS
+        chosen, every = own_or_name(model, "--model"), models.MODELS
+        known = {k: v for k, v in every.items() if k not in models.MULTILEVEL_MODELS}
         if isinstance(chosen, str):
             if model not in known:
                 raise ValueError(f"--model {model} is not one of {', '.join(known)}")

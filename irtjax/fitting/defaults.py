@@ -19,7 +19,7 @@ from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
 from irtjax.fitting.problem import specify
 from irtjax.fitting.settings import ITEMS, given
-from irtjax.models.catalogue import known_model, weak_priors
+from irtjax.models.catalogue import ORDERED_MODELS, known_model, weak_priors
 from irtjax.models.families.bounded import binary_items
 from irtjax.models.multilevel.specification import MULTILEVEL
 
@@ -128,8 +128,8 @@ def _method_of(
         return "em", f"an item has {each:,.0f} responses on average"
     if subjects > MOST_INTEGRATED:
         return "em", f"{subjects:,} subjects are too many for laplace"
-    categories = 0 if table.kind != "ordinal" else int(np.max(table.values)) + 1
-    if categories > MOST_CATEGORIES:
+    categories = int(np.max(table.values)) + 1
+    if categories > MOST_CATEGORIES and _has_categories(model):
         return "em", f"{categories} categories are too many for laplace"
     return "laplace", (
         f"an item has {each:,.0f} responses on average, below {FEW_RESPONSES}: items"
@@ -156,6 +156,13 @@ def is_integrated(model: Any) -> bool:
         return False
     family = model.family
     return family.integrable and family.has_slope and model.lengths is None
+
+
+def _has_categories(model: Any) -> bool:
+    """Whether a model is of more than two ordered categories."""
+    if isinstance(model, str):
+        return model in ORDERED_MODELS
+    return model.family.num_categories > 2
 
 
 def _responses_per_item(table: ResponseTable) -> float:

@@ -182,7 +182,8 @@ def sort_settings(
     """Settings by what they belong to.
 
     `method` is a method, or the class of one that was named. A setting that a method
-    does not have is refused whatever its value, except None.
+    does not have is refused whatever its value, except settings of multilevel models at
+    their defaults, and None for `ITEMS`.
 
     Raises:
         ValueError: If a setting belongs to nothing in this fit, or limits the steps as

@@ -267,7 +267,7 @@ def expected_value(
 ) -> Float[Array, " items"]:
     """Expected complete-data log-likelihood plus log prior of each item."""
     cells = _over_cells(_cell_objective(model), coordinates, nodes, counts)
-    value = jnp.ones(len(nodes), cells.dtype) @ cells
+    value = jnp.ones(len(nodes), coordinates.dtype) @ cells
     return value + jax.vmap(lambda row: model.log_prior_in(row, frame))(coordinates)
 
 

@@ -181,7 +181,7 @@ def draw_segments(axes: Axes, begin, end, *, y: bool = True, **look) -> None:
     from matplotlib.collections import LineCollection
 
     if len(begin):
-        lines = np.stack([begin, end], axis=1)
+        lines: Any = np.stack([begin, end], axis=1)
         axes.add_collection(LineCollection(lines, **look), autolim=False)
         ends = lines.reshape(-1, 2)
         axes.update_datalim([ends.min(axis=0), ends.max(axis=0)], updatey=y)

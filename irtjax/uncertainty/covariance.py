@@ -298,6 +298,13 @@ def _leading(setting, whitening, num_terms, frame_rows):
     return jnp.where(bad, 0, rows).T, remainder, spectrum
 
 
+def _counts(data: Responses) -> tuple[int, int]:
+    """Numbers of subjects and of items that have a weight: padding has none."""
+    sizes = zip(data.values.shape, (data.subject_weight, data.item_weight), strict=True)
+    seen = [n if w is None else int(np.sum(np.asarray(w) > 0)) for n, w in sizes]
+    return seen[0], seen[1]
+
+
 def default_terms(data: Responses) -> int:
     """Terms with a negligible error: posteriors narrow as responses are added.
 
@@ -515,7 +522,7 @@ def check_kind(problem: Problem, kind: str) -> None:
             )
     if kind != "cross_product":
         return
-    size, num_subjects = int(jnp.sum(problem.free)), problem.data.num_subjects
+    size, num_subjects = int(jnp.sum(problem.free)), _counts(problem.data)[0]
     if whole > DENSE_LIMIT:
         raise ValueError(
             f"cross-product errors need all {size} parameters at once, at most"
@@ -559,15 +566,17 @@ def item_covariance(
         ValueError: See `check_kind`.
     """
     check_kind(problem, kind)
-    data, size = problem.data, problem.free.size + 2
+    data, columns = problem.data, problem.free.shape[1]
+    num_subjects, num_items = _counts(data)
+    size = num_items * columns + 2
     terms = default_terms(data) if num_terms is None else num_terms
     asymptotes = getattr(problem.model.family, "asymptotes", 0)
-    if num_terms is None and asymptotes and data.num_items <= 600:
+    if num_terms is None and asymptotes and num_items <= 600:
         # Items with asymptotes: with 8 terms an error was 3 % too small.
         terms = max(terms, 20)
-    work = 2.0 * data.num_subjects * nodes.size * size**2
+    work = 2.0 * num_subjects * nodes.size * size**2
     summed = num_terms is None and work <= EXACT_LIMIT and size <= DENSE_LIMIT
-    rows = data.num_subjects * terms
+    rows = num_subjects * terms
     if kind == "cross_product" or problem.model.family.common:
         how = "dense"
     elif how is None:

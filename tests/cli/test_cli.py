@@ -516,6 +516,10 @@ def test_bad_input_of_the_other_commands(tmp_path, responses, saved):
         (["simulate", "-o", tmp_path / "s.xlsx"], r"\.csv or \.parquet"),
         (["simulate", "-o", tmp_path / "s.csv", "--missing", "1"], "--missing 1"),
         (["simulate", "-o", tmp_path / "s.csv", "--model", "9pl"], "9pl.*2pl"),
+        (
+            ["simulate", "-o", tmp_path / "s.csv", "--model", "hierarchical"],
+            "hierarchical is not one of",
+        ),
         (["simulate", "-o", tmp_path / "no" / "s.csv"], "cannot write"),
         (["info", tmp_path / "absent"], "no such file or folder"),
         (["demo", "--out", tmp_path], "holds something other"),

@@ -130,7 +130,7 @@ def test_a_model_of_ones_own_is_simulated(place):
         (["--import", "cli_bad"], r"--import cli_bad: SyntaxError: .*TRACEBACK=1"),
         (["--import", "cli_needs"], "ModuleNotFoundError: .*cli_absent_package"),
         (["--model", "cli_guess:modle"], "--model cli_guess:modle: there is none; nam"),
-        (["--model", "cli_guess:Guess"], "it is a Guess; name an irtjax.Model in the"),
+        (["--model", "cli_guess:Guess"], "it is a Guess; name a model in the"),
         (["--model", "cli_guess:broken"], "broken: RuntimeError: no such luck"),
         (
             ["--method", "cli_guess:make"],

@@ -121,6 +121,7 @@ def test_set_refuses_what_has_an_option(given, cure):
         parse_sets(["order=8", given])
     run = CliRunner().invoke(app, ["fit", "x.csv", "-o", "x", "--set", given])
     assert run.exit_code == 2 and run.stderr.count("\n") == 1
+    assert f"--set {given}: " in run.stderr
 
 
 def shown_help(command: str) -> str:

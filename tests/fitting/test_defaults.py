@@ -167,3 +167,6 @@ def test_many_categories_are_not_integrated_out():
         chosen = choose(irtjax.ResponseTable.from_arrays(values))
         assert (chosen.model, chosen.method) == ("graded", method)
     assert "11 categories are too many for laplace" in chosen.reason
+    # Scores have no categories, even if they are whole numbers.
+    table, settings = irtjax.ResponseTable.from_arrays(values), {"bounds": (0, 10)}
+    assert choose(table, settings=settings)[:2] == ("continuous", "laplace")

@@ -102,7 +102,7 @@ class EM(AbstractOnNodes):
         num_newton: Newton steps per maximisation.
         memory: Depth of the acceleration; 0 turns it off.
         window: Nodes on which a block of subjects is tried first; see
-            `marginal.expected_counts`. 0 for all nodes; keep 0 under vmap.
+            `likelihood.counts.expected_counts`. 0 for all nodes; keep 0 under vmap.
     """
 
     common: ClassVar[bool] = True

@@ -88,7 +88,7 @@ def test_shared_items_are_fitted_as_without_the_door():
     np.testing.assert_allclose(
         by_subject(fit, fit.structure.ability), state.ability, rtol=1e-6
     )
-    rows = np.asarray(state.mean)[np.asarray(problem.units.unit)]
+    rows = np.asarray(state.mean)[np.asarray(problem.distinct.of_stem)]
     rows = rows[np.arange(METRICS * THINGS) % THINGS]
     rows = rows + np.asarray(state.components.group_effects).repeat(THINGS, axis=0)
     np.testing.assert_allclose(
