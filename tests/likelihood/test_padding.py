@@ -139,3 +139,18 @@ def test_data_of_about_the_same_size_share_programs(tmp_path, monkeypatch):
             assert [len(program.programs) for program in shared] == [1] * len(shared)
     finally:
         programs.store_in(None)
+
+
+def test_padding_does_not_change_how_errors_are_computed(monkeypatch):
+    # 520 items are padded to 640: beyond 600, items with asymptotes have fewer terms.
+    model = irtjax.MODELS["3pl"]()
+    data = Responses(jnp.zeros((120, 520), jnp.int8))
+    plain = problem.Problem.create(model, data)
+    padded = padding.pad_problem(plain, jnp.float32)
+    assert padded.data.num_items == 640 and padded.data.num_subjects == 128
+    seen = []
+    monkeypatch.setattr(covariance, "_covariance", lambda *given: seen.append(given))
+    for one in (plain, padded):
+        covariance.item_covariance(one, None, None, NODES)
+    (*_, terms, how), (*_, others, same) = seen
+    assert (terms, how) == (others, same) and terms == 20
