@@ -180,3 +180,25 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs the real data sets in {folder}, which are not there")
     return folder
+
+
+@pytest.fixture
+def stores_one_each(tmp_path, monkeypatch):
+    """Stores programs; a function that asserts that each of some is stored once."""
+    from irtjax.numerics import programs
+
+    monkeypatch.setattr(programs, "_on_one_cpu", lambda: True)
+    programs.store_in(tmp_path)
+    watched = []
+
+    def watch(*shared):
+        for program in shared:
+            monkeypatch.setattr(program, "programs", {})
+        watched.extend(shared)
+
+    def check():
+        assert watched
+        assert [len(program.programs) for program in watched] == [1] * len(watched)
+
+    yield watch, check
+    programs.store_in(None)

@@ -241,7 +241,7 @@ class Truth(NamedTuple):
 PLAIN = Truth((0.6, 0.4, 0.5), (0.3, 0.3, 0.3), (0.4, 0.8, 0.3))
 #: Where the prior of discriminations is given, and with it the units of abilities: the
 #: data tell Sigma.
-TOLD = Truth((1.5, 1.2, 1.4), (0.4, -0.3, 0.2), (0.3, 0.8, 0.3))
+GIVEN_PRIOR = Truth((1.5, 1.2, 1.4), (0.4, -0.3, 0.2), (0.3, 0.8, 0.3))
 LEVEL = 0.9
 TAILS = np.array([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
 

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from experiments.lego_irt.posteriors import (
+    GIVEN_PRIOR,
     KINDS,
     LEVEL,
     PLAIN,
     TIGHT,
-    TOLD,
     Intervals,
     draw_data,
     fast_fit,
@@ -215,13 +215,13 @@ def recovery(
     subjects: int = 40,
     items: int = 240,
     fixed: bool = True,
-    told: bool = False,
+    given_prior: bool = False,
 ) -> list[dict]:
     """What `laplace` makes of hyperparameters that are the same in all data sets.
 
-    With `told` the prior of discriminations is given, as in the paper, and metrics have
-    no slopes of their own: the units of abilities are known from items then, and the
-    data tell Sigma. Else it is learned, and they tell correlations of abilities alone.
+    With `given_prior` the prior of discriminations is fixed, as in the paper, and
+    metrics have no slopes: the items then identify the scales of ability, and the data
+    Sigma. Otherwise it is estimated, and the data identify correlations only.
 
     Returns:
         Of every hyperparameter its truth and its estimate, and of abilities the
@@ -230,7 +230,7 @@ def recovery(
         the priors of the analysis, and there is the coverage alone.
     """
     priors = Hyperpriors() if fixed else TIGHT
-    truth_of = (TOLD if told else PLAIN) if fixed else None
+    truth_of = (GIVEN_PRIOR if given_prior else PLAIN) if fixed else None
     rows: list[dict] = []
     for kind in kinds:
         # What is drawn has all priors learned, which is how they can be drawn.
@@ -240,11 +240,11 @@ def recovery(
             items,
             hyperpriors=priors,
             centred=True,
-            metric_effects=not told,
+            metric_effects=not given_prior,
         )
         model = drawn
-        if told:
-            known = {"discrimination": LogNormal(0.0, TOLD.spreads[0])}
+        if given_prior:
+            known = {"discrimination": LogNormal(0.0, GIVEN_PRIOR.spreads[0])}
             model = dataclasses.replace(drawn, priors=known)
         for trial, key in enumerate(jax.random.split(jax.random.key(seed), num)):
             truth, values = jax.device_get(draw_data(drawn, key, truth_of))

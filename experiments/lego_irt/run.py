@@ -96,8 +96,8 @@ def small_plan(seed: int, out: Path | None) -> Plan:
         "sbc": partial(proofs.sbc, 20, seed, ("LEGO-CM",), quick, subjects=6, items=6),
         "coverage": partial(proofs.coverage, 4, seed, ("LEGO-MB",), quick, 10, 12),
         "recovery": partial(proofs.recovery, 2, seed, ("LEGO-MB",), 10, 30),
-        "recovery_told": partial(
-            proofs.recovery, 2, seed, ("LEGO-MB",), 60, 30, told=True
+        "recovery_given_prior": partial(
+            proofs.recovery, 2, seed, ("LEGO-MB",), 60, 30, given_prior=True
         ),
         "fast_coverage": partial(
             proofs.recovery, 4, seed, ("LEGO-MB",), 10, 30, fixed=False
@@ -185,8 +185,8 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
         "sbc": partial(proofs.sbc, options.replicates, seed),
         "coverage": partial(proofs.coverage, options.replicates, seed),
         "recovery": partial(proofs.recovery, options.replicates, seed),
-        "recovery_told": partial(
-            proofs.recovery, options.replicates, seed, subjects=400, told=True
+        "recovery_given_prior": partial(
+            proofs.recovery, options.replicates, seed, subjects=400, given_prior=True
         ),
         "fast_coverage": partial(
             proofs.recovery, options.replicates, seed, items=60, fixed=False

@@ -10,7 +10,6 @@ import irtjax
 from irtjax.data.responses import Responses
 from irtjax.estimators import driver, estimates
 from irtjax.likelihood import padding, problem, quadrature
-from irtjax.numerics import programs
 from irtjax.scoring import expected
 from irtjax.uncertainty import covariance
 
@@ -119,9 +118,10 @@ def test_sizes_are_few_and_large_enough(count):
     assert (found * 4) % power == 0
 
 
-def test_data_of_about_the_same_size_share_programs(tmp_path, monkeypatch):
+def test_data_of_about_the_same_size_share_programs(stores_one_each):
     """Compiling them takes most of the time of a fit of small data."""
-    shared = (
+    watch, check = stores_one_each
+    watch(
         driver.begin_jit,
         driver.run_jit,
         estimates._coordinates,
@@ -129,16 +129,9 @@ def test_data_of_about_the_same_size_share_programs(tmp_path, monkeypatch):
         expected.expected_scores,
         quadrature._largest_information,
     )
-    monkeypatch.setattr(programs, "_on_one_cpu", lambda: True)
-    for program in shared:
-        monkeypatch.setattr(program, "programs", {})
-    programs.store_in(tmp_path)
-    try:
-        for subjects, items in ((64, 12), (61, 11)):
-            irtjax.fit(responses(subjects, items), "2pl", "em", nodes=NODES)
-            assert [len(program.programs) for program in shared] == [1] * len(shared)
-    finally:
-        programs.store_in(None)
+    for subjects, items in ((64, 12), (61, 11)):
+        irtjax.fit(responses(subjects, items), "2pl", "em", nodes=NODES)
+        check()
 
 
 def test_padding_does_not_change_how_errors_are_computed(monkeypatch):

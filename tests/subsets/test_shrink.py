@@ -89,9 +89,12 @@ def weigh(slope, shift, abilities=None):
     return worth(two_parameter(None), items, UNIT, target, abilities)
 
 
-def greedy_by_hand(told, size: int) -> list[int]:
-    weight, information = np.asarray(told.weight), np.asarray(told.information)
-    precision, order = np.full(len(weight), float(told.precision)), []
+def greedy_by_hand(knowledge, size: int) -> list[int]:
+    weight, information = (
+        np.asarray(knowledge.weight),
+        np.asarray(knowledge.information),
+    )
+    precision, order = np.full(len(weight), float(knowledge.precision)), []
     for _ in range(size):
         variance = [
             np.inf if j in order else weight @ (1 / (precision + information[:, j]))
@@ -104,10 +107,10 @@ def greedy_by_hand(told, size: int) -> list[int]:
 
 def test_greedy_choice_is_that_of_one_item_after_another():
     rng = np.random.default_rng(0)
-    told = weigh(rng.uniform(0.3, 2.5, 30), rng.normal(size=30))
+    knowledge = weigh(rng.uniform(0.3, 2.5, 30), rng.normal(size=30))
     nothing = jnp.zeros(30, int)
-    order = greedy_order(told, nothing, nothing[:12], "ability", nothing)
-    assert order.tolist() == greedy_by_hand(told, 12)
+    order = greedy_order(knowledge, nothing, nothing[:12], "ability", nothing)
+    assert order.tolist() == greedy_by_hand(knowledge, 12)
     # At one ability it is the order of the items' information there.
     alone = weigh(rng.uniform(0.3, 2.5, 30), rng.normal(size=30), [0.7])
     order = greedy_order(alone, nothing, nothing, "ability", nothing)
@@ -135,10 +138,10 @@ def test_strata_have_their_shares_at_every_size():
             np.array([18, 9, 3]) / np.maximum(count - 0.5, 1e-9)
         ) * (1 + 1e-9)
     assert np.bincount(turns).tolist() == [18, 9, 3]
-    told = weigh(np.linspace(0.5, 2, 30), np.zeros(30))
+    knowledge = weigh(np.linspace(0.5, 2, 30), np.zeros(30))
     for method in METHODS:
         found = choose(
-            told, method, (10,), mass=mass, stratum=stratum, key=KEY,
+            knowledge, method, (10,), mass=mass, stratum=stratum, key=KEY,
             vectors=np.random.default_rng(0).random((30, 12)),
         )[10]  # fmt: skip
         assert np.bincount(stratum[found.items]).tolist() == [6, 3, 1]
@@ -164,23 +167,25 @@ def test_clusters_are_found_and_weigh_as_many_as_they_have():
 
 
 def test_expected_errors_are_those_of_the_formulas():
-    told = weigh([1.0, 2.0, 0.5], [0.0, 1.0, -1.0])
-    ability, score = expected_errors(told, jnp.array([1, 0, 2]))
-    w, info = np.asarray(told.weight), np.asarray(told.information)
+    knowledge = weigh([1.0, 2.0, 0.5], [0.0, 1.0, -1.0])
+    ability, score = expected_errors(knowledge, jnp.array([1, 0, 2]))
+    w, info = np.asarray(knowledge.weight), np.asarray(knowledge.information)
     after = 1 / (1 + info[:, 1])
     assert ability[0] == pytest.approx(np.sqrt(w @ after))
-    left = np.asarray(told.slope)[:, [0, 2]].sum(1)
-    noise = np.asarray(told.noise)[:, [0, 2]].sum(1)
+    left = np.asarray(knowledge.slope)[:, [0, 2]].sum(1)
+    noise = np.asarray(knowledge.noise)[:, [0, 2]].sum(1)
     assert score[0] == pytest.approx(np.sqrt(w @ (left**2 * after + noise)))
     assert score[-1] == pytest.approx(0, abs=1e-7)
 
 
 @pytest.mark.parametrize("missing", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
 def test_all_items_predict_exactly(missing):
-    given, told = pool(missing), known(missing)
-    choice = choose_from(given, told, "random", (ITEMS,), KEY)[ITEMS]
+    given, knowledge = pool(missing), known(missing)
+    choice = choose_from(given, knowledge, "random", (ITEMS,), KEY)[ITEMS]
     rows = np.arange(SUBJECTS)
-    found = predict_held(given, told, choice, rows, whole_of(given, told, rows))
+    found = predict_held(
+        given, knowledge, choice, rows, whole_of(given, knowledge, rows)
+    )
     np.testing.assert_allclose(found.score, given.full_scores(), atol=1e-12)
     assert found.error.max() < 1e-6 and choice.weight.sum() == pytest.approx(1)
 
@@ -193,10 +198,10 @@ def test_a_prediction_is_the_sum_over_all_that_may_be():
     from irtjax.subsets.crossfit import knowledge_of
     from irtjax.subsets.selection import Choice
 
-    told = knowledge_of(rule, items, UNIT, np.zeros(2, bool))
+    knowledge = knowledge_of(rule, items, UNIT, np.zeros(2, bool))
     choice = Choice(np.array([2]), np.ones(1))
     rows = np.arange(2)
-    found = predict_held(rule, told, choice, rows, whole_of(rule, told, rows))
+    found = predict_held(rule, knowledge, choice, rows, whole_of(rule, knowledge, rows))
     theta = np.linspace(-8, 8, 4001)
     slope, shift = (np.asarray(x)[:, None] for x in items[:2])
     chance = 1 / (1 + np.exp(-slope * theta - shift))

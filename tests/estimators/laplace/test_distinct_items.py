@@ -15,7 +15,6 @@ from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.models.priors import LogNormal
-from irtjax.numerics import programs
 
 SUBJECTS, ITEMS, STEPS = 5, 22, 6
 GIVEN = {"discrimination": LogNormal(0.0, 0.4)}
@@ -81,7 +80,7 @@ def test_distinct_items_have_the_same_fit_as_stems(settings):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_a_solution_on_units_has_the_items_of_the_data():
+def test_a_solution_on_distinct_items_has_the_items_of_the_data():
     problem = problem_of()
     run = driver.Run(irtjax.estimators.timing.Clock(None), max_steps=2)
     fit = Laplace(order=2).solve(problem, None, run).fit
@@ -92,26 +91,19 @@ def test_a_solution_on_units_has_the_items_of_the_data():
     assert fit.model.num_stems == ITEMS
 
 
-def test_data_of_about_the_same_size_share_programs(tmp_path, monkeypatch):
+def test_data_of_about_the_same_size_share_programs(stores_one_each):
     """Compiling them takes most of the time of a fit of few subjects."""
-    shared = (
+    watch, check = stores_one_each
+    watch(
         driver.begin_jit,
         driver.run_jit,
         errors._given_covariance_jit,
         errors._of_items_jit,
         expected_scores._mean_responses,
     )
-    monkeypatch.setattr(programs, "_on_one_cpu", lambda: True)
-    for program in shared:
-        monkeypatch.setattr(program, "programs", {})
-    programs.store_in(tmp_path)
-    try:
-        rng = np.random.default_rng(1)
-        for items in (31, 29):
-            right = rng.random((6, items)) < rng.uniform(0.3, 0.8, items)
-            table = irtjax.ResponseTable.from_arrays(right.astype(float))
-            irtjax.fit(table, "2pl", "laplace", max_steps=20)
-            counts = [len(program.programs) for program in shared]
-            assert counts == [1] * len(shared)
-    finally:
-        programs.store_in(None)
+    rng = np.random.default_rng(1)
+    for items in (31, 29):
+        right = rng.random((6, items)) < rng.uniform(0.3, 0.8, items)
+        table = irtjax.ResponseTable.from_arrays(right.astype(float))
+        irtjax.fit(table, "2pl", "laplace", max_steps=20)
+        check()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.lego_irt.posteriors import (
-    TOLD,
+    GIVEN_PRIOR,
     draw_data,
     fast_fit,
     structured_model,
@@ -91,12 +91,12 @@ def test_sigma_is_recovered_where_the_prior_of_discriminations_is_given(kind):
         centred=True,
         metric_effects=False,
     )
-    given = {"discrimination": LogNormal(0.0, TOLD.spreads[0])}
+    given = {"discrimination": LogNormal(0.0, GIVEN_PRIOR.spreads[0])}
     model = dataclasses.replace(drawn, priors=given)
-    own = np.asarray(drawn.own_covariance(true_hyperparameters(drawn, TOLD)))
+    own = np.asarray(drawn.own_covariance(true_hyperparameters(drawn, GIVEN_PRIOR)))
     found = []
     for key in jax.random.split(jax.random.key(12), sets):
-        truth, values = jax.device_get(draw_data(drawn, key, TOLD))
+        truth, values = jax.device_get(draw_data(drawn, key, GIVEN_PRIOR))
         fit = fast_fit(model, values, order=2)
         assert fit.status is Status.CONVERGED
         scales = np.exp(fit.estimates["log scales"])
@@ -114,7 +114,7 @@ def test_sigma_is_recovered_where_the_prior_of_discriminations_is_given(kind):
     whole = 1 + own
     error = np.outer(np.diag(whole), np.diag(whole)) + whole**2
     error = error / subjects
-    unit = TOLD.spreads[0] ** 2 / (items // 3)
+    unit = GIVEN_PRIOR.spreads[0] ** 2 / (items // 3)
     both = 4.0 if kind == "LEGO-MM" else 2 + 2 * np.eye(3)
     error = np.sqrt((error + both * unit * whole**2) / sets)
     assert np.all(np.abs(np.mean(found, axis=0) - own) < 4 * error)
