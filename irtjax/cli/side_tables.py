@@ -146,8 +146,8 @@ def structure_options(
             for name in wanted
             if side.has(name) or name not in {*table.item_facets, "benchmark", "stem"}
         }
-        facets = {**table.item_facets, **found}
-        table = dataclasses.replace(table, item_facets=facets)
+        labels = {**table.item_facets, **found}
+        table = dataclasses.replace(table, item_facets=labels)
         if item_covariates:
             options["item_covariates"] = {x: side.numbers(x) for x in item_covariates}
         if item_features:
