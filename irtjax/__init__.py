@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from irtjax.likelihood.problem import Problem as Problem
     from irtjax.likelihood.problem import Start as Start
     from irtjax.models.catalogue import MODELS as MODELS
+    from irtjax.models.factors import Factor as Factor
     from irtjax.models.family import AbstractResponseFamily as AbstractResponseFamily
     from irtjax.models.model import Model as Model
     from irtjax.models.model import Population as Population
@@ -80,6 +81,7 @@ _HOMES = {
     "Audit": "irtjax.auditing",
     "Calibration": "irtjax.calibration.calibration",
     "EM": "irtjax.estimators.marginal.em",
+    "Factor": "irtjax.models.factors",
     "Fit": "irtjax.estimators.driver",
     "Gradient": "irtjax.estimators.joint.gradient",
     "Hierarchical": "irtjax.models.multilevel.specification",

@@ -319,6 +319,7 @@ def standard_population(dtype=jnp.float64) -> Population:
 NOT_IN_GRID = {
     "lart": "tests/estimators/marginal/test_lart.py",
     **dict.fromkeys(catalogue.MULTILEVEL_MODELS, "tests/fitting/test_multilevel.py"),
+    **dict.fromkeys(catalogue.FACTOR_MODELS, "tests/fitting/test_factors.py"),
 }
 #: Names of methods that it leaves out, since they end elsewhere than at an optimum that
 #: brute force finds, and where they are tested.
@@ -346,6 +347,7 @@ def _kinds() -> dict[str, Named]:
         (catalogue.LENGTH_MODELS, "lengths"),
         (catalogue.SCORE_MODELS, "scores"),
         (catalogue.MULTILEVEL_MODELS, "binary"),
+        (catalogue.FACTOR_MODELS, "binary"),
     )
     found = {name: Named(name, kind) for names, kind in groups for name in names}
     found["mixed"] = Named("mixed", "mixed")
@@ -379,6 +381,8 @@ class Refusal(NamedTuple):
 
 #: Multilevel models have no items as parameters.
 NOT_MULTILEVEL = "is estimated by method='laplace', 'nuts' or 'vi'"
+#: Few methods estimate several abilities.
+NOT_SEVERAL = "is estimated by method='mm'"
 #: Every other reason; of several that apply, the first is stated.
 REFUSALS: tuple[Refusal, ...] = (
     # Integrated items have discriminations, or the scale of Rasch's model.
@@ -428,6 +432,8 @@ def refusal(name: str, method: str) -> str | None:
     kind, called = method_class(method), BY_NAME[name].model
     if called in catalogue.MULTILEVEL_MODELS:
         return None if kind.multilevel else NOT_MULTILEVEL
+    if called in catalogue.FACTOR_MODELS:
+        return None if kind.several else NOT_SEVERAL
     # A name without a row is missed by a test of its own.
     model = (MODELS | catalogue.LENGTH_MODELS).get(called, catalogue.two_parameter)()
     return next((r.message for r in REFUSALS if r.applies(model, kind)), None)

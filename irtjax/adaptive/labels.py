@@ -13,6 +13,7 @@ from irtjax.adaptive.design import Design
 from irtjax.adaptive.lengths import LengthBank
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import check_unique, names_of
+from irtjax.models.model import check_one_ability
 
 
 class LabelledBank(NamedTuple):
@@ -55,6 +56,7 @@ def label(source: Any, num_items: int | None, names: Any, groups: Any) -> Labell
     """A bank for tests of `num_items`; names and groups of None: the calibration's."""
     bank = source
     if isinstance(source, Calibration):
+        check_one_ability(source.model, "an adaptive test")
         known = jax.tree.map(jnp.asarray, source.parameters)
         parts: Any = source.model, known.items, known.population
         if known.lengths is None:

@@ -21,6 +21,7 @@ from irtjax.calibration.score import score
 from irtjax.data import ResponseTable
 from irtjax.data.matching import match_all_items, positions
 from irtjax.likelihood.quadrature import REACH
+from irtjax.models.model import check_one_ability
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity import asymptotes, classical, sum_scores
@@ -98,6 +99,7 @@ class Known:
             )
         if fit.structure is not None and len(fit.structure.groups) > 1:
             raise ValueError(several_abilities(fit.model.name))
+        check_one_ability(fit.model, "an audit")
         rows = match_all_items(table, fit.items, "audit")
         abilities = fit.ability_table
         if not set(table.subjects.tolist()) <= set(fit.subjects.tolist()):

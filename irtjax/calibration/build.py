@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.calibration import assumptions, flags, lengths
+from irtjax.calibration import assumptions, factors, flags, lengths
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import negative_discrimination
 from irtjax.calibration.groups import structure_of, vanishing_groups
@@ -20,12 +20,12 @@ from irtjax.calibration.tables import (
     item_errors,
     make_ability_table,
     make_item_table,
+    with_columns,
 )
 from irtjax.data.matching import positions
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.timing import Clock
-from irtjax.models.multilevel.design import Layout
 from irtjax.ranking import leading_loadings, scale_loadings
 from irtjax.scoring import ScoreFlag
 
@@ -43,7 +43,7 @@ def build(
     options: dict[str, Any],
     clock: Clock,
     key: jax.Array,
-    layout: Layout | None,
+    layout: Any,
     warnings: tuple[str, ...],
     original: ResponseTable,
 ) -> Calibration:
@@ -60,6 +60,11 @@ def build(
         ability_table = make_ability_table(
             table, estimates, judged, shared, scale, level, key
         )
+        of_factors = factors.factors_of(estimates, layout)
+        if of_factors is not None:
+            item_table = with_columns(item_table, factors.loading_columns(of_factors))
+            more = factors.ability_columns(of_factors)
+            ability_table = with_columns(ability_table, more)
         # A method may have been given subjects in another order than the user's.
         order = positions(table.subjects, original.subjects)
         ability_table = ability_table.take(order)
@@ -98,6 +103,7 @@ def build(
         ability_scale=None if scale is None else scale[order],
         correlation_error=lengths.correlation_error(estimates.lengths),
         structure=structure_of(table, estimates, layout),
+        factors=factors.factors_of(estimates, layout, order),
         **{name: getattr(estimates, name) for name in _SAME},
     )
 
@@ -142,6 +148,10 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
             single_precision=estimates.coordinates.dtype == jnp.float32,
             responses_per_subject=float(np.median(of_subjects.observed)),
         )
+    of_factors = factors.factors_of(estimates, layout)
+    if of_factors is not None:
+        more = factors.warnings_of(of_factors, bool(options.get("positive")))
+        found, notes = [*found, *more[0]], [*notes, *more[1]]
     if estimates.lengths is not None:
         offset = options["length_offset"]
         found += lengths.warnings_of(table, estimates.parameters, offset)
@@ -162,7 +172,8 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
     if estimates.groups is not None and estimates.groups.ability.shape[1] > 1:
         group, abilities = estimates.groups.group, estimates.groups.ability
     separated = None
-    if family.num_categories == 2 and table.trials is None and family.has_slope:
+    one = estimates.factors is None
+    if one and family.num_categories == 2 and table.trials is None and family.has_slope:
         separated = nothing.copy()
         for k, ability in enumerate(abilities.T):
             mine = ~nothing if group is None else group == k

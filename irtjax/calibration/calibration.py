@@ -9,6 +9,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration import lengths
+from irtjax.calibration.factors import Factors
 from irtjax.estimators.posterior.nuts import Draws
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
@@ -106,6 +107,7 @@ class Calibration:
             leave out; or None.
         correlation_error: Standard error of the correlation of ability and speed.
         structure: Abilities by group and related results, for multilevel models.
+        factors: Loadings and abilities, for factor models.
     """
 
     model: Model
@@ -138,6 +140,7 @@ class Calibration:
     ability_scale: np.ndarray | None = None
     correlation_error: float | None = None
     structure: Structure | None = None
+    factors: Factors | None = None
 
     @property
     def correlation_interval(self) -> tuple[float, float] | None:

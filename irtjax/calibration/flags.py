@@ -351,9 +351,10 @@ def fit_warnings(
                 f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
             )
     if joint and not trained and responses_per_subject < ENOUGH_RESPONSES:
+        cure = "" if model.family.dims else ": use method='em'"
         found.append(
             "joint estimates of items are biased when each subject has few responses"
-            f" (here {responses_per_subject:,.0f}): use method='em'"
+            f" (here {responses_per_subject:,.0f}){cure}"
         )
     return tuple(found)
 

@@ -17,6 +17,7 @@ from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.scoring.factors import expected_on_items, score_factors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +109,7 @@ def score(
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
     responses = with_scores(responses, scores, items[0].dtype)
     groups = [] if fit.structure is None else fit.structure.groups.tolist()
-    of_groups = {}
+    of_groups: dict[str, Any] = {}
     if len(groups) > 1:
         found, errors = _group_scores(fit, model, items, rows, responses, method)
         ability, error = found.general, errors[0]
@@ -119,6 +120,22 @@ def score(
         for k, name in enumerate(groups):
             of_groups[f"ability_{name}"] = found.ability[:, k]
             of_groups[f"ability_{name}_se"] = errors[1][:, k]
+    elif model.family.dims:
+        assert fit.factors is not None
+        _check_modes(method)
+        population = jax.tree.map(jnp.asarray, fit.parameters.population)
+        modes = score_factors(model, items, population, responses)
+        # On all items of the fit, also those that were not answered.
+        every = jax.tree.map(jnp.asarray, fit.parameters.items)
+        ability, error = expected_on_items(fit.model, every, modes)
+        unfinished = scoring.ScoreFlag.UNFINISHED.explain()
+        flags = ["" if done else unfinished for done in np.asarray(modes.converged)]
+        notes += ("the ability is the expected score on all items of the fit",)
+        method = "map"
+        error_of = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
+        for k, name in enumerate(fit.factors.names.tolist()):
+            of_groups[f"ability_{name}"] = modes.ability[:, k]
+            of_groups[f"ability_{name}_se"] = error_of[:, k]
     else:
         population = jax.tree.map(jnp.asarray, fit.parameters.population)
         result = scoring.score(model, items, population, responses, method=method)
@@ -161,13 +178,18 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
     )
 
 
-def _group_scores(fit: Calibration, model, items, rows, data, method: str):
-    """Scores by group, and errors of the general abilities and of those by group."""
+def _check_modes(method: str) -> None:
+    """Refuses other scores of several abilities than their modes."""
     if method not in ("eap", "map"):
         raise ValueError(
             f"scores {method!r} are for models with one ability: use map, the mode of"
-            " the abilities of all groups together"
+            " all abilities together"
         )
+
+
+def _group_scores(fit: Calibration, model, items, rows, data, method: str):
+    """Scores by group, and errors of the general abilities and of those by group."""
+    _check_modes(method)
     structure = fit.structure
     assert structure is not None
     own, variance = structure.specific_covariance, structure.general_variance

@@ -143,8 +143,12 @@ def make_item_table(table: ResponseTable, estimates: Estimates, judged: Judged):
             error = np.zeros_like(value)  # A constant of the model.
         if value.ndim > 1:
             vectors |= _columns(name, value, error)
-            # The mean threshold represents the item.
-            value, error = value.mean(axis=1), None
+            if name == "discrimination":
+                # Of several abilities: the slope in the steepest direction.
+                value, error = np.linalg.norm(value, axis=1), None
+            else:
+                # The mean threshold represents the item.
+                value, error = value.mean(axis=1), None
         columns |= _columns(name, value, error)
     found = judged.margins[0]
     mean = found.total / np.maximum(found.observed, 1)
@@ -253,6 +257,13 @@ def floats(table: pa.Table, *names: str) -> list[np.ndarray]:
     """Columns as numbers, NaN where they are null."""
     columns = (table.column(name).to_numpy() for name in names)
     return [np.asarray(column, np.float64) for column in columns]
+
+
+def with_columns(table: pa.Table, columns: dict[str, np.ndarray]) -> pa.Table:
+    """A table with columns of numbers added at its end."""
+    for name, values in columns.items():
+        table = table.append_column(name, number_column(values))
+    return table
 
 
 def number_column(values: Any, size: int = 0) -> pa.Array:

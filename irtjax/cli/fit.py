@@ -59,8 +59,8 @@ def fit_command(
         opt.option(
             "auto (by the kind of the data); {BINARY_MODELS}; for categories"
             " {ORDERED_MODELS}; for scores in [0, 1] {SCORE_MODELS}; with --length"
-            " {LENGTH_MODELS}; for items nested in benchmarks {MULTILEVEL_MODELS}; or"
-            " MODULE:NAME, a model of your own.",
+            " {LENGTH_MODELS}; for items nested in benchmarks {MULTILEVEL_MODELS}; for"
+            " several abilities {FACTOR_MODELS}; or MODULE:NAME, a model of your own.",
             "--model",
             "-m",
         ),

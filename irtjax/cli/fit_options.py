@@ -160,6 +160,19 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             metavar="X",
         ),
     ),
+    "Several abilities (--model factor)": (
+        _count("factors", "Number of factors. \\[default: 2]"),
+        FitOption(
+            "rotation",
+            "oblimin, promax, geomin, varimax, quartimax, bifactor, or none (principal"
+            " axes). \\[default: oblimin]",
+        ),
+        _table(
+            "loadings",
+            "Table with a column item and one for each factor: 1 where an item measures"
+            " it, else 0.",
+        ),
+    ),
     _SAMPLED: (
         FitOption(
             "item_model",

@@ -121,6 +121,7 @@ def structure_options(
     item_features: tuple[str, ...] = (),
     subject_table: Path | None = None,
     subject_covariates: tuple[str, ...] = (),
+    loadings: Path | None = None,
 ) -> tuple[ResponseTable, dict[str, Any]]:
     """The responses with the labels of their items, and the options of `irtjax.fit`.
 
@@ -152,6 +153,14 @@ def structure_options(
             options["item_covariates"] = {x: side.numbers(x) for x in item_covariates}
         if item_features:
             options["item_features"] = side.matrix(item_features)
+    if loadings is not None:
+        side = SideTable.read("--loadings", loadings, "item", table.items)
+        columns = [name for name in side.content.column_names if name != "item"]
+        mask = np.stack([side.numbers(name) for name in columns], axis=1) != 0
+        options["loadings"] = {
+            item: [name for name, one in zip(columns, row, strict=True) if one]
+            for item, row in zip(table.items.tolist(), mask, strict=True)
+        }
     if subject_table is not None:
         side = SideTable.read(
             "--subject-table", subject_table, "subject", table.subjects

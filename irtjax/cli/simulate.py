@@ -116,7 +116,7 @@ def draw(
         bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
     else:
         chosen, every = own_or_name(model, "--model"), models.MODELS
-        known = {k: v for k, v in every.items() if k not in models.MULTILEVEL_MODELS}
+        known = {k: v for k, v in every.items() if not isinstance(v, type)}
         if isinstance(chosen, str):
             if model not in known:
                 raise ValueError(f"--model {model} is not one of {', '.join(known)}")

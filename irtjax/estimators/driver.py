@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar, Status, StatusCode
 from irtjax.estimators.estimates import Estimates, Nodes, item_estimates
+from irtjax.estimators.factor_estimates import factor_estimates
 from irtjax.estimators.settings import check_rate
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
@@ -59,6 +60,7 @@ class AbstractEstimator(eqx.Module):
         sorts_subjects: Whether large data are solved faster with subjects in order of
             accuracy.
         pads: Whether it pads small data (`likelihood.padding`).
+        several: Whether it fits models with several abilities.
         trained: Whether the fit stops early, by responses held out or by epochs.
         uses_priors: Whether priors of items enter the objective.
         max_steps: Step limit where `irtjax.fit` is given none.
@@ -71,6 +73,7 @@ class AbstractEstimator(eqx.Module):
     common: ClassVar[bool] = False
     sorts_subjects: ClassVar[bool] = False
     pads: ClassVar[bool] = False
+    several: ClassVar[bool] = False
     trained: ClassVar[bool] = False
     uses_priors: ClassVar[bool] = True
     max_steps: ClassVar[int] = 1000
@@ -186,7 +189,8 @@ class AbstractMethod(AbstractEstimator):
 
     def estimates(self, problem: AnyProblem, solution: Solution, run: Run) -> Estimates:
         """Errors of items, and abilities given them; see `item_estimates`."""
-        return item_estimates(
+        make = factor_estimates if problem.model.family.dims else item_estimates
+        return make(
             problem,
             solution,
             standard_errors=run.options.get("standard_errors", "none"),

@@ -99,6 +99,34 @@ class GroupEstimates(NamedTuple):
     vanishing: np.ndarray | None = None
 
 
+class FactorEstimates(NamedTuple):
+    """Several abilities and the loadings of items on them.
+
+    Attributes:
+        ability: `[subjects, factors]` modes, with posterior covariance
+            `[subjects, factors, factors]`; `mean` has posterior means.
+        loadings: `[items, factors]` standardised, a / sqrt(a'Phi a + v), v the variance
+            of the link's distribution, with standard errors (None without).
+        correlation: `[factors, factors]` Phi.
+        structure: `[items, factors]` correlations of items and factors.
+        communality: `[items]` share of the item's latent variance due to the factors.
+        rotation: Name of the rotation, or "none".
+        share_at_best: Share of random starts of the rotation that reached its best
+            value; None without rotation.
+    """
+
+    ability: np.ndarray
+    covariance: np.ndarray
+    mean: np.ndarray
+    loadings: np.ndarray
+    loadings_error: np.ndarray | None
+    correlation: np.ndarray
+    structure: np.ndarray
+    communality: np.ndarray
+    rotation: str = "none"
+    share_at_best: float | None = None
+
+
 class LengthEstimates(NamedTuple):
     """The part of response lengths: its data, errors, and errors of speed."""
 
@@ -135,7 +163,8 @@ class Estimates:
         unfinished: `[subjects]` whether a score is provisional, or None.
         infinite: `[subjects]` whether an ability has no finite estimate, or None.
         diverging: `[items]` whether an item has no finite estimate, or None.
-        lengths: Of models with response lengths; `groups`: of multilevel models.
+        lengths: Of models with response lengths; `groups`: of multilevel models;
+            `factors`: of models with several abilities.
         verdict: What a sampler's diagnostics conclude; empty without one.
     """
 
@@ -169,6 +198,7 @@ class Estimates:
     warnings: tuple[str, ...] = ()
     lengths: LengthEstimates | None = None
     groups: GroupEstimates | None = None
+    factors: FactorEstimates | None = None
     draws: Any = None
     verdict: tuple[str, ...] = ()
 

@@ -144,7 +144,7 @@ def is_integrated(model: Any) -> bool:
     which learned ones replace.
     """
     make = known_model(model)
-    if make is None or hasattr(make, "multilevel"):
+    if make is None or isinstance(make, type) or hasattr(make, "multilevel"):
         return False
     if isinstance(model, str):
         any_data = {"num_categories": 3, "binary": (True, False)}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import METHODS, method_class
 from irtjax.estimators.driver import AbstractEstimator
+from irtjax.fitting.factors import FactorAnalysis
 from irtjax.fitting.multilevel import Multilevel
 from irtjax.fitting.one_ability import OneAbility
 from irtjax.fitting.specification import AbstractSpecification, Parts, Task
@@ -36,6 +37,8 @@ def specify(
     is_model = nested or hasattr(known, "family")
     if not named and (isinstance(known, type) or not is_model):
         raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
+    if getattr(known, "factorial", False):
+        return FactorAnalysis(model)
     integrates = method is not None and method.multilevel
     return Multilevel(model) if nested or integrates else OneAbility(model)
 

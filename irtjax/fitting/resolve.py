@@ -33,7 +33,7 @@ def make_model(
     if not isinstance(model, str):
         return model
     make = MODELS.get(model)
-    if make is None or hasattr(make, "multilevel"):
+    if make is None or isinstance(make, type):
         raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
     known = inspect.signature(make).parameters
     arguments: dict[str, Any] = {

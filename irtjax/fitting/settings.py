@@ -21,6 +21,7 @@ from irtjax.estimators.start import STARTS
 from irtjax.fitting.specification import AbstractSpecification, Parts
 from irtjax.likelihood.problem import Start
 from irtjax.models.catalogue import check_priors
+from irtjax.models.factors import FACTOR
 from irtjax.models.multilevel.specification import MULTILEVEL
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def sort_settings(
     kind = method if named else type(method)
     own = _fields(kind)
     accepted = {*specification.settings, *DATA, *kind.options}
-    usual = {**MULTILEVEL, **dict.fromkeys(ITEMS)}
+    usual = {**MULTILEVEL, **FACTOR, **dict.fromkeys(ITEMS)}
     fields: dict[str, Any] = {}
     for name, value in settings.items():
         if name in accepted:
@@ -230,6 +231,8 @@ def _refusal(name: str, value: Any, method: Any) -> str:
             f"{name} requires a multilevel model (multibenchmark, multimetric or"
             " hierarchical) or the method laplace, nuts or vi"
         )
+    if name in FACTOR:
+        return f"{name} requires the model factor"
     who = owners(name)
     if who and not isinstance(method, type) and name in _fields(method):
         kind = type(method).__name__
@@ -240,7 +243,9 @@ def _refusal(name: str, value: Any, method: Any) -> str:
     if who:
         used = method.__name__.lower() if isinstance(method, type) else method.name
         return f"{name} requires method {' or '.join(who)}; {used} does not accept it"
-    known = sorted({*MODEL, *DATA, *MULTILEVEL, *ITEMS, "checkpoint", "resume"})
+    known = sorted(
+        {*MODEL, *DATA, *MULTILEVEL, *FACTOR, *ITEMS, "checkpoint", "resume"}
+    )
     return f"no setting {name!r}; there are {', '.join(known)}"
 
 
@@ -260,7 +265,7 @@ def owners(name: str) -> list[str]:
     >>> owners("num_draws"), owners("facets")
     (['saem', 'nuts', 'vi'], [])
     """
-    if name in {*MODEL, *DATA, *MULTILEVEL}:
+    if name in {*MODEL, *DATA, *MULTILEVEL, *FACTOR}:
         return []
     return [known for known in METHODS if name in _own(method_class(known))]
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import AbstractEstimator
+from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model
 from irtjax.models.multilevel.design import Layout
@@ -29,7 +30,7 @@ class Task(NamedTuple):
         method: The method, with the settings that suit the model.
         table: The responses in the order that the method sees them.
         start: Start values; None where the method makes its own.
-        layout: Names of the parts of a multilevel model; None of others.
+        layout: Names of the parts of a multilevel model, or of the factors; else None.
         warnings: Of preparing the data.
         options: For the record of the fit.
     """
@@ -38,7 +39,7 @@ class Task(NamedTuple):
     table: ResponseTable
     problem: Any
     start: Start | None
-    layout: Layout | None
+    layout: Layout | tuple[str, ...] | None
     warnings: tuple[str, ...]
     options: dict[str, Any]
 
@@ -72,6 +73,10 @@ class AbstractSpecification(ABC):
         floating: Any,
     ) -> Task:
         """The task of a fit; a ValueError in one line for what does not suit."""
+
+    def finish(self, estimates: Estimates, record: dict[str, Any]) -> Estimates:
+        """The estimates as they are reported; `record` is that of the task."""
+        return estimates
 
 
 def check_used(model: Model, parts: Parts) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from irtjax.models.factors import Factor
 from irtjax.models.families.cloglog import ComplementaryLogLog
 from irtjax.models.families.continuous import (
     AbstractScoreFamily,
@@ -60,6 +61,9 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     logit = isinstance(family, LogitNormalScores | MixedScores)
     positive = not family.has_slope or family.parameters[0].bijection.kind == "positive"
     signed = Normal(1.0, 2.0 if logit else 1.0)
+    if family.dims:
+        # The density of a rotated vector of discriminations is the same.
+        positive, signed = False, Normal(0.0, 1.0)
     chosen: dict[str, AbstractPrior] = {
         "discrimination": LogNormal(0.0, 1.0) if positive else signed,
         "lower_asymptote": Beta(2.0, 8.0),
@@ -264,6 +268,15 @@ def mixed(
     return _model("mixed", family, priors)
 
 
+def factor_model(factor: Factor) -> Model:
+    """The model of arrays of a factor model; of one factor it is a 2PL.
+
+    >>> factor_model(Factor(factors=3)).family.dims
+    3
+    """
+    return _model(factor.name, factor.family, factor.priors)
+
+
 def _checked(num_categories: int) -> int:
     if num_categories < 2:
         raise ValueError(f"{num_categories} categories: a response needs at least 2")
@@ -311,14 +324,18 @@ MULTILEVEL_MODELS: dict[str, type[AbstractMultilevel]] = {
     kind.name: kind for kind in (MultiBenchmark, MultiMetric, Hierarchical)
 }
 
+#: Models of several abilities by name: classes, with their settings as fields.
+FACTOR_MODELS: dict[str, type[Factor]] = {Factor.name: Factor}
+
 #: Every model by the name that `irtjax.fit` and the command line accept: a function
-#: that makes a `Model`, or the class of a multilevel model.
+#: that makes a `Model`, or the class of a multilevel or a factor model.
 MODELS: dict[str, Callable[..., Any]] = {
     **BINARY_MODELS,
     **ORDERED_MODELS,
     **LENGTH_MODELS,
     **SCORE_MODELS,
     **MULTILEVEL_MODELS,
+    **FACTOR_MODELS,
 }
 
 

@@ -57,6 +57,14 @@ class AbstractResponseFamily(eqx.Module):
         """The family with a discrimination for each item; None if there is none."""
         return None
 
+    def of_products(self) -> AbstractResponseFamily:
+        """The family of one ability with slopes of 1, for families with `dims`.
+
+        Its ability is a'theta of each cell: the response depends on nothing else of
+        abilities and discriminations.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has one ability")
+
     @property
     def diverges(self) -> bool:
         """Whether joint estimates without priors can have no finite value."""

@@ -21,14 +21,33 @@ class Population(NamedTuple):
     """Distribution of ability: normal, or a histogram on nodes.
 
     Attributes:
-        mean: Mean.
-        sd: Standard deviation.
+        mean: Mean; of several abilities `[dims]`.
+        sd: Standard deviation; of several abilities `[dims]`.
         log_weights: `[nodes]` of standardised nodes, for a histogram; else None.
+        correlation: `[dims, dims]` correlations of several abilities; None of one
+            ability, and of uncorrelated ones.
     """
 
     mean: Array
     sd: Array
     log_weights: Array | None = None
+    correlation: Array | None = None
+
+    @property
+    def covariance(self) -> Array:
+        """`[dims, dims]` covariance of several abilities."""
+        if self.correlation is None:
+            return jnp.diag(self.sd**2)
+        return self.correlation * self.sd[:, None] * self.sd
+
+
+def check_one_ability(model: Model, what: str) -> None:
+    """Refuses models with several abilities."""
+    if model.family.dims:
+        raise ValueError(
+            f"{what} needs one ability, and a {model.name} model has"
+            f" {model.family.dims}: fit a model with one, such as 2pl"
+        )
 
 
 class Model(eqx.Module):
@@ -54,7 +73,7 @@ class Model(eqx.Module):
 
     def log_prior(self, item: Items) -> Array:
         """Log prior density of one item record, summed over its parameters."""
-        total = jnp.zeros_like(jnp.asarray(item[0]))
+        total = jnp.zeros((), jnp.asarray(item[0]).dtype)
         for parameter in self.family.parameters:
             name = parameter.name
             if name in self.priors:

@@ -21,8 +21,16 @@ _DRAW_BYTES = 64 * 2**20
 
 def simulate_abilities(
     num_subjects: int, key: KeyArray, population: Population | None = None, dtype=None
-) -> Float[Array, " subjects"]:
-    """Abilities drawn from a normal population, N(0, 1) unless one is given."""
+) -> Float[Array, "subjects *dims"]:
+    """Abilities drawn from a normal population, N(0, 1) unless one is given.
+
+    Of a population of several abilities `[subjects, dims]`.
+    """
+    if population is not None and jnp.ndim(population.mean):
+        dtype = population.mean.dtype if dtype is None else dtype
+        shape = num_subjects, population.mean.size
+        root = jnp.linalg.cholesky(population.covariance).astype(dtype)
+        return population.mean + jax.random.normal(key, shape, dtype) @ root.T
     theta = jax.random.normal(key, (num_subjects,), dtype)
     if population is None:
         return theta

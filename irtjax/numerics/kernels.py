@@ -70,6 +70,10 @@ def put_block(array: Array, block: Array, start: Array) -> Array:
     return lax.dynamic_update_slice_in_dim(array, block, start, 0)
 
 
+#: Order of matrices up to which solves are written out: quicker to run, not to compile.
+WRITTEN_OUT = 4
+
+
 def positive_definite_solve(matrix: Array, vector: Array) -> tuple[Array, Array]:
     """Solves many small systems, bending an indefinite matrix to a positive one.
 
@@ -81,6 +85,8 @@ def positive_definite_solve(matrix: Array, vector: Array) -> tuple[Array, Array]
     size = matrix.shape[-1]
     scale = jnp.max(jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1)), axis=-1)
     floor = jnp.maximum(scale * 1e-6, jnp.finfo(matrix.dtype).tiny * 1e6)
+    if size > WRITTEN_OUT:
+        return _looped_solve(matrix, vector, floor)
     lower: dict[tuple[int, int], Array] = {}
     pivots: list[Array] = []
     for column in range(size):
@@ -102,6 +108,36 @@ def positive_definite_solve(matrix: Array, vector: Array) -> tuple[Array, Array]
         for k in range(row + 1, size):
             solution[row] = solution[row] - lower[k, row] * solution[k]
     return jnp.stack(solution, -1), jnp.stack(pivots, -1)
+
+
+def _looped_solve(matrix: Array, vector: Array, floor: Array) -> tuple[Array, Array]:
+    """`positive_definite_solve` by a loop over columns: a program of any p is small."""
+    size = matrix.shape[-1]
+    places = jnp.arange(size)
+    rows = jnp.broadcast_to(matrix, (*vector.shape[:-1], size, size))
+    rows = jnp.concatenate([rows, vector[..., None]], axis=-1)
+    floor = jnp.broadcast_to(floor, vector.shape[:-1])
+
+    def eliminate(k, carry):
+        rows, pivots = carry
+        row = lax.dynamic_index_in_dim(rows, k, axis=-2, keepdims=False)
+        pivot = jnp.maximum(jnp.abs(jnp.take(row, k, axis=-1)), floor)
+        column = jnp.where(places > k, jnp.take(rows, k, axis=-1), 0)
+        share = column / pivot[..., None]
+        rows = rows - share[..., None] * row[..., None, :]
+        return rows, pivots + jnp.where(places == k, pivot[..., None], 0)
+
+    rows, pivots = lax.fori_loop(0, size, eliminate, (rows, jnp.zeros_like(vector)))
+    upper, right = rows[..., :size], rows[..., size]
+
+    def substitute(step, solution):
+        k = size - 1 - step
+        row = lax.dynamic_index_in_dim(upper, k, axis=-2, keepdims=False)
+        known = jnp.sum(jnp.where(places > k, row * solution, 0), axis=-1)
+        value = (jnp.take(right, k, axis=-1) - known) / jnp.take(pivots, k, axis=-1)
+        return solution + jnp.where(places == k, value[..., None], 0)
+
+    return lax.fori_loop(0, size, substitute, jnp.zeros_like(vector)), pivots
 
 
 def inverse_cholesky(matrix: Float[Array, "*batch p p"]) -> Array:

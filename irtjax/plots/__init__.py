@@ -13,6 +13,7 @@ from irtjax.plots.audit import (
 )
 from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
+from irtjax.plots.factors import plot_structure
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
@@ -37,6 +38,7 @@ __all__ = [
     "plot_latency",
     "plot_profiles",
     "plot_rank_changes",
+    "plot_structure",
     "plot_subset_errors",
     "plot_test_information",
     "plot_wright_map",

@@ -58,9 +58,12 @@ def plot_abilities(fit: Calibration) -> Figure:
     axes.set_yticks(shown, texts)
     axes.tick_params(axis="y", labelsize=7, length=0)
     axes.set_ylim(count - 0.4, -0.6)
-    mean = float(fit.parameters.population.mean)
-    axes.axvline(mean, color=GREY, lw=0.8, ls="--", label="mean of the population")
-    axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
+    if fit.model.family.dims:
+        axes.set_xlabel("Expected score on all items")
+    else:
+        mean = float(fit.parameters.population.mean)
+        axes.axvline(mean, color=GREY, lw=0.8, ls="--", label="mean of the population")
+        axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
     spaced = "" if len(shown) == count else f"; {len(shown)} of the names are shown"
     below = f"{count:,} subjects with {percent(fit.level)} intervals{spaced}"
     style.title(axes, "Abilities", below)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.models.model import check_one_ability
 from irtjax.plots import style
 from irtjax.plots.style import GREY, INK, PALETTE, WIDEST
 
@@ -21,6 +22,7 @@ CURVES = 7
 
 def ability_grid(fit: Calibration, num_points: int = 201) -> np.ndarray:
     """Returns abilities that span the population and all subjects."""
+    check_one_ability(fit.model, "this figure")
     population = fit.parameters.population
     mean, sd = float(population.mean), float(population.sd)
     ability = style.finite_abilities(fit)
@@ -33,6 +35,7 @@ def expected_information(fit: Calibration) -> np.ndarray:
     """Returns each item's mean information over the normal population, `[items]`."""
     from irtjax.scoring.information import mean_information
 
+    check_one_ability(fit.model, "this figure")
     population = fit.parameters.population
     standard = np.linspace(-4, 4, 33)
     weight = np.exp(-0.5 * standard**2)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.models.model import check_one_ability
 from irtjax.plots import style
 from irtjax.plots.style import GREY, INK, PALETTE, WIDEST
 
@@ -33,6 +34,7 @@ def plot_wright_map(fit: Calibration) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
+    check_one_ability(fit.model, "this figure")
     ability = style.finite_abilities(fit)
     difficulty = style.column(fit.item_table, "difficulty")
     known = np.isfinite(difficulty)

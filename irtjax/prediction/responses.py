@@ -21,6 +21,7 @@ from irtjax.estimators.laplace.components import outer_of
 from irtjax.estimators.laplace.item_posterior import Outer
 from irtjax.estimators.laplace.items import blocks_of, expected_responses
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
+from irtjax.likelihood.products import expected_cells, outer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,6 +117,8 @@ def predict(
     rows = find_names(fit.subjects, subjects, "subject")
     places = find_names(fit.items, items, "item")
     family = fit.model.family
+    if family.dims:
+        return _predict_factors(fit, rows, places, categories)
     if categories and not family.num_categories:
         raise ValueError(
             f"a {fit.model.name} model is one of scores, without categories: leave"
@@ -150,6 +153,32 @@ def predict(
             kinds[part] = found[2]
     names = fit.subjects[rows], fit.items[places]
     return Predictions(*names, expected, standard_error, kinds)
+
+
+def _predict_factors(
+    fit: Calibration, rows: np.ndarray, places: np.ndarray, categories: bool
+) -> Predictions:
+    """`predict` of a factor model, a'theta of each cell being normal."""
+    assert fit.factors is not None
+    records = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
+    ability, covariance = fit.factors.mean[rows], fit.factors.covariance[rows]
+    expected, error = np.empty((2, len(rows), len(places)))
+    size = max(BLOCK_CELLS // max(len(places), 1), 1)
+    for start in range(0, len(rows), size):
+        part = slice(start, start + size)
+        given = (jnp.asarray(x[part], records[0].dtype) for x in (ability, covariance))
+        expected[part], error[part] = _factor_cells(fit.model, records, *given)
+    kinds = np.stack([1 - expected, expected], axis=-1) if categories else None
+    return Predictions(fit.subjects[rows], fit.items[places], expected, error, kinds)
+
+
+@eqx.filter_jit
+def _factor_cells(model, records, ability, covariance):
+    """Expected responses and their standard deviations over normal abilities."""
+    slopes = records.discrimination
+    variance = covariance.reshape(len(ability), -1) @ outer(slopes).T
+    found = expected_cells(model, records, ability @ slopes.T, variance)
+    return found.mean, jnp.sqrt(jnp.maximum(found.square - found.mean**2, 0))
 
 
 def _item_points(fit: Calibration, places: np.ndarray):

@@ -18,6 +18,11 @@ def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]
     """Returns title, file name and function of each figure."""
     from irtjax import plots
 
+    if fit.model.family.dims:
+        return [
+            ("Expected scores", "abilities.png", plots.plot_abilities),
+            ("Structure of items", "structure.png", plots.plot_structure),
+        ]
     curves = plots.plot_item_response_functions
     makers: list[tuple[str, str, Callable[[Any], Any]]] = [
         ("Abilities", "abilities.png", plots.plot_abilities),

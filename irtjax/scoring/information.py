@@ -160,7 +160,8 @@ def difficulty(items: Items) -> Array:
     """Difficulty -d / a: the ability at which the item's slope is steepest.
 
     `[items]`, or `[items, thresholds]` for items with several intercepts; NaN where the
-    discrimination is smaller than `SMALLEST_SLOPE`.
+    discrimination is smaller than `SMALLEST_SLOPE`. Of several abilities -d / |a|, the
+    distance from the mean in the direction of a (Reckase 2009).
 
     >>> from irtjax.models.families.logistic import LogisticItems
     >>> pair = LogisticItems(jnp.array([2.0, 0.0]), jnp.ones(2), None, None)
@@ -171,5 +172,9 @@ def difficulty(items: Items) -> Array:
     slope = jnp.asarray(items.discrimination)
     if intercept.ndim > slope.ndim:
         slope = slope[..., None]
+    elif (
+        slope.ndim > intercept.ndim
+    ):  # Several abilities: along the steepest direction.
+        slope = jnp.sqrt(jnp.sum(slope**2, axis=-1))
     defined = jnp.abs(slope) >= SMALLEST_SLOPE
     return jnp.where(defined, -intercept / jnp.where(defined, slope, 1), jnp.nan)

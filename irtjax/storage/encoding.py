@@ -26,6 +26,7 @@ from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.lengths import LengthItems, LengthParameters, Lengths
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import AbstractPrior
+from irtjax.storage.factors import factor_arrays, factors_of
 from irtjax.storage.multilevel import structure_arrays, structure_of
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
         "benchmark_names": fit.benchmarks,
         **{name: getattr(fit, name) for name in _ERROR_ARRAYS},
         **structure_arrays(fit.structure),
+        **factor_arrays(fit.factors),
     }
     if lengths is not None:
         arrays |= {f"lengths.{k}": v for k, v in lengths.items._asdict().items()}
@@ -234,7 +236,8 @@ def from_parts(
                 f" there are {len(arrays['item_names'])} items"
             )
     mean, sd = arrays["population.mean"], arrays["population.sd"]
-    population = Population(mean, sd, arrays.get("population.log_weights"))
+    more = (arrays.get(f"population.{x}") for x in ("log_weights", "correlation"))
+    population = Population(mean, sd, *more)
     lengths = None
     if model.lengths is not None:
         parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}
@@ -258,5 +261,6 @@ def from_parts(
         resolution=None if resolution is None else Resolution(**resolution),
         correlation_error=content.get("correlation_se"),
         structure=structure_of(arrays),
+        factors=factors_of(arrays),
         **rest,
     )

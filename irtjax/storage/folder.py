@@ -32,11 +32,11 @@ FIT_FILES = tuple(
     " leaderboard.md abilities.png wright_map.png item_response_functions.png"
     " test_information.png latency.png item_parameters.png".split()
 )
-#: Those of a multilevel fit, in addition to the others.
+#: Those of a multilevel fit or a factor model, in addition to the others.
 STRUCTURE_FILES = tuple(
     "effects.csv variance_components.csv subject_effects.csv group_abilities.csv"
     " correlations.csv diagnostics.csv trajectories.csv draws.nc group_abilities.png"
-    " correlations.png".split()
+    " correlations.png loadings.csv factor_correlations.csv structure.png".split()
 )
 
 
@@ -123,13 +123,15 @@ def _cannot_write(folder: Path, error: OSError) -> ValueError:
 
 def _write_files(calibration: Calibration, folder: Path) -> None:
     from irtjax.storage.encoding import to_arrays, to_json
+    from irtjax.storage.factors import factor_tables
     from irtjax.storage.multilevel import best_first, structure_tables
 
     abilities = best_first(calibration.ability_table)
     for ending in ("parquet", "csv"):
         write_table(calibration.item_table, folder / f"items.{ending}")
         write_table(abilities, folder / f"abilities.{ending}")
-    for name, table in structure_tables(calibration).items():
+    tables = structure_tables(calibration) | factor_tables(calibration)
+    for name, table in tables.items():
         write_table(table, folder / f"{name}.csv")
     arrays: dict[str, Any] = to_arrays(calibration)
     np.savez_compressed(folder / "parameters.npz", **arrays)

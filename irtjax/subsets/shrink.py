@@ -20,7 +20,7 @@ from irtjax.fitting.defaults import AUTO, choose, is_integrated
 from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.catalogue import known_model
-from irtjax.models.model import Model
+from irtjax.models.model import Model, check_one_ability
 from irtjax.subsets.crossfit import (
     Knowledge,
     Pool,
@@ -396,14 +396,17 @@ def make_pool(data, model, stratify, average, aim, abilities):
         if is_integrated(model.options["model"]):
             method = model.options["method"]
     else:
-        if hasattr(known_model(model), "multilevel"):
+        known = known_model(model)
+        if hasattr(known, "multilevel") or hasattr(known, "factorial"):
             raise ValueError(
-                "shrink does not fit multilevel models: give a fit of one ability"
+                "shrink does not fit multilevel and factor models: give a fit of one"
+                " ability"
             )
         name, method, _ = choose(table, model)
         chosen, weights = make_model(name, table, "weak"), None
         # Folds are fitted by `laplace` by name only.
         method = method if isinstance(name, str) else "em"
+    check_one_ability(chosen, "shrink")
     if not chosen.family.num_categories or chosen.lengths is not None:
         raise ValueError(
             f"shrink does not accept the model {chosen.name}: use one of right, wrong"

@@ -36,6 +36,8 @@ from irtjax.estimators.joint.objective import (
     best_fold,
     check_penalty,
     identify,
+    identify_factors,
+    is_movable,
     log_penalty,
     weighted_moments,
 )
@@ -101,6 +103,7 @@ class MM(AbstractPenalised):
     """
 
     max_steps: ClassVar[int] = 5000
+    several: ClassVar[bool] = True
 
     tolerance: float | Array | None = None
     penalty: float = eqx.field(static=True, default=1.0)
@@ -129,7 +132,8 @@ class MM(AbstractPenalised):
             slope = slope * temperature
         else:
             slope, theta = jnp.ones_like(intercept), theta * temperature
-        point = Factors(slope[:, None], intercept * temperature, theta.reshape(-1, 1))
+        rows = slope.reshape(intercept.size, -1), theta.reshape(theta.shape[0], -1)
+        point = Factors(rows[0], intercept * temperature, rows[1])
         flat, _ = ravel_pytree(point)
         zero, high = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
         none = jnp.zeros((), jnp.int32)
@@ -207,7 +211,7 @@ class MM(AbstractPenalised):
     def _log_prior(self, problem: Problem, point: Factors) -> Scalar:
         if self.penalty == 0:
             return jnp.zeros((), point.intercept.dtype)
-        return log_penalty(problem, _record(point), point.theta)
+        return log_penalty(problem, _record(problem.model, point), point.theta)
 
     def _bounds(
         self, problem: Problem, point: Factors, items: Quadratic, subjects: Quadratic
@@ -216,7 +220,8 @@ class MM(AbstractPenalised):
         if self.penalty == 0:
             return items, subjects
         moments = []
-        for name in ("intercept", "discrimination"):
+        dims = point.theta.shape[1]
+        for name in ("intercept", *["discrimination"] * dims):
             prior = problem.model.priors.get(name)
             normal = isinstance(prior, Normal)
             inverse = self.penalty / prior.sd**2 if normal else 0.0
@@ -259,7 +264,7 @@ class MM(AbstractPenalised):
             dims, dtype = point.theta.shape[1], point.theta.dtype
             raised = lambda *scale: self._log_prior(problem, moved(*scale))
             folded = moved(*best_fold(raised, dims, dtype))
-        return tree_where(jnp.all(problem.free), folded, point)
+        return tree_where(is_movable(problem, point.discrimination), folded, point)
 
     def _propose(self, problem, point, image, bounds, memory) -> tuple[Factors, Memory]:
         """Accelerated proposal; the image itself when acceleration is off."""
@@ -304,6 +309,8 @@ class MM(AbstractPenalised):
             point = point._replace(discrimination=slope)
         else:
             point = point._replace(theta=best.theta / self.temperature)
+        if family.dims:
+            return self._of_factors(problem, point), state.log_lik
         scale = identify(problem, point.theta, point.discrimination)
         point = point._replace(
             discrimination=point.discrimination * scale.scale,
@@ -311,13 +318,24 @@ class MM(AbstractPenalised):
             theta=(point.theta - scale.shift) / scale.scale,
         )
         population = Population(*(part[0] for part in scale.population[:2]))
-        found = Parameters(_record(point), population, point.theta[:, 0])
+        found = Parameters(_record(problem.model, point), population, point.theta[:, 0])
         return report_scale(problem, found), state.log_lik
 
+    def _of_factors(self, problem: Problem, point: Factors) -> Parameters:
+        """Several abilities with sample means 0 and variances 1, in a fixed order."""
+        found = identify_factors(problem, point.theta, point.discrimination)
+        moved = Factors(
+            found.discrimination,
+            point.intercept + point.discrimination @ found.shift,
+            found.theta,
+        )
+        return Parameters(_record(problem.model, moved), found.population, found.theta)
 
-def _record(point: Factors) -> LogisticItems:
-    zero = jnp.zeros_like(point.intercept)
-    return LogisticItems(point.discrimination[:, 0], point.intercept, zero, zero + 1)
+
+def _record(model: Model, point: Factors) -> LogisticItems:
+    zero, slope = jnp.zeros_like(point.intercept), point.discrimination
+    slope = slope if model.family.dims else slope[:, 0]
+    return LogisticItems(slope, point.intercept, zero, zero + 1)
 
 
 def _is_positive(model: Model) -> bool:

@@ -333,6 +333,69 @@ def identify(problem: Problem, theta: Array, slope: Array) -> Scale:
     return Scale(shift, scale, population)
 
 
+class FactorScale(NamedTuple):
+    """Factors on a scale of their own; `shift` is the mean that abilities had."""
+
+    discrimination: Float[Array, "items dims"]
+    theta: Float[Array, "subjects dims"]
+    shift: Float[Array, " dims"]
+    population: Population
+
+
+def is_movable(problem: Problem, slope: Float[Array, "items dims"]) -> Array:
+    """Whether location and scale of ability are free: what is fixed is a slope of 0."""
+    free, dims = problem.free, problem.model.family.dims
+    if not dims:
+        return jnp.all(free)
+    return jnp.all(free[:, :dims] | (slope == 0)) & jnp.all(free[:, dims:])
+
+
+def identify_factors(
+    problem: Problem,
+    theta: Float[Array, "subjects dims"],
+    slope: Float[Array, "items dims"],
+) -> FactorScale:
+    """Abilities with mean 0 and variance 1 in the sample, and the slopes that follow.
+
+    Where all slopes are free and of any sign, abilities are uncorrelated too, and their
+    axes the principal ones of the slopes: the largest sum of squares first. Else slopes
+    of 0 stay, and the sample correlations are those of the population. Slopes of a
+    factor have a positive sum where any sign is allowed.
+    """
+    family, weight = problem.model.family, problem.data.subject_weight
+    signed = family.parameters[0].bijection.kind == "identity"
+    movable = is_movable(problem, slope)
+    rotates = jnp.all(problem.free) & signed
+    mean, sd = weighted_moments(theta, weight)
+    shift, sd = jnp.where(movable, mean, 0), jnp.where(movable, sd, 1)
+    theta = theta - shift
+    total = len(theta) if weight is None else jnp.sum(weight.astype(theta.dtype))
+    covariance = weigh_rows(theta, weight).T @ theta / total
+    root = jnp.linalg.cholesky(covariance)
+    whole = jnp.all(jnp.isfinite(root))
+    root = jnp.where(rotates & whole, root, jnp.diag(sd))
+    scaled = slope @ root
+    # The axes of the largest sums of squares come last of eigh.
+    _, axes = jnp.linalg.eigh(scaled.T @ scaled)
+    axes = jnp.where(rotates, axes[:, ::-1], jnp.eye(len(sd), dtype=theta.dtype))
+    scaled = scaled @ axes
+    moved = jax.scipy.linalg.solve_triangular(root, theta.T, lower=True).T @ axes
+    sign = jnp.where(signed & movable & (jnp.sum(scaled, axis=0) < 0), -1, 1)
+    sign = sign.astype(theta.dtype)
+    scaled, moved = scaled * sign, moved * sign
+    one = jnp.ones_like(sd)
+    spread = weigh_rows(moved, weight).T @ moved / total
+    size = jnp.sqrt(jnp.diagonal(spread))
+    size = jnp.where(size > 0, size, 1)
+    correlation = spread / size[:, None] / size
+    unit = jnp.eye(len(sd), dtype=theta.dtype)
+    correlation = jnp.where(rotates, unit, jnp.where(unit > 0, 1, correlation))
+    population = Population(
+        mean - shift, jnp.where(movable, one, size), None, correlation
+    )
+    return FactorScale(scaled, moved, shift, population)
+
+
 def reported(
     problem: Problem,
     theta: Float[Array, " subjects"],

@@ -80,6 +80,10 @@ class Binary(AbstractBinary):
         """The family with a discrimination for each item."""
         return dataclasses.replace(self, slopes="free")
 
+    def of_products(self) -> Binary:
+        """The family of one ability with slopes of 1."""
+        return dataclasses.replace(self, slopes="unit", dims=0)
+
     @property
     def diverges(self) -> bool:
         """See `AbstractResponseFamily.diverges`: known for two parameters."""

@@ -1,0 +1,135 @@
+"""Results of a factor model in a calibration: loadings, factors, their tables."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from irtjax.estimators.estimates import Estimates
+
+#: Items with at least this structure coefficient belong to a factor, and how many a
+#: factor needs: fewer may be copies of one item.
+SALIENT, FEWEST_ITEMS = 0.4, 3
+#: Share of an item's communality from which it measures one factor alone.
+PURE = 0.95
+#: Share of random starts at the best value below which a rotation is in doubt.
+FEW_STARTS = 0.05
+
+
+class Factors(NamedTuple):
+    """Loadings of items, and abilities of subjects, on several factors.
+
+    Attributes:
+        names: `[factors]` names.
+        loadings: `[items, factors]` standardised pattern, a / sqrt(a'Phi a + v), v the
+            variance of the link's distribution.
+        loadings_error: Their standard errors, those of a known rotation; or None.
+        structure: `[items, factors]` correlations of items and factors, loadings Phi.
+        communality: `[items]` share of an item's latent variance due to the factors.
+        correlation: `[factors, factors]` Phi.
+        ability: `[subjects, factors]` abilities, in the order of the fit's `subjects`.
+            They are posterior modes.
+        covariance: `[subjects, factors, factors]` their posterior covariances.
+        mean: `[subjects, factors]` posterior means, of which expected scores are.
+        rotation: Name of the rotation, or "none".
+        share_at_best: Share of the rotation's random starts that reached its best
+            value; NaN without rotation.
+    """
+
+    names: np.ndarray
+    loadings: np.ndarray
+    loadings_error: np.ndarray | None
+    structure: np.ndarray
+    communality: np.ndarray
+    correlation: np.ndarray
+    ability: np.ndarray
+    covariance: np.ndarray
+    mean: np.ndarray
+    rotation: str
+    share_at_best: float
+
+    @property
+    def error(self) -> np.ndarray:
+        """`[subjects, factors]` standard errors of the abilities."""
+        return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
+
+
+def factors_of(
+    estimates: Estimates, names: Any, order: np.ndarray | None = None
+) -> Factors | None:
+    """The factors with their names, subjects in an order; None for other models."""
+    found = estimates.factors
+    if found is None:
+        return None
+    places = slice(None) if order is None else order
+    best = found.share_at_best
+    return Factors(
+        np.asarray(names),
+        found.loadings,
+        found.loadings_error,
+        found.structure,
+        found.communality,
+        found.correlation,
+        found.ability[places],
+        found.covariance[places],
+        found.mean[places],
+        found.rotation,
+        float("nan") if best is None else best,
+    )
+
+
+def warnings_of(found: Factors, positive: bool) -> tuple[list[str], list[str]]:
+    """Warnings about factors that few items measure, and notes on the rotation."""
+    warnings, notes = [], []
+    salient = (np.abs(found.structure) >= SALIENT).sum(axis=0)
+    few = [
+        str(n) for n, k in zip(found.names, salient, strict=True) if k < FEWEST_ITEMS
+    ]
+    if few:
+        warnings.append(
+            f"fewer than {FEWEST_ITEMS} items have a structure coefficient of at least"
+            f" {SALIENT} on {', '.join(few)}: use fewer factors, and look for copies of"
+            " an item (irtjax audit)"
+        )
+    if positive:
+        share = found.loadings**2 / np.maximum(found.communality, 1e-12)[:, None]
+        pure = (share >= PURE).sum(axis=0)
+        vague = [
+            str(n) for n, k in zip(found.names, pure, strict=True) if k < FEWEST_ITEMS
+        ]
+        if vague:
+            warnings.append(
+                f"fewer than {FEWEST_ITEMS} items measure {', '.join(vague)} alone:"
+                " other non-negative loadings fit as well, so the factors are not"
+                " identified"
+            )
+    if found.share_at_best < FEW_STARTS:
+        notes.append(
+            f"{100 * found.share_at_best:.2g} % of the starts of the rotation reached"
+            " its best value: another rotation may be as simple"
+        )
+    if found.loadings_error is not None:
+        notes.append("errors of loadings are those of a known rotation")
+    return warnings, notes
+
+
+def ability_columns(found: Factors) -> dict[str, np.ndarray]:
+    """Columns of the ability table: an ability and its error for each factor."""
+    columns = {}
+    for k, name in enumerate(found.names):
+        columns[f"ability_{name}"] = found.ability[:, k]
+        columns[f"ability_{name}_se"] = found.error[:, k]
+    return columns
+
+
+def loading_columns(found: Factors) -> dict[str, np.ndarray]:
+    """Columns of items: loadings with errors, structure, communality."""
+    columns = {}
+    for k, name in enumerate(found.names):
+        columns[f"loading_{name}"] = found.loadings[:, k]
+        if found.loadings_error is not None:
+            columns[f"loading_{name}_se"] = found.loadings_error[:, k]
+    for k, name in enumerate(found.names):
+        columns[f"structure_{name}"] = found.structure[:, k]
+    return columns | {"communality": found.communality}

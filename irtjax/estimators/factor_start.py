@@ -1,0 +1,101 @@
+"""Start values of factor models: the leading singular vectors of the responses."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from irtjax.data.responses import Responses
+from irtjax.estimators.start import column_products, row_products
+from irtjax.likelihood.problem import Start
+from irtjax.models.model import Model, Population
+
+#: Steps of the subspace iteration, and vectors in addition to those wanted.
+NUM_ITERATIONS, OVERSAMPLED = 10, 6
+#: Logits per unit of a response, at chances of one half.
+LOGITS = 4.0
+#: Largest slope of a start.
+LARGEST = 4.0
+
+
+@eqx.filter_jit
+def leading_factors(
+    model: Model, data: Responses, dims: int, dtype, key: Array
+) -> tuple[Array, Array, Array]:
+    """Scores `[subjects, dims]`, slopes `[items, dims]` and proportions right.
+
+    Subspace iteration on the responses less the items' means, block by block: with
+    N the subjects and U S V' the leading part, scores are sqrt(N) U and slopes
+    4 V S / sqrt(N), the factor of linear responses on the logit scale.
+    """
+    ones = jnp.ones((data.num_subjects, 1), dtype)
+    _, values, exposure = column_products(model, data, ones)
+    mean = (values + 0.5) / (exposure + 1)
+
+    def right(left):
+        _, values, exposure = column_products(model, data, left)
+        return values - mean * exposure
+
+    def iterate(_, vectors):
+        left = row_products(data, vectors, -mean * vectors)
+        return jnp.linalg.qr(right(jnp.linalg.qr(left)[0]))[0]
+
+    width = min(dims + OVERSAMPLED, data.num_items, data.num_subjects)
+    first = jax.random.normal(key, (data.num_items, width), dtype)
+    vectors = lax.fori_loop(0, NUM_ITERATIONS, iterate, jnp.linalg.qr(first)[0])
+    product = row_products(data, vectors, -mean * vectors)
+    left, singular, turned = jnp.linalg.svd(product, full_matrices=False)
+    root = jnp.asarray(data.num_subjects, dtype) ** 0.5
+    # Of responses that are missing at random a share of each product is missing.
+    share = jnp.maximum(jnp.sum(exposure) / data.values.size, 1e-6)
+    slopes = LOGITS * (vectors @ turned.T)[:, :dims] * singular[:dims] / root / share
+    return left[:, :dims] * root, jnp.clip(slopes, -LARGEST, LARGEST), mean[:, 0]
+
+
+def factor_start(
+    model: Model, data: Responses, *, mask: np.ndarray | None = None, dtype=None
+) -> Start:
+    """Start values for models with several abilities.
+
+    Args:
+        model: A binary model with `dims`.
+        data: Responses.
+        mask: `[items, dims]` slopes to estimate, others being 0; None for all.
+        dtype: Floating type; that of default JAX arrays when None.
+
+    >>> import irtjax
+    >>> data = irtjax.Responses(jnp.asarray(np.eye(6, 9), jnp.int8))
+    >>> start = factor_start(irtjax.models.factor(2), data)
+    >>> start.items.discrimination.shape, start.theta.shape
+    ((9, 2), (6, 2))
+    """
+    dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+    family = model.family
+    dims = family.dims
+    scores, slopes, mean = leading_factors(model, data, dims, dtype, jax.random.key(0))
+    positive = family.parameters[0].bijection.kind == "positive"
+    if mask is not None or positive:
+        wanted = np.ones((data.num_items, dims), bool) if mask is None else mask
+        if mask is None:
+            from irtjax.numerics.rotation import rotate
+
+            # Varimax comes nearest to one factor for each item.
+            slopes = rotate(slopes, "varimax", num_starts=1).loadings
+            slopes = jnp.asarray(slopes, dtype)
+        else:
+            slopes = jnp.full((data.num_items, dims), 0.5, dtype)
+        slopes = jnp.where(wanted, jnp.maximum(slopes, 0.1), 0.0)
+        share = slopes / jnp.maximum(jnp.sum(slopes, axis=0), 1e-6)
+        scores = row_products(data, share, -mean[:, None] * share)
+        deviation = scores - jnp.mean(scores, axis=0)
+        sd = jnp.sqrt(jnp.mean(deviation**2, axis=0))
+        scores = deviation / jnp.maximum(sd, 1e-6)
+    size = jnp.sqrt(jnp.sum(slopes**2, axis=1))
+    items = family.start((mean,), size)
+    items = items._replace(discrimination=slopes)
+    population = Population(jnp.zeros(dims, dtype), jnp.ones(dims, dtype))
+    return Start(items, scores, population)

@@ -1,0 +1,193 @@
+"""The factor model: several abilities, each item with a discrimination for each.
+
+    P(y_ij = 1) = F(a_j' theta_i + d_j),    theta_i ~ N(0, Sigma),  diag Sigma = 1,
+
+F logistic or normal (AIMS, the logistic factor model; cBMM 2 with a >= 0). It is
+exploratory (Sigma = I, then rotated), non-negative (`positive`), or confirmatory (a
+mask of the loadings to estimate).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from irtjax.data.table import ResponseTable
+from irtjax.models.families.logistic import Binary
+from irtjax.models.priors import AbstractPrior
+from irtjax.numerics.rotation import ROTATIONS
+
+#: Items with a discrimination that a factor needs: two are exchangeable with others.
+FEWEST_ITEMS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Factor:
+    """A factor model with its settings.
+
+    Attributes:
+        factors: Number of factors; None: those of `loadings`, else 2.
+        rotation: Name of a rotation (`irtjax.numerics.rotation.ROTATIONS`), or "none"
+            for the principal axes; None: "oblimin" for exploratory models.
+        positive: Keep every discrimination at or above 0; then nothing is rotated.
+        loadings: Which discriminations to estimate: a mask `[items, factors]` in the
+            order of the table's items, or by item name, each a list of names of
+            factors (`simple_structure`, `bifactor`); None for all.
+        priors: As for other models: weak, N(0, 1) of discriminations.
+
+    Raises:
+        ValueError: For settings that do not go together.
+
+    >>> Factor(factors=3).rotation_used
+    'oblimin'
+    """
+
+    name: ClassVar[str] = "factor"
+    factorial: ClassVar[bool] = True
+
+    factors: int | None = None
+    rotation: str | None = None
+    positive: bool = False
+    loadings: np.ndarray | Mapping[str, Sequence[str]] | None = None
+    priors: Mapping[str, AbstractPrior] | str | None = "weak"
+
+    def __post_init__(self):
+        if self.factors is not None:
+            whole = isinstance(self.factors, int | np.integer)
+            if not whole or isinstance(self.factors, bool) or self.factors < 1:
+                raise ValueError(
+                    f"factors {self.factors!r}: give a whole number from 1"
+                )
+            if self.loadings is not None and self._columns != self.factors:
+                raise ValueError(
+                    f"factors {self.factors}, but loadings have {self._columns}: leave"
+                    " factors out"
+                )
+        if self.rotation is not None and self.rotation not in ("none", *ROTATIONS):
+            raise ValueError(
+                f"no rotation {self.rotation!r}; there are none, {', '.join(ROTATIONS)}"
+            )
+        if self.rotation not in (None, "none") and not self.explores:
+            what = "positive=True" if self.positive else "loadings"
+            raise ValueError(
+                f"rotation {self.rotation!r} requires an exploratory model: {what}"
+                " identifies the factors, so leave rotation out"
+            )
+
+    @property
+    def _columns(self) -> int:
+        """Number of factors of the given loadings."""
+        if isinstance(self.loadings, Mapping):
+            return len(self.names())
+        return np.shape(self.loadings)[-1] if np.ndim(self.loadings) else 0
+
+    @property
+    def count(self) -> int:
+        """Number of factors."""
+        if self.factors is not None:
+            return int(self.factors)
+        return 2 if self.loadings is None else self._columns
+
+    @property
+    def explores(self) -> bool:
+        """Whether every discrimination is free and of any sign."""
+        return not self.positive and self.loadings is None
+
+    @property
+    def rotation_used(self) -> str:
+        """The rotation of the estimates."""
+        if not self.explores or self.count == 1:
+            return "none"
+        return self.rotation or "oblimin"
+
+    @property
+    def family(self) -> Binary:
+        """The response family; of one factor it is that of the 2PL."""
+        slopes = "positive" if self.positive else "free"
+        return Binary(slopes=slopes, dims=self.count if self.count > 1 else 0)
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the factors."""
+        if isinstance(self.loadings, Mapping):
+            found = {str(name): None for row in self.loadings.values() for name in row}
+            return tuple(found)
+        return tuple(f"factor_{k + 1}" for k in range(self.count))
+
+    def mask(self, table: ResponseTable) -> np.ndarray | None:
+        """`[items, factors]` discriminations to estimate; None for all.
+
+        Raises:
+            ValueError: If the mask does not suit the items, or a factor has fewer than
+                three of them.
+        """
+        if self.loadings is None:
+            return None
+        names = self.names()
+        if isinstance(self.loadings, Mapping):
+            known = table.items.tolist()
+            lacking = sorted(set(known) - set(self.loadings))
+            if lacking:
+                raise ValueError(
+                    f"loadings name no factor of item {lacking[0]!r}: give every item a"
+                    " row, empty if it measures nothing"
+                )
+            mask = np.array(
+                [[f in self.loadings[item] for f in names] for item in known]
+            )
+        else:
+            mask = np.asarray(self.loadings).astype(bool)
+        wanted = table.num_items, self.count
+        if mask.shape != wanted:
+            raise ValueError(
+                f"loadings have shape {mask.shape}: give items x factors, {wanted}"
+            )
+        count = mask.sum(axis=0)
+        if (count < FEWEST_ITEMS).any():
+            which = int(np.argmin(count))
+            raise ValueError(
+                f"{names[which]} has {count[which]} items: a factor needs at least"
+                f" {FEWEST_ITEMS}"
+            )
+        return mask
+
+    def record(self) -> dict[str, Any]:
+        """Settings for the record of a fit."""
+        return {
+            "factors": self.count,
+            "rotation": self.rotation_used,
+            "loadings": "all" if self.loadings is None else "given",
+        }
+
+
+#: Settings of factor models given by name, and their defaults.
+FACTOR: dict[str, Any] = {
+    field.name: field.default for field in dataclasses.fields(Factor)
+}
+
+
+def simple_structure(
+    items: Sequence[str], groups: Sequence[str]
+) -> dict[str, list[str]]:
+    """Loadings by which each item measures the factor of its group alone.
+
+    Args:
+        items: Names of the items.
+        groups: `[items]` the group of each, such as its benchmark.
+
+    >>> simple_structure(["a", "b"], ["law", "code"])
+    {'a': ['law'], 'b': ['code']}
+    """
+    return {item: [str(group)] for item, group in zip(items, groups, strict=True)}
+
+
+def bifactor(items: Sequence[str], groups: Sequence[str]) -> dict[str, list[str]]:
+    """Loadings of a general factor and one for each group, such as a testlet.
+
+    >>> bifactor(["a", "b"], ["law", "code"])
+    {'a': ['general', 'law'], 'b': ['general', 'code']}
+    """
+    pairs = zip(items, groups, strict=True)
+    return {item: ["general", str(group)] for item, group in pairs}

@@ -1,0 +1,292 @@
+r"""Several abilities given items: modes, covariances, and expected scores.
+
+A response depends on the abilities through the product t = a'theta alone, so with r
+and w the first and minus the second derivative of log p(y) in t, everything is a
+product of matrices. The mode of theta_i solves
+
+    sum_j r_ij a_j = Sigma^-1 (theta_i - mu),  C_i^-1 = Sigma^-1 + sum_j w_ij a_j a_j',
+
+C_i the covariance of the normal approximation of its posterior. The mean of the
+posterior differs from the mode by its skewness, to second order (Tierney, Kass and
+Kadane 1989)
+
+    mean_i = theta_i - C_i sum_j w'_ij (a_j'C_i a_j) a_j / 2.
+
+The expected score S_i = sum_j s_j E[y | theta_i] on all items (shares s_j sum to 1) has
+the posterior mean and the variance
+
+    m_i = sum_j s_j E[y | t_ij],  t_ij ~ N(a_j'mean_i, a_j'C_i a_j),            (1)
+    V_i = g_i' C_i g_i + sum_j D_ij' K_j D_ij,   g_i = sum_j s_j m'_ij a_j,     (2)
+
+K_j the covariance of (a_j, d_j) and D_ij the derivative of m_i in them: how the
+expected response moves, and how the mode moves with the items,
+
+    D_ij = (s_j m'_ij - w_ij u_i'a_j) z_i + r_ij (u_i, 0),
+    u_i = C_i g_i,  z = (theta, 1).
+
+The second part of (2) is common to subjects; its main directions are returned as shared
+errors, so that differences of subjects have the right error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from irtjax.data.responses import Responses
+from irtjax.likelihood.products import cells, expected_cells, outer, with_one
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import (
+    block_size_for,
+    positive_definite_solve,
+    put_block,
+    scan_subject_blocks,
+    take_block,
+    weigh_rows,
+)
+
+#: Newton steps; the log-posterior of logistic items is concave, and ten are plenty.
+NUM_NEWTON = 25
+#: Longest step, in prior standard deviations.
+LONGEST = 2.0
+#: Directions of shared errors, and those sampled in addition to find them.
+SHARED, OVERSAMPLED = 24, 8
+
+
+class FactorScores(NamedTuple):
+    """Modes of several abilities, their covariances, and posterior means.
+
+    Attributes:
+        ability: `[subjects, dims]`.
+        covariance: `[subjects, dims, dims]`.
+        mean: `[subjects, dims]`, as in the module.
+        converged: `[subjects]` whether the mode was found.
+    """
+
+    ability: Float[Array, "subjects dims"]
+    covariance: Float[Array, "subjects dims dims"]
+    mean: Float[Array, "subjects dims"]
+    converged: Array
+
+
+class ExpectedOnItems(NamedTuple):
+    """Expected scores with errors, and the errors that subjects share."""
+
+    score: Float[Array, " subjects"]
+    standard_error: Float[Array, " subjects"]
+    shared: Float[Array, "subjects rank"]
+
+
+@eqx.filter_jit
+def score_factors(
+    model: Model,
+    items: Any,
+    population: Population,
+    data: Responses,
+    start: Array | None = None,
+    num_newton: int = NUM_NEWTON,
+) -> FactorScores:
+    """Modes of several abilities given items, by Newton's method. Pure.
+
+    Args:
+        model: A model with `dims` abilities.
+        items: Item records, discriminations `[items, dims]`.
+        population: Their normal prior.
+        data: Responses; subject weights do not count.
+        start: `[subjects, dims]` first values; None for the prior mean.
+        num_newton: Newton steps; with 0 the start is taken as the mode.
+    """
+    slopes = items.discrimination
+    dtype, dims = slopes.dtype, slopes.shape[1]
+    num_subjects, num_items = data.values.shape
+    precision = jnp.linalg.inv(population.covariance.astype(dtype))
+    mean = jnp.asarray(population.mean, dtype)
+    if start is None:
+        start = jnp.broadcast_to(mean, (num_subjects, dims))
+    weighted = weigh_rows(slopes, data.item_weight)
+    products = weigh_rows(outer(slopes), data.item_weight)
+    size = block_size_for(num_subjects, num_items, dtype.itemsize)
+
+    def body(carry, begin, is_new):
+        del is_new
+        values = take_block(data.values, begin, size).astype(dtype)
+        exposure = take_block(data.exposure, begin, size)
+
+        def derivatives(theta):
+            found = cells(model, items, theta, values, exposure)
+            # Of families that are not concave the upward part is left out.
+            weight = jnp.maximum(found.curvature, 0)
+            gradient = found.slope @ weighted - (theta - mean) @ precision
+            curvature = (weight @ products).reshape(-1, dims, dims) + precision
+            return gradient, curvature, found.bend
+
+        def newton(_, state):
+            theta, _ = state
+            gradient, curvature, _ = derivatives(theta)
+            step, _ = positive_definite_solve(curvature, gradient)
+            length = jnp.max(jnp.abs(step), axis=1, keepdims=True)
+            step = step * jnp.minimum(1, LONGEST / jnp.maximum(length, 1e-30))
+            return theta + step, jnp.max(jnp.abs(step), axis=1)
+
+        first = take_block(start, begin, size).astype(dtype)
+        none = jnp.zeros(first.shape[0], dtype)
+        theta, last = lax.fori_loop(0, num_newton, newton, (first, none))
+        _, curvature, bend = derivatives(theta)
+        column = lambda unit: positive_definite_solve(
+            curvature, jnp.broadcast_to(unit, theta.shape)
+        )[0]
+        inverse = jax.vmap(column, out_axes=-1)(jnp.eye(dims, dtype=dtype))
+        variance = inverse.reshape(theta.shape[0], -1) @ outer(slopes).T
+        skew = jnp.einsum("nkl,nl->nk", inverse, (bend * variance) @ weighted)
+        found = theta, inverse, theta - skew / 2, last
+        return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
+
+    none = jnp.zeros((num_subjects, dims), dtype)
+    square = jnp.zeros((num_subjects, dims, dims), dtype)
+    init = none, square, none, jnp.zeros(num_subjects, dtype)
+    *found, last = scan_subject_blocks(body, init, num_subjects, size)
+    root = jnp.finfo(dtype).eps ** 0.5
+    return FactorScores(*found, last < 100 * root)
+
+
+@eqx.filter_jit
+def expected_on_items(
+    model: Model, items: Any, scores: FactorScores
+) -> tuple[Array, Array]:
+    """Expected scores on all items, and their errors with the items as known. Pure.
+
+    Args:
+        model: A model with `dims` abilities.
+        items: Item records.
+        scores: Abilities and their covariances.
+
+    Returns:
+        Equation (1) and the root of the first part of (2), each `[subjects]`.
+    """
+    num_subjects, num_items = scores.ability.shape[0], items.intercept.shape[0]
+    dtype = items.intercept.dtype
+    share = jnp.full(num_items, 1 / num_items, dtype)
+    size = block_size_for(num_subjects, num_items, dtype.itemsize)
+
+    def body(carry, begin, is_new):
+        del is_new
+        part = _expected(model, items, share, scores, begin, size)
+        found = part.score, jnp.sum(part.gradient * part.along, axis=1)
+        return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
+
+    zeros = jnp.zeros(num_subjects, dtype)
+    score, variance = scan_subject_blocks(body, (zeros, zeros), num_subjects, size)
+    return score, jnp.sqrt(jnp.maximum(variance, 0))
+
+
+class _Expected(NamedTuple):
+    """Of a block of subjects: score, its gradient g, u = C g, and s_j m'_ij."""
+
+    score: Array
+    gradient: Array
+    along: Array
+    rise: Array
+
+
+def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expected:
+    slopes = items.discrimination
+    theta = take_block(scores.mean, begin, size)
+    covariance = take_block(scores.covariance, begin, size)
+    variance = covariance.reshape(size, -1) @ outer(slopes).T
+    expected, rise, _ = expected_cells(model, items, theta @ slopes.T, variance)
+    rise = rise * share
+    gradient = rise @ slopes
+    along = jnp.einsum("nkl,nl->nk", covariance, gradient)
+    return _Expected(expected @ share, gradient, along, rise)
+
+
+@eqx.filter_jit
+def expected_with_items(
+    model: Model,
+    items: Any,
+    data: Responses,
+    scores: FactorScores,
+    item_covariance: Float[Array, "items p p"],
+    key: Array | None = None,
+) -> ExpectedOnItems:
+    """Expected scores on all items with the errors of the items, (1) and (2). Pure.
+
+    Args:
+        model: A model with `dims` abilities.
+        items: Item records.
+        data: The responses behind the scores.
+        scores: Abilities and their covariances.
+        item_covariance: `[items, dims + 1, dims + 1]` of (a_j, d_j).
+        key: For the directions of shared errors; a fixed one when None.
+    """
+    slopes = items.discrimination
+    dtype, (num_items, dims) = slopes.dtype, slopes.shape
+    num_subjects = data.num_subjects
+    each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
+    share = each / jnp.sum(each)
+    size = block_size_for(num_subjects, num_items, dtype.itemsize)
+    width = 1 + dims
+    rank = min(SHARED + OVERSAMPLED, num_subjects)
+
+    def block(begin):
+        """Score, first part of (2), z, (u, 0), and the factors of z and of (u, 0)."""
+        part = _expected(model, items, share, scores, begin, size)
+        theta = take_block(scores.ability, begin, size)
+        values = take_block(data.values, begin, size).astype(dtype)
+        exposure = take_block(data.exposure, begin, size)
+        found = cells(model, items, theta, values, exposure)
+        pull = found.curvature * each * (part.along @ slopes.T)
+        own = jnp.sum(part.gradient * part.along, axis=1)
+        u = jnp.concatenate([part.along, jnp.zeros((size, 1), dtype)], axis=1)
+        return part.score, own, with_one(theta), u, part.rise - pull, found.slope * each
+
+    zeros = jnp.zeros(num_subjects, dtype)
+    covariance = item_covariance.astype(dtype)
+    root = jnp.linalg.cholesky(
+        covariance + 1e-12 * jnp.eye(width, dtype=dtype) * jnp.max(jnp.abs(covariance))
+    )
+    root = jnp.where(jnp.isfinite(root), root, 0)
+    key = jax.random.key(0) if key is None else key
+    sketch = jax.random.normal(key, (num_items, width, rank), dtype)
+    drawn = jnp.einsum("jpq,jqm->jpm", root, sketch).reshape(num_items, -1)
+    flat = covariance.reshape(num_items, -1)
+
+    def first(carry, begin, is_new):
+        del is_new
+        value, own, design, u, factor, residual = block(begin)
+        items_part = jnp.sum(
+            factor**2 * (outer(design) @ flat.T)
+            + 2 * factor * residual * (outer(design, u) @ flat.T)
+            + residual**2 * (outer(u) @ flat.T),
+            axis=1,
+        )
+        both = (factor @ drawn).reshape(size, width, rank) * design[:, :, None]
+        both = both + (residual @ drawn).reshape(size, width, rank) * u[:, :, None]
+        found = value, own + items_part, jnp.sum(both, axis=1)
+        return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
+
+    init = zeros, zeros, jnp.zeros((num_subjects, rank), dtype)
+    score, variance, range_ = scan_subject_blocks(first, init, num_subjects, size)
+    basis, _ = jnp.linalg.qr(range_)
+
+    def second(carry, begin, is_new):
+        _, _, design, u, factor, residual = block(begin)
+        part = take_block(basis, begin, size) * is_new.astype(dtype)[:, None]
+        rows = outer(design, part).T @ factor + outer(u, part).T @ residual
+        return carry + rows
+
+    rows = scan_subject_blocks(
+        second, jnp.zeros((width * rank, num_items), dtype), num_subjects, size
+    )
+    rows = rows.reshape(width, rank, num_items)
+    seen = jnp.einsum("pmj,jpq->mjq", rows, root).reshape(rank, -1)
+    values, vectors = jnp.linalg.eigh(seen @ seen.T)
+    kept = slice(-min(SHARED, rank), None)
+    scale = jnp.sqrt(jnp.maximum(values[kept], 0))
+    shared = basis @ (vectors[:, kept] * scale)
+    return ExpectedOnItems(score, jnp.sqrt(variance), shared)

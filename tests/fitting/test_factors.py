@@ -1,0 +1,326 @@
+"""Factor models through `irtjax.fit`: optimum, rotation, masks, verbs, refusals."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment, minimize
+from scipy.special import expit
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.calibration.factors import Factors, warnings_of
+from irtjax.cli.app import app
+from irtjax.estimators.driver import run_jit
+from irtjax.estimators.factor_start import factor_start
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor, bifactor, simple_structure
+from irtjax.models.simulate import simulate_abilities
+
+SUBJECTS, ITEMS, FACTORS = 400, 60, 2
+GROUPS = np.arange(ITEMS) % FACTORS
+
+
+@functools.cache
+def drawn():
+    """Responses to items that each measure one of two correlated factors."""
+    rng = np.random.default_rng(3)
+    root = np.linalg.cholesky([[1, 0.4], [0.4, 1]])
+    theta = rng.normal(size=(SUBJECTS, FACTORS)) @ root.T
+    slopes = np.zeros((ITEMS, FACTORS))
+    slopes[np.arange(ITEMS), GROUPS] = rng.uniform(1.0, 2.2, ITEMS)
+    intercept = rng.normal(size=ITEMS)
+    chance = expit(theta @ slopes.T + intercept)
+    right = (rng.random(chance.shape) < chance).astype(np.int8)
+    seen = rng.random(chance.shape) < 0.9
+    table = irtjax.ResponseTable.from_arrays(
+        right, observed=seen, benchmark=np.array(["law", "code"])[GROUPS]
+    )
+    return table, slopes, chance.mean(axis=1)
+
+
+@functools.cache
+def fitted(**settings):
+    return irtjax.fit(drawn()[0], "factor", **settings)
+
+
+def predictors(fit):
+    items = fit.parameters.items
+    return np.asarray(fit.parameters.theta @ items.discrimination.T + items.intercept)
+
+
+def congruence(one, other):
+    """Tucker's coefficients of matched columns."""
+    sizes = np.linalg.norm(one, axis=0)[:, None] * np.linalg.norm(other, axis=0)
+    found = np.abs(one.T @ other) / sizes
+    return found[linear_sum_assignment(-found)]
+
+
+def test_planted_simple_structure_is_found():
+    table, slopes, score = drawn()
+    fit = fitted()
+    found = fit.factors
+    assert (
+        fit.status is irtjax.Status.CONVERGED and fit.options["rotation"] == "oblimin"
+    )
+    assert congruence(found.loadings, slopes).min() > 0.98
+    assert found.share_at_best > 0.5
+    # 400 subjects: the standard error of a correlation of .4 is .04, and that of its
+    # estimate from abilities with a reliability of about .85 is larger.
+    assert abs(found.correlation[0, 1] - 0.4) < 0.15
+    low, high = (
+        fit.ability_table[f"expected_score_{end}"].to_numpy()
+        for end in ("lower", "upper")
+    )
+    # Five standard errors of a share of 400: .055.
+    assert ((low <= score) & (score <= high)).mean() > 0.95 - 0.055
+
+
+def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood():
+    table, *_ = drawn()
+    model = factor_model(Factor())
+    data = table.select(subjects=np.arange(40), items=np.arange(12)).responses(float)
+    problem = irtjax.Problem.create(model, data)
+    start = factor_start(model, data)
+    fit = run_jit(problem, irtjax.MM(tolerance=1e-8), start, max_steps=3000)
+    values, seen = np.asarray(data.values), np.asarray(data.observed)
+
+    def loss(x):
+        theta, rest = x[:80].reshape(40, 2), x[80:].reshape(12, 3)
+        eta = theta @ rest[:, :2].T + rest[:, 2]
+        height = np.sum(seen * (values * eta - np.logaddexp(0, eta)))
+        height -= 0.5 * np.sum(theta**2) + 40 * np.log(2 * np.pi)
+        for column, sd in ((rest[:, :2], 1.0), (rest[:, 2], 3.0)):
+            height -= 0.5 * np.sum((column / sd) ** 2)
+            height -= column.size * np.log(sd * np.sqrt(2 * np.pi))
+        return -height
+
+    best = fit.state.best
+    rows = np.column_stack([best.discrimination, best.intercept])
+    found = minimize(loss, np.concatenate([np.ravel(best.theta), rows.ravel()]))
+    assert -found.fun == pytest.approx(float(fit.objective), abs=1e-6)
+
+
+def test_one_factor_is_the_2pl_by_mm():
+    table, *_ = drawn()
+    fit = fitted(factors=1)
+    prior = irtjax.MODELS["2pl"]()
+    model = irtjax.Model("2pl", prior.family, factor_model(Factor(1)).priors)
+    other = irtjax.fit(table, model, "mm")
+    assert fit.log_likelihood == pytest.approx(other.log_likelihood, abs=1e-10)
+    assert fit.factors is None
+
+
+@pytest.mark.parametrize("rotation", ["none", "varimax", "promax"])
+def test_a_rotation_changes_neither_likelihood_nor_scores(rotation):
+    fit, other = fitted(), fitted(rotation=rotation)
+    np.testing.assert_allclose(predictors(fit), predictors(other), atol=1e-8)
+    for name in ("expected_score", "expected_score_se", "ability_se"):
+        one, two = (x.ability_table[name].to_numpy() for x in (fit, other))
+        np.testing.assert_allclose(one, two, rtol=1e-6)
+    np.testing.assert_allclose(
+        fit.factors.communality, other.factors.communality, atol=1e-8
+    )
+    assert other.log_likelihood == fit.log_likelihood
+    orthogonal = rotation != "promax"
+    assert (abs(other.factors.correlation[0, 1]) < 1e-8) == orthogonal
+
+
+def test_errors_of_loadings_are_of_the_size_of_their_errors():
+    _, slopes, _ = drawn()
+    found = fitted().factors
+    covariance = np.array([[1, 0.4], [0.4, 1]])
+    total = np.einsum("jk,kl,jl->j", slopes, covariance, slopes) + np.pi**2 / 3
+    true = slopes / np.sqrt(total)[:, None]
+    order = np.argmax(np.abs(found.loadings.T @ true), axis=1)
+    error = (found.loadings - true[:, order]) / found.loadings_error
+    # 120 numbers: the share of a normal below 1.96 has a standard error of .02. Errors
+    # of the rotation, which all items share, are left out.
+    assert (np.abs(error) < 1.96).mean() > 0.95 - 5 * 0.02
+
+
+def test_a_mask_fixes_loadings_at_zero_and_names_the_factors():
+    table, *_ = drawn()
+    names = np.array(["law", "code"])[GROUPS]
+    loadings = simple_structure(table.items.tolist(), names.tolist())
+    fit = irtjax.fit(table, irtjax.Factor(loadings=loadings))
+    found = fit.factors
+    assert found.names.tolist() == ["law", "code"] and found.rotation == "none"
+    assert np.all(found.loadings[np.arange(ITEMS), 1 - GROUPS] == 0)
+    assert np.all(found.loadings_error[np.arange(ITEMS), 1 - GROUPS] == 0)
+    assert np.all(found.loadings[np.arange(ITEMS), GROUPS] > 0.2)
+    assert 0.2 < found.correlation[0, 1] < 0.6
+    # The same by an array.
+    mask = np.eye(2, dtype=bool)[GROUPS]
+    again = irtjax.fit(table, "factor", loadings=mask)
+    assert again.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-9)
+
+
+def test_non_negative_loadings():
+    fit = fitted(positive=True)
+    assert fit.status is irtjax.Status.CONVERGED and fit.options["rotation"] == "none"
+    slopes = np.asarray(fit.parameters.items.discrimination)
+    assert slopes.min() == 0.0
+    # The prior of uncorrelated abilities leaves factors that correlate at .4 some
+    # loadings in common.
+    assert congruence(slopes, drawn()[1]).min() > 0.95
+
+
+def test_ready_made_masks():
+    assert bifactor(["a"], ["law"]) == {"a": ["general", "law"]}
+    assert Factor(loadings=bifactor(list("abc"), list("xxy"))).count == 3
+
+
+def test_every_verb_works_or_refuses_in_one_line(tmp_path):
+    table, *_ = drawn()
+    fit = fitted()
+    ranked = irtjax.rank(fit).table
+    assert (np.diff(ranked["ability"].to_numpy()) <= 0).all()
+    first, last = ranked["subject"].to_pylist()[:: SUBJECTS - 1]
+    compared = irtjax.compare(fit, first, last, data=table)
+    assert compared.difference > 0 and compared.p_value < 1e-6
+    # The same subjects as new ones: the items are now taken as known.
+    scored = irtjax.score(fit, table).table
+    for k in (1, 2):
+        np.testing.assert_allclose(
+            scored[f"ability_factor_{k}"].to_numpy(),
+            fit.factors.ability[:, k - 1],
+            atol=0.05,
+        )
+    np.testing.assert_allclose(
+        scored["ability"].to_numpy(), fit.ability_table["ability"].to_numpy(), atol=0.01
+    )
+    predicted = irtjax.predict(fit, categories=True)
+    mean = predicted.expected.mean(axis=1)
+    np.testing.assert_allclose(
+        mean, fit.ability_table["expected_score"].to_numpy(), atol=1e-9
+    )
+    np.testing.assert_allclose(predicted.probabilities.sum(-1), 1)
+    irtjax.save(fit, tmp_path / "fit")
+    again = irtjax.load(tmp_path / "fit")
+    for one, other in zip(fit.factors, again.factors, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert again.ability_table.equals(fit.ability_table)
+    for call in (
+        lambda: irtjax.audit(fit, table),
+        lambda: irtjax.shrink(table, 10, model=fit),
+        lambda: irtjax.AdaptiveTest(fit, irtjax.adaptive.Design(5)),
+        lambda: irtjax.plots.plot_wright_map(fit),
+        lambda: irtjax.score(fit, table, method="wle"),
+    ):
+        with pytest.raises(ValueError, match="one ability") as refused:
+            call()
+        assert "\n" not in str(refused.value)
+
+
+def test_the_command_line_writes_loadings_and_figures(tmp_path):
+    table, *_ = drawn()
+    rows = ["subject,item,response,task"]
+    few = table.select(subjects=np.arange(60), items=np.arange(16))
+    for i, subject in enumerate(few.subjects):
+        rows += [
+            f"{subject},{item},{few.values[i, j]},{few.benchmarks[j]}"
+            for j, item in enumerate(few.items)
+            if few.observed[i, j]
+        ]
+    (tmp_path / "long.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    command = ["fit", str(tmp_path / "long.csv"), "--benchmark", "task", "--model"]
+    command += ["factor", "--factors", "2", "--rotation", "varimax"]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "fit")])
+    assert done.exit_code == 0, done.output
+    names = {path.name for path in (tmp_path / "fit").iterdir()}
+    assert {"loadings.csv", "factor_correlations.csv", "structure.png"} <= names
+    text = (tmp_path / "fit" / "loadings.csv").read_text(encoding="utf-8")
+    assert "loading_factor_2_se" in text.splitlines()[0]
+    masks = ["item,law,code"]
+    masks += [f"{item},{k % 2 == 0:d},{k % 2:d}" for k, item in enumerate(few.items)]
+    (tmp_path / "mask.csv").write_text("\n".join(masks) + "\n", encoding="utf-8")
+    command = [*command[:6], "--loadings", str(tmp_path / "mask.csv"), "--no-figures"]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "masked")])
+    assert done.exit_code == 0, done.output
+    saved = irtjax.load(tmp_path / "masked")
+    assert saved.factors.names.tolist() == ["law", "code"]
+
+
+def test_responses_are_simulated_from_a_fit():
+    fit = fitted()
+    given = jax.tree.map(jnp.asarray, fit.parameters)
+    theta = simulate_abilities(5000, jax.random.key(0), given.population)
+    assert theta.shape == (5000, 2)
+    # Five standard errors of a correlation of 5,000.
+    found = np.corrcoef(np.asarray(theta).T)[0, 1]
+    assert abs(found - fit.factors.correlation[0, 1]) < 5 / 5000**0.5
+    data = irtjax.simulate(fit.model, given.items, theta, jax.random.key(1))
+    chance = expit(np.asarray(theta @ given.items.discrimination.T + given.items[1]))
+    error = np.asarray(data.values).mean(0) - chance.mean(0)
+    assert np.abs(error).max() < 5 * 0.5 / 5000**0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"factors": 0}, "factors 0: give a whole number"),
+        ({"factors": 60}, "60 factors of 400 subjects and 60 items: give at most 59"),
+        ({"rotation": "turn"}, "no rotation 'turn'; there are none"),
+        ({"rotation": "varimax", "positive": True}, "leave rotation out"),
+        ({"loadings": np.ones((3, 2), bool)}, r"shape \(3, 2\): give items x factors"),
+        ({"loadings": {"item 1": ["law"]}}, "no factor of item 'item 10'"),
+        (
+            {"loadings": np.arange(ITEMS)[:, None] < [ITEMS, 2]},
+            "factor_2 has 2 items: a factor needs at least 3",
+        ),
+        ({"factors": 3, "loadings": np.ones((ITEMS, 2))}, "leave factors out"),
+        ({"priors": None}, "a factor model needs priors"),
+        ({"method": "em"}, "is estimated by method='mm', not 'em'"),
+        ({"anchor": {"item 1": {"intercept": 0.0}}}, "takes no anchors"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_in_one_line(settings, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        irtjax.fit(drawn()[0], "factor", **settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_settings_of_factors_need_the_model():
+    with pytest.raises(ValueError, match="rotation requires the model factor"):
+        irtjax.fit(drawn()[0], "2pl", rotation="varimax")
+    with pytest.raises(ValueError, match="factors is a setting of models given by nam"):
+        irtjax.fit(drawn()[0], irtjax.Factor(2), factors=3)
+
+
+def test_degenerate_data_give_finite_numbers_and_warnings():
+    rng = np.random.default_rng(0)
+    right = (rng.random((30, 12)) < 0.5).astype(np.int8)
+    right[:, 0], right[0, 1:] = 1, 0
+    right[:, 2] = right[:, 1]
+    seen = np.ones(right.shape, bool)
+    seen[1] = False
+    fit = irtjax.fit(
+        irtjax.ResponseTable.from_arrays(right, observed=seen), "factor", factors=2
+    )
+    table = fit.ability_table
+    for name in ("ability", "ability_se", "expected_score", "ability_factor_1"):
+        assert np.isfinite(table[name].to_numpy(zero_copy_only=False)).all()
+    assert np.isfinite(fit.factors.loadings).all()
+    assert "all right" in fit.item_table["flags"].to_pylist()[0]
+
+
+def test_factors_that_few_items_measure_are_named():
+    structure = np.array([[0.9, 0.0]] * 4 + [[0.0, 0.8]] * 2 + [[0.5, 0.5]])
+    none = np.zeros((1, 2))
+    found = Factors(
+        np.array(["law", "code"]),
+        structure,
+        None,
+        structure[:6],
+        np.sum(structure**2, axis=1),
+        np.eye(2),
+        *(none, none, none, "oblimin", 0.01),
+    )
+    warnings, notes = warnings_of(found, positive=True)
+    assert warnings[0].startswith("fewer than 3 items have a structure coefficient")
+    assert "on code: use fewer factors" in warnings[0]
+    assert "items measure code alone" in warnings[1] and "law" not in warnings[1]
+    assert notes[0].startswith("1 % of the starts of the rotation")

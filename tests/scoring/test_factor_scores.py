@@ -1,0 +1,136 @@
+"""Scores of several abilities: against brute-force quadrature and differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import irtjax
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor
+from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.model import Population
+from irtjax.scoring.factors import (
+    expected_on_items,
+    expected_with_items,
+    score_factors,
+)
+from irtjax.uncertainty.factors import factor_covariance
+
+SUBJECTS, ITEMS = 7, 25
+
+
+@pytest.fixture(scope="module")
+def case():
+    """A model, items, a correlated population, and responses with missing cells."""
+    rng = np.random.default_rng(4)
+    slopes, intercept = rng.normal(0.8, 0.7, (ITEMS, 2)), rng.normal(size=ITEMS)
+    population = Population(
+        jnp.zeros(2), jnp.ones(2), None, jnp.array([[1, 0.3], [0.3, 1]])
+    )
+    theta = rng.normal(size=(SUBJECTS, 2))
+    right = rng.random((SUBJECTS, ITEMS)) < expit(theta @ slopes.T + intercept)
+    seen = rng.random(right.shape) < 0.85
+    items = LogisticItems(
+        *map(jnp.asarray, (slopes, intercept, np.zeros(ITEMS), np.ones(ITEMS)))
+    )
+    values = jnp.asarray((right & seen).astype(np.int8))
+    data = irtjax.Responses(values, jnp.asarray(seen))
+    return factor_model(Factor()), items, population, data
+
+
+def test_modes_and_expected_scores_are_those_of_quadrature(case):
+    model, items, population, data = case
+    found = score_factors(model, items, population, data)
+    assert bool(found.converged.all())
+    score, error = expected_on_items(model, items, found)
+    line = np.linspace(-6, 6, 241)
+    grid = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(-1, 2)
+    slopes, intercept = np.asarray(items.discrimination), np.asarray(items.intercept)
+    chance = expit(grid @ slopes.T + intercept)
+    inverse = np.linalg.inv(np.asarray(population.covariance))
+    prior = -0.5 * np.einsum("tk,kl,tl->t", grid, inverse, grid)
+    for i in range(SUBJECTS):
+        y, seen = np.asarray(data.values[i]), np.asarray(data.observed[i])
+        logs = (np.log(np.where(y == 1, chance, 1 - chance)) * seen).sum(1) + prior
+        weight = np.exp(logs - logs.max())
+        weight /= weight.sum()
+        # The mode is the best node up to its spacing.
+        assert np.abs(np.asarray(found.ability[i]) - grid[logs.argmax()]).max() < 0.05
+        mean = weight @ chance.mean(1)
+        sd = np.sqrt(weight @ (chance.mean(1) - mean) ** 2)
+        # A normal approximation errs by a share of the order of 1 / sqrt(responses).
+        share = 1 / np.sqrt(seen.sum())
+        assert float(score[i]) == pytest.approx(mean, abs=share * sd)
+        assert float(error[i]) == pytest.approx(sd, rel=share)
+
+
+def test_errors_of_items_enter_as_derivatives_do(case):
+    """Equation (2): the gradient in an item's parameters by finite differences."""
+    model, items, population, data = case
+    rng = np.random.default_rng(1)
+    root = 0.05 * rng.normal(size=(ITEMS, 3, 3))
+    blocks = jnp.asarray(root @ root.swapaxes(1, 2))
+    modes = score_factors(model, items, population, data)
+    _, plain = expected_on_items(model, items, modes)
+    found = expected_with_items(model, items, data, modes, blocks)
+    added = np.asarray(found.standard_error**2 - plain**2)
+
+    def score_at(slopes, intercept):
+        moved = items._replace(discrimination=slopes, intercept=intercept)
+        at = score_factors(model, moved, population, data)
+        return expected_on_items(model, moved, at._replace(covariance=modes.covariance))
+
+    move = jax.jacfwd(lambda *x: score_at(*x)[0], argnums=(0, 1))
+    by_slope, by_intercept = move(items.discrimination, items.intercept)
+    gradient = np.concatenate([by_slope, np.asarray(by_intercept)[:, :, None]], -1)
+    wanted = np.einsum("ijp,jpq,ijq->i", gradient, blocks, gradient)
+    # (2) leaves out how skewness and variance move: a share of 1 / sqrt(responses).
+    share = 1 / np.sqrt(np.asarray(data.observed).sum(1).min())
+    np.testing.assert_allclose(added, wanted, rtol=share)
+    # With more directions than subjects the shared errors are all of them.
+    both = np.einsum("ijp,jpq,kjq->ik", gradient, blocks, gradient)
+    shared = np.asarray(found.shared)
+    np.testing.assert_allclose(shared @ shared.T, both, atol=share * np.max(wanted))
+    np.testing.assert_allclose(np.sum(shared**2, 1), added, rtol=1e-6)
+
+
+def test_the_covariance_of_items_is_its_formula(case):
+    """The blocked products against a loop over subjects and items."""
+    model, items, population, data = case
+    modes = score_factors(model, items, population, data)
+    problem = irtjax.Problem.create(model, data)
+    found = factor_covariance(problem, items, modes.ability, modes.covariance)
+    slopes, intercept = np.asarray(items.discrimination), np.asarray(items.intercept)
+    theta, spread = np.asarray(modes.ability), np.asarray(modes.covariance)
+    chance = expit(theta @ slopes.T + intercept)
+    seen = np.asarray(data.observed)
+    for j in range(ITEMS):
+        information = np.diag([1, 1, 1 / 9])
+        for i in range(SUBJECTS):
+            r = seen[i, j] * (float(data.values[i, j]) - chance[i, j])
+            w = seen[i, j] * chance[i, j] * (1 - chance[i, j])
+            z = np.append(theta[i], 1)
+            jacobian = r * np.eye(3)[:, :2] - w * np.outer(z, slopes[j])
+            information = information + w * np.outer(z, z)
+            information = information - jacobian @ spread[i] @ jacobian.T
+        if np.linalg.eigvalsh(information)[0] > 1e-3:
+            inverse = np.linalg.inv(information)
+            np.testing.assert_allclose(found[j], inverse, rtol=1e-6)
+        else:
+            assert np.isnan(np.asarray(found[j])).all()
+
+
+def test_solves_by_a_loop_are_those_written_out():
+    from irtjax.numerics.kernels import WRITTEN_OUT, positive_definite_solve
+
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(30, 6, 6))
+    matrix = jnp.asarray(root @ root.swapaxes(1, 2) + 0.1 * np.eye(6))
+    vector = jnp.asarray(rng.normal(size=(30, 6)))
+    assert WRITTEN_OUT < 6
+    found, pivots = positive_definite_solve(matrix, vector)
+    wanted = np.linalg.solve(matrix, vector[:, :, None])[:, :, 0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(np.prod(pivots, -1), np.linalg.det(matrix), rtol=1e-8)
