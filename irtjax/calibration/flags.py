@@ -323,7 +323,8 @@ def fit_warnings(
             f"{status.explain()} (residual {residual:.2g}): treat the estimates as"
             f" provisional; {cure}"
         )
-    needed = FEW_SUBJECTS.get(model.family.num_columns, 50)
+    dims = model.family.dims
+    needed = 50 * dims if dims else FEW_SUBJECTS.get(model.family.num_columns, 50)
     if model.family.num_categories == 0:
         needed = FEW_SUBJECTS_SCORES
     if num_subjects < needed:

@@ -68,6 +68,9 @@ class Settings(TypedDict, total=False):
         subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
             that shift abilities (latent regression).
         hyperpriors: Priors of variances and correlations; see `irtjax.Hyperpriors`.
+        factors: For "factor": number of factors, 2 where None.
+        rotation: Rotation of the factors, by name; "none" for the principal axes.
+        loadings: Which loadings to estimate; see `irtjax.Factor`.
         anchor: Items with fixed parameters; the ability distribution is then estimated
             on their scale. See `anchors.read_anchor`.
         start: "proportions", "spectral", "low_rank", or start values.
@@ -93,6 +96,9 @@ class Settings(TypedDict, total=False):
     item_covariates: Mapping[str, np.ndarray] | None
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None
     hyperpriors: Hyperpriors | None
+    factors: int | None
+    rotation: str | None
+    loadings: np.ndarray | Mapping[str, Sequence[str]] | None
     anchor: Anchor | None
     start: Start | str
     population: str
