@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import Shrunken as Shrunken
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
+    from irtjax.validity.dimensionality import dimensions as dimensions
 
 #: Where each public name comes from.
 _HOMES = {
@@ -110,6 +111,7 @@ _HOMES = {
     "audit": "irtjax.auditing",
     "bootstrap": "irtjax.fitting.bootstrap",
     "compare": "irtjax.calibration.rank",
+    "dimensions": "irtjax.validity.dimensionality",
     "fit": "irtjax.fitting.fit",
     "item_covariance": "irtjax.uncertainty",
     "item_information": "irtjax.scoring.information",

@@ -10,6 +10,7 @@ from irtjax.cli.adapt import adapt_command
 from irtjax.cli.audit import audit_command
 from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
+from irtjax.cli.dimensions import dimensions_command
 from irtjax.cli.errors import Group
 from irtjax.cli.fit import FitCommand, fit_command
 from irtjax.cli.imports import import_module
@@ -70,6 +71,7 @@ app.command("predict")(predict_command)
 app.command("adapt")(adapt_command)
 app.command("shrink")(shrink_command)
 app.command("audit")(audit_command)
+app.command("dimensions")(dimensions_command)
 app.command("simulate")(simulate_command)
 app.command("info")(info_command)
 app.command("demo")(demo_command)

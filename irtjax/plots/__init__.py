@@ -13,7 +13,7 @@ from irtjax.plots.audit import (
 )
 from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
-from irtjax.plots.factors import plot_structure
+from irtjax.plots.factors import plot_dimensions, plot_structure
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
@@ -31,6 +31,7 @@ __all__ = [
     "plot_adaptive",
     "plot_correlations",
     "plot_difficulty_discrimination",
+    "plot_dimensions",
     "plot_flagged_items",
     "plot_item_parameters",
     "plot_item_properties",

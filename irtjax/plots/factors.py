@@ -9,11 +9,13 @@ import numpy as np
 from irtjax.plots import style
 from irtjax.plots.abilities import named_rows
 from irtjax.plots.multilevel import COLOURS, NAMED
+from irtjax.plots.style import GREY, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration
+    from irtjax.validity.dimensionality import Dimensions
 
 
 def plot_structure(fit: Calibration) -> Figure:
@@ -55,4 +57,39 @@ def plot_structure(fit: Calibration) -> Figure:
     style.title(
         axes, "Structure of items", f"{count:,} items, {found.rotation} rotation"
     )
+    return figure
+
+
+def plot_dimensions(found: Dimensions) -> Figure:
+    """Draws the loss of held-out cells and the eigenvalues by number of factors.
+
+    Args:
+        found: What `irtjax.dimensions` returned.
+
+    Returns:
+        The figure; nothing is shown or saved.
+    """
+    table = found.table.to_pydict()
+    factors = np.asarray(table["factors"])
+    figure, (left, right) = style.new_figure(8.6, 3.4, 2, grid="y")
+    loss, error = (np.asarray(table[name]) for name in ("loss", "loss_se"))
+    left.errorbar(factors, loss, error, fmt="o-", color=PALETTE[0], ms=4, lw=1.2)
+    left.axvline(found.chosen, color=GREY, ls="--", lw=0.8)
+    left.set_xlabel("Factors")
+    left.set_ylabel("Loss per held-out response (nats)")
+    below = f"bars: one standard error; {found.chosen} chosen"
+    style.title(left, "Held-out responses", below)
+    known = factors[1:]
+    for name, colour, text in (
+        ("eigenvalue", PALETTE[0], "responses"),
+        ("eigenvalue_permuted", PALETTE[1], "permuted, 95 % quantile"),
+    ):
+        values = np.asarray(table[name][1:], float)
+        right.plot(known, values, "o-", color=colour, ms=4, lw=1.2, label=text)
+    right.set_xlabel("Factor")
+    right.set_ylabel("Eigenvalue of tetrachoric correlations")
+    right.legend(fontsize=8, frameon=False)
+    style.title(right, "Scree", f"parallel analysis: {found.by_parallel}")
+    for axes in (left, right):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     return figure

@@ -1,0 +1,88 @@
+"""`irtjax dimensions`: how many abilities do responses measure?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from irtjax.cli import options as opt
+from irtjax.cli.machine import prepare
+from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
+from irtjax.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from irtjax.validity.dimensionality import Dimensions
+
+#: Headings and columns of the table on screen, with digits.
+_COLUMNS = {
+    "factors": ("factors", 0),
+    "held-out log-lik.": ("held_out", 4),
+    "loss": ("loss", 4),
+    "se": ("loss_se", 4),
+    "AUC": ("auc", 4),
+    "JIC": ("jic", 0),
+    "eigenvalue": ("eigenvalue", 2),
+    "by chance": ("eigenvalue_permuted", 2),
+}
+
+
+@opt.with_reading
+def dimensions_command(
+    files: opt.Files,
+    reading: opt.Reading,
+    most: Annotated[int, opt.option("Largest number of factors.", min=1)] = 8,
+    out: Annotated[
+        Path | None,
+        opt.out("DIR", "Folder for dimensions.csv and dimensions.png."),
+    ] = None,
+    seed: opt.Seed = 0,
+    figures: opt.Figures = True,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Finds how many abilities right and wrong responses measure."""
+    check_out_folder(out)
+    with ProgressLine(quiet) as progress:
+        progress("read")
+        table = reading.read(files)
+        prepare()
+        import jax
+
+        from irtjax.validity.dimensionality import dimensions
+
+        key = jax.random.key(seed)
+        found = dimensions(table, most=most, key=key, progress=progress)
+    if out is not None:
+        from irtjax.plots import plot_dimensions, save_figure
+
+        make_folder(out)
+        contents = {out / "dimensions.csv": found.table}
+        if figures:
+            draw = lambda path: save_figure(plot_dimensions(found), path)
+            contents[out / "dimensions.png"] = draw
+        write_files(contents)
+    if json:
+        names = ("chosen", "best", "by_jic", "by_parallel", "by_penalty")
+        print_json(
+            {name: getattr(found, name) for name in names}
+            | {"certificate": found.certificate, "notes": found.notes}
+            | {"rows": found.table.to_pylist()}
+        )
+    elif not quiet:
+        _show(found, out)
+
+
+def _show(found: Dimensions, out: Path | None) -> None:
+    """The table and the result in words."""
+    from irtjax.cli import screen
+    from irtjax.report.words import number
+
+    console = screen.console()
+    rows = [
+        ["" if row[name] is None else number(row[name], digits)
+         for name, digits in _COLUMNS.values()]
+        for row in found.table.to_pylist()
+    ]  # fmt: skip
+    screen.show_table(console, "", list(_COLUMNS), rows)
+    place = [] if out is None else [f"Written to {out}."]
+    screen.show_sentences(console, [found.sentence, *found.notes, *place])

@@ -1,0 +1,381 @@
+r"""How many abilities responses measure: four answers from one set of fits.
+
+- **Held-out cells.** Models of 0, 1, ... factors are fitted to the cells outside each
+  of five folds; what counts is the mean log-likelihood of the cells in it. 0 factors
+  are the items' proportions. The number chosen is the smallest whose loss against the
+  best is at most one standard error of it, over the folds.
+- **JIC** (Chen and Li 2022): -2 l_K + K max(N, J) log(n / max(N, J)), l_K the joint
+  log-likelihood and n the observed cells.
+- **Parallel analysis** (Horn 1965): eigenvalues of the tetrachoric correlations above
+  the 95 % quantile of those with each item's responses permuted over subjects.
+- **The rank at the penalty of noise.** With N(0, 1) abilities and N(0, s^2) slopes the
+  joint posterior is convex in X = Theta A' but for its rank, since the least
+  (|Theta|^2 + |A|^2 / s^2) / 2 of all factorisations is the nuclear norm of X over s.
+  At a stationary point with residuals R = M o (Y - P) the estimate is the global
+  maximum where q = s sigma_max(R) = 1, and q > 1 elsewhere. With 1 / s the largest
+  singular value of residuals simulated from the fit of the number chosen, the largest
+  of 20, factors of the size of noise vanish.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from irtjax._types import KeyArray
+from irtjax.data import read
+from irtjax.data.responses import Responses
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.driver import run_jit
+from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.joint.mm import MM
+from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.products import cells, expected_cells, outer
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor
+from irtjax.models.model import Model
+from irtjax.models.priors import Normal
+from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_block
+from irtjax.scoring.factors import score_factors
+from irtjax.validity.tetrachoric import tetrachoric
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOLDS = 5
+#: Steps of a fit, and the KKT residual at which it ends.
+MOST_STEPS, TOLERANCE = 1000, 1e-4
+#: Permutations of parallel analysis, and the quantile of their eigenvalues.
+PERMUTATIONS, QUANTILE = 20, 0.95
+#: Items up to which tetrachoric correlations are computed, of a random subset beyond.
+MOST_ITEMS = 300
+#: Power iterations, of vectors at once; residuals simulated, the largest counts.
+POWER, VECTORS, SIMULATED = 30, 4, 20
+#: Largest certificate of a global maximum.
+GLOBAL = 1.01
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dimensions:
+    """Evidence on the number of factors.
+
+    Attributes:
+        table: A row for 0, 1, ... factors: `factors`, `held_out` (mean log-likelihood
+            of held-out cells, nats), `loss` against the best with `loss_se`, `auc` of
+            held-out cells, `log_likelihood`, `jic`, `eigenvalue` and
+            `eigenvalue_permuted` (the quantile) of the correlation matrix.
+        chosen: By held-out cells with the one-standard-error rule.
+        best: With the highest held-out log-likelihood.
+        by_jic: With the lowest JIC.
+        by_parallel: Leading eigenvalues above those of permuted responses.
+        by_penalty: Rank at the penalty of noise.
+        certificate: q of that fit; None where items or subjects carry no signal.
+        notes: What was left out.
+    """
+
+    table: pa.Table
+    chosen: int
+    best: int
+    by_jic: int
+    by_parallel: int
+    by_penalty: int
+    certificate: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        noun = "factor" if self.chosen == 1 else "factors"
+        proof = "" if self.certificate <= GLOBAL else ", not shown to be the best fit"
+        return (
+            f"Use {self.chosen} {noun}: more do not predict held-out responses better"
+            f" by a standard error. (Best {self.best}; JIC {self.by_jic}; parallel"
+            f" analysis {self.by_parallel}; rank at the penalty of noise"
+            f" {self.by_penalty}{proof}.)"
+        )
+
+
+def dimensions(
+    data: ResponseTable | Any,
+    *,
+    most: int = 8,
+    key: KeyArray | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Dimensions:
+    """Estimates how many abilities right and wrong responses measure.
+
+    One compiled program serves every number of factors and every fold: factors are
+    left out, and cells held out, by masks.
+
+    Args:
+        data: A `ResponseTable`, or anything `irtjax.read` takes.
+        most: Largest number of factors.
+        key: Random key of folds and permutations; a fixed one when None.
+        progress: Called with what is being done.
+
+    Returns:
+        The evidence.
+
+    Raises:
+        ValueError: If responses are not right or wrong, or there are fewer subjects or
+            items than factors.
+
+    >>> rng = np.random.default_rng(0)
+    >>> ability, easy = rng.normal(size=(60, 1)), rng.normal(size=12)
+    >>> right = rng.random((60, 12)) < 1 / (1 + np.exp(-2 * ability - easy))
+    >>> found = dimensions(ResponseTable.from_arrays(right), most=2)
+    >>> found.chosen, found.table.num_rows
+    (1, 3)
+    """
+    import pyarrow as pa
+
+    table = data if isinstance(data, ResponseTable) else read(data)
+    _check(table, most)
+    report = progress or (lambda text: None)
+    key = jax.random.key(0) if key is None else key
+    fold_key, noise_key, key = jax.random.split(key, 3)
+    dtype = jnp.zeros(()).dtype
+    responses = table.responses(dtype)
+    whole = jnp.ones(table.values.shape, bool)
+    seen = whole if responses.observed is None else responses.observed
+    # Always with a mask, so that the program is the same for all cells.
+    responses = dataclasses.replace(responses, observed=seen)
+    fold = jax.random.randint(fold_key, seen.shape, 0, FOLDS)
+    sizes = range(most + 1)
+    held = np.empty((FOLDS, most + 1))
+    areas = np.empty((FOLDS, most + 1))
+    for k in range(FOLDS):
+        out = seen & (fold == k)
+        kept = dataclasses.replace(
+            responses,
+            observed=seen & ~out,
+            values=jnp.where(out, 0, responses.values),
+        )
+        for size in sizes:
+            report(f"fold {k + 1} of {FOLDS}, {size} factors")
+            chance = _chances(kept, size, most, dtype)
+            held[k, size], areas[k, size] = _judge(responses.values, out, chance)
+    mean = held.mean(axis=0)
+    best = int(mean.argmax())
+    loss = held[:, [best]] - held
+    loss_se = loss.std(axis=0, ddof=1) / FOLDS**0.5
+    chosen = int(np.flatnonzero(loss.mean(axis=0) <= loss_se)[0])
+    report("all cells")
+    heights = np.empty(most + 1)
+    heights[0] = _height(responses, _means(responses))
+    fits = [_fit(responses, size, most, dtype) for size in sizes]
+    heights[1:] = [float(fit.log_lik) for fit in fits[1:]]
+    large, count = max(table.values.shape), int(seen.sum())
+    jic = -2 * heights + np.arange(most + 1) * large * np.log(max(count / large, 1))
+    report("parallel analysis")
+    values, permuted, notes = _parallel(table, most, key)
+    above = values > permuted
+    by_parallel = int(above.argmin()) if not above.all() else len(above)
+    report("rank at the penalty of noise")
+    rank, certificate = _noise_rank(responses, fits[chosen], most, dtype, noise_key)
+    blank = lambda x: pa.array([None, *x][: most + 1] + [None] * (most - len(x)))
+    return Dimensions(
+        pa.table(
+            {
+                "factors": list(sizes),
+                "held_out": mean,
+                "loss": loss.mean(axis=0),
+                "loss_se": loss_se,
+                "auc": areas.mean(axis=0),
+                "log_likelihood": heights,
+                "jic": jic,
+                "eigenvalue": blank(values.tolist()),
+                "eigenvalue_permuted": blank(permuted.tolist()),
+            }
+        ),
+        chosen,
+        best,
+        int(jic.argmin()),
+        by_parallel,
+        rank,
+        certificate,
+        tuple(notes),
+    )
+
+
+def _check(table: ResponseTable, most: int) -> None:
+    if table.kind != "binary" or table.trials is not None:
+        raise ValueError(
+            f"dimensions needs responses that are right or wrong, not {table.kind}:"
+            " choose a 0/1 metric"
+        )
+    limit = min(table.values.shape) - 1
+    if not 1 <= most <= limit:
+        raise ValueError(
+            f"most {most}: give 1 to {limit} factors for {table.num_subjects} subjects"
+            f" and {table.num_items} items"
+        )
+
+
+def _problem(data: Responses, size: int, most: int, slope_sd: Any, dtype):
+    """The problem of `size` of `most` factors, and its start."""
+    dims = max(most, 2)
+    model = factor_model(Factor(dims))
+    # Arrays, not numbers: the program is compiled once.
+    pair = lambda sd: Normal(jnp.zeros((), dtype), jnp.asarray(sd, dtype))
+    priors = {"discrimination": pair(slope_sd), "intercept": pair(3.0)}
+    model = dataclasses.replace(model, priors=priors)
+    used = np.arange(dims) < size
+    free = np.ones((data.num_items, dims + 1), bool)
+    free[:, :dims] = used
+    start = factor_start(model, data, dtype=dtype)
+    slopes = jnp.where(used, start.items.discrimination, 0)
+    start = start._replace(
+        items=start.items._replace(discrimination=slopes),
+        theta=jnp.where(used, start.theta, 0),
+    )
+    return Problem(model, data, jnp.asarray(free)), start
+
+
+def _fit(data: Responses, size: int, most: int, dtype, slope_sd: Any = 1.0):
+    """The joint fit of `size` factors."""
+    problem, start = _problem(data, size, most, slope_sd, dtype)
+    # An array: another tolerance is the same program.
+    method = MM(tolerance=jnp.asarray(TOLERANCE, dtype))
+    return run_jit(problem, method, start, max_steps=MOST_STEPS)
+
+
+def _means(data: Responses):
+    """Proportions right of the items, in the form of `_chances`."""
+    assert data.observed is not None
+    seen = jnp.sum(data.observed, axis=0)
+    right = jnp.sum(data.values, axis=0)
+    return (right + 0.5) / (seen + 1)
+
+
+def _chances(data: Responses, size: int, most: int, dtype):
+    """Chances of right responses `[subjects, items]` by a fit to the observed cells."""
+    if not size:
+        return jnp.broadcast_to(_means(data), data.values.shape)
+    fit = _fit(data, size, most, dtype)
+    items, population, theta = fit.parameters[:3]
+    return _predicted(fit.model, items, population, data, theta)
+
+
+@eqx.filter_jit
+def _predicted(model, items, population, data, theta):
+    population = population._replace(sd=jnp.ones_like(population.sd), correlation=None)
+    scores = score_factors(model, items, population, data, theta)
+    slopes = items.discrimination
+    variance = scores.covariance.reshape(len(theta), -1) @ outer(slopes).T
+    return expected_cells(model, items, scores.mean @ slopes.T, variance).mean
+
+
+@jax.jit
+def _judge_sums(values, out, chance):
+    tiny = jnp.finfo(chance.dtype).eps
+    chance = jnp.clip(chance, tiny, 1 - tiny)
+    height = jnp.where(values > 0, jnp.log(chance), jnp.log1p(-chance))
+    return jnp.sum(jnp.where(out, height, 0)) / jnp.sum(out)
+
+
+def _judge(values, out, chance) -> tuple[float, float]:
+    """Mean log-likelihood of the cells held out, and the area under their curve."""
+    from scipy.stats import rankdata
+
+    mask = np.asarray(out)
+    right, place = np.asarray(values)[mask] > 0, rankdata(np.asarray(chance)[mask])
+    ones = right.sum()
+    least = ones * (ones + 1) / 2
+    pairs = max(ones * (right.size - ones), 1)
+    return float(_judge_sums(values, out, chance)), (place[right].sum() - least) / pairs
+
+
+def _height(data: Responses, chance) -> float:
+    out, size = data.observed, data.values.shape
+    mean = _judge_sums(data.values, out, jnp.broadcast_to(chance, size))
+    return float(mean * jnp.sum(out))
+
+
+def _parallel(table: ResponseTable, most: int, key):
+    """Leading eigenvalues of tetrachoric correlations, and the permuted quantile."""
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    observed = table.observed
+    varied = np.ptp(np.where(observed is None or observed, table.values, 0), 0) > 0
+    places, notes = np.flatnonzero(varied), []
+    if len(places) < table.num_items:
+        left = table.num_items - len(places)
+        notes.append(f"parallel analysis leaves out {left:,} items without variation")
+    if len(places) > MOST_ITEMS:
+        notes.append(f"parallel analysis is of {MOST_ITEMS} items drawn at random")
+        places = np.sort(rng.choice(places, MOST_ITEMS, replace=False))
+    part = table.select(items=places)
+
+    def leading(one: ResponseTable) -> np.ndarray:
+        found = np.nan_to_num(tetrachoric(one))
+        return np.linalg.eigvalsh(found)[::-1][:most]
+
+    draws = []
+    for _ in range(PERMUTATIONS):
+        # Each item's responses and missing cells move together: its margin stays.
+        rows = np.tile(np.arange(part.num_subjects)[:, None], part.num_items)
+        order = rng.permuted(rows, axis=0)
+        values = np.take_along_axis(part.values, order, 0)
+        seen = None
+        if part.observed is not None:
+            seen = np.take_along_axis(part.observed, order, 0)
+        draws.append(leading(dataclasses.replace(part, values=values, observed=seen)))
+    return leading(part), np.quantile(draws, QUANTILE, axis=0), notes
+
+
+@partial(eqx.filter_jit)
+def _largest(model: Model, items, theta, data: Responses, key=None):
+    """Largest singular value of M o (Y - P), or of responses simulated from P."""
+    dtype = items.intercept.dtype
+    num_subjects, num_items = data.values.shape
+    size = block_size_for(num_subjects, num_items, dtype.itemsize)
+
+    def product(vectors):
+        def body(total, begin, is_new):
+            values = take_block(data.values, begin, size).astype(dtype)
+            exposure = take_block(data.exposure, begin, size)
+            ability = take_block(theta, begin, size)
+            if key is not None:
+                eta = ability @ items.discrimination.T + items.intercept
+                part = jax.random.fold_in(key, begin)
+                draw = jax.random.bernoulli(part, jax.nn.sigmoid(eta))
+                values = draw.astype(dtype) * exposure
+            rest = cells(model, items, ability, values, exposure).slope
+            rest = rest * is_new.astype(dtype)[:, None]
+            return total + rest.T @ (rest @ vectors)
+
+        return scan_subject_blocks(body, jnp.zeros_like(vectors), num_subjects, size)
+
+    first = jax.random.normal(jax.random.key(1), (num_items, VECTORS), dtype)
+    orthogonal = lambda x: jnp.linalg.qr(x)[0]
+    step = lambda _, x: orthogonal(product(x))
+    vectors = lax.fori_loop(0, POWER, step, orthogonal(first))
+    return jnp.sqrt(jnp.linalg.norm(vectors.T @ product(vectors), 2))
+
+
+def _noise_rank(data: Responses, fit, most: int, dtype, key) -> tuple[int, float]:
+    """Rank of the fit at the penalty of noise, and its certificate q."""
+    items, _, theta = fit.parameters[:3]
+    draws = jax.random.split(key, SIMULATED)
+    noise = max(_largest(fit.model, items, theta, data, draw) for draw in draws)
+    slope_sd = 1 / noise
+    found = _fit(data, most, most, dtype, slope_sd)
+    best = found.state.best
+    factors = [np.linalg.qr(np.asarray(x, float))[1] for x in (best.theta, best[0])]
+    values = np.linalg.svd(factors[0] @ factors[1].T, compute_uv=False)
+    # A factor that moves no logit by a hundredth is none.
+    scale = 0.01 * np.sqrt(data.num_subjects * data.num_items)
+    rank = int(np.sum(values > scale))
+    record = items._replace(
+        discrimination=best.discrimination, intercept=best.intercept
+    )
+    largest = _largest(found.model, record, best.theta, data)
+    return rank, float(slope_sd * largest)

@@ -1,0 +1,95 @@
+"""How many abilities: planted numbers, the certificate, the command line."""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+from irtjax.plots import plot_dimensions
+
+SUBJECTS, ITEMS = 150, 30
+
+
+@functools.cache
+def table_of(factors: int) -> irtjax.ResponseTable:
+    """Items of simple structure on so many factors, a tenth of the cells missing."""
+    rng = np.random.default_rng(7)
+    eta = rng.normal(size=(SUBJECTS, ITEMS)) * 0 + rng.normal(size=ITEMS)
+    if factors:
+        theta = rng.normal(size=(SUBJECTS, factors))
+        eta = eta + 2.0 * theta[:, np.arange(ITEMS) % factors]
+    right = (rng.random(eta.shape) < expit(eta)).astype(np.int8)
+    return irtjax.ResponseTable.from_arrays(right, observed=rng.random(eta.shape) < 0.9)
+
+
+@functools.cache
+def found_of(factors: int):
+    return irtjax.dimensions(table_of(factors), most=3)
+
+
+@pytest.mark.parametrize("factors", [0, 1, 2])
+def test_the_planted_number_is_found(factors):
+    found = found_of(factors)
+    # Ten responses to each of the three factors fitted in vain: held-out cells and
+    # permuted responses decide without doubt at slopes of 2, and at slopes of 0.
+    assert found.chosen == found.by_parallel == factors
+    assert found.by_penalty == factors and found.by_jic == factors
+    assert found.sentence.startswith(f"Use {factors} factor")
+
+
+def test_the_rank_at_the_penalty_of_noise_is_proven():
+    # q is 1 at the global maximum and never below, up to the tolerance of the fit.
+    assert found_of(2).certificate == pytest.approx(1, abs=2e-3)
+
+
+def test_rows_and_the_figure():
+    found = found_of(2)
+    rows = found.table.to_pylist()
+    assert [row["factors"] for row in rows] == [0, 1, 2, 3]
+    assert rows[found.best]["loss"] == 0 and rows[0]["eigenvalue"] is None
+    assert all(row["loss"] >= 0 for row in rows)
+    # More factors fit the cells that they see better, by whatever they cost.
+    heights = [row["log_likelihood"] for row in rows]
+    assert heights == sorted(heights)
+    jic = [-2 * x + k * SUBJECTS * np.log(table_of(2).num_observed / SUBJECTS)
+           for k, x in enumerate(heights)]  # fmt: skip
+    np.testing.assert_allclose([row["jic"] for row in rows], jic)
+    figure = plot_dimensions(found)
+    assert len(figure.axes) == 2
+
+
+def test_the_command_line(tmp_path):
+    table = table_of(1)
+    lines = ["subject," + ",".join(table.items)]
+    for subject, row, seen in zip(
+        table.subjects, table.values, table.observed, strict=True
+    ):
+        cells = (str(x) if y else "" for x, y in zip(row, seen, strict=True))
+        lines.append(f"{subject}," + ",".join(cells))
+    (tmp_path / "wide.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    command = ["dimensions", str(tmp_path / "wide.csv"), "--most", "3", "--json"]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "found")])
+    assert done.exit_code == 0, done.output
+    content = json.loads(done.stdout)
+    assert content["chosen"] == 1 and len(content["rows"]) == 4
+    names = {path.name for path in (tmp_path / "found").iterdir()}
+    assert names == {"dimensions.csv", "dimensions.png"}
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "message"),
+    [
+        (np.full((4, 5), 0.5), 1, "right or wrong, not continuous: choose a 0/1"),
+        (np.eye(4), 4, "most 4: give 1 to 3 factors for 4 subjects and 4 items"),
+        (np.eye(4), 0, "most 0: give 1 to 3 factors"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(values, most, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        irtjax.dimensions(irtjax.ResponseTable.from_arrays(values), most=most)
+    assert "\n" not in str(refused.value)
