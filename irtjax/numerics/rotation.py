@@ -35,7 +35,7 @@ from irtjax._types import KeyArray, Scalar
 
 #: Variance of the error of the latent response, by link.
 LINK_VARIANCE = {"logit": math.pi**2 / 3, "probit": 1.0}
-#: Trial points of a start; geomin, the slowest, takes a few hundred.
+#: Trial points of a start; 200 x 8 loadings without a structure took up to 520.
 _MOST_TRIALS = 2000
 #: Starts whose values differ by less than this share of a typical value are equal.
 _SAME_VALUE = 1e-5
@@ -365,7 +365,8 @@ def _descend(problem: _Problem, point: _Point, scale: Array) -> _Point:
         falls = new.value <= point.value - 0.1 * step * point.size**2 + rounding
         moved, turned = new.transform - point.transform, new.gradient - point.gradient
         product = jnp.maximum(jnp.abs(jnp.sum(moved * turned)), tiny)
-        # The two steps of Barzilai and Borwein in turn: half the trials of either.
+        # The two steps of Barzilai and Borwein in turn: in slow starts half the trials
+        # of the longer one alone.
         short = product / jnp.maximum(jnp.sum(turned**2), tiny)
         longer = jnp.where(count % 2, short, jnp.sum(moved**2) / product)
         longer = jnp.clip(longer, step / 100, step * 100)
