@@ -164,8 +164,8 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         _count("factors", "Number of factors. \\[default: 2]"),
         FitOption(
             "rotation",
-            "oblimin, promax, geomin, varimax, quartimax, bifactor, or none (principal"
-            " axes). \\[default: oblimin]",
+            "oblimin, promax, geomin, geomin_orthogonal, varimax, quartimax, bifactor,"
+            " or none (principal axes). \\[default: oblimin]",
         ),
         _table(
             "loadings",

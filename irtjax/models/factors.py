@@ -20,6 +20,8 @@ from irtjax.models.families.logistic import Binary
 from irtjax.models.priors import AbstractPrior
 from irtjax.numerics.rotation import ROTATIONS
 
+#: Rotations by name, without those to a target; "none" are the principal axes.
+NAMES = ("none", *(name for name, x in ROTATIONS.items() if not x.needs_target))
 #: Items with a discrimination that a factor needs: two are exchangeable with others.
 FEWEST_ITEMS = 3
 
@@ -30,8 +32,8 @@ class Factor:
 
     Attributes:
         factors: Number of factors; None: those of `loadings`, else 2.
-        rotation: Name of a rotation (`irtjax.numerics.rotation.ROTATIONS`), or "none"
-            for the principal axes; None: "oblimin" for exploratory models.
+        rotation: Name of a rotation (`NAMES`; see `irtjax.numerics.rotation`), or
+            "none" for the principal axes; None: "oblimin" for exploratory models.
         positive: Keep every discrimination at or above 0; then nothing is rotated.
         loadings: Which discriminations to estimate: a mask `[items, factors]` in the
             order of the table's items, or by item name, each a list of names of
@@ -66,9 +68,9 @@ class Factor:
                     f"factors {self.factors}, but loadings have {self._columns}: leave"
                     " factors out"
                 )
-        if self.rotation is not None and self.rotation not in ("none", *ROTATIONS):
+        if self.rotation is not None and self.rotation not in NAMES:
             raise ValueError(
-                f"no rotation {self.rotation!r}; there are none, {', '.join(ROTATIONS)}"
+                f"no rotation {self.rotation!r}; there are {', '.join(NAMES)}"
             )
         if self.rotation not in (None, "none") and not self.explores:
             what = "positive=True" if self.positive else "loadings"
