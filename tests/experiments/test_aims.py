@@ -1,0 +1,27 @@
+"""The experiments on the AIMS book's models, at small sizes."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from experiments.aims import factors
+
+
+def test_the_area_under_the_curve_counts_pairs():
+    right, predicted = np.array([1, 0, 1, 0]), np.array([0.9, 0.8, 0.3, 0.1])
+    assert factors.auc(right, predicted) == pytest.approx(3 / 4)
+
+
+@pytest.mark.slow
+def test_factors_small(tmp_path, capsys):
+    found = factors.main(["--out", str(tmp_path)])
+    assert "held_out" in capsys.readouterr().out
+    by_model = {row["model"]: row["auc"] for row in found["held_out"]}
+    assert by_model["truth"] == max(by_model.values())
+    rows = {row["quantity"]: row["value"] for row in found["coverage"]}
+    assert rows["converged"] == 1
+    # Two data sets of 80 subjects and 30 items: five standard errors of a share.
+    assert abs(rows["expected scores"] - 0.95) < 5 * (0.05 * 0.95 / 160) ** 0.5
+    with (tmp_path / "coverage.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
