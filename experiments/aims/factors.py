@@ -37,9 +37,8 @@ CORRELATION = 0.3
 FACTORS = (1, 2, 4, 8)
 
 
-def logits(name: str, subjects: int, items: int) -> np.ndarray:
+def logits(name: str, subjects: int, items: int, rng) -> np.ndarray:
     """Logits of random rows and columns of fitted factors; of drawn ones without."""
-    rng = np.random.default_rng(0)
     path = SHARED / f"open_llm_5suite_{name}.npz"
     if path.is_file():
         with np.load(path) as stored:
@@ -50,8 +49,7 @@ def logits(name: str, subjects: int, items: int) -> np.ndarray:
         right = rng.normal(size=(items, count)) / (1 + np.arange(count)) ** 0.5
     rows = np.sort(rng.choice(len(left), subjects, replace=False))
     columns = np.sort(rng.choice(len(right), items, replace=False))
-    eta = (left[rows] @ right[columns].T).astype(float)
-    return eta
+    return (left[rows] @ right[columns].T).astype(float)
 
 
 def auc(right: np.ndarray, predicted: np.ndarray) -> float:
@@ -63,7 +61,8 @@ def auc(right: np.ndarray, predicted: np.ndarray) -> float:
 
 def held_out(name: str, subjects: int, items: int, factors=FACTORS) -> list[Row]:
     """Area under the curve and log loss of the fifth of the cells held out."""
-    eta, rng = logits(name, subjects, items), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
+    eta = logits(name, subjects, items, rng)
     right = (rng.random(eta.shape) < expit(eta)).astype(float)
     out = rng.random(eta.shape) < 0.2
     table = irtjax.read(np.where(out, np.nan, right))
