@@ -14,8 +14,8 @@ from irtjax.auditing.examine import (
     LEAST_COMPLETE,
     SEEN,
     TESTED,
-    Found,
     Known,
+    Statistics,
     all_flags,
     column_of,
     decide,
@@ -205,7 +205,10 @@ def _guessing(table: ResponseTable, chance: float | Mapping[str, float]) -> np.n
 
 
 def _warnings(
-    table: ResponseTable, found: Found, flags: Mapping[str, np.ndarray], level: float
+    table: ResponseTable,
+    found: Statistics,
+    flags: Mapping[str, np.ndarray],
+    level: float,
 ) -> list[str]:
     """Describes what could not be tested, or could hardly be found."""
     lines = []

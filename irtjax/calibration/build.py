@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from irtjax.calibration import assumptions, flags, lengths
@@ -127,19 +126,12 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
         ]
     else:
         found += flags.fit_warnings(
-            model,
-            status=estimates.status,
-            residual=estimates.residual,
+            estimates,
             num_subjects=table.num_subjects,
             components=flags.num_components(table.observed),
             flags=items,
             subject_flags=subjects,
-            joint=estimates.joint,
-            has_priors=bool(estimates.priors),
-            trained=estimates.trained,
             items=table.items,
-            limit=estimates.limit,
-            single_precision=estimates.coordinates.dtype == jnp.float32,
             responses_per_subject=float(np.median(of_subjects.observed)),
         )
     if estimates.lengths is not None:

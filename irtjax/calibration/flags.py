@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.data.wording import percent
+from irtjax.estimators.estimates import Estimates
 from irtjax.models.model import Model
 
 #: Subjects below which a model's item parameters depend strongly on their priors. From
@@ -285,43 +286,33 @@ def status_cure(
 
 
 def fit_warnings(
-    model: Model,
+    estimates: Estimates,
     *,
-    status: Status,
-    residual: float,
     num_subjects: int,
     components: int,
     flags: list[str],
     subject_flags: list[str],
-    joint: bool,
-    has_priors: bool | None = None,
-    trained: bool = False,
     items: np.ndarray | None = None,
-    limit: str = "max_steps",
-    single_precision: bool = False,
     responses_per_subject: float = 0.0,
 ) -> tuple[str, ...]:
     """Warnings about the whole fit, each a sentence.
 
-    `residual` is in the method's own measure; `flags` and `items` are the items' flags
-    and names; `joint` is whether abilities were parameters, without a population;
-    `has_priors` is whether priors of items entered the fit (None: if the model has
-    any); `trained` is whether the method runs by epochs; `limit` names the setting that
-    limits the steps; `responses_per_subject` is a median.
+    `flags` and `items` are the items' flags and names; `responses_per_subject` is a
+    median.
     """
-    priors = bool(model.priors) if has_priors is None else has_priors
-    found = []
-    if status != Status.CONVERGED:
+    model, priors, joint = estimates.problem.model, estimates.priors, estimates.joint
+    trained, found = estimates.trained, []
+    if estimates.status != Status.CONVERGED:
         cure = status_cure(
-            status,
-            limit="epochs" if trained else limit,
+            estimates.status,
+            limit="epochs" if trained else estimates.limit,
             # Networks and variational approximations take no other priors.
-            priors=trained or priors,
-            single_precision=single_precision,
+            priors=trained or bool(priors),
+            single_precision=estimates.coordinates.dtype == np.float32,
         )
         found.append(
-            f"{status.explain()} (residual {residual:.2g}): treat the estimates as"
-            f" provisional; {cure}"
+            f"{estimates.status.explain()} (residual {estimates.residual:.2g}): treat"
+            f" the estimates as provisional; {cure}"
         )
     needed = FEW_SUBJECTS.get(model.family.num_columns, 50)
     if model.family.num_categories == 0:
@@ -341,14 +332,14 @@ def fit_warnings(
             f"the data fall into {components} groups without a common subject or item:"
             " abilities in different groups are comparable only through the population"
         )
-    found += flag_warnings(flags, items, has_priors=priors)
+    found += flag_warnings(flags, items, has_priors=bool(priors))
     flagged = [flag.split("; ") for flag in subject_flags if flag]
     for name in (*NO_VARIATION, RUNAWAY):
         count = sum(name in names for names in flagged)
         if count:
             noun = "subjects" if count > 1 else "subject"
             found.append(
-                f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
+                f"{count} {noun}: {name} ({_of_subjects(name, bool(priors), joint)})"
             )
     if joint and not trained and responses_per_subject < ENOUGH_RESPONSES:
         found.append(

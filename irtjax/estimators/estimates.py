@@ -214,36 +214,16 @@ def item_estimates(
         of_items, moves = covariance if item_uncertainty else None, None
         if of_lengths is not None and item_uncertainty:
             moves = evidence_moves(with_all, found.lengths, of_lengths.shared_lengths)
-        weighted = found.population._replace(log_weights=population.log_weights)
-        given = problem.model, found.items, weighted, problem.data
-        scores = score(
-            *given,
-            method="map" if joint else "eap",
-            nodes=nodes,
-            item_covariance=of_items,
-            evidence_moves=moves,
-        )
-        ability = np.asarray(found.theta if joint else scores.ability, np.float64)
-        expected = expected_scores(*given, nodes, of_items, moves)
-        shared = scores.shared
-        shared = None if shared is None else np.asarray(shared, np.float64)
+        scores = _scores(problem, found, population, nodes, of_items, moves)
         speed = None
-        if part is not None and of_lengths is not None and shared is not None:
-            speed = speed_error(part, with_all.data, jnp.asarray(ability), of_lengths)
+        if part is not None and of_lengths is not None and scores.shared is not None:
+            ability = jnp.asarray(scores.ability)
+            speed = speed_error(part, with_all.data, ability, of_lengths)
     lost = None
     if found.theta is not None and not model.priors and model.family.diverges:
         lost = diverging(model, problem.data, found.items, found.theta)
     base = log_base_total(model, found.items, problem.data)
-    # In double precision on the host: a float32 sum of millions of nats is coarse.
-    terms = np.asarray(fit.subject_log_lik, np.float64)
-    if problem.data.subject_weight is not None:
-        terms = terms * np.asarray(problem.data.subject_weight)
-    log_likelihood = float(terms.sum()) + base
-    num_parameters = int(np.asarray(problem.free).sum())
-    num_parameters -= (len(coordinates) - 1) * len(model.family.common_columns)
-    # Anchors free mean and standard deviation of ability, equal slopes the latter.
-    num_parameters += 2 if problem.anchored else not model.family.has_slope
-    num_parameters += len(ability) * joint
+    num_parameters = _num_parameters(problem) + len(scores.ability) * joint
     if part is not None:
         num_parameters += 3 * len(coordinates) + 1
         log_prior += float(part.model.log_prior(part.parameters))
@@ -252,11 +232,8 @@ def item_estimates(
         parameters=found,
         coordinates=coordinates,
         covariance=covariance,
-        ability=ability,
-        error=np.asarray(scores.standard_error, np.float64),
-        shared=shared,
-        expected=expected,
-        log_likelihood=log_likelihood,
+        **scores._asdict(),
+        log_likelihood=_total(fit.subject_log_lik, problem.data.subject_weight) + base,
         log_prior=log_prior,
         num_parameters=num_parameters,
         status=Status(int(fit.status)),
@@ -271,12 +248,65 @@ def item_estimates(
         limit=method.limit,
         resolution=solution.resolution,
         at_end=_at_end(grid, problem.data.subject_weight),
-        unfinished=(np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
         infinite=None if lost is None else np.asarray(lost.subjects),
         diverging=None if lost is None else np.asarray(lost.items),
         warnings=(*solution.warnings, *warnings),
         lengths=None if part is None else LengthEstimates(part, of_lengths, speed),
     )
+
+
+class _Scores(NamedTuple):
+    """The fields of `Estimates` with abilities and expected scores."""
+
+    ability: np.ndarray
+    error: np.ndarray
+    shared: np.ndarray | None
+    expected: Any
+    unfinished: np.ndarray
+
+
+def _scores(
+    problem: Problem,
+    found: Parameters,
+    population: Population,
+    nodes: Array,
+    covariance: Covariance | None,
+    moves: Any,
+) -> _Scores:
+    """Abilities given the items, or those estimated jointly, and expected scores."""
+    weighted = found.population._replace(log_weights=population.log_weights)
+    given = problem.model, found.items, weighted, problem.data
+    scores = score(
+        *given,
+        method="eap" if found.theta is None else "map",
+        nodes=nodes,
+        item_covariance=covariance,
+        evidence_moves=moves,
+    )
+    ability = scores.ability if found.theta is None else found.theta
+    shared = scores.shared
+    return _Scores(
+        np.asarray(ability, np.float64),
+        np.asarray(scores.standard_error, np.float64),
+        None if shared is None else np.asarray(shared, np.float64),
+        expected_scores(*given, nodes, covariance, moves),
+        (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
+    )
+
+
+def _total(subject_log_lik: Array, weight: Array | None) -> float:
+    """Weighted sum in double precision: of millions of nats, float32 is coarse."""
+    terms = np.asarray(subject_log_lik, np.float64)
+    return float((terms if weight is None else terms * np.asarray(weight)).sum())
+
+
+def _num_parameters(problem: Problem) -> int:
+    """Estimated parameters of the items and the distribution of ability."""
+    family = problem.model.family
+    count = int(np.asarray(problem.free).sum())
+    count -= (len(problem.free) - 1) * len(family.common_columns)
+    # Anchors free mean and standard deviation of ability, equal slopes the latter.
+    return count + (2 if problem.anchored else not family.has_slope)
 
 
 def cut_estimates(found: Estimates, problem: Problem) -> Estimates:

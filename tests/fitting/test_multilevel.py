@@ -27,8 +27,8 @@ from irtjax.estimators.laplace.problem import MultilevelProblem, start_component
 from irtjax.estimators.posterior.methods import NUTS, Variational
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.multilevel.covariance_mixture import Possible
-from irtjax.models.multilevel.design import lay_out
 from irtjax.models.multilevel.model import Hyperpriors, general_ability
+from irtjax.models.multilevel.specification import MultiBenchmark
 from irtjax.models.priors import Normal
 from irtjax.scoring import errors_over_covariances, score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, draw_labels
@@ -477,7 +477,7 @@ def test_units_pull_at_effects_in_single_precision_too(dtype):
         benchmark=np.repeat(["a", "b"], sizes),
     )
     family = Binary(slopes="positive")
-    model = lay_out(table, family, grouped=True, dtype=dtype).model
+    model = MultiBenchmark().lay_out(table, family, dtype).model
     problem = MultilevelProblem.create(model, table.responses(dtype))
     components = start_components(model, jnp.zeros((80, 2), dtype))
     slope, curvature = jax.jit(pull_of_priors)(model, problem.distinct, components)

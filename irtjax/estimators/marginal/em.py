@@ -27,7 +27,12 @@ from irtjax.estimators.marginal.refinement import (
     solve_on_nodes,
 )
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.counts import expected_counts, improve_items
+from irtjax.likelihood.counts import (
+    Counts,
+    ItemUpdate,
+    expected_counts,
+    improve_items,
+)
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.padding import pad_problem, pad_start
 from irtjax.likelihood.problem import (
@@ -189,6 +194,46 @@ class EM(AbstractOnNodes):
         total = counts.log_marginal if weight is None else counts.log_marginal * weight
         objective = jnp.where(first, jnp.sum(total) + prior, state.objective + gain)
 
+        given = problem, part, state, nodes, counts, frame
+        new, update, curvature = self._maximise(*given)
+        folding = state.folding & ~(accepted & (state.refused == 2))
+        image = tree_where(folding, new.image, new.raised)
+        proposal, memory = self._propose(
+            problem, point, image, update, state, curvature
+        )
+        better = new._replace(
+            point=proposal,
+            best=point,
+            image=image,
+            log_marginal=counts.log_marginal,
+            objective=objective,
+            residual=residual_of(
+                problem, point, image, update, counts.nodes, curvature
+            ),
+            log_prior=prior,
+            frame=frame,
+        )
+        again = tree_where(state.refused == 0, state.image, state.raised)
+        return tree_where(accepted, better, state._replace(point=again))._replace(
+            centre=counts.centre,
+            memory=forget(memory, ~accepted),
+            refused=jnp.where(accepted, 0, state.refused + 1),
+            flat=jnp.where(gain > slack, 0, state.flat + 1),
+            folding=folding,
+            num_seen=state.num_seen + 1,
+        )
+
+    def _maximise(
+        self,
+        problem: Problem,
+        part: LengthPart | None,
+        state: EMState,
+        nodes: Array,
+        counts: Counts,
+        frame: Array,
+    ) -> tuple[EMState, ItemUpdate, Any]:
+        """The M-step: the state with both images and new nodes, and curvatures."""
+        model, data, point = problem.model, problem.data, state.point
         update = improve_items(
             model,
             point.coordinates,
@@ -204,11 +249,11 @@ class EM(AbstractOnNodes):
         image, mean, sd = update_population(
             problem, raised, state.nodes, counts.nodes, histogram=free_form
         )
-        new_nodes, new_weights = state.nodes, state.log_weights
+        new = state
         if free_form:
-            new_nodes = (state.nodes - mean) / sd
             share = jnp.maximum(counts.nodes / jnp.sum(counts.nodes), 1e-12)
-            new_weights = jnp.log(share / jnp.sum(share))
+            log_weights = jnp.log(share / jnp.sum(share))
+            new = new._replace(nodes=(state.nodes - mean) / sd, log_weights=log_weights)
         curvature = None
         if part is not None and counts.mean is not None and counts.variance is not None:
             moments = counts.mean, counts.variance
@@ -218,35 +263,7 @@ class EM(AbstractOnNodes):
             image = image._replace(lengths=to_coordinates(lengths.folded))
             raised = raised._replace(lengths=to_coordinates(lengths.raised))
             curvature = lengths.curvature
-        folding = state.folding & ~(accepted & (state.refused == 2))
-        image = tree_where(folding, image, raised)
-        proposal, memory = self._propose(
-            problem, point, image, update, state, curvature
-        )
-        better = state._replace(
-            point=proposal,
-            best=point,
-            image=image,
-            raised=raised,
-            log_marginal=counts.log_marginal,
-            objective=objective,
-            residual=residual_of(
-                problem, point, image, update, counts.nodes, curvature
-            ),
-            log_prior=prior,
-            frame=frame,
-            nodes=new_nodes,
-            log_weights=new_weights,
-        )
-        again = tree_where(state.refused == 0, state.image, state.raised)
-        return tree_where(accepted, better, state._replace(point=again))._replace(
-            centre=counts.centre,
-            memory=forget(memory, ~accepted),
-            refused=jnp.where(accepted, 0, state.refused + 1),
-            flat=jnp.where(gain > slack, 0, state.flat + 1),
-            folding=folding,
-            num_seen=state.num_seen + 1,
-        )
+        return new._replace(image=image, raised=raised), update, curvature
 
     def _propose(
         self, problem, point, image, update, state, curvature
