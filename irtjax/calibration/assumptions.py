@@ -75,7 +75,7 @@ class NormalityTest(NamedTuple):
 @stored_jit
 def _slopes(family: Any, items: Any, theta, values, exposure, onto):
     """Slopes of the log-likelihood and information by benchmark, of some subjects."""
-    log_prob = lambda at: family.log_prob(values, items, at, exposure)  # noqa: E731
+    log_prob = lambda at: family.log_prob(values, items, at, exposure)
     _, slope = jax.jvp(log_prob, (theta,), (jnp.ones_like(theta),))
     over_items = jax.vmap(family.information, in_axes=(0, None))
     information = jax.vmap(over_items, in_axes=(None, 0))(items, theta)

@@ -265,23 +265,17 @@ def separation_note(separated: np.ndarray) -> str | None:
     )
 
 
-def status_cure(
-    status: Status, *, limit: str, priors: bool, single_precision: bool
-) -> str:
-    """What to do about a fit that did not converge.
-
-    `limit` names the setting that limits its steps; `priors`: whether items have any.
-
-    >>> status_cure(
-    ...     Status.MAX_STEPS, limit="max_steps", priors=True, single_precision=False
-    ... )
-    'raise max_steps'
-    """
-    if status == Status.STALLED:
-        steps = "use smaller steps or larger batches, if the method takes them"
-        return "use float64 (JAX_ENABLE_X64=1)" if single_precision else steps
-    if status == Status.NONFINITE:
+def _status_cure(estimates: Estimates) -> str:
+    """What to do about a fit that did not converge."""
+    # Networks and variational approximations take no other priors.
+    priors = estimates.trained or estimates.priors
+    if estimates.status == Status.STALLED:
+        if estimates.coordinates.dtype == np.float32:
+            return "use float64 (JAX_ENABLE_X64=1)"
+        return "use smaller steps or larger batches, if the method takes them"
+    if estimates.status == Status.NONFINITE:
         return "use other start values" if priors else "use priors"
+    limit = "epochs" if estimates.trained else estimates.limit
     return f"raise {limit}" + ("" if priors else ", or use priors")
 
 
@@ -300,19 +294,12 @@ def fit_warnings(
     `flags` and `items` are the items' flags and names; `responses_per_subject` is a
     median.
     """
-    model, priors, joint = estimates.problem.model, estimates.priors, estimates.joint
-    trained, found = estimates.trained, []
+    model, priors = estimates.problem.model, bool(estimates.priors)
+    joint, found = estimates.joint, []
     if estimates.status != Status.CONVERGED:
-        cure = status_cure(
-            estimates.status,
-            limit="epochs" if trained else estimates.limit,
-            # Networks and variational approximations take no other priors.
-            priors=trained or bool(priors),
-            single_precision=estimates.coordinates.dtype == np.float32,
-        )
         found.append(
             f"{estimates.status.explain()} (residual {estimates.residual:.2g}): treat"
-            f" the estimates as provisional; {cure}"
+            f" the estimates as provisional; {_status_cure(estimates)}"
         )
     needed = FEW_SUBJECTS.get(model.family.num_columns, 50)
     if model.family.num_categories == 0:
@@ -332,16 +319,16 @@ def fit_warnings(
             f"the data fall into {components} groups without a common subject or item:"
             " abilities in different groups are comparable only through the population"
         )
-    found += flag_warnings(flags, items, has_priors=bool(priors))
+    found += flag_warnings(flags, items, has_priors=priors)
     flagged = [flag.split("; ") for flag in subject_flags if flag]
     for name in (*NO_VARIATION, RUNAWAY):
         count = sum(name in names for names in flagged)
         if count:
             noun = "subjects" if count > 1 else "subject"
             found.append(
-                f"{count} {noun}: {name} ({_of_subjects(name, bool(priors), joint)})"
+                f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
             )
-    if joint and not trained and responses_per_subject < ENOUGH_RESPONSES:
+    if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
         found.append(
             "joint estimates of items are biased when each subject has few responses"
             f" (here {responses_per_subject:,.0f}): use method='em'"

@@ -102,14 +102,13 @@ def shrink_command(
     options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}
     options |= {"abilities": _numbers(at, "--at", float), "level": level}
     options["model"] = own_or_name(model, "--model")
-    compared = _numbers(sizes, "--sizes", int)
+    counts = _numbers(sizes, "--sizes", int)
     ranking = None if reference is None else _values(reference)
     with ProgressLine(quiet) as progress:
         progress("read")
         prepare()
         table = reading.read(files)
-        given = table, wanted, options, compared, ranking, seed
-        small, errors = _choose(*given, progress)
+        small, errors = _choose(table, wanted, options, counts, ranking, seed, progress)
         progress("write")
         _write(out, small, errors)
     _report(small, errors, list(table.notes), out, quiet, json)

@@ -145,8 +145,15 @@ def draw(
         benchmark=benchmarks,
     )
     fields = records._asdict() | ({} if lengths is None else lengths.items._asdict())
+    columns: dict[str, Any] = {"item": pa.array(names)}
+    for field, array in fields.items():
+        if array.ndim == 1:
+            columns[field] = np.asarray(array)
+        else:
+            for h, column in enumerate(np.asarray(array).T):
+                columns[f"{field}_{h + 1}"] = column
     abilities = pa.table({"subject": subjects, "ability": np.asarray(theta), **speed})
-    return table, _item_table(names, fields), abilities
+    return table, pa.table(columns), abilities
 
 
 def _model_of(model: str, num_items: int, categories: int) -> Any:
@@ -164,21 +171,6 @@ def _model_of(model: str, num_items: int, categories: int) -> Any:
     settings: list[Any] = [categories] if model in models.ORDERED_MODELS else []
     settings += [np.arange(num_items) % 2 == 0] if model == "mixed" else []
     return known[model](*settings)
-
-
-def _item_table(names: list[str], fields: dict[str, Any]) -> pa.Table:
-    """The true items: a column for each parameter, or for each of its categories."""
-    import numpy as np
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {"item": pa.array(names)}
-    for field, array in fields.items():
-        if array.ndim == 1:
-            columns[field] = np.asarray(array)
-        else:
-            for h, column in enumerate(np.asarray(array).T):
-                columns[f"{field}_{h + 1}"] = column
-    return pa.table(columns)
 
 
 def wide(table: ResponseTable, cells: Any = None) -> pa.Table:

@@ -216,14 +216,14 @@ def item_estimates(
             moves = evidence_moves(with_all, found.lengths, of_lengths.shared_lengths)
         scores = _scores(problem, found, population, nodes, of_items, moves)
         speed = None
-        if part is not None and of_lengths is not None and scores.shared is not None:
-            ability = jnp.asarray(scores.ability)
+        if part is not None and of_lengths is not None and scores["shared"] is not None:
+            ability = jnp.asarray(scores["ability"])
             speed = speed_error(part, with_all.data, ability, of_lengths)
     lost = None
     if found.theta is not None and not model.priors and model.family.diverges:
         lost = diverging(model, problem.data, found.items, found.theta)
     base = log_base_total(model, found.items, problem.data)
-    num_parameters = _num_parameters(problem) + len(scores.ability) * joint
+    num_parameters = _num_parameters(problem) + len(scores["ability"]) * joint
     if part is not None:
         num_parameters += 3 * len(coordinates) + 1
         log_prior += float(part.model.log_prior(part.parameters))
@@ -232,7 +232,7 @@ def item_estimates(
         parameters=found,
         coordinates=coordinates,
         covariance=covariance,
-        **scores._asdict(),
+        **scores,
         log_likelihood=_total(fit.subject_log_lik, problem.data.subject_weight) + base,
         log_prior=log_prior,
         num_parameters=num_parameters,
@@ -255,16 +255,6 @@ def item_estimates(
     )
 
 
-class _Scores(NamedTuple):
-    """The fields of `Estimates` with abilities and expected scores."""
-
-    ability: np.ndarray
-    error: np.ndarray
-    shared: np.ndarray | None
-    expected: Any
-    unfinished: np.ndarray
-
-
 def _scores(
     problem: Problem,
     found: Parameters,
@@ -272,8 +262,8 @@ def _scores(
     nodes: Array,
     covariance: Covariance | None,
     moves: Any,
-) -> _Scores:
-    """Abilities given the items, or those estimated jointly, and expected scores."""
+) -> dict[str, Any]:
+    """Fields of `Estimates`: abilities, given the items or joint, and their scores."""
     weighted = found.population._replace(log_weights=population.log_weights)
     given = problem.model, found.items, weighted, problem.data
     scores = score(
@@ -285,13 +275,13 @@ def _scores(
     )
     ability = scores.ability if found.theta is None else found.theta
     shared = scores.shared
-    return _Scores(
-        np.asarray(ability, np.float64),
-        np.asarray(scores.standard_error, np.float64),
-        None if shared is None else np.asarray(shared, np.float64),
-        expected_scores(*given, nodes, covariance, moves),
-        (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
-    )
+    return {
+        "ability": np.asarray(ability, np.float64),
+        "error": np.asarray(scores.standard_error, np.float64),
+        "shared": None if shared is None else np.asarray(shared, np.float64),
+        "expected": expected_scores(*given, nodes, covariance, moves),
+        "unfinished": (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
+    }
 
 
 def _total(subject_log_lik: Array, weight: Array | None) -> float:

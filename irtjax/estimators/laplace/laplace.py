@@ -316,9 +316,6 @@ class Laplace(AbstractMethod):
         """With the nodes that integrate items of the model's family well enough."""
         return Laplace(suitable_order(model.family, num_subjects))
 
-    def check(self, problem: MultilevelProblem) -> None:
-        """Solves every `MultilevelProblem`; models with lengths do not become one."""
-
     def estimates(
         self, problem: MultilevelProblem, solution: Solution, run: Run
     ) -> Estimates:

@@ -27,12 +27,7 @@ from irtjax.estimators.marginal.refinement import (
     solve_on_nodes,
 )
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.counts import (
-    Counts,
-    ItemUpdate,
-    expected_counts,
-    improve_items,
-)
+from irtjax.likelihood.counts import expected_counts, improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.padding import pad_problem, pad_start
 from irtjax.likelihood.problem import (
@@ -194,8 +189,17 @@ class EM(AbstractOnNodes):
         total = counts.log_marginal if weight is None else counts.log_marginal * weight
         objective = jnp.where(first, jnp.sum(total) + prior, state.objective + gain)
 
-        given = problem, part, state, nodes, counts, frame
-        new, update, curvature = self._maximise(*given)
+        update = improve_items(
+            model,
+            point.coordinates,
+            problem.free,
+            nodes,
+            counts,
+            frame,
+            self.num_newton,
+            item_weight=data.item_weight,
+        )
+        new, curvature = self._images(problem, part, state, counts, update)
         folding = state.folding & ~(accepted & (state.refused == 2))
         image = tree_where(folding, new.image, new.raised)
         proposal, memory = self._propose(
@@ -223,28 +227,12 @@ class EM(AbstractOnNodes):
             num_seen=state.num_seen + 1,
         )
 
-    def _maximise(
-        self,
-        problem: Problem,
-        part: LengthPart | None,
-        state: EMState,
-        nodes: Array,
-        counts: Counts,
-        frame: Array,
-    ) -> tuple[EMState, ItemUpdate, Any]:
-        """The M-step: the state with both images and new nodes, and curvatures."""
-        model, data, point = problem.model, problem.data, state.point
-        update = improve_items(
-            model,
-            point.coordinates,
-            problem.free,
-            nodes,
-            counts,
-            frame,
-            self.num_newton,
-            item_weight=data.item_weight,
-        )
-        raised = point._replace(coordinates=update.coordinates)
+    def _images(self, problem, part, state, counts, update) -> tuple[EMState, Any]:
+        """The state with both images of its point; curvatures of lengths, if any.
+
+        The items are those of `update`. Population and lengths are maximised here.
+        """
+        raised = state.point._replace(coordinates=update.coordinates)
         free_form = self.population == "histogram"
         image, mean, sd = update_population(
             problem, raised, state.nodes, counts.nodes, histogram=free_form
@@ -258,12 +246,12 @@ class EM(AbstractOnNodes):
         if part is not None and counts.mean is not None and counts.variance is not None:
             moments = counts.mean, counts.variance
             speed = part.model.speed(part.parameters, part.summary, *moments)
-            lengths = part.model.improve(part.parameters, data, *moments, speed)
+            lengths = part.model.improve(part.parameters, problem.data, *moments, speed)
             to_coordinates = part.model.unconstrain
             image = image._replace(lengths=to_coordinates(lengths.folded))
             raised = raised._replace(lengths=to_coordinates(lengths.raised))
             curvature = lengths.curvature
-        return new._replace(image=image, raised=raised), update, curvature
+        return new._replace(image=image, raised=raised), curvature
 
     def _propose(
         self, problem, point, image, update, state, curvature
