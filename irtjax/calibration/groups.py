@@ -45,11 +45,7 @@ def structure_of(
 
 
 def structure_with_draws(fit: Calibration) -> tuple[Structure, dict[str, Any]]:
-    """The structure of a fit by `nuts`, and its draws by name.
-
-    Raises:
-        ValueError: If the fit has no draws.
-    """
+    """The structure of a fit by `nuts`, and its draws by name; refuses other fits."""
     structure = fit.structure
     if structure is None or structure.draws is None:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
@@ -14,7 +14,6 @@ from irtjax.cli.output import check_out_folder, print_json, write_files
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from irtjax.data import ResponseTable
     from irtjax.subsets.errors import SubsetErrors
     from irtjax.subsets.subset import Shrunken
 
@@ -115,13 +114,7 @@ def shrink_command(
 
 
 def _choose(
-    table: ResponseTable,
-    wanted: dict[str, Any],
-    options: dict[str, Any],
-    sizes: list[int] | None,
-    reference: dict[str, float] | None,
-    seed: int,
-    progress: ProgressLine,
+    table, wanted, options, sizes, reference, seed: int, progress: ProgressLine
 ) -> tuple[Shrunken, SubsetErrors | None]:
     """The subset that is wanted and, where there are sizes, errors of such subsets."""
     import jax

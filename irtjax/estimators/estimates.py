@@ -223,7 +223,11 @@ def item_estimates(
     if found.theta is not None and not model.priors and model.family.diverges:
         lost = diverging(model, problem.data, found.items, found.theta)
     base = log_base_total(model, found.items, problem.data)
-    num_parameters = _num_parameters(problem) + len(scores["ability"]) * joint
+    num_parameters = int(np.asarray(problem.free).sum())
+    num_parameters -= (len(coordinates) - 1) * len(model.family.common_columns)
+    # Anchors free mean and standard deviation of ability, equal slopes the latter.
+    num_parameters += 2 if problem.anchored else not model.family.has_slope
+    num_parameters += len(scores["ability"]) * joint
     if part is not None:
         num_parameters += 3 * len(coordinates) + 1
         log_prior += float(part.model.log_prior(part.parameters))
@@ -288,15 +292,6 @@ def _total(subject_log_lik: Array, weight: Array | None) -> float:
     """Weighted sum in double precision: of millions of nats, float32 is coarse."""
     terms = np.asarray(subject_log_lik, np.float64)
     return float((terms if weight is None else terms * np.asarray(weight)).sum())
-
-
-def _num_parameters(problem: Problem) -> int:
-    """Estimated parameters of the items and the distribution of ability."""
-    family = problem.model.family
-    count = int(np.asarray(problem.free).sum())
-    count -= (len(problem.free) - 1) * len(family.common_columns)
-    # Anchors free mean and standard deviation of ability, equal slopes the latter.
-    return count + (2 if problem.anchored else not family.has_slope)
 
 
 def cut_estimates(found: Estimates, problem: Problem) -> Estimates:
