@@ -142,6 +142,7 @@ def expected_counts(
     centres = centre if 0 < window < num_nodes else None
 
     def body(carry: Counts, start: Array, is_new: Array) -> Counts:
+        """The sums with those of a block of subjects, on as few nodes as suffice."""
         parts = _take(model, dtype, data, start, size)
         weight = is_new.astype(dtype)
         if data.subject_weight is not None:
@@ -400,6 +401,7 @@ def improve_items(
     identity = jnp.eye(columns, dtype=coordinates.dtype)
 
     def propose(point):
+        """Objective, gradient and curvature at a point, and a bounded step."""
         derivatives = expected_derivatives(model, point, nodes, counts, frame)
         gradient = jnp.where(free, derivatives.gradient, 0)
         both = free[:, :, None] & free[:, None, :]

@@ -88,6 +88,7 @@ def score_groups(
         return jnp.sum(cells(theta, row, weight)) - 0.5 * theta @ precision @ theta
 
     def derivatives(theta, row, weight):
+        """Gradient and minus the Hessian of the height."""
         # One direction for all: cells of a group see its own ability only.
         ones = jnp.ones(groups, dtype)
         slope = lambda t: jax.jvp(lambda s: cells(s, row, weight), (t,), (ones,))[1]
@@ -97,6 +98,7 @@ def score_groups(
         return gradient, precision - jnp.diag(by_group(second))
 
     def one(part):
+        """Mode of one subject, minus the Hessian there, and the last step."""
         row, weight = part
 
         def improve(_, state):

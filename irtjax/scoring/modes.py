@@ -133,6 +133,7 @@ def _newton(function, grid: Array, objective: Array) -> _Search:
     tolerance = eps ** (2 / 3)
 
     def body(search: _Search) -> _Search:
+        """A Newton step where it stays between the bounds, else a bisection."""
         theta = search.theta
         value, slope = jax.jvp(function, (theta,), (jnp.ones_like(theta),))
         level = jnp.abs(value) * width <= slack

@@ -15,7 +15,7 @@ from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.design import facet_labels
 from irtjax.models.multilevel.model import Hyperpriors
-from irtjax.models.multilevel.specification import MultiMetric
+from irtjax.models.multilevel.specification import Hierarchical, MultiMetric
 from irtjax.prediction.responses import predict_responses
 from tests.estimators.laplace.test_laplace import metrics
 
@@ -144,7 +144,7 @@ def test_shared_items_as_printed_have_one_unit():
 
 def test_items_that_cannot_be_shared_are_refused():
     table, family = drawn(), Binary(slopes="positive")
-    door = functools.partial(lay_out, table, family, grouped=True)
+    door = lambda **settings: MultiMetric(**settings).lay_out(table, family)
     with pytest.raises(ValueError, match="no facet 'article' of items names what"):
         door(shared_items="article")
     with pytest.raises(ValueError, match="has 3 names, not one for each of the 60"):
@@ -176,7 +176,7 @@ def test_facets_cross_by_name_or_nest():
 
 def test_covariates_are_checked_and_centred():
     table, family = drawn(), Binary(slopes="positive")
-    door = functools.partial(lay_out, table, family, grouped=False)
+    door = lambda **settings: Hierarchical(**settings).lay_out(table, family)
     size = np.linspace(0, 3, SUBJECTS)
     first = {"n": np.eye(60)[0]}
     layout = door(subject_covariates={"size": size}, item_covariates=first)
