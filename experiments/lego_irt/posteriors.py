@@ -29,6 +29,7 @@ from irtjax.estimators.posterior.nuts import Chain, Keep, advance, begin
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
+from irtjax.models.multilevel.density import log_prior, total_log_likelihood
 from irtjax.models.multilevel.model import (
     Hyperpriors,
     MultilevelModel,
@@ -110,8 +111,8 @@ def quantities(
         "log residual sd": position.log_residual_sd,
         "residual correlations": jnp.tanh(position.residual_correlation),
         "coordinates of an item": model.coordinates(position)[0],
-        "log likelihood": model.total_log_likelihood(position, data)[None],
-        "log prior": model.log_prior(position)[None],
+        "log likelihood": total_log_likelihood(model, position, data)[None],
+        "log prior": log_prior(model, position)[None],
     }
     if model.num_groups > 1:
         pairs = jnp.tril_indices(model.num_groups, -1)

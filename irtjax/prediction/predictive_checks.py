@@ -20,7 +20,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
 from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.families.continuous import AbstractScoreFamily
-from irtjax.models.multilevel.model import cell_log_lik
+from irtjax.models.multilevel.density import cell_log_lik
 
 if TYPE_CHECKING:
     import pyarrow as pa
