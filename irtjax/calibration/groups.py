@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from irtjax.calibration.calibration import Calibration, Structure
@@ -44,7 +42,7 @@ def structure_of(
     )
 
 
-def structure_with_draws(fit: Calibration) -> tuple[Structure, dict[str, Any]]:
+def structure_with_draws(fit: Calibration) -> tuple[Structure, dict]:
     """The structure of a fit by `nuts`, and its draws by name; refuses other fits."""
     structure = fit.structure
     if structure is None or structure.draws is None:

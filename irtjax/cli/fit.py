@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer.core import TyperCommand
 
@@ -14,9 +14,6 @@ from irtjax.cli import options as opt
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import ProgressLine
-
-if TYPE_CHECKING:
-    from irtjax.calibration.calibration import Calibration
 
 #: Typer's parameters are made from the rows of `fit_options`.
 _MORE = [option.parameter() for option in fit_options.OPTIONS]
@@ -137,9 +134,7 @@ def fit_command(
     report(calibration, ranked, folder, quiet=quiet, as_json=json, figures=figures)
 
 
-def _read_and_fit(
-    files: list[str], reading: opt.Reading, job: Job, progress: ProgressLine
-) -> Calibration:
+def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):
     began = time.perf_counter()
     progress("read")
     table = reading.read(files)

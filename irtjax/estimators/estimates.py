@@ -223,6 +223,10 @@ def item_estimates(
     if found.theta is not None and not model.priors and model.family.diverges:
         lost = diverging(model, problem.data, found.items, found.theta)
     base = log_base_total(model, found.items, problem.data)
+    # In double precision on the host: a float32 sum of millions of nats is coarse.
+    terms = np.asarray(fit.subject_log_lik, np.float64)
+    if problem.data.subject_weight is not None:
+        terms = terms * np.asarray(problem.data.subject_weight)
     num_parameters = int(np.asarray(problem.free).sum())
     num_parameters -= (len(coordinates) - 1) * len(model.family.common_columns)
     # Anchors free mean and standard deviation of ability, equal slopes the latter.
@@ -237,7 +241,7 @@ def item_estimates(
         coordinates=coordinates,
         covariance=covariance,
         **scores,
-        log_likelihood=_total(fit.subject_log_lik, problem.data.subject_weight) + base,
+        log_likelihood=float(terms.sum()) + base,
         log_prior=log_prior,
         num_parameters=num_parameters,
         status=Status(int(fit.status)),
@@ -263,9 +267,9 @@ def _scores(
     problem: Problem,
     found: Parameters,
     population: Population,
-    nodes: Array,
-    covariance: Covariance | None,
-    moves: Any,
+    nodes,
+    covariance,
+    moves,
 ) -> dict[str, Any]:
     """Fields of `Estimates`: abilities, given the items or joint, and their scores."""
     weighted = found.population._replace(log_weights=population.log_weights)
@@ -286,12 +290,6 @@ def _scores(
         "expected": expected_scores(*given, nodes, covariance, moves),
         "unfinished": (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
     }
-
-
-def _total(subject_log_lik: Array, weight: Array | None) -> float:
-    """Weighted sum in double precision: of millions of nats, float32 is coarse."""
-    terms = np.asarray(subject_log_lik, np.float64)
-    return float((terms if weight is None else terms * np.asarray(weight)).sum())
 
 
 def cut_estimates(found: Estimates, problem: Problem) -> Estimates:

@@ -115,7 +115,6 @@ def expected_scores(
     direct = [slopes * share for slopes in coordinate_slopes(scorer, responses)]
 
     def scores(block: Block, log_lik: Array) -> ExpectedScores:
-        """Expected scores of a block of subjects, and errors with the items'."""
         posterior = jax.nn.softmax(log_lik + log_weights, axis=1)
         score = posterior @ at_nodes
         centred = at_nodes - score[:, None]

@@ -88,7 +88,6 @@ def score_groups(
         return jnp.sum(cells(theta, row, weight)) - 0.5 * theta @ precision @ theta
 
     def derivatives(theta, row, weight):
-        """Gradient and minus the Hessian of the height."""
         # One direction for all: cells of a group see its own ability only.
         ones = jnp.ones(groups, dtype)
         slope = lambda t: jax.jvp(lambda s: cells(s, row, weight), (t,), (ones,))[1]

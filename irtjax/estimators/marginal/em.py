@@ -228,10 +228,7 @@ class EM(AbstractOnNodes):
         )
 
     def _images(self, problem, part, state, counts, update) -> tuple[EMState, Any]:
-        """The state with both images of its point; curvatures of lengths, if any.
-
-        The items are those of `update`. Population and lengths are maximised here.
-        """
+        """The state with both images, given new items; curvatures of lengths if any."""
         raised = state.point._replace(coordinates=update.coordinates)
         free_form = self.population == "histogram"
         image, mean, sd = update_population(

@@ -88,20 +88,14 @@ class AbstractMultilevel:
         return dataclasses.replace(table, item_facets={**table.item_facets, **facets})
 
     def lay_out(
-        self,
-        table: ResponseTable,
-        family: AbstractResponseFamily,
-        dtype: Any = float,
-        *,
-        name: str | None = None,
+        self, table: ResponseTable, family: AbstractResponseFamily, dtype=float, name=""
     ) -> Layout:
         """The model of arrays for the labels of a table; `name` is for messages.
 
-        `family` has positive discriminations, or none. The effects of a facet have a
-        standard deviation; "benchmark" is a facet wherever there are several. LEGO-MM
-        as printed has no `metric_effects`. Covariates are centred: "all items" is the
-        mean, and ability 0 that of an average subject. With `sd_by_benchmark`,
-        b_ij ~ N(mu_j, sigma_j^2) of AIMS 2.3.5.
+        `family` has positive discriminations, or none. "benchmark" is a facet wherever
+        there are several. Covariates are centred: "all items" is the mean, and ability
+        0 that of an average subject. With `sd_by_benchmark`, b_ij ~ N(mu_j, sigma_j^2)
+        of AIMS 2.3.5.
 
         Raises:
             ValueError: If a facet or parameter is unknown, a covariate does not suit
