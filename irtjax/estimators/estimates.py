@@ -267,9 +267,9 @@ def _scores(
     problem: Problem,
     found: Parameters,
     population: Population,
-    nodes,
-    covariance,
-    moves,
+    nodes: Array,
+    covariance: Covariance | None,
+    moves: Any,
 ) -> dict[str, Any]:
     """Fields of `Estimates`: abilities, given the items or joint, and their scores."""
     weighted = found.population._replace(log_weights=population.log_weights)

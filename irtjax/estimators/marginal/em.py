@@ -189,16 +189,8 @@ class EM(AbstractOnNodes):
         total = counts.log_marginal if weight is None else counts.log_marginal * weight
         objective = jnp.where(first, jnp.sum(total) + prior, state.objective + gain)
 
-        update = improve_items(
-            model,
-            point.coordinates,
-            problem.free,
-            nodes,
-            counts,
-            frame,
-            self.num_newton,
-            item_weight=data.item_weight,
-        )
+        given = model, point.coordinates, problem.free, nodes, counts, frame
+        update = improve_items(*given, self.num_newton, data.item_weight)
         new, curvature = self._images(problem, part, state, counts, update)
         folding = state.folding & ~(accepted & (state.refused == 2))
         image = tree_where(folding, new.image, new.raised)

@@ -96,10 +96,6 @@ class AbstractMultilevel:
         there are several. Covariates are centred: "all items" is the mean, and ability
         0 that of an average subject. With `sd_by_benchmark`, b_ij ~ N(mu_j, sigma_j^2)
         of AIMS 2.3.5.
-
-        Raises:
-            ValueError: If a facet or parameter is unknown, a covariate does not suit
-                the table, or items cannot be shared.
         """
         benchmark = np.asarray(table.benchmarks)
         benchmarks, of_item = np.unique(benchmark, return_inverse=True)
