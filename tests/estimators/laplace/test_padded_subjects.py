@@ -53,7 +53,7 @@ CASES = [
             "one benchmark's variances": (
                 "hierarchical",
                 responses(benchmarks=3),
-                {"spread_by_benchmark": True, "subject_covariates": COVARIATE},
+                {"sd_by_benchmark": True, "subject_covariates": COVARIATE},
             ),
             "unit slopes": ("rasch", responses(), {}),
             "given slopes": (
