@@ -156,7 +156,9 @@ class LaplaceState(NamedTuple):
     num_seen: Array
 
 
-def resized(array: Array, count: int, *axes: int, groups: int = 1) -> Array:
+def resized(
+    array: Array | np.ndarray, count: int, *axes: int, groups: int = 1
+) -> Array:
     """The first `count` of each group along some axes, or zeros after what there is.
 
     Not for use under jit: on the host, as slices compile a program for each size, and
@@ -164,6 +166,8 @@ def resized(array: Array, count: int, *axes: int, groups: int = 1) -> Array:
     """
     found = np.asarray(array)
     for axis in axes:
+        if found.shape[axis] == groups * count:
+            continue
         parts = np.moveaxis(found, axis, 0)
         parts = parts.reshape(groups, len(parts) // groups, *parts.shape[1:])
         parts = parts[:, :count]
@@ -181,7 +185,8 @@ def with_subjects(state: LaplaceState, count: int) -> LaplaceState:
     components, image = state.image
     # Abilities come last in the coordinates that are accelerated.
     size = state.memory.last_point.size + (count - before) * groups
-    memory = [resized(x, size, -1) for x in state.memory[:-1]]
+    names = "points", "residuals", "last_point", "last_residual"
+    memory = {name: resized(getattr(state.memory, name), size, -1) for name in names}
     return state._replace(
         ability_mode=resized(state.ability_mode, count, 0),
         ability=resized(state.ability, count, 0),
@@ -189,7 +194,7 @@ def with_subjects(state: LaplaceState, count: int) -> LaplaceState:
             state.ability_covariance, count, 0, 1, groups=groups
         ),
         image=(components, resized(image, count, 0)),
-        memory=Memory(*memory, state.memory.num_seen),
+        memory=state.memory._replace(**memory),
     )
 
 
