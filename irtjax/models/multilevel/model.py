@@ -133,6 +133,7 @@ class MultilevelModel(eqx.Module):
             stem, where benchmarks have standard deviations of their own; else None.
         weight: Number of equal stems that each stands for, 0 for padding; None for 1.
             Used by `laplace` alone, not by densities of positions.
+        subject_weight: 0 for subjects that pad, likewise, with abilities fixed at 0.
         num_clusters: Number of benchmarks with their own standard deviations; or 0.
         has_group_effects: Whether groups shift coordinates of their items; the mean of
             these shifts is identified by the priors alone.
@@ -153,6 +154,7 @@ class MultilevelModel(eqx.Module):
     hyperpriors: Hyperpriors = eqx.field(default_factory=Hyperpriors)
     cluster: Int[Array, " stems"] | None = None
     weight: Float[Array, " stems"] | None = None
+    subject_weight: Float[Array, " subjects"] | None = None
     num_groups: int = eqx.field(static=True, default=1)
     num_stems: int = eqx.field(static=True, default=1)
     num_components: int = eqx.field(static=True, default=0)
@@ -176,6 +178,17 @@ class MultilevelModel(eqx.Module):
     def total_stems(self) -> Any:
         """Number of stems, each as often as it counts."""
         return float(self.num_stems) if self.weight is None else jnp.sum(self.weight)
+
+    @property
+    def total_subjects(self) -> Any:
+        """Number of subjects, without those that pad."""
+        if self.subject_weight is None:
+            return float(self.subject_design.shape[0])
+        return jnp.sum(self.subject_weight)
+
+    def mean_over_subjects(self, array: Array) -> Array:
+        """Mean of the rows of subjects, without those that pad."""
+        return jnp.average(array, axis=0, weights=self.subject_weight)
 
     @property
     def regressed(self) -> tuple[bool, ...]:
