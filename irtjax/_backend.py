@@ -8,10 +8,9 @@ issues 39103 and 39257). An option of XLA turns this fusion off.
 
 XLA reads its options once, when JAX starts, and ends the process at an unknown option.
 So the decision is made when JAX is imported, and not before: `import irtjax` and
-`irtjax --help` stay quick. The fusion stays on only in releases of jaxlib that are
-shown to be right. `FAULTY` lists releases found wrong. Any other release is tested
-once, in a child process that runs this file, and the result is stored in the user's
-cache folder.
+`irtjax --help` stay quick. Each release of jaxlib is tested once, in a child process
+that runs this file, and the result is stored in the user's cache folder. The fusion
+stays on only in releases that are shown to be right.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ import contextlib
 import os
 import sys
 
-#: Releases of jaxlib that were tested: wrong without the option, right with it.
-FAULTY = ("0.10.2", "0.11.0", "0.11.1", "0.11.2", "0.12.0", "0.12.0.1")
 #: The kinds of operations that are fused; none, if empty.
 OPTION = "--xla_cpu_experimental_ynn_fusion_type"
 #: Set in the child process, which must not start a child of its own.
@@ -66,7 +63,7 @@ def turn_off_faulty_fusion() -> None:
     The user's own setting of the option is kept. A process that does not compute on a
     CPU is left alone, for its accelerator may come with another XLA. A RuntimeWarning
     is given if numbers may be wrong: JAX has started without the option, the option
-    does not help, or jaxlib could not be tested.
+    does not help, or jaxlib could be neither tested nor found to know the option.
     """
     import warnings
     from importlib.metadata import PackageNotFoundError, version
@@ -77,7 +74,9 @@ def turn_off_faulty_fusion() -> None:
         return  # XLA ends the process at a file of flags that it cannot read.
     if OPTION in flags or IN_CHILD in os.environ or not _computes_on_cpu():
         return
-    found = NEEDS_OPTION if release in FAULTY else _recall_or_test(release)
+    found = _recall_or_test(release)
+    if found == UNTESTED and _knows_option():
+        found = NEEDS_OPTION
     if found == NEEDS_OPTION:
         os.environ["XLA_FLAGS"] = f"{flags} {OPTION}=".strip()
         bridge = sys.modules.get("jax._src.xla_bridge")
@@ -90,8 +89,8 @@ def turn_off_faulty_fusion() -> None:
         WRONG: f"computes wrong numbers on this CPU, and XLA's option {OPTION}= does"
         " not help: install another release of jax and jaxlib",
         UNTESTED: "may compute wrong numbers on a CPU, and irtjax could not test it in"
-        f" a child process: set XLA_FLAGS={OPTION}= in the environment, or install jax"
-        f" {FAULTY[-1]}",
+        " a child process: run `python -c 'import irtjax, jax'` once in a terminal,"
+        " which stores the result of the test",
     }
     if found in texts:
         text = f"jaxlib {release} {texts[found]}"
@@ -128,6 +127,27 @@ def _recall_or_test(release: str) -> str:
     if found != UNTESTED:
         replace_file(place, found.encode())
     return found
+
+
+def _knows_option() -> bool:
+    """Whether XLA knows the option: its name is in jaxlib's libraries."""
+    import mmap
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    found = find_spec("jaxlib")
+    for folder in (found and found.submodule_search_locations) or ():
+        for path in Path(folder).glob("*"):
+            if path.suffix not in (".so", ".pyd", ".dll", ".dylib"):
+                continue
+            with (
+                contextlib.suppress(OSError, ValueError),
+                path.open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            ):
+                if content.find(OPTION.lstrip("-").encode()) >= 0:
+                    return True
+    return False
 
 
 def _place(release: str) -> str:

@@ -54,6 +54,10 @@ print(fit.log_likelihood - exact)
 """
 
 
+#: A release that needs the option, in tests of the decision.
+FAULTY = "8.0"
+
+
 def run(program, **variables):
     """The output of a program in a new process with the settings of a user."""
     environment = {
@@ -90,8 +94,7 @@ import os, sys
 import irtjax, irtjax.cli
 from irtjax import _backend
 assert not {"jax", "subprocess", "importlib.metadata"} & set(sys.modules)
-import importlib.metadata
-importlib.metadata.version = lambda name: _backend.FAULTY[0]
+_backend._recall_or_test = lambda release: _backend.NEEDS_OPTION
 os.environ["XLA_FLAGS"] = "--xla_dump_to=x"  # Not lost, although it is set late.
 import jax
 assert _backend._BeforeJax not in sys.meta_path
@@ -103,28 +106,30 @@ print(os.environ["XLA_FLAGS"])
 def test_an_import_after_jax_decides_at_once():
     program = """
 import importlib.metadata, os
-importlib.metadata.version = lambda name: "0.10.2"
 import jax
+importlib.metadata.version = lambda name: "9.0"
 import irtjax
 print(os.environ["XLA_FLAGS"])
 """
-    assert run(program) == f"{OPTION}=\n"
+    # That release is not installed, so no child can test it: the option decides.
+    assert run(program) == (f"{OPTION}=\n" if _backend._knows_option() else "\n")
 
 
 @pytest.fixture
 def decide(monkeypatch, tmp_path):
     """Makes the decision as in another process; returns the flags that are set then.
 
-    `decide.statuses` are those of children without and with the option;
-    `decide.children` counts the children that were started.
+    `decide.statuses` are those of children without and with the option, of the release
+    FAULTY that it is wrong without; `decide.children` counts the children.
     """
     cache = tmp_path / "cache"
+    monkeypatch.setattr(_backend, "_knows_option", lambda: call.known)
     monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(cache))
 
     def status(release, flags):
         call.children += 1
-        assert release == "9.0"
-        return call.statuses[flags == f"{OPTION}="]
+        found = (_backend.WRONG_NUMBERS, 0) if release == FAULTY else call.statuses
+        return found[flags == f"{OPTION}="]
 
     monkeypatch.setattr(_backend, "_status_of_child", status)
 
@@ -138,37 +143,31 @@ def decide(monkeypatch, tmp_path):
         _backend.turn_off_faulty_fusion()
         return os.environ["XLA_FLAGS"]
 
-    call.children, call.statuses, call.cache = 0, (0, 0), cache
+    call.children, call.statuses, call.cache, call.known = 0, (0, 0), cache, False
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Unless a test expects one.
         yield call
 
 
-def test_a_release_in_the_table_starts_no_child(decide):
-    for release in _backend.FAULTY:
-        assert decide(release=release) == f"{OPTION}="
-    assert decide.children == 0
-
-
 def test_flags_of_the_user_stay(decide, tmp_path):
-    assert decide("--xla_a=x", "0.12.0") == f"--xla_a=x {OPTION}="
-    assert decide(f"{OPTION}=dot", "0.12.0") == f"{OPTION}=dot"
+    assert decide("--xla_a=x", FAULTY) == f"--xla_a=x {OPTION}="
+    assert decide(f"{OPTION}=dot", FAULTY) == f"{OPTION}=dot"
     # XLA takes a value without a dash at the beginning for the name of a file.
     (tmp_path / "flags").write_text("--xla_a=x\n", encoding="utf-8")
-    assert decide(str(tmp_path / "flags"), "0.12.0") == f"--xla_a=x {OPTION}="
+    assert decide(str(tmp_path / "flags"), FAULTY) == f"--xla_a=x {OPTION}="
     (tmp_path / "flags").write_text(f"{OPTION}=dot\n", encoding="utf-8")
-    assert decide(str(tmp_path / "flags"), "0.12.0") == str(tmp_path / "flags")
-    assert decide("no such file", "0.12.0") == "no such file"
+    assert decide(str(tmp_path / "flags"), FAULTY) == str(tmp_path / "flags")
+    assert decide("no such file", FAULTY) == "no such file"
 
 
 def test_a_process_without_the_cpu_is_left_alone(decide, monkeypatch):
-    assert decide(release="0.12.0", platforms="cuda") == ""
-    assert decide(release="0.12.0", platforms="cuda,cpu") == f"{OPTION}="
+    assert decide(release=FAULTY, platforms="cuda") == ""
+    assert decide(release=FAULTY, platforms="cuda,cpu") == f"{OPTION}="
     monkeypatch.setenv("JAX_PLATFORMS", "tpu")
-    assert decide(release="0.12.0") == ""
+    assert decide(release=FAULTY) == ""
     # What the program chooses counts more than the environment, as in JAX.
-    assert decide(release="0.12.0", platforms="cpu") == f"{OPTION}="
+    assert decide(release=FAULTY, platforms="cpu") == f"{OPTION}="
 
 
 def test_without_jaxlib_and_in_the_child_nothing_happens(decide, monkeypatch):
@@ -180,13 +179,13 @@ def test_without_jaxlib_and_in_the_child_nothing_happens(decide, monkeypatch):
         patch.setattr(importlib.metadata, "version", missing)
         _backend.turn_off_faulty_fusion()
     monkeypatch.setenv(_backend.IN_CHILD, "1")
-    assert decide() == decide(release="0.12.0") == "" and decide.children == 0
+    assert decide() == decide(release=FAULTY) == "" and decide.children == 0
 
 
 def test_too_late_is_said(decide):
     with pytest.warns(RuntimeWarning, match="before the first array"):
         # The environment is that of processes that this one starts.
-        assert decide(release="0.12.0", started=True) == f"{OPTION}="
+        assert decide(release=FAULTY, started=True) == f"{OPTION}="
     decide.statuses = (0, 0)
     assert decide(started=True) == ""  # Right without the option: never too late.
 
@@ -223,9 +222,19 @@ def test_a_release_that_stays_wrong_is_named_each_time(decide):
 def test_where_nothing_can_be_tested_the_cure_is_named(decide):
     decide.statuses = None, None
     for _ in range(2):
-        with pytest.warns(RuntimeWarning, match=f"could not test it.*{OPTION}="):
+        with pytest.warns(RuntimeWarning, match="test it.*import irtjax, jax"):
             assert decide() == ""  # An option that is unknown would end the process.
-    assert decide.children == 4 and not decide.cache.exists()
+    decide.known = True  # Off unless shown right.
+    assert decide() == f"{OPTION}="
+    assert decide.children == 6 and not decide.cache.exists()
+
+
+def test_the_library_has_the_name_of_an_option_that_it_knows(monkeypatch):
+    release = importlib.metadata.version("jaxlib")
+    with_option = _backend._status_of_child(release, f"{OPTION}=")
+    assert _backend._knows_option() == (with_option == 0)
+    monkeypatch.setattr(_backend, "OPTION", "--xla_no_option_of_this_name")
+    assert not _backend._knows_option()
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(decide, monkeypatch):
@@ -266,14 +275,11 @@ def test_a_child_that_never_ends(monkeypatch):
 
 
 def test_the_child_tells_what_the_installed_release_does(monkeypatch):
-    """Also shows that the table is true of it."""
     release = importlib.metadata.version("jaxlib")
     # What would hide the fault from the child, or stop it, is not handed down.
     monkeypatch.setenv("JAX_DISABLE_JIT", "true")
     monkeypatch.setenv("JAX_PLATFORMS", "none")
     found = _backend._test(release)
-    if release in _backend.FAULTY:
-        assert found == NEEDS_OPTION
     assert found in (RIGHT, NEEDS_OPTION)
     status = _backend._status_of_child
     assert status(release, "--xla_no_option_of_this_name=") not in (0, None)

@@ -97,9 +97,9 @@ def compared(
         out[f"{label}, ratio"] = float(np.median(error / their_sd))
     if len(one.groups) > 1:
         for label, found in (("own sd", one), ("own sd, nuts", other)):
-            variances = np.diagonal(found.own_covariance)
+            variances = np.diagonal(found.specific_covariance)
             out[label] = float(np.exp(0.5 * np.log(variances).mean()))
-        change = np.abs(one.own_correlation - other.own_correlation)
+        change = np.abs(one.specific_correlation - other.specific_correlation)
         out["own correlations, largest difference"] = float(change.max())
     return out
 

@@ -74,7 +74,7 @@ class Fitted(NamedTuple):
         items = jax.vmap(model.family.constrain)(model.family.with_offsets(rows))
         own = jnp.zeros((1, 1), rows.dtype)
         if model.num_groups > 1:
-            own = model.own_covariance(components)
+            own = model.specific_covariance(components)
         return score_groups(model.family, items, model.group, own, data)
 
     def score(self, values: np.ndarray, seen: np.ndarray) -> np.ndarray:

@@ -116,7 +116,7 @@ def quantities(
     if model.num_groups > 1:
         pairs = jnp.tril_indices(model.num_groups, -1)
         kept["log scales"] = position.log_scale
-        kept["correlations"] = correlation(model.own_covariance(position))[pairs]
+        kept["correlations"] = correlation(model.specific_covariance(position))[pairs]
     if model.has_group_effects:
         kept["group effects"] = position.group_effects.ravel()
     if model.num_components:
@@ -132,7 +132,7 @@ def keep_quantities(
     """`quantities` of a draw; general abilities without the part that is left open."""
     frame, responses = data
     model, position = frame.model, frame.position(coordinates)
-    general = general_ability(model.own_covariance(position))
+    general = general_ability(model.specific_covariance(position))
     mean = model.subject_design @ position.subject_effects
     psi = mean + (model.abilities(position) - mean[:, None]) @ general.weights
     kept = quantities(model, position, psi, responses)
@@ -270,7 +270,7 @@ def covered_quantities(
     model: MultilevelModel, position: Position, general: jax.Array
 ) -> dict[str, jax.Array]:
     """What intervals are taken of."""
-    own = model.own_covariance(position)
+    own = model.specific_covariance(position)
     pairs = jnp.tril_indices(model.num_groups, -1)
     # The mean of the items of each group, as their prior has it.
     first = jnp.argmax(model.group == jnp.arange(model.num_groups)[:, None], axis=1)
@@ -297,7 +297,7 @@ def keep_covered(
     """`covered_quantities` of a draw, general abilities as `keep_quantities` has."""
     frame, _ = data
     model, position = frame.model, frame.position(coordinates)
-    general = general_ability(model.own_covariance(position))
+    general = general_ability(model.specific_covariance(position))
     psi = model.abilities(position) @ general.weights
     kept = covered_quantities(model, position, psi)
     # What is left open of psi is so of these, and is added to psi alone.

@@ -61,7 +61,7 @@ def structure(
                 folder / f"{name}_correlations.csv",
                 found.groups,
                 found.groups,
-                found.own_correlation,
+                found.specific_correlation,
             )
             matrix(
                 folder / f"{name}_raw_correlations.csv",
@@ -84,7 +84,7 @@ def describe(fit: irtjax.Calibration) -> None:
     found = fit.structure
     assert found is not None
     upper = np.triu_indices(len(found.groups), 1)
-    raw, own = found.raw_correlation[upper], found.own_correlation[upper]
+    raw, own = found.raw_correlation[upper], found.specific_correlation[upper]
     print(
         f"  correlations of means {raw.mean():.3f} ({raw.min():.2f} to {raw.max():.2f})"
     )
@@ -95,7 +95,7 @@ def describe(fit: irtjax.Calibration) -> None:
     for k in (*order[:3], *order[-3:]):
         first, second = (found.groups[u[k]] for u in upper)
         print(f"    {first} and {second}: {own[k]:.2f}, of means {raw[k]:.2f}")
-    sd = np.sqrt(np.diag(found.own_covariance))
+    sd = np.sqrt(np.diag(found.specific_covariance))
     widest = np.argsort(-sd)[:3]
     print(
         "  widest residual abilities: "
@@ -150,7 +150,7 @@ def ratings(tables: dict[str, irtjax.ResponseTable], out: Path | None) -> list[d
     """
     rows: list[dict] = []
     for name, table in tables.items():
-        fit = irtjax.fit(table, "multibenchmark", family="graded", levels=["rater"])
+        fit = irtjax.fit(table, "multibenchmark", item_model="graded", facets=["rater"])
         leaderboard(name, fit, out, rows)
         describe(fit)
         assert fit.structure is not None

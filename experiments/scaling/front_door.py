@@ -3,8 +3,9 @@
     python experiments/scaling/front_door.py '{"subjects": 12, "items": 240}'
 
 Worker of `run.py`. Each number is user plus system time of a child process. Cold is
-with an empty cache folder, warm with the folder that a cold run has filled; compiled
-Python files exist in both. Of large data the second call of `irtjax.fit` in a process
+with a cache folder that has only the test of jaxlib, once per release and measured
+apart; warm with the folder that a cold run has filled. Compiled Python files exist in
+both. Of large data the second call of `irtjax.fit` in a process
 counts, and the phase that runs EM in it.
 """
 
@@ -32,6 +33,8 @@ LSAT7 = SHARED / "classic/lsat7.parquet"
 GSM8K = SHARED / "metabench/gsm8k_2pl_responses.parquet"
 #: Items of the second file, which is fitted by the programs of the first.
 FEWER = 3
+#: What tests a release of jaxlib where the cache folder has no result yet.
+IMPORT = ("-c", "import irtjax, jax")
 
 
 def write_responses(path: Path, subjects: int, items: int) -> None:
@@ -63,8 +66,10 @@ def write_lsat7(path: Path) -> bool:
     return True
 
 
-def processor_seconds(arguments: list[str], cache: Path) -> float:
-    """User and system time of one run of the command line."""
+def processor_seconds(
+    arguments: list[str], cache: Path, command: tuple[str, ...] = ("-m", "irtjax")
+) -> float:
+    """User and system time of one run of the command line, or another command."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -72,7 +77,7 @@ def processor_seconds(arguments: list[str], cache: Path) -> float:
     }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [sys.executable, "-m", "irtjax", *arguments],
+        [sys.executable, *command, *arguments],
         env=inherited | {"XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -135,7 +140,7 @@ def measure(spec: Spec) -> dict[str, Any]:
         subjects, items = spec["subjects"], spec["items"]
         write_responses(place / "fewer.csv", subjects, items - FEWER)
         out = ["--overwrite", "--out", str(place / "out")]
-        default = f"{subjects} x {items}"
+        default, tested, imported = f"{subjects} x {items}", [], []
         for name, file, more, cold_target, warm_target in (
             ("LSAT7, tables", place / "lsat7.csv", ["--no-figures"], 8, 2),
             ("LSAT7, figures", place / "lsat7.csv", [], None, 3.5),
@@ -148,6 +153,8 @@ def measure(spec: Spec) -> dict[str, Any]:
             cold, warm = [], []
             for k in range(repeats):
                 cache = place / f"{name} {k}"
+                tested.append(processor_seconds([], cache, IMPORT))
+                imported.append(processor_seconds([], cache, IMPORT))
                 cold.append(processor_seconds(fit, cache))
                 warm.append(processor_seconds(fit, cache))
             add(f"{name}, cold", cold, cold_target)
@@ -156,6 +163,8 @@ def measure(spec: Spec) -> dict[str, Any]:
                 fit[1] = str(place / "fewer.csv")
                 other = f"{subjects} x {items - FEWER} after {items} items"
                 add(other, [processor_seconds(fit, cache)], warm_target)
+    first = statistics.median(tested) - statistics.median(imported)
+    add("test of jaxlib, once per release", [first], None)
     for size in spec.get("calls", ()):
         call = call_in_child(*size, errors=False)
         name = "{:,} x {:,}".format(*size)

@@ -27,8 +27,8 @@ class Structure(NamedTuple):
         group: `[items]` group of each item.
         ability: `[subjects, groups]` abilities, in the order of `Calibration.subjects`.
         error: `[subjects, groups]` their standard errors.
-        own_covariance: `[groups, groups]` Sigma, of the group-specific abilities.
-        own_correlation: `[groups, groups]` correlations of these.
+        specific_covariance: `[groups, groups]` Sigma, of the group-specific abilities.
+        specific_correlation: `[groups, groups]` correlations of these.
         correlation_lower: Lower bounds of the correlations; None with one group.
         correlation_upper: Upper bounds.
         raw_correlation: `[groups, groups]` correlations of subjects' mean responses.
@@ -39,8 +39,8 @@ class Structure(NamedTuple):
         stems: `[items]` the thing that each item measures, where groups share items.
         possible: Draws of Sigma, tau^2 and the scales, which errors are averaged over;
             None with one group.
-        levels: Names of the levels of items with an estimated standard deviation.
-        standard_deviations: Names of the variance components (levels, items within
+        facets: Names of the facets of items with an estimated standard deviation.
+        standard_deviations: Names of the variance components (facets, items within
             them, items of each benchmark if estimated), and `[names, columns]` values.
     """
 
@@ -48,8 +48,8 @@ class Structure(NamedTuple):
     group: np.ndarray
     ability: np.ndarray
     error: np.ndarray
-    own_covariance: np.ndarray
-    own_correlation: np.ndarray
+    specific_covariance: np.ndarray
+    specific_correlation: np.ndarray
     correlation_lower: np.ndarray | None
     correlation_upper: np.ndarray | None
     raw_correlation: np.ndarray
@@ -59,7 +59,7 @@ class Structure(NamedTuple):
     subject_effects: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     stems: np.ndarray | None = None
     possible: Possible | None = None
-    levels: np.ndarray | None = None
+    facets: np.ndarray | None = None
     standard_deviations: tuple[np.ndarray, np.ndarray] | None = None
 
 

@@ -19,15 +19,15 @@ def structure_of(
         return None
     own, count = found.own, len(layout.groups)
     clusters = [f"items of {name}" for name in layout.clusters.tolist()]
-    names = np.asarray([*layout.levels.tolist(), "items", *clusters])
+    names = np.asarray([*layout.facets.tolist(), "items", *clusters])
     lower, upper = (None, None) if found.bounds is None else found.bounds
     return Structure(
         groups=layout.groups,
         group=found.group,
         ability=found.ability,
         error=found.error,
-        own_covariance=own,
-        own_correlation=_correlation(own) if count > 1 else np.ones((1, 1)),
+        specific_covariance=own,
+        specific_correlation=_correlation(own) if count > 1 else np.ones((1, 1)),
         correlation_lower=lower,
         correlation_upper=upper,
         raw_correlation=_raw_correlation(table, found.group, count),
@@ -37,7 +37,7 @@ def structure_of(
         subject_effects=(layout.covariates, *found.subject_effects),
         stems=layout.stems,
         possible=found.possible,
-        levels=layout.levels,
+        facets=layout.facets,
         standard_deviations=(names, found.standard_deviations),
     )
 

@@ -170,7 +170,7 @@ def _group_scores(fit: Calibration, model, items, rows, data, method: str):
         )
     structure = fit.structure
     assert structure is not None
-    own, variance = structure.own_covariance, structure.general_variance
+    own, variance = structure.specific_covariance, structure.general_variance
     group, prior = jnp.asarray(structure.group)[rows], jnp.asarray(own, items[0].dtype)
     problem = model.family, items, group, prior, data
     found = scoring.score_groups(*problem, variance=variance)

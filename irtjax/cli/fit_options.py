@@ -162,7 +162,8 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     ),
     _SAMPLED: (
         FitOption(
-            "family", "Of a multilevel model: the model of one response, such as 2pl."
+            "item_model",
+            "Of multilevel models: the model of one response, such as 2pl.",
         ),
         _switch(
             "metric_effects",
@@ -171,7 +172,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             off="--no-metric-effects",
         ),
         _switch(
-            "spread_by_benchmark",
+            "sd_by_benchmark",
             "Items of each benchmark have standard deviations of their own.",
         ),
         _count("chains", "nuts: chains.", setting="num_chains"),
@@ -185,7 +186,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "resume", "nuts: resume from DIR.nuts.npz, which a stopped run has left."
         ),
         _columns(
-            "levels",
+            "facets",
             "Facets of items, other than the benchmark, whose values shift items; A/B"
             " is B within each A.",
         ),
@@ -199,7 +200,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
         _table(
             "item_table",
-            "Table with a column item and columns for --levels, --share-items and"
+            "Table with a column item and columns for --facets, --share-items and"
             " --item-covariates.",
         ),
         _columns(

@@ -114,7 +114,7 @@ def column(option: str, path: Path, content: pa.Table, name: str) -> list[Any]:
 def structure_options(
     table: ResponseTable,
     *,
-    levels: tuple[str, ...] = (),
+    facets: tuple[str, ...] = (),
     shared_items: str | None = None,
     item_table: Path | None = None,
     item_covariates: tuple[str, ...] = (),
@@ -135,10 +135,10 @@ def structure_options(
             raise ValueError(
                 f"--{kind}-{what} are columns of a table: name it with --{kind}-table"
             )
-    options: dict[str, Any] = {"levels": levels, "shared_items": shared_items}
+    options: dict[str, Any] = {"facets": facets, "shared_items": shared_items}
     if item_table is not None:
         side = SideTable.read("--item-table", item_table, "item", table.items)
-        wanted = [part for level in levels for part in level.split("/")]
+        wanted = [part for facet in facets for part in facet.split("/")]
         wanted += [shared_items] if shared_items else []
         # "benchmark" and the like are known from reading.
         found = {
@@ -146,8 +146,8 @@ def structure_options(
             for name in wanted
             if side.has(name) or name not in {*table.item_facets, "benchmark", "stem"}
         }
-        facets = {**table.item_facets, **found}
-        table = dataclasses.replace(table, item_facets=facets)
+        labels = {**table.item_facets, **found}
+        table = dataclasses.replace(table, item_facets=labels)
         if item_covariates:
             options["item_covariates"] = {x: side.numbers(x) for x in item_covariates}
         if item_features:

@@ -24,8 +24,8 @@ class Multistart(eqx.Module):
         objective: Of each run; -inf where it is not finite.
         gap: Nats below the best.
         status: Codes of `Status`.
-        item_spread: Largest absolute difference of an item parameter from the best's.
-        ability_spread: Likewise for abilities; 0 for marginal methods.
+        item_difference: Largest difference of an item parameter from the best fit's.
+        ability_difference: Likewise for abilities; 0 for marginal methods.
         agrees: Whether the objective is as high as the best within the tolerance. Where
             it is and a spread is large, the likelihood is flat; where it is not, there
             are several optima.
@@ -37,8 +37,8 @@ class Multistart(eqx.Module):
     gap: Float[Array, " starts"]
     status: Int[Array, " starts"]
     num_steps: Int[Array, " starts"]
-    item_spread: Float[Array, " starts"]
-    ability_spread: Float[Array, " starts"]
+    item_difference: Float[Array, " starts"]
+    ability_difference: Float[Array, " starts"]
     agrees: Bool[Array, " starts"]
 
 
@@ -132,10 +132,10 @@ def multistart(
 
     distance = lambda every, one: jnp.max(jnp.abs(every - one).reshape(count, -1), 1)
     items = jax.tree.map(distance, fits.parameters.items, best.parameters.items)
-    item_spread = jnp.max(jnp.stack(jax.tree.leaves(items)), axis=0)
-    ability_spread = jnp.zeros_like(gap)
+    item_difference = jnp.max(jnp.stack(jax.tree.leaves(items)), axis=0)
+    ability_difference = jnp.zeros_like(gap)
     if fits.parameters.theta is not None:
-        ability_spread = distance(fits.parameters.theta, best.parameters.theta)
+        ability_difference = distance(fits.parameters.theta, best.parameters.theta)
     return Multistart(
         dataclasses.replace(best, model=problem.model),
         best_index,
@@ -143,7 +143,7 @@ def multistart(
         gap,
         fits.status,
         fits.num_steps,
-        item_spread,
-        ability_spread,
+        item_difference,
+        ability_difference,
         gap <= tolerance,
     )

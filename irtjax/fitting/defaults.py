@@ -37,7 +37,7 @@ MOST_CATEGORIES = 5
 #: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
 MOST_ODD, MOST_ODD_SHARE = 1, 0.001
 #: Settings of multilevel models that do not determine the method.
-KEPT = ("family", "metric_effects")
+KEPT = ("item_model", "metric_effects")
 
 
 class Choice(NamedTuple):

@@ -47,7 +47,7 @@ def fit(
             "beta", "inflated_beta" or, with items that are right or wrong, "mixed".
             Multilevel models: "multibenchmark" and "multimetric" (an ability for each
             benchmark or metric in addition to the general one), "hierarchical" (one
-            ability; items by benchmark and further levels), by name or as objects such
+            ability; items by benchmark and further facets), by name or as objects such
             as `irtjax.MultiBenchmark(...)`.
         method: "auto" integrates items out by "laplace" where they have few responses
             each, and uses "em" elsewhere; the summary states which and why. Or

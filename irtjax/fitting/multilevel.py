@@ -46,10 +46,10 @@ class Multilevel(AbstractSpecification):
         return method.multilevel
 
     def task(self, table, method, parts, level, floating) -> Task:
-        """The task, with the labels of the table as groups and levels."""
+        """The task, with the labels of the table as groups and facets."""
         plan = self._plan(parts)
         table = plan.with_facets(table)
-        chosen = self._family_model(plan, table, parts)
+        chosen = self._item_model(plan, table, parts)
         made = make_method(method, parts.fields, chosen, table.num_subjects)
         if chosen.lengths is not None:
             raise ValueError(
@@ -63,7 +63,7 @@ class Multilevel(AbstractSpecification):
             table, chosen, parts.data, floating
         )
         layout = plan.lay_out(table, chosen.family, floating, name=self.name)
-        record = {"model": self.name, "family": chosen.name, **plan.record(layout)}
+        record = {"model": self.name, "item_model": chosen.name, **plan.record(layout)}
         problem = MultilevelProblem.create(layout.model, responses)
         made.check(problem)
         return Task(made, table, problem, None, layout, warnings, record | scaling)
@@ -77,23 +77,23 @@ class Multilevel(AbstractSpecification):
         }
         if self.nested:
             return known_model(self.model)(**given)
-        if given["family"] is not None:
+        if given["item_model"] is not None:
             raise ValueError(
-                "family requires a multilevel model: use the model multibenchmark,"
+                "item_model requires a multilevel model: use the model multibenchmark,"
                 " multimetric or hierarchical"
             )
-        given["family"] = self.model
+        given["item_model"] = self.model
         return Hierarchical(**given)
 
-    def _family_model(
+    def _item_model(
         self, plan: AbstractMultilevel, table: ResponseTable, parts: Parts
     ) -> Model:
         """The model of single responses, with positive discriminations."""
-        family = plan.family
-        if family is None:
-            family = "continuous" if table.kind == "continuous" else "2pl"
+        item_model = plan.item_model
+        if item_model is None:
+            item_model = "continuous" if table.kind == "continuous" else "2pl"
         more = {"ends": parts.model["ends"], "bounds": parts.data["bounds"]}
-        chosen = make_model(family, table, positive=True, **more)
+        chosen = make_model(item_model, table, positive=True, **more)
         if not chosen.family.has_slope and chosen.scale == "standard":
             raise ValueError(
                 "multilevel models have equal slopes as 'rasch', with slopes of 1 and"

@@ -32,9 +32,10 @@ def specify(
     if hasattr(known, "task"):
         return known
     named = isinstance(model, str) and known is not None
-    if not named and (isinstance(known, type) or not hasattr(known, "family")):
-        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
     nested = getattr(known, "multilevel", False)
+    is_model = nested or hasattr(known, "family")
+    if not named and (isinstance(known, type) or not is_model):
+        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
     integrates = method is not None and method.multilevel
     return Multilevel(model) if nested or integrates else OneAbility(model)
 

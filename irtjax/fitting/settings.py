@@ -51,17 +51,17 @@ class Settings(TypedDict, total=False):
         bounds: For models of scores: lowest and highest possible score, if these are
             not 0 and 1; or these by benchmark: ``{"judge": (1, 10)}``.
         length_offset: For "lart": the logarithm of offset + length is modelled.
-        family: The model of single responses, such as "2pl" or "continuous"; None: by
-            the kind of the data. "rasch" has slopes of 1 and an estimated standard
+        item_model: The model of single responses, such as "2pl" or "continuous"; None:
+            by the kind of the data. "rasch" has slopes of 1 and an estimated standard
             deviation of (general) ability.
-        levels: Facets of items (other than the benchmark) whose values shift items,
+        facets: Facets of items (other than the benchmark) whose values shift items,
             such as "domain"; or a label for each item, `[items]`, by name of the facet.
             "benchmark/domain" is the domain within each benchmark.
         shared_items: For "multimetric": the facet that names the thing measured, or
             such a name for each item. The metrics of a thing then share its parameters.
         metric_effects: With `shared_items`: whether each metric shifts the parameters
             of all things (its intercept, slope and dispersion).
-        spread_by_benchmark: Whether the items of each benchmark have their own standard
+        sd_by_benchmark: Whether the items of each benchmark have their own standard
             deviations around its mean; else one serves all.
         item_covariates: Numbers `[items]` by name that shift items (LLTM).
         subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
@@ -84,11 +84,11 @@ class Settings(TypedDict, total=False):
     squeeze: float | Mapping[str, float] | None
     bounds: Bounds | None
     length_offset: float
-    family: str | None
-    levels: Sequence[str] | Mapping[str, np.ndarray]
+    item_model: str | None
+    facets: Sequence[str] | Mapping[str, np.ndarray]
     shared_items: str | Sequence[str] | np.ndarray | None
     metric_effects: bool
-    spread_by_benchmark: bool
+    sd_by_benchmark: bool
     item_covariates: Mapping[str, np.ndarray] | None
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None
     hyperpriors: Hyperpriors | None
@@ -124,8 +124,8 @@ def check_values(
     whole = isinstance(max_steps, int | np.integer) and not isinstance(max_steps, bool)
     limit = max_steps is None or (whole and max_steps >= 1)
     known = isinstance(method, str | AbstractEstimator)
-    start, levels = settings.get("start", STARTS[0]), settings.get("levels", ())
-    listed = hasattr(levels, "__iter__") and not isinstance(levels, str)
+    start, facets = settings.get("start", STARTS[0]), settings.get("facets", ())
+    listed = hasattr(facets, "__iter__") and not isinstance(facets, str)
     starts = ", ".join(STARTS)
     for name, value, fine, cure in (
         ("method", method, known, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
@@ -133,7 +133,7 @@ def check_values(
         ("max_steps", max_steps, limit, "a whole number of at least 1, or None"),
         ("key", key, key is None or hasattr(key, "dtype"), "jax.random.key(0)"),
         ("dtype", dtype, floating, "'float64' or 'float32'"),
-        ("levels", levels, listed, "a list of names, such as ['domain']"),
+        ("facets", facets, listed, "a list of names, such as ['domain']"),
         ("start", start, _is_start(start), f"{starts}, or an irtjax.Start"),
     ):
         if not fine:
@@ -257,7 +257,7 @@ def _own(kind: type[AbstractEstimator]) -> set[str]:
 def owners(name: str) -> list[str]:
     """Methods by name that have a setting of their own; none for other settings.
 
-    >>> owners("num_draws"), owners("levels")
+    >>> owners("num_draws"), owners("facets")
     (['saem', 'nuts', 'vi'], [])
     """
     if name in {*MODEL, *DATA, *MULTILEVEL}:

@@ -141,7 +141,7 @@ def plot_correlations(fit: Calibration) -> Figure:
         (
             "Group-specific abilities",
             "without the general ability",
-            structure.own_correlation,
+            structure.specific_correlation,
         ),
     )
     for axes, (name, below, matrix) in zip(panels, pictures, strict=True):

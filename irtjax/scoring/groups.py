@@ -44,7 +44,7 @@ def score_groups(
     family: AbstractResponseFamily,
     items: Any,
     group: Int[Array, " items"],
-    own_covariance: Float[Array, "groups groups"],
+    specific_covariance: Float[Array, "groups groups"],
     data: Responses,
     *,
     variance: float | Array = 1.0,
@@ -59,17 +59,18 @@ def score_groups(
         family: Response family.
         items: Item records, `[items]`.
         group: Group of each item.
-        own_covariance: Sigma.
+        specific_covariance: Sigma.
         data: Responses of the new subjects.
         variance: tau^2, of the general ability.
         num_newton: Newton steps.
     """
-    groups = own_covariance.shape[0]
-    dtype = own_covariance.dtype
+    groups = specific_covariance.shape[0]
+    dtype = specific_covariance.dtype
     variance = jnp.asarray(variance, dtype)
     # Of one group the ability is the general one.
-    own_covariance = own_covariance if groups > 1 else jnp.zeros((1, 1), dtype)
-    precision = jnp.linalg.inv(own_covariance + variance)
+    if groups == 1:
+        specific_covariance = jnp.zeros((1, 1), dtype)
+    precision = jnp.linalg.inv(specific_covariance + variance)
     seen = jnp.ones(data.values.shape, dtype)
     if data.exposure is not None:
         seen = data.exposure.astype(dtype)
@@ -126,7 +127,7 @@ def score_groups(
         for unit in jnp.eye(groups, dtype=dtype)
     ]
     covariance = jnp.stack(columns, axis=-1)
-    general = general_ability(own_covariance, variance)
+    general = general_ability(specific_covariance, variance)
     weights = general.weights
     weighted_variance = jnp.einsum("a,nab,b->n", weights, covariance, weights)
     root = jnp.finfo(dtype).eps ** 0.5
@@ -141,7 +142,7 @@ def score_groups(
 
 def errors_over_covariances(
     scores: GroupScores,
-    own_covariance: np.ndarray,
+    specific_covariance: np.ndarray,
     variance: float,
     possible: mixture.Possible,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -152,7 +153,7 @@ def errors_over_covariances(
 
     Args:
         scores: Scores with the likeliest Sigma.
-        own_covariance: `[groups, groups]` that Sigma.
+        specific_covariance: `[groups, groups]` that Sigma.
         variance: tau^2 with it.
         possible: Draws of both.
 
@@ -161,7 +162,7 @@ def errors_over_covariances(
     """
     ability = np.asarray(scores.ability, float)
     covariance = np.asarray(scores.covariance, float)
-    start, whole = np.zeros_like(ability), own_covariance + variance
+    start, whole = np.zeros_like(ability), specific_covariance + variance
     subjects = mixture.Subjects(start, ability, covariance, whole)
     moved = mixture.abilities_given(possible, subjects)
     weights, left = mixture.general_weights(possible.own, possible.variance)

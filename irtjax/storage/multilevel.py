@@ -17,7 +17,7 @@ _PREFIX = "structure."
 #: The arrays that a field of several arrays becomes.
 _PARTS = {
     "effects": ("effect_names", "effect_values"),
-    "standard_deviations": ("spread_names", "spread_values"),
+    "standard_deviations": ("sd_names", "sd_values"),
     "subject_effects": tuple(
         f"subject_effect_{k}" for k in ("names", "values", "errors")
     ),
@@ -30,10 +30,10 @@ _AXES = {
     "general_mean": ("subject",),
     "expected_score": ("subject",),
     "coordinates": ("item", "coordinate"),
-    "own_covariance": ("group", "other_group"),
+    "specific_covariance": ("group", "other_group"),
     "effects": ("effect", "coordinate"),
     "residual_sd": ("coordinate",),
-    "component_sd": ("level", "coordinate"),
+    "component_sd": ("facet", "coordinate"),
     "benchmark_sd": ("benchmark", "coordinate"),
     "group_effects": ("group", "coordinate"),
     "subject_effects": ("covariate",),
@@ -93,7 +93,7 @@ def draw_labels(fit: Calibration) -> dict[str, Any]:
         "coordinate": np.asarray(fit.model.family.coordinate_names),
         # Those of the groups come last, and are a variable of their own.
         "effect": effects[: values["effects"].shape[2]] if "effects" in values else [],
-        "level": structure.levels,
+        "facet": structure.facets,
         "benchmark": None if fit.benchmarks is None else np.unique(fit.benchmarks),
         "covariate": None if covariates is None else covariates[0],
     }
@@ -126,10 +126,11 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     """Tables for people, by file name without its ending.
 
     "group_abilities": by subject and group. "correlations": of pairs of groups, of mean
-    responses (raw) and group-specific abilities (own). "effects": of levels, covariates
-    and metrics on the items' coordinates. "variance_components": standard deviations of
-    the levels' effects and of items within them. "subject_effects": of the covariates
-    on abilities. For `nuts`, "diagnostics" of draws and "trajectories" of chains.
+    responses (raw) and group-specific abilities (specific). "effects": of facets,
+    covariates and metrics on the items' coordinates. "variance_components": standard
+    deviations of the facets' effects and of items within them. "subject_effects": of
+    the covariates on abilities. For `nuts`, "diagnostics" of draws and
+    "trajectories" of chains.
     """
     import pyarrow as pa
 
@@ -172,7 +173,7 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
         "first": [groups[i] for i in first],
         "second": [groups[i] for i in second],
         "raw": structure.raw_correlation[first, second],
-        "own": structure.own_correlation[first, second],
+        "specific": structure.specific_correlation[first, second],
     }
     for end in ("lower", "upper"):
         bound = getattr(structure, f"correlation_{end}")

@@ -64,8 +64,8 @@ def _forward(
     return order, gain(variance, with_score)
 
 
-def forward_score(vectors, target, stratum, turns, tier) -> np.ndarray:
-    """Scores `[items]` whose falling order is forward selection for the full score.
+def forward_priority(vectors, target, stratum, turns, tier) -> np.ndarray:
+    """Priorities `[items]` whose falling order is forward selection for full scores.
 
     With C the covariance of the responses over subjects and t what items count
     (`target`), item j takes away (C t)_j^2 / (C_jj + r) of the variance of the full
@@ -81,15 +81,15 @@ def forward_score(vectors, target, stratum, turns, tier) -> np.ndarray:
     real = (jnp.asarray(x, dtype) for x in (vectors, target))
     found = _forward(*real, *map(jnp.asarray, (stratum, turns[:MOST_STEPS], tier)))
     order, gain = np.asarray(found[0]), np.asarray(found[1], float)
-    score = gain / max(float(gain.max()), np.finfo(float).tiny)
-    score[order] = 1 + np.arange(len(order), 0, -1)
-    return score
+    priority = gain / max(float(gain.max()), np.finfo(float).tiny)
+    priority[order] = 1 + np.arange(len(order), 0, -1)
+    return priority
 
 
-def spread_score(
+def spread_priority(
     total: np.ndarray, stratum: np.ndarray, tier: np.ndarray, key: KeyArray
 ) -> np.ndarray:
-    """Scores `[items]` whose falling order spreads items over the difficulties.
+    """Priorities `[items]` whose falling order spreads items over the difficulties.
 
     Items of each stratum and tier are ranked by their totals (equal ones at random),
     shifted in a circle by a random number of places and taken in the order of the van

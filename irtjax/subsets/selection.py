@@ -21,7 +21,7 @@ from irtjax._types import KeyArray
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 from irtjax.subsets.clusters import anchors
-from irtjax.subsets.forward import first_tier, forward_score, spread_score
+from irtjax.subsets.forward import first_tier, forward_priority, spread_priority
 from irtjax.subsets.predictor import as_records, moments
 
 #: Rules of choice, the simplest first: a tie between rules goes to the first of them.
@@ -169,9 +169,9 @@ def shares(mass: np.ndarray, stratum: np.ndarray, length: int) -> np.ndarray:
     return code[np.lexsort((code, -claim))][:length]
 
 
-def _in_turns(score, stratum: np.ndarray, turns: np.ndarray, tier) -> np.ndarray:
-    """Items by tier and falling score, each from the stratum whose turn it is."""
-    by_stratum = np.lexsort((np.arange(len(score)), -score, tier, stratum))
+def _in_turns(priority, stratum: np.ndarray, turns: np.ndarray, tier) -> np.ndarray:
+    """Items by tier and falling priority, each from the stratum whose turn it is."""
+    by_stratum = np.lexsort((np.arange(len(priority)), -priority, tier, stratum))
     first = np.searchsorted(stratum[by_stratum], np.arange(stratum.max() + 1))
     earlier = np.zeros(len(turns), int)
     for code in np.unique(turns):
@@ -186,14 +186,14 @@ def _nested_order(worth, method: str, turns, mass, stratum, tier, key, vectors, 
         arrays = (jnp.asarray(x) for x in (stratum, turns))
         return np.asarray(greedy_order(worth, *arrays, aim, jnp.asarray(tier)))
     if method == "discrimination":
-        score = np.asarray(worth.discrimination, float)
+        priority = np.asarray(worth.discrimination, float)
     elif method == "regression":
-        score = forward_score(vectors, mass, stratum, turns, tier)
+        priority = forward_priority(vectors, mass, stratum, turns, tier)
     elif method == "difficulty":
-        score = spread_score(vectors.sum(1), stratum, tier, key)
+        priority = spread_priority(vectors.sum(1), stratum, tier, key)
     else:
-        score = np.asarray(jax.random.uniform(key, (len(mass),)), float)
-    return _in_turns(score, stratum, turns, tier)
+        priority = np.asarray(jax.random.uniform(key, (len(mass),)), float)
+    return _in_turns(priority, stratum, turns, tier)
 
 
 def choose(

@@ -433,7 +433,7 @@ def bad_sampling(folder):
 
 def bad_family(folder):
     path = write_long(folder / "x.csv", small_table())
-    return [path, "--family", "3pl"], "family requires a multilevel model"
+    return [path, "--item-model", "3pl"], "--item-model requires a multilevel model"
 
 
 def bad_anchor(folder):

@@ -48,10 +48,10 @@ from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS
             "--population requires --method em; laplace does not accept it",
         ),
         (
-            "population requires method='em' and levels requires method='laplace': l",
-            "--population requires --method em and --levels requires --method laplace",
+            "population requires method='em' and facets requires method='laplace': l",
+            "--population requires --method em and --facets requires --method laplace",
         ),
-        ("family requires a multilevel model: use the", "--family requires a mul"),
+        ("item_model requires a multilevel model: use the", "--item-model requires a"),
         ("positive has no effect on a rasch model", "--positive has no effect on a"),
         ("a mode: leave squeeze out", "a mode: leave --squeeze out"),
         ("of items: omit priors, or name", "of items: omit --priors, or name"),
@@ -81,7 +81,7 @@ from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS
         ("no column 'max_steps'; it has max_steps, chains", ""),
         ("fit.method='em' a/model='x' --level=0.9", ""),
         ("the model requires binary responses", ""),
-        ("models that fit have levels", ""),
+        ("models that fit have facets", ""),
     ],
 )
 def test_settings_in_messages_become_options(said, typed):

@@ -66,7 +66,7 @@ def run(*words):
 
 def asked(files, **more):
     options = {
-        "levels": (),
+        "facets": (),
         "shared_items": None,
         "item_table": files / "items.csv",
         "item_covariates": (),
@@ -79,7 +79,7 @@ def asked(files, **more):
 def test_rows_are_found_by_name(files):
     table, options = asked(
         files,
-        levels=("benchmark/domain",),
+        facets=("benchmark/domain",),
         shared_items="article",
         item_covariates=("words",),
         subject_covariates=("size",),
@@ -87,14 +87,14 @@ def test_rows_are_found_by_name(files):
     backwards = np.arange(ITEMS)[::-1]
     assert table.item_facets["domain"].tolist() == [f"d{k % 5}" for k in backwards]
     assert table.item_facets["article"][0] == "q00"
-    assert options["levels"] == ("benchmark/domain",)
+    assert options["facets"] == ("benchmark/domain",)
     assert options["item_covariates"]["words"].tolist() == (backwards % 7).tolist()
     assert options["subject_covariates"]["size"].tolist() == list(range(SUBJECTS))
 
 
 def test_what_tables_lack_is_said(files):
     with pytest.raises(ValueError, match="has no column 'topic'; it has item, domain"):
-        asked(files, levels=("benchmark/topic",))
+        asked(files, facets=("benchmark/topic",))
     with pytest.raises(ValueError, match="has no column 'length'; it has item, domain"):
         asked(files, item_covariates=("length",))
     with pytest.raises(ValueError, match="'kind', '[^']+': 'chat' is not a number"):
@@ -128,12 +128,12 @@ def test_what_tables_lack_is_said(files):
 @pytest.mark.slow
 def test_the_command_line_takes_all_of_it(files):
     command = ("fit", files / "long.csv", "--json", "--no-figures", "--max-steps", 30)
-    command += ("--item-table", files / "items.csv", "--family", "rasch")
+    command += ("--item-table", files / "items.csv", "--item-model", "rasch")
     command += ("--subject-table", files / "subjects.parquet")
     command += ("--subject-covariates", "size", "--item-covariates", "words")
     out = files / "out"
     done = run(
-        *command, "--out", out, "-m", "hierarchical", "--levels", "benchmark/domain"
+        *command, "--out", out, "-m", "hierarchical", "--facets", "benchmark/domain"
     )
     assert done.exit_code == 0, done.stderr
     options = json.loads(done.stdout)["options"]

@@ -46,8 +46,8 @@ def test_all_starts_of_a_well_posed_problem_agree(problem):
     found = eqx.filter_jit(multistart)(problem, method, num=4, key=jax.random.key(1))
     assert np.all(found.status == Status.CONVERGED)
     assert np.all(found.agrees)
-    assert float(jnp.max(found.item_spread)) < 1e-5
-    assert float(jnp.max(found.ability_spread)) < 1e-5
+    assert float(jnp.max(found.item_difference)) < 1e-5
+    assert float(jnp.max(found.ability_difference)) < 1e-5
     start = start_values(problem.model, problem.data)
     alone = run_jit(problem, method, start)
     np.testing.assert_allclose(
@@ -74,7 +74,9 @@ def test_a_start_at_a_saddle_point_is_told_apart(problem):
     # The intercepts alone reproduce each item's share.
     np.testing.assert_allclose(found.objective[0], expected, rtol=1e-6)
     np.testing.assert_allclose(found.gap[0], found.best.objective - expected, rtol=1e-3)
-    assert float(found.item_spread[0]) > 0.3 and float(found.item_spread[1]) == 0
+    assert (
+        float(found.item_difference[0]) > 0.3 and float(found.item_difference[1]) == 0
+    )
 
 
 def test_requests_without_a_key_or_a_start_are_refused(problem):

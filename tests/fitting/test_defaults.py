@@ -72,9 +72,9 @@ def test_what_is_asked_for_stands():
     assert choose(table, "1pl").method == "em"
     assert choose(table, "multibenchmark").method == "laplace"
     assert choose(table, "2pl", settings={"anchor": {"i": {}}}).method == "em"
-    assert choose(table_of(300, 20), settings={"levels": ("x",)}).method == "laplace"
-    with pytest.raises(ValueError, match="anchor requires method='em' and levels"):
-        choose(table, settings={"anchor": {"i": {}}, "levels": ("x",)})
+    assert choose(table_of(300, 20), settings={"facets": ("x",)}).method == "laplace"
+    with pytest.raises(ValueError, match="anchor requires method='em' and facets"):
+        choose(table, settings={"anchor": {"i": {}}, "facets": ("x",)})
 
 
 class Pattern(irtjax.AbstractResponseFamily):

@@ -153,8 +153,8 @@ def test_data_that_cannot_be_fitted(table, message):
         ({"key": 3}, r"key 3: give jax\.random\.key\(0\)"),
         ({"level": "x"}, "level 'x': give a number between 0 and 1"),
         ({"level": 1.0}, "level 1.0 is not between 0 and 1"),
-        ({"levels": 3, "method": "laplace"}, "levels 3: give a list of names"),
-        ({"levels": "domain", "method": "laplace"}, "levels 'domain': give a list"),
+        ({"facets": 3, "method": "laplace"}, "facets 3: give a list of names"),
+        ({"facets": "domain", "method": "laplace"}, "facets 'domain': give a list"),
         ({"method": None}, "method None: give auto, em, saem"),
         ({"method": irtjax.EM}, r"EM'>: give auto, em, .*, or irtjax\.EM\(\)"),
         ({"method": "em", "tolerance": "a"}, "tolerance 'a' is not a number at least"),
@@ -211,7 +211,7 @@ def test_ordered_data_and_their_models():
             "no method 'mcmc'; there are em, .*gradient.*laplace, nuts",
         ),
         ({"model": "5pl"}, "no model '5pl'; there are .*multibenchmark"),
-        ({"family": "3pl"}, "family requires a multilevel model"),
+        ({"item_model": "3pl"}, "item_model requires a multilevel model"),
         (
             {"metric_effects": False, "method": "em"},
             "metric_effects requires a multilevel model",
@@ -288,7 +288,7 @@ def test_settings_that_nothing_would_use_are_refused():
             "positive has no effect on a rasch model",
         ),
         (
-            {"model": "hierarchical", "family": "rasch", "positive": True},
+            {"model": "hierarchical", "item_model": "rasch", "positive": True},
             "positive has no effect on a rasch model",
         ),
     ):

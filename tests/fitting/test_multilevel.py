@@ -55,7 +55,7 @@ def drawn():
 @functools.cache
 def fitted():
     # As the command line has it, so that its programs are compiled already.
-    return irtjax.fit(drawn()[0], "multibenchmark", levels=("domain",), max_steps=60)
+    return irtjax.fit(drawn()[0], "multibenchmark", facets=("domain",), max_steps=60)
 
 
 def test_what_stopped_the_fast_route_is_said():
@@ -95,19 +95,21 @@ def test_abilities_by_group_and_in_general():
     error = by_subject(fit, fit.ability_table["ability_se"].to_numpy())
     # Of psi a part stays open whatever the responses say: as much as Sigma has it, over
     # all Sigma that may be, and that is about what the likeliest one says.
-    left = general_ability(structure.own_covariance).variance
+    left = general_ability(structure.specific_covariance).variance
     assert error.min() > 0.9 * np.sqrt(left)
     # What may be of correlations is far on both sides of what is likeliest.
     pairs = np.triu_indices(GROUPS, 1)
     lower, upper = structure.correlation_lower, structure.correlation_upper
-    assert (lower < structure.own_correlation)[pairs].all()
-    assert (upper > structure.own_correlation)[pairs].all()
+    assert (lower < structure.specific_correlation)[pairs].all()
+    assert (upper > structure.specific_correlation)[pairs].all()
     assert (upper - lower)[pairs].min() > 0.3
     assert (np.abs(general - psi) < 4 * error).all()
     ranks = fit.ability_table["rank"].to_numpy()
     found = fit.ability_table["ability"].to_numpy()
     np.testing.assert_array_equal(np.argsort(ranks), np.argsort(-found))
-    assert structure.own_correlation == pytest.approx(structure.own_correlation.T)
+    assert structure.specific_correlation == pytest.approx(
+        structure.specific_correlation.T
+    )
     names = structure.effects[0].tolist()
     assert names[0] == "all items" and "benchmark: bench 1" in names
     assert fit.item_table.num_rows == ITEMS
@@ -150,7 +152,7 @@ def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
 @pytest.mark.slow
 def test_ordered_ratings_with_raters_as_a_level(tmp_path):
     table = simulated_ratings(30, 12, seed=1)
-    fit = irtjax.fit(table, "multibenchmark", family="graded", levels=["rater"])
+    fit = irtjax.fit(table, "multibenchmark", item_model="graded", facets=["rater"])
     assert fit.status == irtjax.Status.CONVERGED
     effects = dict(zip(*fit.structure.effects, strict=True))
     easier = effects["rater: rater 1"][1] - effects["rater: rater 0"][1]
@@ -242,7 +244,7 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
         "hierarchical",
         method,
         key=jax.random.key(2),
-        levels=("stem",),
+        facets=("stem",),
         progress=lambda phase, *rest: phases.append(phase),
     )
     assert {"fit", "warm-up", "finished"} <= set(phases)
@@ -263,10 +265,10 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
         axes = labels["dims"].get(variable, [])
         sizes = [len(labels["coords"][axis]) for axis in axes]
         assert values.shape[2:] == tuple(sizes), variable
-    assert labels["coords"]["level"].tolist() == ["benchmark", "stem"]
+    assert labels["coords"]["facet"].tolist() == ["benchmark", "stem"]
     again = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
     assert again.structure.draws is None
-    assert again.structure.levels.tolist() == ["benchmark", "stem"]
+    assert again.structure.facets.tolist() == ["benchmark", "stem"]
     with pytest.raises(ValueError, match="the fit has no draws: fit with method='nu"):
         draw_labels(again)
 
@@ -312,7 +314,7 @@ def test_draws_in_a_file_bear_the_names_of_the_table(tmp_path):
     for row in read("effects.csv"):
         found = means["effects"].sel(effect=row.pop("effect"))
         assert {k: float(found.sel(coordinate=k)) for k in row} == pytest.approx(row)
-    assert means["own_covariance"].dims == ("group", "other_group")
+    assert means["specific_covariance"].dims == ("group", "other_group")
     names = set(arviz.summary(drawn_values, kind="stats").index)
     assert {"ability[gpt-4, arc]", "component_sd[benchmark, intercept]"} <= names
 
@@ -362,16 +364,16 @@ def test_what_cannot_be_done_is_said():
     with pytest.raises(ValueError, match="estimate the priors of items"):
         irtjax.fit(table, "hierarchical", priors=None)
     with pytest.raises(ValueError, match="no facet 'domain' of items"):
-        irtjax.fit(table, "hierarchical", levels=("domain",))
+        irtjax.fit(table, "hierarchical", facets=("domain",))
     with pytest.raises(ValueError, match="covariate 'words' needs one finite number"):
         irtjax.fit(table, "hierarchical", item_covariates={"words": np.ones(3)})
-    with pytest.raises(ValueError, match="family requires"):
-        irtjax.fit(table, "2pl", "laplace", family="3pl")
+    with pytest.raises(ValueError, match="item_model requires"):
+        irtjax.fit(table, "2pl", "laplace", item_model="3pl")
     prior = irtjax.models.priors.Normal(0.0, 1.0)
     with pytest.raises(ValueError, match="no parameter 'slope' in this model"):
         irtjax.fit(table, "2pl", "laplace", priors={"slope": prior})
-    with pytest.raises(ValueError, match="levels requires a multilevel model"):
-        irtjax.fit(table, "2pl", "em", levels=("stem",))
+    with pytest.raises(ValueError, match="facets requires a multilevel model"):
+        irtjax.fit(table, "2pl", "em", facets=("stem",))
     with pytest.raises(ValueError, match="hyperpriors requires a multilevel model"):
         irtjax.fit(table, "2pl", "em", hyperpriors=Hyperpriors(scale=0.5))
     with pytest.raises(ValueError, match=r"hyperpriors is a dict: give irtjax\.Hyper"):
@@ -392,7 +394,9 @@ def test_priors_of_what_is_learned_can_be_given(tmp_path):
     table, scale = small_table(), 0.05
     # Near 0 EM crawls, and accelerated it comes to rest some percent too soon.
     method = Laplace(order=5, tolerance=1e-4, depth=0)
-    door = functools.partial(irtjax.fit, table, "hierarchical", method, family="rasch")
+    door = functools.partial(
+        irtjax.fit, table, "hierarchical", method, item_model="rasch"
+    )
     tight = door(hyperpriors=Hyperpriors(general=scale))
     # Abilities were drawn with a standard deviation of 1. Near 0 the log-likelihood
     # rises by D tau^2, D half of the sum over subjects of r^2 - sum of p (1 - p) with r
@@ -426,7 +430,7 @@ def test_benchmarks_spread_as_widely_as_they_do(family, tmp_path):
     table = irtjax.ResponseTable.from_arrays(
         right.astype(np.int8), benchmark=names[benchmark]
     )
-    fit = irtjax.fit(table, "hierarchical", family=family, spread_by_benchmark=True)
+    fit = irtjax.fit(table, "hierarchical", item_model=family, sd_by_benchmark=True)
     assert fit.status == irtjax.Status.CONVERGED
     folder = irtjax.save(fit, tmp_path / "fit")
     spreads = pyarrow.csv.read_csv(folder / "variance_components.csv")
@@ -447,7 +451,7 @@ def test_benchmarks_spread_as_widely_as_they_do(family, tmp_path):
     np.testing.assert_array_equal(
         again.structure.standard_deviations[1], fit.structure.standard_deviations[1]
     )
-    assert again.options["spread_by_benchmark"] is True
+    assert again.options["sd_by_benchmark"] is True
 
 
 @pytest.mark.slow
@@ -487,9 +491,9 @@ def test_spreads_by_benchmark_need_several():
     table = drawn()[0]
     one = irtjax.ResponseTable.from_arrays(table.values)
     with pytest.raises(ValueError, match="items of two or more benchmarks"):
-        irtjax.fit(one, "hierarchical", spread_by_benchmark=True)
-    with pytest.raises(ValueError, match="spread_by_benchmark requires a multilevel"):
-        irtjax.fit(table, "2pl", "em", spread_by_benchmark=True)
+        irtjax.fit(one, "hierarchical", sd_by_benchmark=True)
+    with pytest.raises(ValueError, match="sd_by_benchmark requires a multilevel"):
+        irtjax.fit(table, "2pl", "em", sd_by_benchmark=True)
 
 
 def test_the_command_line(tmp_path):
@@ -515,12 +519,12 @@ def test_the_command_line(tmp_path):
     done = run(
         *command,
         *("--model", "multibenchmark", "--benchmark", "benchmark", "--no-figures"),
-        *("--levels", "domain", "--item-table", tmp_path / "items.csv"),
+        *("--facets", "domain", "--item-table", tmp_path / "items.csv"),
         *("--max-steps", 60),
     )
     assert done.exit_code == 0, done.stderr
     content = json.loads(done.stdout)
-    assert content["options"]["levels"] == ["domain"]
+    assert content["options"]["facets"] == ["domain"]
     assert content["log_likelihood"] == pytest.approx(fitted().log_likelihood)
     effects = pyarrow.csv.read_csv(tmp_path / "out" / "effects.csv")
     assert "domain: d4" in effects["effect"].to_pylist()

@@ -26,7 +26,7 @@ def test_right_or_wrong_and_scores_in_one_structured_fit(tmp_path):
     right = rng.random(predictor.shape) < 1 / (1 + np.exp(-predictor))
     is_binary = np.arange(items) % 2 == 0
     table = irtjax.ResponseTable.from_arrays(np.where(is_binary, right, score))
-    fit = irtjax.fit(table, "hierarchical", family="mixed")
+    fit = irtjax.fit(table, "hierarchical", item_model="mixed")
     assert fit.status == irtjax.Status.CONVERGED
     columns = {
         name: fit.item_table[name].to_numpy() for name in fit.item_table.schema.names
@@ -78,7 +78,14 @@ def test_one_benchmark_is_right_or_wrong_and_another_has_scores(tmp_path):
     known, new = slice(SUBJECTS), slice(SUBJECTS, None)
     write(known, slice(None), tmp_path / "long.csv")
     command = ["fit", str(tmp_path / "long.csv"), "--out", str(tmp_path / "fit")]
-    command += ["--model", "multibenchmark", "--family", "mixed", "--benchmark", "task"]
+    command += [
+        "--model",
+        "multibenchmark",
+        "--item-model",
+        "mixed",
+        "--benchmark",
+        "task",
+    ]
     done = CliRunner().invoke(app, [*command, "--no-figures", "--json"])
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["status"]["name"] == "converged"

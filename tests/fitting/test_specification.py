@@ -37,8 +37,8 @@ def task_of(model, method="laplace", **settings):
         (
             "multibenchmark",
             {
-                "family": "rasch",
-                "spread_by_benchmark": True,
+                "item_model": "rasch",
+                "sd_by_benchmark": True,
                 "subject_covariates": {"size": np.arange(9.0)},
                 "hyperpriors": irtjax.Hyperpriors(scale=0.5),
             },
@@ -48,7 +48,7 @@ def task_of(model, method="laplace", **settings):
         (
             "hierarchical",
             {
-                "levels": {"benchmark/topic": np.arange(12) % 3},
+                "facets": {"benchmark/topic": np.arange(12) % 3},
                 "item_covariates": {"words": np.arange(12.0)},
                 "priors": {"intercept": Normal(0.0, 2.0)},
             },
@@ -71,21 +71,21 @@ def test_models_has_every_name_that_fit_accepts():
         assert irtjax.MODELS[name] is kind and kind.name == name
     assert irtjax.MODELS["multimetric"] is irtjax.MultiMetric
     with pytest.raises(dataclasses.FrozenInstanceError):
-        irtjax.Hierarchical().levels = ("domain",)
+        irtjax.Hierarchical().facets = ("domain",)
 
 
 @pytest.mark.parametrize(
     ("model", "settings", "message"),
     [
-        (irtjax.MultiBenchmark(levels=("x",)), {"levels": ("x",)}, "levels is a sett"),
+        (irtjax.MultiBenchmark(facets=("x",)), {"facets": ("x",)}, "facets is a sett"),
         # At its default too: the object may state another value.
         (irtjax.MultiMetric(), {"metric_effects": True}, "metric_effects is a sett"),
         (irtjax.Hierarchical(), {"priors": "weak"}, "in the model .* [(]hierarchical"),
         (two_parameter(), {"positive": False}, "in the model that is given [(]2pl"),
         (irtjax.MultiBenchmark(), {"method": "em"}, "'laplace', 'nuts' or 'vi', not"),
         (irtjax.MultiBenchmark(shared_items="stem"), {}, "requires the model multim"),
-        (irtjax.MultiBenchmark(family="multimetric"), {}, "no model 'multimetric'"),
-        (irtjax.MultiBenchmark(family="1pl"), {}, "equal slopes as 'rasch'"),
+        (irtjax.MultiBenchmark(item_model="multimetric"), {}, "no model 'multimetric'"),
+        (irtjax.MultiBenchmark(item_model="1pl"), {}, "equal slopes as 'rasch'"),
         (irtjax.MultiBenchmark, {}, "no model <class"),
         (None, {}, "no model None; there are rasch"),
     ],

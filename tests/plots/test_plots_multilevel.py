@@ -83,7 +83,9 @@ def test_correlations_stand_side_by_side():
     left, right = plots.plot_correlations(fit).axes[:2]
     found = fit.structure
     np.testing.assert_array_equal(left.images[0].get_array(), found.raw_correlation)
-    np.testing.assert_array_equal(right.images[0].get_array(), found.own_correlation)
+    np.testing.assert_array_equal(
+        right.images[0].get_array(), found.specific_correlation
+    )
     assert left.images[0].get_clim() == right.images[0].get_clim() == (-1, 1)
 
 

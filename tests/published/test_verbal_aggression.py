@@ -98,7 +98,7 @@ def test_rasch_is_the_limit_of_flat_priors(data, shared_data):
     assert exact == pytest.approx(-4036.905, abs=2e-3)
     assert np.exp(2 * point[-1]) == pytest.approx(1.919, abs=1e-3)
     flat = {"intercept": Normal(0.0, WIDE)}
-    fit = irtjax.fit(table, "hierarchical", METHOD, family="rasch", priors=flat)
+    fit = irtjax.fit(table, "hierarchical", METHOD, item_model="rasch", priors=flat)
     assert fit.status == irtjax.Status.CONVERGED
     # The mode is that of the logarithm, which 316 persons set higher by 1 / 315 or
     # 0.006; Laplace's next order is as large. Standard error 0.2: a tenth is allowed.
@@ -133,7 +133,7 @@ def test_anger_and_gender_are_a_latent_regression(data):
     assert exact > -4036.905 + 5
     error = np.sqrt(np.diag(np.linalg.inv(information)))[-3:-1]
     flat = {"intercept": Normal(0.0, WIDE)}
-    options = {"family": "rasch", "priors": flat, "subject_covariates": covariates}
+    options = {"item_model": "rasch", "priors": flat, "subject_covariates": covariates}
     fit = irtjax.fit(table, "hierarchical", METHOD, **options)
     names, effects, errors = fit.structure.subject_effects
     assert names.tolist() == ["anger", "male"]
@@ -150,7 +150,7 @@ def test_item_properties_are_an_lltm_with_error(data):
     values = np.asarray(table.values, float)
     point, information, _ = maximum_likelihood(values, covariates)
     options = {"item_covariates": design, "subject_covariates": covariates}
-    fit = irtjax.fit(table, "hierarchical", METHOD, family="rasch", **options)
+    fit = irtjax.fit(table, "hierarchical", METHOD, item_model="rasch", **options)
     # With 316 persons intercepts are normal around their estimates; their regression on
     # the properties has a residual, whose mode under its prior is found here too.
     size = values.shape[1]

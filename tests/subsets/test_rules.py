@@ -13,7 +13,7 @@ import irtjax
 from irtjax.cli.app import app
 from irtjax.models.catalogue import two_parameter
 from irtjax.subsets.crossfit import Pool, choose_from, learn
-from irtjax.subsets.forward import RIDGE, forward_score, spread_score
+from irtjax.subsets.forward import RIDGE, forward_priority, spread_priority
 from irtjax.subsets.predictor import Prediction
 from irtjax.subsets.rules import COMPARED_FROM, compare
 from irtjax.subsets.selection import METHODS, shares
@@ -85,27 +85,27 @@ def test_regression_takes_the_item_that_explains_most_of_what_is_left():
     stratum, tier = np.repeat([0, 1], [14, 6]), np.where(np.arange(20) % 7 == 0, 1, 0)
     turns = shares(target, stratum, 12)
     vectors = (values - values.mean(0)).T
-    score = forward_score(vectors, target, stratum, turns, tier)
+    score = forward_priority(vectors, target, stratum, turns, tier)
     wanted = forward_by_hand(values, target, turns, stratum, tier)
     assert np.argsort(-score)[:12].tolist() == wanted
     # Held-out subjects are rows of 0: the same order, whatever their number.
     more = np.concatenate([vectors, np.zeros((20, 9))], axis=1)
-    again = forward_score(more, target, stratum, turns, tier)
+    again = forward_priority(more, target, stratum, turns, tier)
     assert np.argsort(-again)[:12].tolist() == wanted
 
 
 def test_every_beginning_is_spread_over_difficulties():
     total = np.random.default_rng(1).permutation(64)
     nothing = np.zeros(64, int)
-    order = np.argsort(-spread_score(total, nothing, nothing, KEY), kind="stable")
+    order = np.argsort(-spread_priority(total, nothing, nothing, KEY), kind="stable")
     for size in (2, 4, 8, 16, 32):
         gaps = np.diff(np.sort(total[order[:size]]))
         assert set(gaps.tolist()) == {64 // size}
-    other = spread_score(total, nothing, nothing, jax.random.key(3))
+    other = spread_priority(total, nothing, nothing, jax.random.key(3))
     assert np.argsort(-other, kind="stable")[0] != order[0]
     # Strata and tiers are spread each by itself.
     stratum = np.repeat([0, 1], 32)
-    score = spread_score(np.arange(64), stratum, nothing, KEY)
+    score = spread_priority(np.arange(64), stratum, nothing, KEY)
     for code in (0, 1):
         mine = np.flatnonzero(stratum == code)
         first = np.sort(mine[np.argsort(-score[mine], kind="stable")[:8]])

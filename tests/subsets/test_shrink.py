@@ -271,7 +271,7 @@ def test_folds_have_the_form_of_the_calibrations_population():
         pytest.param("2pl", "laplace", {}, "laplace", marks=pytest.mark.slow),
         ("hierarchical", "em", "rasch", "em"),
         pytest.param(
-            *("hierarchical", "laplace", {"family": "probit2pl"}, "em"),
+            *("hierarchical", "laplace", {"item_model": "probit2pl"}, "em"),
             marks=pytest.mark.slow,
         ),
     ],

@@ -154,7 +154,7 @@ def _covariance(
 ) -> Array:
     """tau^2 1 1' + Sigma."""
     general = general_variance(coordinates.log_general_sd)
-    return model.own_covariance(coordinates) + general
+    return model.specific_covariance(coordinates) + general
 
 
 def _seen(
@@ -258,7 +258,7 @@ def _draw_jit(
     _, (positions, accepted) = jax.lax.scan(step, begin, keys)
     kept = positions[NUM_WARMUP + THINNING - 1 :: THINNING].reshape(-1, flat.size)
     draws = jax.vmap(coordinates_at)(kept)
-    own = jax.vmap(model.own_covariance)(draws)
+    own = jax.vmap(model.specific_covariance)(draws)
     variance = jax.vmap(lambda x: general_variance(x) * jnp.ones(()))(
         draws.log_general_sd
     )

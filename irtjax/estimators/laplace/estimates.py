@@ -57,7 +57,7 @@ def summary_of_laplace(
     expected = mean_responses(problem, state, errors.given, errors.follow, **orders)
     own = np.zeros((1, 1))
     if groups > 1:
-        own = np.asarray(_own_covariance_jit(compiled.model, components))
+        own = np.asarray(_specific_covariance_jit(compiled.model, components))
     variance = float(general_variance(components.log_general_sd))
     weights, _ = general_weights(own, variance)
     ability = np.asarray(state.ability, float)
@@ -203,8 +203,8 @@ def _with_subject_effects(
 
 
 @stored_jit
-def _own_covariance_jit(model: MultilevelModel, components):
-    return model.own_covariance(components)
+def _specific_covariance_jit(model: MultilevelModel, components):
+    return model.specific_covariance(components)
 
 
 @stored_jit

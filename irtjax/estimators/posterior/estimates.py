@@ -32,7 +32,7 @@ def kept_quantities(
     """What is kept of a draw: natural parameters."""
     frame, responses = data
     model, position = frame.model, frame.position(coordinates)
-    own = model.own_covariance(position)
+    own = model.specific_covariance(position)
     general = general_ability(own, general_variance(position.log_general_sd))
     theta, rows = model.abilities(position), model.coordinates(position)
     mean = model.subject_design @ position.subject_effects
@@ -45,7 +45,7 @@ def kept_quantities(
         "expected_score": _expected_scores(model, theta, rows),
     }
     if model.num_groups > 1:
-        kept["own_covariance"] = own
+        kept["specific_covariance"] = own
     if any(model.learned):
         kept["effects"] = position.effects * model.effect_sd(position)
         kept["residual_sd"] = jnp.exp(position.log_residual_sd)
@@ -94,9 +94,9 @@ def summary_of_draws(
         unit = _units_of_draws(model, coordinates)
         means = ability.mean(axis=1)
         origin = means - unit * means.mean(axis=0)
-        possible = Possible(flat["own_covariance"], variance, unit, origin)
-        own = flat["own_covariance"].mean(axis=0)
-        bounds = correlation_bounds(flat["own_covariance"], level)
+        possible = Possible(flat["specific_covariance"], variance, unit, origin)
+        own = flat["specific_covariance"].mean(axis=0)
+        bounds = correlation_bounds(flat["specific_covariance"], level)
     effects = flat.get("effects", np.zeros((1, model.design.shape[1], 1)))
     effects = np.broadcast_to(effects, (*effects.shape[:2], model.num_columns))
     if model.has_group_effects:

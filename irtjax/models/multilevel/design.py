@@ -26,7 +26,7 @@ class Layout(NamedTuple):
     """A multilevel model and the names of its parts.
 
     Groups, effects on items' coordinates (those of groups last), covariates of
-    subjects, what each item measures (None where items are not shared), levels, and
+    subjects, what each item measures (None where items are not shared), facets, and
     the benchmarks whose items have standard deviations of their own.
     """
 
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     effects: np.ndarray
     covariates: np.ndarray
     stems: np.ndarray | None
-    levels: np.ndarray
+    facets: np.ndarray
     clusters: np.ndarray
 
 
@@ -44,12 +44,12 @@ def lay_out(
     family: AbstractResponseFamily,
     *,
     grouped: bool,
-    levels: Sequence[str] = (),
+    facets: Sequence[str] = (),
     shared_items: str | Sequence[str] | np.ndarray | None = None,
     metric_effects: bool = True,
     item_covariates: Mapping[str, np.ndarray] | None = None,
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None,
-    spread_by_benchmark: bool = False,
+    sd_by_benchmark: bool = False,
     priors: Mapping[str, AbstractPrior] | None = None,
     hyperpriors: Hyperpriors | None = None,
     dtype: Any = float,
@@ -58,10 +58,10 @@ def lay_out(
 
     `irtjax.fit` describes the arguments. `family` has positive discriminations, or
     none. Each benchmark has an ability of its own if `grouped`. The effects of a level
-    have a standard deviation; "benchmark" is a level wherever there are several, and
+    have a standard deviation; "benchmark" is a facet wherever there are several, and
     "a/b" is a, and b within a. LEGO-MM as printed has no `metric_effects`. Covariates
     are centred: "all items" is the mean, and ability 0 that of an average subject. With
-    `spread_by_benchmark`, b_ij ~ N(mu_j, sigma_j^2) of AIMS 2.3.5. `priors` replace
+    `sd_by_benchmark`, b_ij ~ N(mu_j, sigma_j^2) of AIMS 2.3.5. `priors` replace
     estimated ones.
 
     Raises:
@@ -90,23 +90,23 @@ def lay_out(
     names, group, several = benchmarks, of_item, len(benchmarks) > 1
     if not grouped:
         names, group = np.array(["all"]), np.zeros(table.num_items, int)
-    facets = {name: np.asarray(codes) for name, codes in table.item_facets.items()}
-    facets = {"benchmark": benchmark, **facets, "stem": stems_of(table)}
+    labels = {name: np.asarray(codes) for name, codes in table.item_facets.items()}
+    labels = {"benchmark": benchmark, **labels, "stem": stems_of(table)}
     stems, stem = None, np.arange(table.num_items)
     if shared_items is not None:
-        stems = _shared(table, facets, shared_items, names, group)
+        stems = _shared(table, labels, shared_items, names, group)
         _, stem = np.unique(stems, return_inverse=True)
     first = np.unique(stem, return_index=True)[1]
     num_stems = len(first)
     columns, effects, component = [np.ones((num_stems, 1))], ["all items"], [-1]
-    chosen = level_labels(facets, levels)
+    chosen = facet_labels(labels, facets)
     if several and stems is None:
-        chosen = {"benchmark": facets["benchmark"], **chosen}
-    for place, (level, labels) in enumerate(chosen.items()):
-        _check_within(labels, stem, first, stems, f"level {level!r}")
-        values, index = np.unique(labels[first], return_inverse=True)
+        chosen = {"benchmark": labels["benchmark"], **chosen}
+    for place, (facet, own) in enumerate(chosen.items()):
+        _check_within(own, stem, first, stems, f"facet {facet!r}")
+        values, index = np.unique(own[first], return_inverse=True)
         columns.append(np.eye(len(values))[index])
-        effects += [f"{level}: {value}" for value in values]
+        effects += [f"{facet}: {value}" for value in values]
         component += [place] * len(values)
     for name, values in (item_covariates or {}).items():
         values = _covariate(name, values, table.num_items, "items")
@@ -118,14 +118,14 @@ def lay_out(
     if shifts:
         effects += [f"metric: {name}" for name in names]
     clusters, cluster = np.zeros(0, str), None
-    if spread_by_benchmark:
+    if sd_by_benchmark:
         if not several or stems is not None:
             raise ValueError(
-                "spread_by_benchmark needs items of two or more benchmarks, each with"
+                "sd_by_benchmark needs items of two or more benchmarks, each with"
                 " items of its own"
             )
         if set(known) <= set(priors):
-            raise ValueError("spread_by_benchmark has no effect: all priors are given")
+            raise ValueError("sd_by_benchmark has no effect: all priors are given")
         clusters, cluster = benchmarks, jnp.asarray(of_item)
     covariates, subject = _subject_design(table, subject_covariates)
     answered = table.num_observed / (table.num_subjects * len(names))
@@ -161,24 +161,24 @@ def stems_of(table: ResponseTable) -> np.ndarray:
     return np.asarray([item.removeprefix(f"{name}/") for item, name in pairs])
 
 
-def level_labels(
-    facets: Mapping[str, np.ndarray], levels: Sequence[str]
+def facet_labels(
+    known: Mapping[str, np.ndarray], facets: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Labels `[items]` by level, in order; "a/b" gives a, and a and b together."""
+    """Labels `[items]` by facet, in order; "a/b" gives a, and a and b together."""
     found: dict[str, np.ndarray] = {}
-    for level in levels:
-        parts = [level] if level in facets else level.split(NESTED)
-        lacking = [part for part in parts if part not in facets]
+    for facet in facets:
+        parts = [facet] if facet in known else facet.split(NESTED)
+        lacking = [part for part in parts if part not in known]
         if lacking:
             raise ValueError(
                 f"no facet {lacking[0]!r} of items; there are"
-                f" {', '.join(sorted(facets))}"
+                f" {', '.join(sorted(known))}"
             )
-        labels = [facets[part].astype(str).tolist() for part in parts]
+        labels = [known[part].astype(str).tolist() for part in parts]
         for depth in range(1, len(parts) + 1):
             rows = zip(*labels[:depth], strict=True)
             joined = np.asarray([NESTED.join(row) for row in rows])
-            # An outer level that all items share shifts nothing.
+            # An outer facet with one label for all items shifts nothing.
             if depth == len(parts) or len(np.unique(joined)) > 1:
                 found.setdefault(NESTED.join(parts[:depth]), joined)
     return found
@@ -186,19 +186,19 @@ def level_labels(
 
 def _shared(
     table: ResponseTable,
-    facets: Mapping[str, np.ndarray],
+    labels: Mapping[str, np.ndarray],
     shared_items: Any,
     names: np.ndarray,
     group: np.ndarray,
 ) -> np.ndarray:
     """What each item measures, `[items]`, checked."""
     if isinstance(shared_items, str):
-        if shared_items not in facets:
+        if shared_items not in labels:
             raise ValueError(
                 f"no facet {shared_items!r} of items names what they measure; there are"
-                f" {', '.join(sorted(facets))}"
+                f" {', '.join(sorted(labels))}"
             )
-        stems = facets[shared_items].astype(str)
+        stems = labels[shared_items].astype(str)
     else:
         stems = np.asarray(shared_items).astype(str)
         if stems.shape != (table.num_items,):

@@ -78,7 +78,7 @@ class Hyperpriors(eqx.Module):
         concentration: Of the LKJ priors of R and of the correlations in Omega.
         scale: Half-normal, of the standard deviations s of group-specific abilities.
         effect: Normal, of effects without a component (covariates, mean of all items).
-        component: Half-normal, of the standard deviations of the levels' effects.
+        component: Half-normal, of the standard deviations of the facets' effects.
         residual: Half-normal, of the standard deviations of items around them.
         group_effect: Normal, of the groups' effects on coordinates.
         subject_effect: Normal, of the effects of subjects' covariates.
@@ -298,12 +298,13 @@ class MultilevelModel(eqx.Module):
 
     def covariance_factor(self, at: Any) -> Float[Array, "groups groups"]:
         """The Cholesky factor of tau^2 1 1' + Sigma, of parts as in `Position`."""
-        own, variance = self.own_covariance(at), general_variance(at.log_general_sd)
+        own = self.specific_covariance(at)
+        variance = general_variance(at.log_general_sd)
         if self.num_groups == 1:
             return own + variance**0.5
         return jnp.linalg.cholesky(own + variance)
 
-    def own_covariance(self, at: Any) -> Float[Array, "groups groups"]:
+    def specific_covariance(self, at: Any) -> Float[Array, "groups groups"]:
         """Sigma, the covariance of group-specific abilities, likewise."""
         if self.num_groups == 1:
             return jnp.zeros((1, 1), at.log_general_sd.dtype)
@@ -564,14 +565,14 @@ class General(NamedTuple):
 
 
 def general_ability(
-    own_covariance: Float[Array, "groups groups"], variance: Array | float = 1.0
+    specific_covariance: Float[Array, "groups groups"], variance: Array | float = 1.0
 ) -> General:
     """The general ability psi given the abilities of the groups.
 
     For theta ~ N(0, tau^2 1 1' + Sigma) and w = tau^2 (tau^2 1 1' + Sigma)^-1 1,
     E[psi | theta] = w' theta and Var = tau^2 (1 - w' 1). `variance` is tau^2.
     """
-    size = own_covariance.shape[0]
-    ones = jnp.ones(size, own_covariance.dtype)
-    weights = variance * jnp.linalg.solve(own_covariance + variance, ones)
+    size = specific_covariance.shape[0]
+    ones = jnp.ones(size, specific_covariance.dtype)
+    weights = variance * jnp.linalg.solve(specific_covariance + variance, ones)
     return General(weights, variance * jnp.maximum(1 - jnp.sum(weights), 0))

@@ -21,7 +21,7 @@ class AbstractMultilevel:
     """A model of items nested in benchmarks or metrics, with its settings as fields.
 
     Fields are explained where `irtjax.fit` takes them by name, in
-    `irtjax.fitting.settings.Settings`; `family` may also be a `Model` with positive
+    `irtjax.fitting.settings.Settings`; `item_model` may also be a `Model` with positive
     slopes, and `priors` replace estimated ones by parameter name ("weak" for none).
 
     Raises:
@@ -35,11 +35,11 @@ class AbstractMultilevel:
     #: Whether items can share parameters.
     shares: ClassVar[bool] = False
 
-    family: Model | str | None = None
-    levels: Sequence[str] | Mapping[str, np.ndarray] = ()
+    item_model: Model | str | None = None
+    facets: Sequence[str] | Mapping[str, np.ndarray] = ()
     shared_items: str | Sequence[str] | np.ndarray | None = None
     metric_effects: bool = True
-    spread_by_benchmark: bool = False
+    sd_by_benchmark: bool = False
     item_covariates: Mapping[str, np.ndarray] | None = None
     subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None
     hyperpriors: Hyperpriors | None = None
@@ -53,11 +53,11 @@ class AbstractMultilevel:
             )
 
     @property
-    def all_levels(self) -> tuple[str, ...]:
-        """Names of the levels, with "stem" where items may be shared, but are not."""
-        levels = tuple(self.levels)
-        stem = self.shares and self.shared_items is None and "stem" not in levels
-        return ("stem", *levels) if stem else levels
+    def all_facets(self) -> tuple[str, ...]:
+        """Names of the facets, with "stem" where items may be shared, but are not."""
+        facets = tuple(self.facets)
+        stem = self.shares and self.shared_items is None and "stem" not in facets
+        return ("stem", *facets) if stem else facets
 
     @property
     def given_priors(self) -> dict[str, AbstractPrior]:
@@ -65,13 +65,13 @@ class AbstractMultilevel:
         return dict(self.priors) if isinstance(self.priors, Mapping) else {}
 
     def with_facets(self, table: ResponseTable) -> ResponseTable:
-        """The table with labels of levels that were given for each item."""
-        if not isinstance(self.levels, Mapping):
+        """The table with labels of facets that were given for each item."""
+        if not isinstance(self.facets, Mapping):
             return table
         # The labels of "benchmark/domain" are those of the domain.
         facets = {
             name.rsplit(NESTED)[-1]: np.asarray(labels).astype(str)
-            for name, labels in self.levels.items()
+            for name, labels in self.facets.items()
         }
         return dataclasses.replace(table, item_facets={**table.item_facets, **facets})
 
@@ -97,15 +97,15 @@ class AbstractMultilevel:
                 " what several metrics measure"
             )
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        given |= {"levels": self.all_levels, "priors": self.given_priors}
-        del given["family"]
+        given |= {"facets": self.all_facets, "priors": self.given_priors}
+        del given["item_model"]
         return lay_out(table, family, grouped=self.grouped, dtype=dtype, **given)
 
     def record(self, layout: Layout) -> dict[str, Any]:
         """Settings for the record of a fit, some only where they were given."""
         found: dict[str, Any] = {
             "priors": {name: repr(prior) for name, prior in self.given_priors.items()},
-            "levels": list(self.all_levels),
+            "facets": list(self.all_facets),
             "item_covariates": sorted(self.item_covariates or {}),
             "subject_covariates": layout.covariates.tolist(),
         }
@@ -113,8 +113,8 @@ class AbstractMultilevel:
         if shared is not None:
             found["shared_items"] = shared if isinstance(shared, str) else "given"
             found["metric_effects"] = self.metric_effects
-        if self.spread_by_benchmark:
-            found["spread_by_benchmark"] = True
+        if self.sd_by_benchmark:
+            found["sd_by_benchmark"] = True
         if self.hyperpriors is not None:
             scales = vars(self.hyperpriors).items()
             found["hyperpriors"] = {name: float(value) for name, value in scales}
@@ -126,7 +126,7 @@ class MultiBenchmark(AbstractMultilevel):
 
     The settings are those of `AbstractMultilevel`.
 
-    >>> MultiBenchmark(family="rasch", levels=("domain",)).all_levels
+    >>> MultiBenchmark(item_model="rasch", facets=("domain",)).all_facets
     ('domain',)
     """
 
@@ -137,10 +137,10 @@ class MultiBenchmark(AbstractMultilevel):
 class MultiMetric(AbstractMultilevel):
     """An ability for each metric in addition to the general one.
 
-    What is measured is a level, "stem", unless metrics share its parameters
+    What is measured is a facet, "stem", unless metrics share its parameters
     (`shared_items`). The settings are those of `AbstractMultilevel`.
 
-    >>> MultiMetric().all_levels, MultiMetric(shared_items="stem").all_levels
+    >>> MultiMetric().all_facets, MultiMetric(shared_items="stem").all_facets
     (('stem',), ())
     """
 
@@ -150,11 +150,11 @@ class MultiMetric(AbstractMultilevel):
 
 
 class Hierarchical(AbstractMultilevel):
-    """One ability; items by benchmark and further levels.
+    """One ability; items by benchmark and further facets.
 
     The settings are those of `AbstractMultilevel`.
 
-    >>> Hierarchical(levels=("domain", "domain/topic")).all_levels
+    >>> Hierarchical(facets=("domain", "domain/topic")).all_facets
     ('domain', 'domain/topic')
     """
 

@@ -203,7 +203,7 @@ def test_a_fit_is_the_mode_of_the_density(three_groups):
     step = np.linalg.solve(information, slope)
     assert np.abs(step / np.sqrt(np.diag(np.linalg.inv(information)))).max() < 0.1
     # Given that covariance and unit, abilities are those of the fit.
-    own = np.asarray(problem.model.own_covariance(start))
+    own = np.asarray(problem.model.specific_covariance(start))
     same = Possible(own[None], np.ones(1), np.ones((1, 3)), np.zeros((1, 3)))
     found = abilities_given(same, subjects)[0]
     np.testing.assert_allclose(found, state.ability, atol=1e-3)
@@ -250,7 +250,7 @@ def test_a_fit_does_not_depend_on_the_order_of_groups():
         fit = run_jit(problem, Laplace(order=3, tolerance=1e-3), None, max_steps=300)
         assert Status(int(fit.status)) is Status.CONVERGED
         at = fit.state.components
-        found.append((fit.state.ability, one.own_covariance(at)))
+        found.append((fit.state.ability, one.specific_covariance(at)))
     # The density of coordinates, maximised, moves them by 0.03 in place of 0.0001.
     np.testing.assert_allclose(found[1][0][:, order], found[0][0], atol=3e-3)
     np.testing.assert_allclose(

@@ -915,7 +915,7 @@ def test_a_given_prior_of_discriminations_tells_the_unit_of_ability(kind):
     if groups > 1:
         scale, place = fit.state.components.log_scale, fit.state.components.correlation
         covariance = 1 + np.asarray(
-            problem.model.own_covariance(
+            problem.model.specific_covariance(
                 model.zeros()._replace(log_scale=scale, correlation=place)
             )
         )

@@ -93,7 +93,9 @@ def test_sigma_is_recovered_where_the_prior_of_discriminations_is_given(kind):
     )
     given = {"discrimination": LogNormal(0.0, GIVEN_PRIOR.spreads[0])}
     model = dataclasses.replace(drawn, priors=given)
-    own = np.asarray(drawn.own_covariance(true_hyperparameters(drawn, GIVEN_PRIOR)))
+    own = np.asarray(
+        drawn.specific_covariance(true_hyperparameters(drawn, GIVEN_PRIOR))
+    )
     found = []
     for key in jax.random.split(jax.random.key(12), sets):
         truth, values = jax.device_get(draw_data(drawn, key, GIVEN_PRIOR))

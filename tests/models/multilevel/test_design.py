@@ -13,7 +13,7 @@ from irtjax.estimators.driver import run
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
-from irtjax.models.multilevel.design import lay_out, level_labels
+from irtjax.models.multilevel.design import facet_labels, lay_out
 from irtjax.models.multilevel.model import Hyperpriors
 from irtjax.prediction.responses import predict_responses
 from tests.estimators.laplace.test_laplace import metrics
@@ -153,8 +153,8 @@ def test_items_that_cannot_be_shared_are_refused():
         door(shared_items=["q"] * table.num_items)
     with pytest.raises(ValueError, match="no two items measure the same thing"):
         door(shared_items=table.items)
-    with pytest.raises(ValueError, match="level 'benchmark' differs between the metr"):
-        door(shared_items="stem", levels=("benchmark",))
+    with pytest.raises(ValueError, match="facet 'benchmark' differs between the metr"):
+        door(shared_items="stem", facets=("benchmark",))
     words = {"words": np.arange(60.0)}
     with pytest.raises(ValueError, match="covariate 'words' differs between the metr"):
         door(shared_items="stem", item_covariates=words)
@@ -162,16 +162,16 @@ def test_items_that_cannot_be_shared_are_refused():
         irtjax.fit(table, "hierarchical", shared_items="stem")
 
 
-def test_levels_cross_by_name_or_nest():
+def test_facets_cross_by_name_or_nest():
     domain = np.array(["easy", "hard"])[np.arange(60) % 2]
     facets = {"benchmark": np.asarray(drawn().benchmarks), "domain": domain}
-    crossed = level_labels(facets, ("domain",))["domain"]
+    crossed = facet_labels(facets, ("domain",))["domain"]
     assert np.unique(crossed).tolist() == ["easy", "hard"]
-    nested = level_labels(facets, ("benchmark/domain",))
+    nested = facet_labels(facets, ("benchmark/domain",))
     assert list(nested) == ["benchmark", "benchmark/domain"]
     assert len(np.unique(nested["benchmark/domain"])) == 6
     with pytest.raises(ValueError, match="no facet 'suite' of items; there are bench"):
-        level_labels(facets, ("suite/domain",))
+        facet_labels(facets, ("suite/domain",))
 
 
 def test_covariates_are_checked_and_centred():

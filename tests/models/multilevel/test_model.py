@@ -282,7 +282,7 @@ def test_slopes_of_one_leave_the_spread_of_ability_to_be_learned(groups):
         **({"scale": p.log_scale, "factor": p.correlation} if groups > 1 else {}),
     }
     same_density(model, data, written, names)
-    own = model.own_covariance(random_position(model, 1))
+    own = model.specific_covariance(random_position(model, 1))
     wide, narrow = (general_ability(own, v) for v in (4.0, 1.0))
     joint = np.asarray(own) + 4.0
     weights = 4.0 * np.linalg.solve(joint, np.ones(groups))

@@ -36,7 +36,7 @@ def written(model, data):
         factor = numpyro.sample("factor", dist.LKJCholesky(groups, 2.0))
         root = half("scale", own.scale, groups)[:, None] * factor
         theta = theta + normal("zeta", SUBJECTS, groups) @ root.T
-        numpyro.deterministic("own_covariance", root @ root.T)
+        numpyro.deterministic("specific_covariance", root @ root.T)
     mean = own.effect * normal("all", 1, columns)
     if model.num_components:
         sd = half("component", own.component, 1, columns)
@@ -91,10 +91,10 @@ def test_posteriors_are_those_of_numpyro(kind):
     other.run(keys[3], model, data)
     theirs = other.get_samples(group_by_chain=True)
     names = ["ability", "coordinates"]
-    names += ["own_covariance"] * (model.num_groups > 1)
+    names += ["specific_covariance"] * (model.num_groups > 1)
     for name in names:
         parts = [np.asarray(of[name]) for of in (draws.values, theirs)]
-        if name != "own_covariance":
+        if name != "specific_covariance":
             # Origin and unit of ability move all of a column at once: that is one
             # comparison, and would be taken for as many as there are rows.
             wholes = [part.mean(axis=2, keepdims=True) for part in parts]

@@ -65,7 +65,7 @@ def test_abilities_and_items_are_normal_given_them(drawn):
     gap = (position.items - means)[..., None]
     y = jnp.linalg.solve(factor[:, None], gap)[..., 0]
     # psi given the abilities is as `general_ability` says.
-    own = jax.jit(jax.vmap(model.own_covariance))(position)
+    own = jax.jit(jax.vmap(model.specific_covariance))(position)
     said = jax.vmap(general_ability)(own)
     mean = jnp.einsum("dng,dg->dn", position.ability, said.weights)
     psi = (general - mean) / jnp.sqrt(said.variance)[:, None]
@@ -87,7 +87,7 @@ def test_positions_make_responses_and_keep_what_is_given():
         drawn = simulate_position(model, first)
         again = simulate_position(model, second, drawn.position)
         data = simulate_multilevel(model, drawn.position, third)
-        said = general_ability(model.own_covariance(drawn.position))
+        said = general_ability(model.specific_covariance(drawn.position))
         mean = model.abilities(drawn.position) @ said.weights
         return drawn, again, data, (drawn.general - mean) / jnp.sqrt(said.variance)
 
