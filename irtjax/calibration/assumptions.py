@@ -180,7 +180,9 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
         return None
     size, count = float(reliability.mean()), len(standard)
     centred = standard - standard.mean()
-    second, third, fourth = (float(np.mean(centred**k)) for k in (2, 3, 4))
+    square = centred**2
+    powers = square, square * centred, square**2  # Powers above 2 are slow.
+    second, third, fourth = (float(np.mean(power)) for power in powers)
     skewness, kurtosis = third / second**1.5, fourth / second**2
     z = z_of_skewness(skewness, count), z_of_kurtosis(kurtosis, count)
     # Two-sided, by Bonferroni's correction for two tests.

@@ -20,7 +20,6 @@ from irtjax.calibration.tables import (
     make_ability_table,
     make_item_table,
 )
-from irtjax.data.matching import positions
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.timing import Clock
@@ -45,8 +44,12 @@ def build(
     layout: Layout | None,
     warnings: tuple[str, ...],
     original: ResponseTable,
+    places: np.ndarray | None,
 ) -> Calibration:
-    """Assembles a calibration; `original` has the data in the user's order."""
+    """Assembles a calibration; `original` has the data in the user's order.
+
+    `places` are those of its subjects in `table`, None where the order is the same.
+    """
     level, count = options["level"], estimates.num_parameters
     shared, scale = None, estimates.scale
     if estimates.shared is not None:
@@ -59,8 +62,7 @@ def build(
         ability_table = make_ability_table(
             table, estimates, judged, shared, scale, level, key
         )
-        # A method may have been given subjects in another order than the user's.
-        order = positions(table.subjects, original.subjects)
+        order = np.arange(table.num_subjects) if places is None else places
         ability_table = ability_table.take(order)
     theta, covariance = estimates.parameters.theta, estimates.covariance
     if covariance is not None:
@@ -157,7 +159,7 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
     if family.num_categories == 2 and table.trials is None and family.has_slope:
         separated = nothing.copy()
         for k, ability in enumerate(abilities.T):
-            mine = ~nothing if group is None else group == k
+            mine = slice(None) if group is None else group == k
             seen = None if observed is None else observed[:, mine]
             found = flags.separated_items(table.values[:, mine], seen, ability)
             separated[mine] = found

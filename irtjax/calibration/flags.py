@@ -29,8 +29,9 @@ FEW_SUBJECTS = {1: 20, 2: 50, 3: 250, 4: 500}
 #: deviation is sqrt(1 / (2 N)), an eighth at 30.
 FEW_SUBJECTS_SCORES = 30
 
-#: Least and most able subjects who are looked at first in search of separated items.
-ENDS = 100
+#: Least and most able subjects who are looked at first in search of separated items:
+#: so many, and this share of all.
+ENDS, SHARE = 100, 0.02
 #: Responses of a subject from which joint estimates of items have little bias.
 ENOUGH_RESPONSES = 300
 
@@ -140,17 +141,21 @@ def separated_items(
     A binary item is separated when every subject who is right is more able than every
     one who is wrong, or the reverse; items without variation are not.
     """
-    order = np.argsort(ability, kind="stable")
     result = np.zeros(values.shape[1], bool)
     # Most items have right and wrong responses among the least able and among the most
     # able: those overlap, and need no look at the other subjects.
-    ends = min(ENDS, order.size // 2)
+    size = ability.size
+    ends = min(max(ENDS, int(SHARE * size)), size // 2)
+    order = np.argpartition(ability, [ends, size - ends - 1])
     overlap = np.ones(values.shape[1], bool)
-    for rows in (order[:ends], order[order.size - ends :]):
+    for rows in (order[:ends], order[size - ends :]):
         seen = True if observed is None else observed[rows]
         for response in (0, 1):
             overlap &= ((values[rows] == response) & seen).any(axis=0)
     left = np.flatnonzero(~overlap)
+    if not left.size:
+        return result
+    order = np.argsort(ability, kind="stable")
     # Places instead of abilities: equal abilities are not apart.
     place = np.unique(ability[order], return_inverse=True)[1]
     width = max(1, 20_000_000 // max(1, values.shape[0]))

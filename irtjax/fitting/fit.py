@@ -115,4 +115,5 @@ def fit(
         clock=clock,
         key=jax.random.key(0) if key is None else key,
         original=table,
+        places=task.places,
     )

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.likelihood.problem import Start
@@ -32,6 +34,8 @@ class Task(NamedTuple):
         layout: Names of the parts of a multilevel model; None of others.
         warnings: Of preparing the data.
         options: For the record of the fit.
+        places: `[subjects]` where the table has each subject of the user's; None: in
+            the same order.
     """
 
     method: AbstractEstimator
@@ -41,6 +45,7 @@ class Task(NamedTuple):
     layout: Layout | None
     warnings: tuple[str, ...]
     options: dict[str, Any]
+    places: np.ndarray | None = None
 
 
 class AbstractSpecification(ABC):

@@ -54,6 +54,16 @@ def test_separation(column, apart):
         assert found.tolist() == [apart]
 
 
+def test_separation_of_many_subjects():
+    # More of them at either end than are looked at first for few subjects.
+    ability = np.random.default_rng(0).normal(size=6000)
+    apart, overlap = ability > 2.5, ability > 2.5
+    overlap = np.where(ability == ability.min(), True, overlap)
+    values = np.stack([apart, ~apart, overlap], axis=1).astype(np.int8)
+    found = flags.separated_items(values, None, ability)
+    assert found.tolist() == [True, True, False]
+
+
 def test_separation_is_judged_on_what_was_observed():
     values = np.array([[0], [0], [0], [1]], np.int8)
     observed = np.array([[1], [1], [1], [1]], bool)

@@ -27,7 +27,7 @@ from irtjax.estimators.marginal.refinement import (
     solve_on_nodes,
 )
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.counts import expected_counts, improve_items
+from irtjax.likelihood.counts import NARROW, expected_counts, improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.padding import pad_problem, pad_start
 from irtjax.likelihood.problem import (
@@ -282,7 +282,8 @@ class EM(AbstractOnNodes):
 
     def on_nodes(self, nodes: Array, data: Responses) -> EM:
         """On these nodes; for large data in windows of them, subjects being sorted."""
-        window = 20 * (len(nodes) // 50) if data.values.size >= LARGE else 0
+        least = NARROW[nodes.dtype.itemsize]
+        window = max(20 * (len(nodes) // 50), least) * (data.values.size >= LARGE)
         return dataclasses.replace(self, nodes=nodes, window=window)
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
