@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.lego_irt.prior_draws import simulate_multilevel, simulate_position
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
@@ -36,7 +37,6 @@ from irtjax.models.multilevel.model import (
     Position,
     general_ability,
 )
-from irtjax.models.multilevel.simulate import simulate_multilevel, simulate_position
 from irtjax.numerics.bijections import correlation_coordinates
 
 #: Priors under which simulated responses are neither all alike nor all certain.

@@ -10,13 +10,13 @@ from numpyro import infer
 from scipy import stats
 
 from experiments.lego_irt.posteriors import TIGHT, structured_model
+from experiments.lego_irt.prior_draws import simulate_multilevel, simulate_position
 from irtjax.estimators.laplace.laplace import start_multilevel
 from irtjax.estimators.posterior import diagnose
 from irtjax.estimators.posterior.estimates import kept_quantities
 from irtjax.estimators.posterior.methods import NUTS, frame_log_density
 from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
-from irtjax.models.multilevel.simulate import simulate_multilevel, simulate_position
 
 SUBJECTS, ITEMS = 10, 30
 
