@@ -180,8 +180,7 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
         return None
     size, count = float(reliability.mean()), len(standard)
     centred = standard - standard.mean()
-    square = centred**2
-    powers = square, square * centred, square**2  # Powers above 2 are slow.
+    powers = centred**2, centred**2 * centred, centred**2 * centred**2
     second, third, fourth = (float(np.mean(power)) for power in powers)
     skewness, kurtosis = third / second**1.5, fourth / second**2
     z = z_of_skewness(skewness, count), z_of_kurtosis(kurtosis, count)

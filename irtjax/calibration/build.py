@@ -46,10 +46,7 @@ def build(
     original: ResponseTable,
     places: np.ndarray | None,
 ) -> Calibration:
-    """Assembles a calibration; `original` has the data in the user's order.
-
-    `places` are those of its subjects in `table`, None where the order is the same.
-    """
+    """Assembles a calibration; see `Task` for `places` of the `original` subjects."""
     level, count = options["level"], estimates.num_parameters
     shared, scale = None, estimates.scale
     if estimates.shared is not None:

@@ -29,8 +29,7 @@ FEW_SUBJECTS = {1: 20, 2: 50, 3: 250, 4: 500}
 #: deviation is sqrt(1 / (2 N)), an eighth at 30.
 FEW_SUBJECTS_SCORES = 30
 
-#: Least and most able subjects who are looked at first in search of separated items:
-#: so many, and this share of all.
+#: Least and most able subjects, or share of all, looked at first for separated items.
 ENDS, SHARE = 100, 0.02
 #: Responses of a subject from which joint estimates of items have little bias.
 ENOUGH_RESPONSES = 300

@@ -16,9 +16,7 @@ def as_labels(labels: Iterable[Any]) -> np.ndarray:
 
 
 def as_bytes(labels: np.ndarray) -> bytes:
-    """Returns the UTF-8 bytes of labels, each after its length in eight bytes.
-
-    The lengths keep ["ab"] and ["a", "b"] apart.
+    """Returns the UTF-8 bytes of labels, each after its length: ["ab"] is not "a", "b".
 
     >>> as_bytes(np.array(["ab"])).hex()
     '02000000000000006162'

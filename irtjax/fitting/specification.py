@@ -34,8 +34,7 @@ class Task(NamedTuple):
         layout: Names of the parts of a multilevel model; None of others.
         warnings: Of preparing the data.
         options: For the record of the fit.
-        places: `[subjects]` where the table has each subject of the user's; None: in
-            the same order.
+        places: Where `table` has each subject of the user's; None: in the same order.
     """
 
     method: AbstractEstimator

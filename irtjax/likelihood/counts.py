@@ -37,8 +37,8 @@ from irtjax.numerics.kernels import (
 
 #: Longest move of a coordinate in one Newton step.
 LONGEST_STEP = 2.0
-#: Nodes that cover most posteriors to rounding, by bytes of a number: they reach 6 or 9
-#: standard deviations on either side, of up to two nodes where posteriors are narrow.
+#: Nodes that cover most posteriors to rounding, by bytes of a number: 6 and 9 standard
+#: deviations on either side, of about two nodes where posteriors are narrowest.
 NARROW = {4: 48, 8: 64}
 
 

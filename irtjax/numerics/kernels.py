@@ -29,9 +29,8 @@ def block_size_for(num_subjects: int, num_items: int, itemsize: int) -> int:
 
     The last block is as full as the others: a nearly empty one would cost as much.
     """
-    rows = max(256, BLOCK_BYTES // max(1, num_items * itemsize))
-    if jax.default_backend() == "cpu":
-        rows = min(rows, MOST_ROWS)
+    most = MOST_ROWS if jax.default_backend() == "cpu" else num_subjects
+    rows = min(max(256, BLOCK_BYTES // max(1, num_items * itemsize)), most)
     num_blocks = -(-num_subjects // min(rows, num_subjects))
     return -(-num_subjects // num_blocks)
 

@@ -96,7 +96,7 @@ def wilson_interval(
     with np.errstate(divide="ignore", invalid="ignore"):
         size = p * (1 - p) / (error / top) ** 2
         size = np.where(error > 0, size, clusters)
-        # Slow, and the same for all subjects with as many clusters.
+        # The slow part, once for each number of clusters.
         degrees, place = np.unique(np.maximum(clusters - 1, 1), return_inverse=True)
         quantile = stdtrit(degrees, 0.5 + level / 2)[place]
         square = quantile**2 / size
