@@ -71,7 +71,8 @@ def extremes(theta, mixture: Mixture, level, num_draws, generator) -> Extremes |
     draw = np.append(draw, np.repeat(np.arange(num_draws), number))
     who = np.append(who, np.full(nameless.size, -1))
     value = np.append(value, nameless)
-    order = np.argsort((draw << 32) + descending_bits(value))
+    # Less the origin, for single precision is relative to it.
+    order = np.argsort((draw << 32) + descending_bits(value - x0))
     draw, who, value = draw[order], who[order], value[order]
     begins = np.searchsorted(draw, np.arange(num_draws))
     rank = np.arange(draw.size) - begins[draw] + 1

@@ -76,7 +76,7 @@ def draw_labels(fit: Calibration) -> dict[str, Any]:
     Returns `dims`, names of axes by variable, and `coords`, labels by axis, for
     `to_arviz` and `write_draws`. Axes are `subject`, `item`, `group` (benchmarks or
     metrics; `other_group` where there are two), `coordinate` (of items, as the columns
-    of `effects.csv`), `effect`, `level`, `benchmark` and `covariate`.
+    of `effects.csv`), `effect`, `facet`, `benchmark` and `covariate`.
     """
     structure, values = structure_with_draws(fit)
     effects, covariates = structure.effects[0], structure.subject_effects

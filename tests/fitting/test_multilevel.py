@@ -296,7 +296,7 @@ def test_draws_in_a_file_bear_the_names_of_the_table(tmp_path):
     drawn_values = arviz.from_netcdf(tmp_path / "out" / "draws.nc")
     means = drawn_values.posterior.mean(("chain", "draw"))
     # The tables are made of the same draws, and name their rows themselves.
-    read = lambda name: pyarrow.csv.read_csv(tmp_path / "out" / name).to_pylist()  # noqa: E731
+    read = lambda name: pyarrow.csv.read_csv(tmp_path / "out" / name).to_pylist()
     for row in read("group_abilities.csv"):
         found = means["ability"].sel(subject=row["subject"], group=row["group"])
         assert float(found) == pytest.approx(row["ability"])
@@ -514,7 +514,7 @@ def test_the_command_line(tmp_path):
         }
     )
     pyarrow.csv.write_csv(labels, tmp_path / "items.csv")
-    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])  # noqa: E731
+    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])
     command = ("fit", tmp_path / "long.csv", "--out", tmp_path / "out", "--json")
     done = run(
         *command,

@@ -155,7 +155,7 @@ def test_the_curvature_is_minus_the_hessian_of_the_expected_objective(name):
     @jax.jit
     def both(data):
         counts = _counts(model, coordinates, data)
-        value = lambda row: expected_value(model, row, nodes, counts, FRAME)  # noqa: E731
+        value = lambda row: expected_value(model, row, nodes, counts, FRAME)
         hessian = jax.jacfwd(jax.jacrev(value))(coordinates)
         own = jnp.arange(NUM_ITEMS)
         direct = expected_derivatives(model, coordinates, nodes, counts, FRAME)

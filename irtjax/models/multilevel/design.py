@@ -13,7 +13,7 @@ from irtjax.models.multilevel.model import MultilevelModel
 #: Standard deviations of covariates for which priors of effects, stated per unit, are
 #: wide and the regression is well conditioned.
 LEAST_SD, MOST_SD = 1e-2, 1e3
-#: Between the names of a level and of what it is nested in.
+#: Between the names of a facet and of what it is nested in.
 NESTED = "/"
 
 

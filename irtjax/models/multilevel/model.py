@@ -253,7 +253,7 @@ class MultilevelModel(eqx.Module):
 
     @property
     def identified_components(self) -> Int[Array, "components columns"]:
-        """Identified effects of each level; see `identified_effects`."""
+        """Identified effects of each facet; see `identified_effects`."""
         same = self.component == jnp.arange(self.num_components)[:, None]
         return same.astype(int) @ self.identified_effects.astype(int)
 

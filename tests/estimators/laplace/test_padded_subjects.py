@@ -11,7 +11,7 @@ from irtjax.estimators.laplace.curvature import centred
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
-from irtjax.models.multilevel.design import lay_out
+from irtjax.models.multilevel.specification import Hierarchical, MultiBenchmark
 from irtjax.models.priors import LogNormal
 
 SUBJECTS, ITEMS = 9, 24
@@ -125,7 +125,7 @@ def test_abilities_of_padding_are_fixed_at_0():
 
 def test_a_state_is_resized_by_subject():
     table = responses(benchmarks=2)
-    layout = lay_out(table, Binary(slopes="positive"), grouped=True)
+    layout = MultiBenchmark().lay_out(table, Binary(slopes="positive"))
     whole = MultilevelProblem.create(layout.model, table.responses())
     padded = whole.by_distinct()
     assert padded.data.num_subjects == 12 and float(padded.model.total_subjects) == 9
@@ -146,7 +146,7 @@ def test_a_state_is_resized_by_subject():
 
 def test_data_of_many_cells_keep_their_subjects(monkeypatch):
     table = responses()
-    layout = lay_out(table, Binary(slopes="positive"), grouped=False)
+    layout = Hierarchical().lay_out(table, Binary(slopes="positive"))
     whole = MultilevelProblem.create(layout.model, table.responses())
     for limit in ("PADDED_CELLS", "PADDED_ABILITIES"):
         with monkeypatch.context() as patch:

@@ -111,7 +111,7 @@ def test_the_change_of_coordinates_has_the_jacobian_it_tells_and_an_inverse(name
     frame = CASES[name]()
     coordinates = random_coordinates(frame)
     flat, unravel = ravel_pytree(coordinates)
-    flatten = lambda tree: ravel_pytree(tree)[0]  # noqa: E731
+    flatten = lambda tree: ravel_pytree(tree)[0]
 
     @jax.jit
     def there_and_back(x):
@@ -145,7 +145,7 @@ def test_partly_centred_items_have_the_model_s_density(name):
     )
     coordinates = random_coordinates(frame)
     flat, unravel = ravel_pytree(coordinates)
-    flatten = lambda tree: ravel_pytree(tree)[0]  # noqa: E731
+    flatten = lambda tree: ravel_pytree(tree)[0]
     values = np.random.default_rng(2).integers(0, 2, model.group.shape)
     data = Responses(jnp.asarray([values] * model.subject_design.shape[0]))
 
@@ -359,7 +359,7 @@ def test_the_density_is_finite_at_zero_and_keeps_single_precision(strict_promoti
         "dispersion": HalfNormal(1.0),
     }
     wide = make(LogitNormalScores(slopes="positive"), priors=priors)
-    narrow = lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x  # noqa: E731
+    narrow = lambda x: x.astype(jnp.float32) if x.dtype == jnp.float64 else x
     frame = jax.tree.map(lambda x: narrow(x) if isinstance(x, jax.Array) else x, wide)
     data = Responses(jnp.ones((SUBJECTS, ITEMS), jnp.float32))
     zeros = frame.model.zeros(jnp.float32)

@@ -145,7 +145,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
         with numpyro.handlers.mask(mask=data.observed):
             numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
 
-    names = lambda p: {  # noqa: E731
+    names = lambda p: {
         "scale": p.log_scale,
         "factor": p.correlation,
         "gamma": p.subject_effects,
@@ -182,7 +182,7 @@ def test_fixed_priors_of_a_four_parameter_model():
     def density(position):
         """The priors of natural values, by scipy, with Jacobians by autodiff."""
         total = 0.0
-        natural = lambda x: jnp.stack(list(model.family.constrain(x)))  # noqa: E731
+        natural = lambda x: jnp.stack(list(model.family.constrain(x)))
         jacobian = jax.jit(jax.jacobian(natural))
         for row in position.items:
             item = model.family.constrain(row)
@@ -235,7 +235,7 @@ def test_metrics_share_the_items_of_a_stem():
         with numpyro.handlers.mask(mask=data.observed):
             numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
 
-    names = lambda p: {  # noqa: E731
+    names = lambda p: {
         "scale": p.log_scale,
         "factor": p.correlation,
         "z": p.ability,
@@ -279,7 +279,7 @@ def test_slopes_of_one_leave_the_spread_of_ability_to_be_learned(groups):
             eta = theta[:, group] + d
             numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
 
-    names = lambda p: {  # noqa: E731
+    names = lambda p: {
         "tau": p.log_general_sd[0],
         "theta": p.ability,
         "mean": p.effects[0, 0],
@@ -340,7 +340,7 @@ def test_normal_scores_by_moments_are_those_of_cells(groups, missing):
 
     @jax.jit
     def both(position):
-        own = lambda position: log_density(model, position, data)  # noqa: E731
+        own = lambda position: log_density(model, position, data)
         return [jax.value_and_grad(f)(position) for f in (own, by_cell)]
 
     ours, theirs = both(position)

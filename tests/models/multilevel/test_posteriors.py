@@ -25,12 +25,10 @@ def written(model, data):
     """The model, non-centred throughout; what is compared are deterministic sites."""
     groups, stems = model.num_groups, model.num_stems
     columns, own = model.num_columns, model.hyperpriors
-    half = lambda name, scale, *shape: numpyro.sample(  # noqa: E731
+    half = lambda name, scale, *shape: numpyro.sample(
         name, dist.HalfNormal(scale).expand(shape)
     )
-    normal = lambda name, *shape: numpyro.sample(  # noqa: E731
-        name, dist.Normal().expand(shape)
-    )
+    normal = lambda name, *shape: numpyro.sample(name, dist.Normal().expand(shape))
     theta = normal("psi", SUBJECTS)[:, None]
     if groups > 1:
         factor = numpyro.sample("factor", dist.LKJCholesky(groups, 2.0))
