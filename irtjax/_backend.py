@@ -191,10 +191,11 @@ def replace_file(place: str, content: bytes) -> None:
 
 
 def _can_store(place: str) -> bool:
-    """Whether a file of the cache can be written."""
-    with contextlib.suppress(OSError):
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-    return os.access(os.path.dirname(place), os.W_OK)
+    """Whether a file of the cache can be written, its folders made on the way."""
+    folder = os.path.dirname(place)
+    while folder and not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK)
 
 
 def _test(release: str) -> str:

@@ -181,7 +181,7 @@ def _many_ranks(theta, mixture: Mixture, level, key):
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     ends = (theta, -theta), (mixture, mixture.mirrored())
     with ThreadPoolExecutor(2) as pool:
-        draw = lambda *end: extremes(*end[:2], level, DRAWS, end[2])
+        draw = lambda at, of, by: extremes(at, of, level, DRAWS, by)
         top, bottom = pool.map(draw, *ends, (generator, *generator.spawn(1)))
     if top is None or bottom is None:
         return None
