@@ -123,6 +123,8 @@ def _recall_or_test(release: str) -> str:
         found = file.read()
         if found in (RIGHT, NEEDS_OPTION, WRONG):
             return found
+    if not _can_store(place) and _knows_option():
+        return NEEDS_OPTION  # A test in every process would take seconds each.
     found = _test(release)
     if found != UNTESTED:
         replace_file(place, found.encode())
@@ -188,14 +190,23 @@ def replace_file(place: str, content: bytes) -> None:
         os.replace(temporary, place)
 
 
+def _can_store(place: str) -> bool:
+    """Whether a file of the cache can be written, its folders made on the way."""
+    folder = os.path.dirname(place)
+    while folder and not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK)
+
+
 def _test(release: str) -> str:
     """Tests a release in child processes, without the option and then with it."""
     without = _status_of_child(release, "")
     if without == 0:
         return RIGHT
-    if _status_of_child(release, f"{OPTION}=") == 0:
+    with_option = _status_of_child(release, f"{OPTION}=")
+    if with_option == 0:
         return NEEDS_OPTION
-    return WRONG if without == WRONG_NUMBERS else UNTESTED
+    return WRONG if WRONG_NUMBERS in (without, with_option) else UNTESTED
 
 
 def _status_of_child(release: str, flags: str) -> int | None:

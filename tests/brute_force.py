@@ -77,7 +77,7 @@ def score_densities(name: str, items, theta, values):
     low, high = z <= -END, z >= END
     y = 1 / (1 + jnp.exp(-jnp.where(low | high, 0, z)))
     up, down = mean * dispersion, (1 - mean) * dispersion
-    gamma = lambda x: jnp.exp(jax.scipy.special.gammaln(x))  # noqa: E731
+    gamma = lambda x: jnp.exp(jax.scipy.special.gammaln(x))
     beta = gamma(dispersion) / gamma(up) / gamma(down) * y**up * (1 - y) ** down
     if name == "beta":
         return beta

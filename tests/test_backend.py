@@ -241,6 +241,10 @@ def test_a_cache_that_cannot_be_written_costs_time_only(decide, monkeypatch):
     decide.statuses = _backend.WRONG_NUMBERS, 0
     decide.cache.write_text("not a folder", encoding="utf-8")
     assert decide() == decide() == f"{OPTION}=" and decide.children == 4
+    # Where the option is known, no process tests: it would in vain for the next.
+    decide.known = True
+    assert decide() == f"{OPTION}=" and decide.children == 4
+    decide.known = False
     # Without a home the folder is relative; nothing is written to the current one.
     monkeypatch.chdir(decide.cache.parent)
     monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: "~/.cache/irtjax")

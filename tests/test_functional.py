@@ -155,7 +155,7 @@ def test_derivatives_are_those_of_finite_differences(name, monkeypatch):
     pull = jax.grad(
         lambda at: jax.jvp(lambda a: density(a, theta), (at,), (along[0],))[1]
     )
-    push = lambda at: jax.jvp(  # noqa: E731
+    push = lambda at: jax.jvp(
         jax.grad(lambda a: density(a, theta)), (at,), (along[0],)
     )[1]
     one, other = jax.jit(lambda at: (pull(at), push(at)))(at)
@@ -501,7 +501,7 @@ def joint_case():
 def climb(objective, start, num_steps: int):
     """L-BFGS of optax on minus a function."""
     method: Any = optax.lbfgs()
-    loss = lambda point: -objective(point)  # noqa: E731
+    loss = lambda point: -objective(point)
     value_and_grad: Any = optax.value_and_grad_from_state(loss)
 
     def step(carry, _):

@@ -159,7 +159,7 @@ def outcome(model, data, items, theta, tau, nodes, previous) -> Outcome:
     information = test_information(model, found, scores.ability)
     known = jnp.where(jnp.isnan(rho), 0.0, rho)
     given_speed = 1 / jnp.sqrt(1 / (1 - known**2) + information)
-    mean_square = lambda x: jnp.mean(x**2)  # noqa: E731
+    mean_square = lambda x: jnp.mean(x**2)
     return Outcome(
         fit.status == Status.CONVERGED,
         mean_square(gap),
@@ -199,7 +199,7 @@ def rows_of(case: Case, results: dict[str, Outcome], seconds: float) -> list[dic
     rows = []
     for name, found in results.items():
         ok = np.asarray(found.converged)
-        mean = lambda x, ok=ok: float(np.asarray(x)[ok].mean())  # noqa: E731
+        mean = lambda x, ok=ok: float(np.asarray(x)[ok].mean())
         rho, error = (
             np.asarray(x)[ok] for x in (found.correlation, found.correlation_error)
         )

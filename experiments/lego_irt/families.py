@@ -110,7 +110,7 @@ def log_predictive(fit, name: str, nodes, y, columns, ends: float, mine: float):
     low, high = y <= ends, y >= 1 - ends
     inner = np.where(low | high, 0.5, y)
     if name == "continuous":
-        logit = lambda x: np.log(x) - np.log1p(-x)  # noqa: E731
+        logit = lambda x: np.log(x) - np.log1p(-x)
         density = stats.norm.logpdf(logit(inner), eta, items[2])
         density -= np.log(inner) + np.log1p(-inner)
         if ends == 0:

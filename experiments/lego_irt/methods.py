@@ -19,7 +19,8 @@ from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.fitting.resolve import make_model
 from irtjax.models.families.bounded import prepare, with_scores
-from irtjax.models.multilevel.design import Layout, lay_out
+from irtjax.models.multilevel.design import Layout
+from irtjax.models.multilevel.specification import Hierarchical, MultiBenchmark
 from irtjax.prediction.responses import predict_responses
 from irtjax.scoring import GroupScores, score_groups
 
@@ -115,9 +116,8 @@ def structured(
     scores = prepare(table, model, squeeze=squeeze)
     table = table if scores is None else scores.table
     responses = with_scores(table.responses(jnp.zeros(()).dtype), scores, float)
-    layout = lay_out(
-        table, model.family, grouped=grouped, levels=("stem",) if stems else ()
-    )
+    kind = MultiBenchmark if grouped else Hierarchical
+    layout = kind(facets=("stem",) if stems else ()).lay_out(table, model.family)
     problem = MultilevelProblem.create(layout.model, responses)
     method = Laplace(order or (3 if scored else 5), tolerance)
     fit = run_jit(problem, method, None, max_steps=MAX_STEPS)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.lego_irt.prior_draws import simulate_multilevel, simulate_position
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
@@ -29,13 +30,13 @@ from irtjax.estimators.posterior.nuts import Chain, Keep, advance, begin
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
+from irtjax.models.multilevel.density import log_prior, total_log_likelihood
 from irtjax.models.multilevel.model import (
     Hyperpriors,
     MultilevelModel,
     Position,
     general_ability,
 )
-from irtjax.models.multilevel.simulate import simulate_multilevel, simulate_position
 from irtjax.numerics.bijections import correlation_coordinates
 
 #: Priors under which simulated responses are neither all alike nor all certain.
@@ -110,8 +111,8 @@ def quantities(
         "log residual sd": position.log_residual_sd,
         "residual correlations": jnp.tanh(position.residual_correlation),
         "coordinates of an item": model.coordinates(position)[0],
-        "log likelihood": model.total_log_likelihood(position, data)[None],
-        "log prior": model.log_prior(position)[None],
+        "log likelihood": total_log_likelihood(model, position, data)[None],
+        "log prior": log_prior(model, position)[None],
     }
     if model.num_groups > 1:
         pairs = jnp.tril_indices(model.num_groups, -1)

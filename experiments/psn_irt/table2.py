@@ -55,7 +55,7 @@ from irtjax.estimators.start import start_values
 from irtjax.fitting.resolve import make_model
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
-from irtjax.models.multilevel.design import lay_out
+from irtjax.models.multilevel.specification import Hierarchical, MultiBenchmark
 from irtjax.models.priors import LogitNormal
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.scoring import score
@@ -329,13 +329,9 @@ def principled_rows(parts: Split, effort: Effort) -> Iterator[Row]:
     def problem_of(table: irtjax.ResponseTable, family: str, grouped: bool):
         model = make_model(family, table, "weak", positive=True)
         named = {p.name for p in model.family.parameters} & set(effort.asymptotes)
-        layout = lay_out(
-            table,
-            model.family,
-            grouped=grouped,
-            priors={name: effort.asymptotes[name] for name in sorted(named)},
-            dtype=effort.dtype,
-        )
+        priors = {name: effort.asymptotes[name] for name in sorted(named)}
+        kind = (MultiBenchmark if grouped else Hierarchical)(priors=priors)
+        layout = kind.lay_out(table, model.family, effort.dtype)
         responses = table.responses(effort.dtype)
         return MultilevelProblem.create(layout.model, responses), layout
 

@@ -257,9 +257,7 @@ def measure_fast(spec: Spec) -> list[Row]:
     problem = MultilevelProblem.create(model, data)
     arranged = time.perf_counter() - began
     method = Laplace()
-    call = lambda: jax.block_until_ready(  # noqa: E731
-        run_jit(problem, method, None, max_steps=300)
-    )
+    call = lambda: jax.block_until_ready(run_jit(problem, method, None, max_steps=300))
     began = time.perf_counter()
     call()
     first = time.perf_counter() - began

@@ -156,7 +156,7 @@ def memory_rows(table: irtjax.ResponseTable, before: int, spec: Spec) -> list[Ro
 
 def fit_twice(table, spec: Spec, **options) -> tuple[irtjax.Calibration, list[Row]]:
     """A user's call, first with compilation and then, best of a few, without."""
-    call = lambda: irtjax.fit(table, "2pl", dtype=jnp.float32, **options)  # noqa: E731
+    call = lambda: irtjax.fit(table, "2pl", dtype=jnp.float32, **options)
     began = time.perf_counter()
     first = call()
     cold = time.perf_counter() - began
@@ -344,7 +344,7 @@ def measure_adaptive(spec: Spec) -> list[Row]:
     items = simulate_items(model, spec["items"], keys[0], dtype=jnp.float32)
     theta = simulate_abilities(spec["subjects"], keys[1], dtype=jnp.float32)
     unit = Population(jnp.zeros((), jnp.float32), jnp.ones((), jnp.float32))
-    make = lambda: ItemBank.create(model, items, unit, num_items=length)  # noqa: E731
+    make = lambda: ItemBank.create(model, items, unit, num_items=length)
     bank = make()
     rows = [
         row("nodes", bank.theta.shape[0]),
@@ -357,9 +357,7 @@ def measure_adaptive(spec: Spec) -> list[Row]:
         ("random item", {"select": "random"}, None),
     ):
         design = Design.create(length, **rules)
-        run_them = lambda d=design: run_tests_jit(  # noqa: E731
-            bank, d, key=keys[2], theta=theta
-        )
+        run_them = lambda d=design: run_tests_jit(bank, d, key=keys[2], theta=theta)
         began = time.perf_counter()
         tests = jax.block_until_ready(run_them())
         first = time.perf_counter() - began
@@ -392,7 +390,7 @@ def measure_lengths(spec: Spec) -> list[Row]:
         ("EM", EM(nodes, 1e-3), 500, spec.get("max_em_seconds")),
         ("SAEM", SAEM(nodes, num_steps=200), 200, spec.get("max_saem_seconds")),
     ):
-        fit = lambda m=method, n=steps: run_jit(  # noqa: E731
+        fit = lambda m=method, n=steps: run_jit(
             problem, m, start, key=keys[5], max_steps=n
         )
         began = time.perf_counter()

@@ -48,7 +48,7 @@ def our_epoch(values: np.ndarray) -> tuple[float, float]:
     start = start_values(model, problem.data, dtype=jnp.float32)
     state = eqx.filter_jit(method.init)(problem, start, jax.random.key(0))
     step = eqx.filter_jit(method.step)
-    call = lambda: step(problem, state, jax.random.key(1))  # noqa: E731
+    call = lambda: step(problem, state, jax.random.key(1))
     began = time.perf_counter()
     jax.block_until_ready(call())
     first = time.perf_counter() - began

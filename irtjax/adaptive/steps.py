@@ -207,7 +207,7 @@ def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
     given = _given(state)
 
     def log_posterior(theta):
-        one = lambda item, seen: bank.log_prob(item, seen, theta)  # noqa: E731
+        one = lambda item, seen: bank.log_prob(item, seen, theta)
         cells = jax.vmap(one)(state.items, state.observations)
         prior = -0.5 * ((theta - bank.mean) / bank.sd) ** 2
         prior = prior + bank.log_memory(state.memory, theta)

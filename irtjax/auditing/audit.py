@@ -14,8 +14,8 @@ from irtjax.auditing.examine import (
     LEAST_COMPLETE,
     SEEN,
     TESTED,
-    Found,
     Known,
+    Statistics,
     all_flags,
     column_of,
     decide,
@@ -204,9 +204,7 @@ def _guessing(table: ResponseTable, chance: float | Mapping[str, float]) -> np.n
     return values
 
 
-def _warnings(
-    table: ResponseTable, found: Found, flags: Mapping[str, np.ndarray], level: float
-) -> list[str]:
+def _warnings(table: ResponseTable, found: Statistics, flags, level) -> list[str]:
     """Describes what could not be tested, or could hardly be found."""
     lines = []
     count = table.num_subjects

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax import scoring
-from irtjax.auditing.examine import DISCRIMINATES, Found, Known, decide, examine
+from irtjax.auditing.examine import DISCRIMINATES, Known, Statistics, decide, examine
 from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
 
@@ -77,7 +77,7 @@ def no_signal(
     table: ResponseTable,
     known: Known,
     guess: np.ndarray,
-    found: Found,
+    found: Statistics,
     level: float,
     permutations: int,
     seed: int,
@@ -112,7 +112,7 @@ def no_signal(
     return pa.Table.from_pylist(rows)
 
 
-def _numbers(found: Found, level: float) -> dict[str, int]:
+def _numbers(found: Statistics, level: float) -> dict[str, int]:
     """How many items each defect is flagged for, and how many discriminate."""
     decided = decide(found, level).items()
     adjusted = np.nan_to_num(benjamini_hochberg(found.classical.p_zero), nan=1.0)

@@ -149,7 +149,7 @@ class Known:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Found:
+class Statistics:
     """Statistics of every item, before any decision."""
 
     known: Known
@@ -183,7 +183,7 @@ class Found:
         return {name: np.where(varied, p, np.nan) for name, p in values.items()}
 
 
-def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
+def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics:
     """Computes all statistics of all items."""
     values, observed = table.values, table.observed
     family = known.fit.model.family
@@ -222,7 +222,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Found:
         lower_asymptotes = asymptotes.by_subjects(
             values, observed, known.ability, known.error, curves, guess
         )
-    return Found(
+    return Statistics(
         known,
         classical.classical(values, observed),
         item_properties(family, known.items, float(known.ability.max())),
@@ -248,7 +248,7 @@ def _without_copies(twins: Duplicates) -> tuple[np.ndarray, np.ndarray]:
     return first[order], np.argsort(order)[place.reshape(-1)]
 
 
-def decide(found: Found, level: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def decide(found: Statistics, level: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Adjusted p-values and decisions, each `[items]`, by tested defect."""
     decided = {}
     for name, p_value in found.p_values().items():
@@ -260,7 +260,7 @@ def decide(found: Found, level: float) -> dict[str, tuple[np.ndarray, np.ndarray
     return decided
 
 
-def all_flags(found: Found, decided) -> dict[str, np.ndarray]:
+def all_flags(found: Statistics, decided) -> dict[str, np.ndarray]:
     """Decisions `[items]` by defect, tested and seen."""
     flags = {name: flagged for name, (_, flagged) in decided.items()}
     flags["no variation"] = ~np.isfinite(found.classical.item_rest)

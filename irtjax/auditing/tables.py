@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
-from irtjax.auditing.examine import DISCRIMINATES, SEEN, TESTED, Found, column_of
+from irtjax.auditing.examine import DISCRIMINATES, SEEN, TESTED, Statistics, column_of
 from irtjax.auditing.properties import (
     PROPERTIES,
     benchmark_difficulty,
@@ -30,7 +30,7 @@ def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
 
 
 def item_table(
-    table: ResponseTable, found: Found, decided, flags, level: float
+    table: ResponseTable, found: Statistics, decided, flags, level: float
 ) -> pa.Table:
     """One row per item; docs/audit.md defines the columns."""
     c, groups = found.classical, found.groups
@@ -85,7 +85,7 @@ def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
     return ["; ".join(itertools.compress(names, row)) for row in rows]
 
 
-def _difficulties(found: Found, codes: np.ndarray, size: int) -> np.ndarray:
+def _difficulties(found: Statistics, codes: np.ndarray, size: int) -> np.ndarray:
     """Difficulties `[benchmarks]`; in the order of accuracy if nothing is missing."""
     c, known = found.classical, found.known
     share = (c.right + found.residuals.missing_expected) / known.ability.size
@@ -99,7 +99,7 @@ def _difficulties(found: Found, codes: np.ndarray, size: int) -> np.ndarray:
     return benchmark_difficulty(share, answers, slope, ability, known.probit)
 
 
-def benchmark_table(table: ResponseTable, found: Found, flags) -> pa.Table:
+def benchmark_table(table: ResponseTable, found: Statistics, flags) -> pa.Table:
     """One row per benchmark, the best sum of ranks first."""
     names, codes = np.unique(table.benchmarks, return_inverse=True)
     size = len(names)

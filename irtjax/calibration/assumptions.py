@@ -75,7 +75,7 @@ class NormalityTest(NamedTuple):
 @stored_jit
 def _slopes(family: Any, items: Any, theta, values, exposure, onto):
     """Slopes of the log-likelihood and information by benchmark, of some subjects."""
-    log_prob = lambda at: family.log_prob(values, items, at, exposure)  # noqa: E731
+    log_prob = lambda at: family.log_prob(values, items, at, exposure)
     _, slope = jax.jvp(log_prob, (theta,), (jnp.ones_like(theta),))
     over_items = jax.vmap(family.information, in_axes=(0, None))
     information = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
@@ -180,7 +180,8 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
         return None
     size, count = float(reliability.mean()), len(standard)
     centred = standard - standard.mean()
-    second, third, fourth = (float(np.mean(centred**k)) for k in (2, 3, 4))
+    powers = centred**2, centred**2 * centred, centred**2 * centred**2
+    second, third, fourth = (float(np.mean(power)) for power in powers)
     skewness, kurtosis = third / second**1.5, fourth / second**2
     z = z_of_skewness(skewness, count), z_of_kurtosis(kurtosis, count)
     # Two-sided, by Bonferroni's correction for two tests.

@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from irtjax.calibration import assumptions, factors, flags, lengths
@@ -22,7 +21,6 @@ from irtjax.calibration.tables import (
     make_item_table,
     with_columns,
 )
-from irtjax.data.matching import positions
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.timing import Clock
@@ -46,8 +44,9 @@ def build(
     layout: Any,
     warnings: tuple[str, ...],
     original: ResponseTable,
+    places: np.ndarray | None,
 ) -> Calibration:
-    """Assembles a calibration; `original` has the data in the user's order."""
+    """Assembles a calibration; see `Task` for `places` of the `original` subjects."""
     level, count = options["level"], estimates.num_parameters
     shared, scale = None, estimates.scale
     if estimates.shared is not None:
@@ -65,8 +64,7 @@ def build(
             item_table = with_columns(item_table, factors.loading_columns(of_factors))
             more = factors.ability_columns(of_factors)
             ability_table = with_columns(ability_table, more)
-        # A method may have been given subjects in another order than the user's.
-        order = positions(table.subjects, original.subjects)
+        order = np.arange(table.num_subjects) if places is None else places
         ability_table = ability_table.take(order)
     theta, covariance = estimates.parameters.theta, estimates.covariance
     if covariance is not None:
@@ -133,19 +131,12 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
         ]
     else:
         found += flags.fit_warnings(
-            model,
-            status=estimates.status,
-            residual=estimates.residual,
+            estimates,
             num_subjects=table.num_subjects,
             components=flags.num_components(table.observed),
             flags=items,
             subject_flags=subjects,
-            joint=estimates.joint,
-            has_priors=bool(estimates.priors),
-            trained=estimates.trained,
             items=table.items,
-            limit=estimates.limit,
-            single_precision=estimates.coordinates.dtype == jnp.float32,
             responses_per_subject=float(np.median(of_subjects.observed)),
         )
     of_factors = factors.factors_of(estimates, layout)
@@ -176,7 +167,7 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
     if one and family.num_categories == 2 and table.trials is None and family.has_slope:
         separated = nothing.copy()
         for k, ability in enumerate(abilities.T):
-            mine = ~nothing if group is None else group == k
+            mine = slice(None) if group is None else group == k
             seen = None if observed is None else observed[:, mine]
             found = flags.separated_items(table.values[:, mine], seen, ability)
             separated[mine] = found

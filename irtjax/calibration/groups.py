@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from irtjax.calibration.calibration import Structure
+from irtjax.calibration.calibration import Calibration, Structure
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.models.multilevel.design import Layout
@@ -40,6 +40,17 @@ def structure_of(
         facets=layout.facets,
         standard_deviations=(names, found.standard_deviations),
     )
+
+
+def structure_with_draws(fit: Calibration) -> tuple[Structure, dict]:
+    """The structure of a fit by `nuts`, and its draws by name; refuses other fits."""
+    structure = fit.structure
+    if structure is None or structure.draws is None:
+        raise ValueError(
+            "the fit has no draws: fit with method='nuts', and use the fit itself"
+            " (saved fits do not keep draws; --save-draws writes them, labelled)"
+        )
+    return structure, structure.draws.values
 
 
 def vanishing_groups(estimates: Estimates, layout: Layout | None) -> list[str]:

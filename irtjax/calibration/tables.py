@@ -68,6 +68,7 @@ def _item_errors(model: Model, common: bool, by_item, corner, lost_corner):
         return item._asdict() | {"difficulty": difficulty(item)}
 
     def error(row, known, lost, reported):
+        """By name, of one item; NaN where it is not identified."""
         zero = jnp.zeros((), row.dtype)
         slopes = jax.jacfwd(natural, argnums=(0, 1))(row, zero, reported)
 

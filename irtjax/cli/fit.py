@@ -120,27 +120,25 @@ def fit_command(
     # What can be refused is refused before anything takes time.
     folder = check_folder(out, overwrite=overwrite)
     settings, sides = fit_options.take(given)
-    settings |= fit_options.parse_sets(set_)
-    scored = _all_bounds(bounds, bounds_of)
-    if scored is not None:
-        settings["bounds"] = scored
-    own = own_or_name(model, "--model", every=True)
-    chosen = own, own_or_name(method, "--method")
+    settings |= fit_options.parse_sets(set_) | _all_bounds(bounds, bounds_of)
+    chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
     job = Job(*chosen, settings, sides, level, seed, max_steps, float32, device)
     _check(job)
     checkpoint = _checkpoint(folder, job.method, "resume" in settings, save_draws)
-    if checkpoint is not None:
-        settings["checkpoint"] = str(checkpoint)
+    settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     with ProgressLine(quiet) as progress:
-        began = time.perf_counter()
-        progress("read")
-        table = reading.read(files)
-        read_seconds = time.perf_counter() - began
-        calibration = calibrate(table, job, reading, progress, read_seconds)
+        calibration = _read_and_fit(files, reading, job, progress)
         ranked = write(calibration, folder, progress, overwrite, save_draws=save_draws)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
     report(calibration, ranked, folder, quiet=quiet, as_json=json, figures=figures)
+
+
+def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):
+    began = time.perf_counter()
+    progress("read")
+    table = reading.read(files)
+    return calibrate(table, job, reading, progress, time.perf_counter() - began)
 
 
 def _check(job: Job) -> None:
@@ -182,10 +180,10 @@ def _checkpoint(folder: Path, method: Any, resume: bool, draws: bool) -> Path | 
 
 def _all_bounds(
     bounds: tuple[float, float] | None, named: list[str] | None
-) -> tuple[float, float] | dict[str, tuple[float, float]] | None:
-    """Bounds of all scores, or of those of the benchmarks that were named."""
+) -> dict[str, Any]:
+    """The setting of bounds: of all scores, or of those of named benchmarks."""
     if not named:
-        return bounds
+        return {} if bounds is None else {"bounds": bounds}
     if bounds is not None:
         raise ValueError("give --bounds or, for one benchmark, --bounds-of")
     found = {}
@@ -201,4 +199,4 @@ def _all_bounds(
             raise ValueError(
                 f"--bounds-of {text!r} is not NAME=LOW:HIGH, such as judge=1:10"
             )
-    return found
+    return {"bounds": found}

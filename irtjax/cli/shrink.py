@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
@@ -96,46 +96,48 @@ def shrink_command(
     if reference is not None and sizes is None:
         raise ValueError("--reference requires --sizes: the table has the agreement")
     check_out_folder(out)
-    options: dict[str, Any] = {
-        "aim": aim,
-        "abilities": _numbers(at, "--at", float),
-        "stratify": stratify,
-        "average": average,
-        "model": own_or_name(model, "--model"),
-        "folds": folds,
-        "level": level,
-    }
-    wanted = _numbers(sizes, "--sizes", int)
+    wanted = {"size": size, "standard_error": se, "score_error": score_error}
+    wanted["method"] = by
+    options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}
+    options |= {"abilities": _numbers(at, "--at", float), "level": level}
+    options["model"] = own_or_name(model, "--model")
+    counts = _numbers(sizes, "--sizes", int)
     ranking = None if reference is None else _values(reference)
-    errors = None
     with ProgressLine(quiet) as progress:
         progress("read")
         prepare()
-        import jax
-
-        from irtjax.subsets.errors import check_reference
-        from irtjax.subsets.shrink import check_size, shrink, subset_errors
-
         table = reading.read(files)
-        for number in wanted or ():
-            check_size(number, table.num_items, "--sizes")
-        if ranking is not None:
-            check_reference(ranking, table.subjects)
-        key = jax.random.key(seed)
-        target = {"standard_error": se, "score_error": score_error}
-        progress("shrink")
-        try:
-            small = shrink(table, size, method=by, key=key, **target, **options)
-            if wanted is not None:
-                progress("errors")
-                options["folds"] = 5 if folds is None else folds
-                options |= {"reference": ranking, "key": key}
-                errors = subset_errors(table, wanted, **options)
-        except ValueError as error:
-            raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
+        small, errors = _choose(table, wanted, options, counts, ranking, seed, progress)
         progress("write")
         _write(out, small, errors)
     _report(small, errors, list(table.notes), out, quiet, json)
+
+
+def _choose(
+    table, wanted, options, sizes, reference, seed: int, progress: ProgressLine
+) -> tuple[Shrunken, SubsetErrors | None]:
+    """The subset that is wanted and, where there are sizes, errors of such subsets."""
+    import jax
+
+    from irtjax.subsets.errors import check_reference
+    from irtjax.subsets.shrink import check_size, shrink, subset_errors
+
+    for number in sizes or ():
+        check_size(number, table.num_items, "--sizes")
+    if reference is not None:
+        check_reference(reference, table.subjects)
+    options = {**options, "key": jax.random.key(seed)}
+    progress("shrink")
+    try:
+        small = shrink(table, **wanted, **options)
+        if sizes is None:
+            return small, None
+        progress("errors")
+        folds = 5 if options["folds"] is None else options["folds"]
+        options |= {"reference": reference, "folds": folds}
+        return small, subset_errors(table, sizes, **options)
+    except ValueError as error:
+        raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
 
 
 def _numbers(text: str | None, option: str, kind: type) -> list | None:

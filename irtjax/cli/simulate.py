@@ -94,7 +94,6 @@ def draw(
 
     from irtjax.data import ResponseTable
     from irtjax.data.scores import to_bounds
-    from irtjax.models import catalogue as models
     from irtjax.models import simulate as draws
     from irtjax.models.families.continuous import AbstractScoreFamily
     from irtjax.models.families.mixed import MixedScores
@@ -115,14 +114,7 @@ def draw(
         offset = saved.options.get("length_offset", offset)
         bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
     else:
-        chosen, every = own_or_name(model, "--model"), models.MODELS
-        known = {k: v for k, v in every.items() if not isinstance(v, type)}
-        if isinstance(chosen, str):
-            if model not in known:
-                raise ValueError(f"--model {model} is not one of {', '.join(known)}")
-            settings: list[Any] = [categories] if model in models.ORDERED_MODELS else []
-            settings += [np.arange(num_items) % 2 == 0] if model == "mixed" else []
-            chosen = known[model](*settings)
+        chosen = _model_of(model, num_items, categories)
         if chosen.lengths is not None:
             # Hundreds of tokens: exp(6) is 400.
             drawn = draws.simulate_length_items(num_items, length_key)
@@ -152,10 +144,8 @@ def draw(
         lengths=by_length,
         benchmark=benchmarks,
     )
+    fields = records._asdict() | ({} if lengths is None else lengths.items._asdict())
     columns: dict[str, Any] = {"item": pa.array(names)}
-    fields = records._asdict()
-    if lengths is not None:
-        fields |= lengths.items._asdict()
     for field, array in fields.items():
         if array.ndim == 1:
             columns[field] = np.asarray(array)
@@ -164,6 +154,23 @@ def draw(
                 columns[f"{field}_{h + 1}"] = column
     abilities = pa.table({"subject": subjects, "ability": np.asarray(theta), **speed})
     return table, pa.table(columns), abilities
+
+
+def _model_of(model: str, num_items: int, categories: int) -> Any:
+    """The model of a name, or one of the user's own."""
+    import numpy as np
+
+    from irtjax.models import catalogue as models
+
+    chosen, every = own_or_name(model, "--model"), models.MODELS
+    if not isinstance(chosen, str):
+        return chosen
+    known = {k: v for k, v in every.items() if not isinstance(v, type)}
+    if model not in known:
+        raise ValueError(f"--model {model} is not one of {', '.join(known)}")
+    settings: list[Any] = [categories] if model in models.ORDERED_MODELS else []
+    settings += [np.arange(num_items) % 2 == 0] if model == "mixed" else []
+    return known[model](*settings)
 
 
 def wide(table: ResponseTable, cells: Any = None) -> pa.Table:

@@ -15,6 +15,24 @@ def as_labels(labels: Iterable[Any]) -> np.ndarray:
     return np.asarray(labels, dtype=np.str_).reshape(-1)
 
 
+def as_bytes(labels: np.ndarray) -> bytes:
+    """Returns the UTF-8 bytes of labels, each after its length: ["ab"] is not "a", "b".
+
+    >>> as_bytes(np.array(["ab"])).hex()
+    '02000000000000006162'
+    """
+    labels = np.ascontiguousarray(labels, np.str_)
+    codes = labels.view(np.uint32)
+    if codes.size and codes.max() < 128:
+        # One byte a character: the rows of a matrix, without what is beyond the end.
+        codes = codes.astype(np.uint8).reshape(len(labels), -1)
+        length = np.strings.str_len(labels)[:, None]
+        rows = np.hstack([length.astype("<u8").view(np.uint8), codes])
+        return rows[np.arange(rows.shape[1]) < 8 + length].tobytes()
+    names = [label.encode("utf-8") for label in labels.tolist()]
+    return b"".join(len(name).to_bytes(8, "little") + name for name in names)
+
+
 def fill_missing(
     matrix: np.ndarray, mask: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None]:

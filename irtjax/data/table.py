@@ -234,11 +234,7 @@ class ResponseTable:
         """
         digest = hashlib.sha256()
         for labels in (self.subjects, self.items):
-            # A length before each name keeps ["ab"] and ["a", "b"] apart.
-            names = [label.encode("utf-8") for label in labels.tolist()]
-            digest.update(
-                b"".join(len(x).to_bytes(8, "little") + x for x in names) + b"|"
-            )
+            digest.update(arrays.as_bytes(labels) + b"|")
         values = np.ascontiguousarray(self.values)
         digest.update(str(values.dtype).encode())
         digest.update(values.data)

@@ -168,15 +168,16 @@ class AbstractMethod(AbstractEstimator):
 
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
-        model = problem.model
-        scores, named = model.family.num_categories == 0, f"the model {model.name} is"
-        if not self.marginal and scores:
+        if self.marginal:
+            return
+        model, named = problem.model, f"the model {problem.model.name} is"
+        if model.family.num_categories == 0:
             raise ValueError(
                 f"{named} estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi',"
                 f" not {self.name!r}: in a joint likelihood the dispersion of one item"
                 " goes to 0"
             )
-        if not self.marginal and model.lengths is not None:
+        if model.lengths is not None:
             raise ValueError(
                 f"{named} estimated by method='em' or 'saem', not {self.name!r}"
             )

@@ -244,22 +244,11 @@ def item_estimates(
         of_items, moves = covariance if item_uncertainty else None, None
         if of_lengths is not None and item_uncertainty:
             moves = evidence_moves(with_all, found.lengths, of_lengths.shared_lengths)
-        weighted = found.population._replace(log_weights=population.log_weights)
-        given = problem.model, found.items, weighted, problem.data
-        scores = score(
-            *given,
-            method="map" if joint else "eap",
-            nodes=nodes,
-            item_covariance=of_items,
-            evidence_moves=moves,
-        )
-        ability = np.asarray(found.theta if joint else scores.ability, np.float64)
-        expected = expected_scores(*given, nodes, of_items, moves)
-        shared = scores.shared
-        shared = None if shared is None else np.asarray(shared, np.float64)
+        scores = _scores(problem, found, population, nodes, of_items, moves)
         speed = None
-        if part is not None and of_lengths is not None and shared is not None:
-            speed = speed_error(part, with_all.data, jnp.asarray(ability), of_lengths)
+        if part is not None and of_lengths is not None and scores["shared"] is not None:
+            ability = jnp.asarray(scores["ability"])
+            speed = speed_error(part, with_all.data, ability, of_lengths)
     lost = None
     if found.theta is not None and not model.priors and model.family.diverges:
         lost = diverging(model, problem.data, found.items, found.theta)
@@ -268,12 +257,11 @@ def item_estimates(
     terms = np.asarray(fit.subject_log_lik, np.float64)
     if problem.data.subject_weight is not None:
         terms = terms * np.asarray(problem.data.subject_weight)
-    log_likelihood = float(terms.sum()) + base
     num_parameters = int(np.asarray(problem.free).sum())
     num_parameters -= (len(coordinates) - 1) * len(model.family.common_columns)
     # Anchors free mean and standard deviation of ability, equal slopes the latter.
     num_parameters += 2 if problem.anchored else not model.family.has_slope
-    num_parameters += len(ability) * joint
+    num_parameters += len(scores["ability"]) * joint
     if part is not None:
         num_parameters += 3 * len(coordinates) + 1
         log_prior += float(part.model.log_prior(part.parameters))
@@ -282,11 +270,8 @@ def item_estimates(
         parameters=found,
         coordinates=coordinates,
         covariance=covariance,
-        ability=ability,
-        error=np.asarray(scores.standard_error, np.float64),
-        shared=shared,
-        expected=expected,
-        log_likelihood=log_likelihood,
+        **scores,
+        log_likelihood=float(terms.sum()) + base,
         log_prior=log_prior,
         num_parameters=num_parameters,
         status=Status(int(fit.status)),
@@ -301,12 +286,40 @@ def item_estimates(
         limit=method.limit,
         resolution=solution.resolution,
         at_end=_at_end(grid, problem.data.subject_weight),
-        unfinished=(np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
         infinite=None if lost is None else np.asarray(lost.subjects),
         diverging=None if lost is None else np.asarray(lost.items),
         warnings=(*solution.warnings, *warnings),
         lengths=None if part is None else LengthEstimates(part, of_lengths, speed),
     )
+
+
+def _scores(
+    problem: Problem,
+    found: Parameters,
+    population: Population,
+    nodes: Array,
+    covariance: Covariance | None,
+    moves: Any,
+) -> dict[str, Any]:
+    """Fields of `Estimates`: abilities, given the items or joint, and their scores."""
+    weighted = found.population._replace(log_weights=population.log_weights)
+    given = problem.model, found.items, weighted, problem.data
+    scores = score(
+        *given,
+        method="eap" if found.theta is None else "map",
+        nodes=nodes,
+        item_covariance=covariance,
+        evidence_moves=moves,
+    )
+    ability = scores.ability if found.theta is None else found.theta
+    shared = scores.shared
+    return {
+        "ability": np.asarray(ability, np.float64),
+        "error": np.asarray(scores.standard_error, np.float64),
+        "shared": None if shared is None else np.asarray(shared, np.float64),
+        "expected": expected_scores(*given, nodes, covariance, moves),
+        "unfinished": (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
+    }
 
 
 def cut_estimates(found: Estimates, problem: Problem) -> Estimates:

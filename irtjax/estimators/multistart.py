@@ -27,8 +27,8 @@ class Multistart(eqx.Module):
         item_difference: Largest difference of an item parameter from the best fit's.
         ability_difference: Likewise for abilities; 0 for marginal methods.
         agrees: Whether the objective is as high as the best within the tolerance. Where
-            it is and a spread is large, the likelihood is flat; where it is not, there
-            are several optima.
+            it is and a difference is large, the likelihood is flat; where it is not,
+            there are several optima.
     """
 
     best: Fit

@@ -88,6 +88,7 @@ def _bootstrap(
     dtype = jnp.asarray(start.items[0]).dtype
 
     def replicate(replicate_key):
+        """A fit of subjects or items drawn with replacement."""
         draws = jax.random.randint(replicate_key, (size,), 0, size)
         weight = jnp.zeros(size, dtype).at[draws].add(1)
         weighted = _with_weight(data, unit, weight)

@@ -116,4 +116,5 @@ def fit(
         clock=clock,
         key=jax.random.key(0) if key is None else key,
         original=table,
+        places=task.places,
     )

@@ -62,11 +62,11 @@ class OneAbility(AbstractSpecification):
         check_data(table, chosen, level)
         check_used(chosen, parts)
         check_common(chosen, made, options.get("anchor"))
-        ordered = table
+        ordered, places = table, None
         if made.sorts_subjects and table.values.size >= LARGE:
             # Neighbours in ability share a window of nodes: see `expected_counts`.
             order = np.argsort(table.subject_accuracy(), kind="stable")
-            ordered = table.select(subjects=order)
+            ordered, places = table.select(subjects=order), np.argsort(order)
         offset = None if chosen.lengths is None else data["length_offset"]
         ordered, responses, warnings, scaling = arrays_of(
             ordered, chosen, data, floating, offset=offset
@@ -83,8 +83,7 @@ class OneAbility(AbstractSpecification):
             first = cut_start(_start_jit(*padded, how=start, dtype=floating), responses)
         else:
             # Abilities of a start are in the order of the table that was given.
-            sorted_ = ordered.subjects is not table.subjects
-            first = start._replace(theta=None) if sorted_ else start
+            first = start if places is None else start._replace(theta=None)
         first = _floating(first, floating)
         problem, first = _anchored(chosen, responses, first, ordered.items, anchored)
         kind = options.get("standard_errors", "none")
@@ -103,7 +102,7 @@ class OneAbility(AbstractSpecification):
             **({} if offset is None else {"length_offset": offset}),
             **scaling,
         }
-        return Task(made, ordered, problem, first, None, warnings, record)
+        return Task(made, ordered, problem, first, None, warnings, record, places)
 
 
 def _floating(start: Start, dtype: Any) -> Start:

@@ -219,7 +219,7 @@ def sort_settings(
             f"{min(wrong)} is a setting of models given by name; state it in the"
             f" model that is given ({specification.name})"
         )
-    filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}  # noqa: E731
+    filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}
     options = filled(kind.options)
     path = options.get("checkpoint")
     if options.get("resume") and not (path and Path(path).is_file()):

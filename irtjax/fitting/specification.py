@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.estimators.estimates import Estimates
@@ -33,6 +35,7 @@ class Task(NamedTuple):
         layout: Names of the parts of a multilevel model, or of the factors; else None.
         warnings: Of preparing the data.
         options: For the record of the fit.
+        places: Where `table` has each subject of the user's; None: in the same order.
     """
 
     method: AbstractEstimator
@@ -42,6 +45,7 @@ class Task(NamedTuple):
     layout: Layout | tuple[str, ...] | None
     warnings: tuple[str, ...]
     options: dict[str, Any]
+    places: np.ndarray | None = None
 
 
 class AbstractSpecification(ABC):

@@ -37,6 +37,9 @@ from irtjax.numerics.kernels import (
 
 #: Longest move of a coordinate in one Newton step.
 LONGEST_STEP = 2.0
+#: Nodes that cover most posteriors to rounding, by bytes of a number: 6 and 9 standard
+#: deviations on either side, of about two nodes where posteriors are narrowest.
+NARROW = {4: 48, 8: 64}
 
 
 class Counts(NamedTuple):
@@ -125,88 +128,40 @@ def expected_counts(
 ) -> Counts:
     """Expected counts of every statistic at every node: the whole E-step.
 
-    With thousands of items a posterior covers a few of many hundred nodes. Given its
-    expected node (`centre`), a block of subjects is first tried on the nodes around: on
-    a fifth of `window` where its subjects are that close together, then on `window`. If
+    With many items a posterior covers a few of the nodes. Given its expected node
+    (`centre`), a block of subjects is first tried on the nodes around: on `NARROW` of
+    them where its subjects are that close together, then on `window`. If
     any posterior reaches the edge of that beyond rounding, or the block's subjects are
     too far apart, the block is done on all nodes. The result is the same to rounding;
     subjects sorted by ability make it many times faster. A `window` of 0 uses all
     nodes; keep it under vmap. `moments` adds the mean and variance of each posterior.
     """
     tables = model.family.table(items, nodes)
-    weighted = _weighted(tables, data)
+    at_nodes = nodes, log_weights, _weighted(tables, data)
     num_subjects, num_items = data.values.shape
     num_nodes, dtype = nodes.shape[0], tables[0].dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     complete = data.exposure is None
     centres = centre if 0 < window < num_nodes else None
-    edge = jnp.finfo(dtype).eps / 16
 
     def body(carry: Counts, start: Array, is_new: Array) -> Counts:
-        statistics, exposure = _take(model, dtype, data, start, size)
+        """The sums with those of a block of subjects, on as few nodes as suffice."""
+        parts = _take(model, dtype, data, start, size)
         weight = is_new.astype(dtype)
         if data.subject_weight is not None:
             weight *= take_block(data.subject_weight, start, size).astype(dtype)
-
-        def on_nodes(first, width, state: tuple[Counts, Array]) -> tuple[Counts, Array]:
-            """The sums with this block's, if its posteriors end within the nodes."""
-            carry, _ = state
-
-            def cut(array):
-                if width == num_nodes:
-                    return array
-                return lax.dynamic_slice_in_dim(array, first, width, 0)
-
-            def add(total, increment):
-                if width == num_nodes:
-                    return total + increment
-                new = cut(total) + increment
-                return lax.dynamic_update_slice_in_dim(total, new, first, 0)
-
-            theta = cut(nodes)
-            joint = _log_likelihood(tuple(map(cut, weighted)), statistics, exposure)
-            joint = joint + cut(log_weights)
-            joint = joint + _evidence_at(data, theta, start, size)
-            log_marginal = jax.nn.logsumexp(joint, axis=1)
-            posterior = jnp.exp(joint - log_marginal[:, None])
-            at_low = (first > 0) & (jnp.max(posterior[:, 0]) > edge)
-            at_high = (first < num_nodes - width) & (jnp.max(posterior[:, -1]) > edge)
-            done = ~(at_low | at_high)
-            index = jnp.arange(width, dtype=dtype)
-            nearest = first + jnp.rint(posterior @ index).astype(jnp.int32)
-            mean, variance = carry.mean, carry.variance
-            if mean is not None and variance is not None:
-                new = posterior @ theta
-                square = jnp.sum(posterior * (theta - new[:, None]) ** 2, axis=1)
-                mean = put_block(mean, new, start)
-                variance = put_block(variance, square, start)
-            # Where the window was too narrow nothing is added, and what is per subject
-            # will be written again.
-            posterior = posterior * jnp.where(done, weight, 0)[:, None]
-            pairs = zip(carry.statistics, statistics, strict=True)
-            sums = Counts(
-                put_block(carry.log_marginal, log_marginal, start),
-                carry.base
-                if exposure is None
-                else add(carry.base, posterior.T @ exposure),
-                tuple(add(total, posterior.T @ s) for total, s in pairs),
-                add(carry.nodes, jnp.sum(posterior, axis=0)),
-                put_block(carry.centre, nearest, start),
-                mean,
-                variance,
-            )
-            return sums, done
-
+        block = _Block(*at_nodes, data, start, weight, *parts)
+        add = partial(_add_block, block)
         state = carry, jnp.zeros((), bool)
         if centres is None:
-            return on_nodes(0, num_nodes, state)[0]
+            return add(0, num_nodes, state)[0]
         where = take_block(centres, start, size)
         low, high = jnp.min(where), jnp.max(where)
-        for width in (window // 5, window):
+        for width in sorted({min(NARROW[dtype.itemsize], window), window}):
             near = high - low + (0 if width == window else width // 2) < width
             first = jnp.clip((low + high - width) // 2, 0, num_nodes - width)
-            state = _when(near & ~state[1], partial(on_nodes, first, width), state)
-        return _when(~state[1], partial(on_nodes, 0, num_nodes), state)[0]
+            state = _when(near & ~state[1], partial(add, first, width), state)
+        return _when(~state[1], partial(add, 0, num_nodes), state)[0]
 
     empty = jnp.zeros((num_nodes, num_items), dtype)
     by_subject, by_node = jnp.zeros(num_subjects, dtype), jnp.zeros(num_nodes, dtype)
@@ -220,6 +175,74 @@ def expected_counts(
     )
     counts = scan_subject_blocks(body, init, num_subjects, size)
     return counts._replace(base=counts.nodes[:, None]) if complete else counts
+
+
+class _Block(NamedTuple):
+    """A block of subjects from `start`, and the nodes with weighted tables there."""
+
+    nodes: Array
+    log_weights: Array
+    tables: tuple[Array, ...]
+    data: Responses
+    start: Array
+    weight: Array
+    statistics: tuple[Array, ...]
+    exposure: Array | None
+
+
+def _add_block(
+    block: _Block, first: Array | int, width: int, state: tuple[Counts, Array]
+) -> tuple[Counts, Array]:
+    """The sums with a block's, if its posteriors end within `width` nodes."""
+    (carry, _), start, num_nodes = state, block.start, block.nodes.shape[0]
+
+    def cut(array):
+        if width == num_nodes:
+            return array
+        return lax.dynamic_slice_in_dim(array, first, width, 0)
+
+    def add(total, increment):
+        if width == num_nodes:
+            return total + increment
+        new = cut(total) + increment
+        return lax.dynamic_update_slice_in_dim(total, new, first, 0)
+
+    theta, tables = cut(block.nodes), tuple(map(cut, block.tables))
+    joint = _log_likelihood(tables, block.statistics, block.exposure)
+    joint = joint + cut(block.log_weights)
+    joint = joint + _evidence_at(block.data, theta, start, len(block.weight))
+    log_marginal = jax.nn.logsumexp(joint, axis=1)
+    posterior = jnp.exp(joint - log_marginal[:, None])
+    dtype = tables[0].dtype
+    edge = jnp.finfo(dtype).eps / 16
+    at_low = (first > 0) & (jnp.max(posterior[:, 0]) > edge)
+    at_high = (first < num_nodes - width) & (jnp.max(posterior[:, -1]) > edge)
+    done = ~(at_low | at_high)
+    index = jnp.arange(width, dtype=dtype)
+    nearest = first + jnp.rint(posterior @ index).astype(jnp.int32)
+    mean, variance = carry.mean, carry.variance
+    if mean is not None and variance is not None:
+        new = posterior @ theta
+        square = jnp.sum(posterior * (theta - new[:, None]) ** 2, axis=1)
+        mean = put_block(mean, new, start)
+        variance = put_block(variance, square, start)
+    # Where the window was too narrow nothing is added, and what is per subject will be
+    # written again.
+    posterior = posterior * jnp.where(done, block.weight, 0)[:, None]
+    base = carry.base
+    if block.exposure is not None:
+        base = add(base, posterior.T @ block.exposure)
+    pairs = zip(carry.statistics, block.statistics, strict=True)
+    sums = Counts(
+        put_block(carry.log_marginal, log_marginal, start),
+        base,
+        tuple(add(total, posterior.T @ s) for total, s in pairs),
+        add(carry.nodes, jnp.sum(posterior, axis=0)),
+        put_block(carry.centre, nearest, start),
+        mean,
+        variance,
+    )
+    return sums, done
 
 
 def _when(condition: Array, change: Callable[[Any], Any], state: Any) -> Any:
@@ -381,6 +404,7 @@ def improve_items(
     identity = jnp.eye(columns, dtype=coordinates.dtype)
 
     def propose(point):
+        """Objective, gradient and curvature at a point, and a bounded step."""
         derivatives = expected_derivatives(model, point, nodes, counts, frame)
         gradient = jnp.where(free, derivatives.gradient, 0)
         both = free[:, :, None] & free[:, None, :]

@@ -23,13 +23,17 @@ from irtjax.numerics.programs import FEW_NUMBERS
 _CELLS, _SUBJECTS = ("values", "observed", "trials"), ("subject_weight", "evidence")
 
 
-def padded_size(count: int) -> int:
+def padded_size(count: int, halvings: int = 2) -> int:
     """The next of a few sizes: four per power of two, and all up to 8.
+
+    One halving of the steps, not two, gives two sizes per power of two.
 
     >>> [padded_size(count) for count in (5, 8, 9, 33, 240)]
     [5, 8, 10, 40, 256]
+    >>> [padded_size(count, 1) for count in (3, 5, 8, 9, 33, 240)]
+    [3, 6, 8, 12, 48, 256]
     """
-    step = 2 ** max(int(np.ceil(np.log2(max(count, 1)))) - 3, 0)
+    step = 2 ** max(int(np.ceil(np.log2(max(count, 1)))) - 1 - halvings, 0)
     return -(-count // step) * step
 
 

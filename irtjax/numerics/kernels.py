@@ -19,6 +19,9 @@ Carry = TypeVar("Carry")
 #: four cores at 2,211 x 12,032: 256 to 1,024 subjects a block differ by a tenth, and
 #: below 200 the products become too thin.
 BLOCK_BYTES = 32 * 2**20
+#: Most subjects of a block on a CPU: what is computed for each at every node stays in
+#: the cache. At 500,000 x 50 a pass with 167,000 subjects takes twice the time.
+MOST_ROWS = 2048
 
 
 def block_size_for(num_subjects: int, num_items: int, itemsize: int) -> int:
@@ -26,7 +29,8 @@ def block_size_for(num_subjects: int, num_items: int, itemsize: int) -> int:
 
     The last block is as full as the others: a nearly empty one would cost as much.
     """
-    rows = max(256, BLOCK_BYTES // max(1, num_items * itemsize))
+    most = MOST_ROWS if jax.default_backend() == "cpu" else num_subjects
+    rows = min(max(256, BLOCK_BYTES // max(1, num_items * itemsize)), most)
     num_blocks = -(-num_subjects // min(rows, num_subjects))
     return -(-num_subjects // num_blocks)
 

@@ -26,6 +26,7 @@ def nnls(gram: Float[Array, "p p"], target: Float[Array, " p"]) -> Float[Array, 
         return ~done & (count < 6 * size + 10)
 
     def body(state):
+        """Solves for the passive set, which then loses or gains coordinates."""
         x, passive, _, count = state
         both = passive[:, None] & passive[None, :]
         system = jnp.where(both, gram, identity)

@@ -95,11 +95,13 @@ def _program(call: Callable, form: Any) -> _Program:
 def _compile(call: Callable, arrays: list[Any]) -> Any:
     """A compiled program, with `QUICK` where the data are small."""
     small = sum(array.size for array in arrays) <= FEW_NUMBERS
+    # Arrays that are results of programs are lowered with their device, others without.
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
     while True:
         options = {k: v for k, v in QUICK.items() if k not in _unknown_options}
         jitted = jax.jit(call, compiler_options=options if small else None)
         try:
-            return jitted.lower(*arrays).compile()
+            return jitted.lower(*shapes).compile()
         except RuntimeError as error:
             lacking = {name for name in options if name in str(error)}
             if not (small and lacking):

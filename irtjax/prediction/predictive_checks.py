@@ -14,12 +14,13 @@ from jaxtyping import Array
 
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.groups import structure_with_draws
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
 from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.families.continuous import AbstractScoreFamily
-from irtjax.models.multilevel.model import cell_log_lik
+from irtjax.models.multilevel.density import cell_log_lik
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,12 +159,7 @@ def predictive_checks(
 
 def _draws_and_data(fit: Calibration, table: ResponseTable):
     """Responses as fitted, draws `[chains, draws, ...]` of both, and the structure."""
-    structure = fit.structure
-    if structure is None or structure.draws is None:
-        raise ValueError(
-            "the fit has no draws: fit with method='nuts', and use the fit itself"
-            " (saved fits do not keep draws)"
-        )
+    structure, values = structure_with_draws(fit)
     scores, scored = None, isinstance(fit.model.family, AbstractScoreFamily)
     if scored and table.num_items == len(fit.items):
         labelled, options = options_of(fit.options, table, fit.benchmarks)
@@ -171,7 +167,6 @@ def _draws_and_data(fit: Calibration, table: ResponseTable):
     prepared = table if scores is None else scores.table
     if fit.data_hash not in (table.data_hash(), prepared.data_hash()):
         raise ValueError("the table is not the one that was fitted: pass that one")
-    values = structure.draws.values
     ability = jnp.asarray(values["ability"])
     responses = with_scores(prepared.responses(ability.dtype), scores, ability.dtype)
     return responses, ability, jnp.asarray(values["coordinates"]), structure

@@ -279,9 +279,9 @@ def predict_responses(
     >>> import jax, irtjax
     >>> from irtjax.estimators.laplace.laplace import Laplace
     >>> from irtjax.models.families.logistic import Binary
-    >>> from irtjax.models.multilevel.design import lay_out
+    >>> from irtjax.models.multilevel.specification import Hierarchical
     >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
-    >>> layout = lay_out(table, Binary(slopes="positive"), grouped=False)
+    >>> layout = Hierarchical().lay_out(table, Binary(slopes="positive"))
     >>> problem = MultilevelProblem.create(layout.model, table.responses())
     >>> state = jax.jit(Laplace(order=2).init)(problem, None, None)
     >>> means = predict_responses(problem, state)

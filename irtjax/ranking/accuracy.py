@@ -96,7 +96,9 @@ def wilson_interval(
     with np.errstate(divide="ignore", invalid="ignore"):
         size = p * (1 - p) / (error / top) ** 2
         size = np.where(error > 0, size, clusters)
-        quantile = stdtrit(np.maximum(clusters - 1, 1), 0.5 + level / 2)
+        # The slow part, once for each number of clusters.
+        degrees, place = np.unique(np.maximum(clusters - 1, 1), return_inverse=True)
+        quantile = stdtrit(degrees, 0.5 + level / 2)[place]
         square = quantile**2 / size
         middle = (p + square / 2) / (1 + square)
         half = np.sqrt(p * (1 - p) * square + square**2 / 4) / (1 + square)

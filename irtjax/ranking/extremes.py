@@ -53,8 +53,8 @@ def extremes(theta, mixture: Mixture, level, num_draws, generator) -> Extremes |
     if mixture.shared is not None:
         away = mixture.shared[drawn] - mixture.loading_at(np.array([x0]))
         abilities += generator.standard_normal((num_draws, away.shape[1])) @ away.T
-    draw, who = np.nonzero(abilities > x0)
-    value = abilities[draw, who]
+    place = np.flatnonzero(abilities > x0)
+    value, (draw, who) = abilities.ravel()[place], np.divmod(place, DRAWN)
     # Nobody exceeds 6 errors; points are denser near x_0, where most of them lie.
     end = np.max(theta[drawn] + 6 * mixture.residual[drawn])
     end = max(end, x0 + mixture.spacing)
@@ -71,7 +71,8 @@ def extremes(theta, mixture: Mixture, level, num_draws, generator) -> Extremes |
     draw = np.append(draw, np.repeat(np.arange(num_draws), number))
     who = np.append(who, np.full(nameless.size, -1))
     value = np.append(value, nameless)
-    order = np.lexsort((-value, draw))
+    # Less the origin, for single precision is relative to it.
+    order = np.argsort((draw << 32) + descending_bits(value - x0))
     draw, who, value = draw[order], who[order], value[order]
     begins = np.searchsorted(draw, np.arange(num_draws))
     rank = np.arange(draw.size) - begins[draw] + 1
@@ -79,6 +80,14 @@ def extremes(theta, mixture: Mixture, level, num_draws, generator) -> Extremes |
     best = _chances_of_first(theta, mixture.residual, drawn, *first, num_draws)
     lower, upper = _ends(who, rank, level, num_draws)
     return Extremes(drawn, lower, upper, best)
+
+
+def descending_bits(values: np.ndarray) -> np.ndarray:
+    """Integers in descending order of values, to single precision: they sort faster."""
+    bits = (-values).astype(np.float32).view(np.int32)
+    # Floats below 0 order as integers once their other bits are flipped.
+    bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)
+    return bits.astype(np.int64)
 
 
 def _exceeds(theta, error, x):
@@ -91,8 +100,8 @@ def _ends(who, rank, level, num_draws) -> np.ndarray:
     """Order statistics of each drawn subject's ranks; 0 for deeper ranks."""
     named = who >= 0
     who, rank = who[named], rank[named]
-    order = np.lexsort((rank, who))
-    who, rank = who[order], rank[order]
+    packed = np.sort(who << 32 | rank)
+    who, rank = packed >> 32, packed & 0xFFFFFFFF
     begins = np.searchsorted(who, np.arange(DRAWN))
     seen = np.bincount(who, minlength=DRAWN)
     ends = np.zeros((2, DRAWN), np.int64)

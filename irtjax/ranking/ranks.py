@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._backend import num_cores
 from irtjax._types import KeyArray
-from irtjax.ranking.extremes import extremes, order_statistics
+from irtjax.ranking.extremes import descending_bits, extremes, order_statistics
 from irtjax.ranking.mixture import Mixture, mixture_of, quantile_ranks
 from irtjax.ranking.pairs import (
     EXACT_SUBJECTS,
@@ -179,8 +179,10 @@ def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws):
 def _many_ranks(theta, mixture: Mixture, level, key):
     """Rank intervals from the mixture, those near either end and P(best) from draws."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    top = extremes(theta, mixture, level, DRAWS, generator)
-    bottom = extremes(-theta, mixture.mirrored(), level, DRAWS, generator)
+    ends = (theta, -theta), (mixture, mixture.mirrored())
+    with ThreadPoolExecutor(2) as pool:
+        draw = lambda at, of, by: extremes(at, of, level, DRAWS, by)
+        top, bottom = pool.map(draw, *ends, (generator, *generator.spawn(1)))
     if top is None or bottom is None:
         return None
     low, high = quantile_ranks(theta, mixture, level)
@@ -248,10 +250,7 @@ def _product(noise: np.ndarray, factor: np.ndarray) -> np.ndarray:
 
 def _descending(values: np.ndarray) -> np.ndarray:
     """Columns of each row by descending value, to single precision."""
-    # Each value and its column are packed in one integer: integers sort twice as fast.
-    bits = (-values).astype(np.float32).view(np.int32)
-    # Floats below 0 order as integers once their other bits are flipped.
-    bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)
-    packed = (bits.astype(np.int64) << 32) | np.arange(values.shape[1])
+    # Each value and its column are packed in one integer.
+    packed = (descending_bits(values) << 32) | np.arange(values.shape[1])
     packed.sort(axis=1)
     return packed & 0xFFFFFFFF

@@ -73,7 +73,7 @@ def table_of(function: Callable[[Any, Array], Any], items: Any, theta: Array) ->
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
 
 
-class Found(NamedTuple):
+class BlockScores(NamedTuple):
     """Scores of a block: `[block]` each, `shared` `[block, rank]` or None."""
 
     ability: Array

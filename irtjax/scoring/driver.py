@@ -19,7 +19,7 @@ from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, Found, Scorer, is_empty, scan_scores
+from irtjax.scoring.block import Block, BlockScores, Scorer, is_empty, scan_scores
 from irtjax.scoring.item_error import added_variance, mean_sensitivity
 from irtjax.scoring.modes import mode_scores, warm_on_grid, warm_table
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
@@ -176,7 +176,9 @@ def _block_scorer(scorer: Scorer, data: Responses, theta: Array, bounds: Array):
     return of_block
 
 
-def _eap_scores(scorer: Scorer, block: Block, theta: Array, posterior: Array) -> Found:
+def _eap_scores(
+    scorer: Scorer, block: Block, theta: Array, posterior: Array
+) -> BlockScores:
     """EAP scores and their variances."""
     ability = posterior @ theta
     centred = theta - ability[:, None]
@@ -189,7 +191,7 @@ def _eap_scores(scorer: Scorer, block: Block, theta: Array, posterior: Array) ->
         moves = mean_sensitivity(scorer, block, theta, posterior * centred)
         added, shared = added_variance(scorer, block, ability, moves)
         variance = variance + added
-    return Found(ability, variance, jnp.zeros(ability.shape, jnp.int32), shared)
+    return BlockScores(ability, variance, jnp.zeros(ability.shape, jnp.int32), shared)
 
 
 _score_jit = stored_jit(score_on_nodes)

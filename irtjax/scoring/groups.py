@@ -90,13 +90,14 @@ def score_groups(
     def derivatives(theta, row, weight):
         # One direction for all: cells of a group see its own ability only.
         ones = jnp.ones(groups, dtype)
-        slope = lambda t: jax.jvp(lambda s: cells(s, row, weight), (t,), (ones,))[1]  # noqa: E731
+        slope = lambda t: jax.jvp(lambda s: cells(s, row, weight), (t,), (ones,))[1]
         first, second = jax.jvp(slope, (theta,), (ones,))
-        by_group = lambda x: jax.ops.segment_sum(x, group, groups)  # noqa: E731
+        by_group = lambda x: jax.ops.segment_sum(x, group, groups)
         gradient = by_group(first) - precision @ theta
         return gradient, precision - jnp.diag(by_group(second))
 
     def one(part):
+        """Mode of one subject, minus the Hessian there, and the last step."""
         row, weight = part
 
         def improve(_, state):

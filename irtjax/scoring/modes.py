@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.scoring.block import Block, Found, Scorer, table_of
+from irtjax.scoring.block import Block, BlockScores, Scorer, table_of
 from irtjax.scoring.item_error import Sensitivity, added_variance, coordinate_slopes
 from irtjax.scoring.result import ScoreFlag
 
@@ -71,7 +71,9 @@ class _Search(NamedTuple):
     num_steps: Array
 
 
-def mode_scores(scorer: Scorer, block: Block, grid: Array, objective: Array) -> Found:
+def mode_scores(
+    scorer: Scorer, block: Block, grid: Array, objective: Array
+) -> BlockScores:
     """Scores that maximise, and their variances, begun at the best grid point."""
     search = _newton(_estimating_function(scorer, block), grid, objective)
     theta = search.theta
@@ -110,7 +112,7 @@ def mode_scores(scorer: Scorer, block: Block, grid: Array, objective: Array) -> 
         variance = jnp.where(search.pinned, variance, jnp.minimum(widened, widest))
     flag = jnp.where(search.pinned, int(ScoreFlag.AT_BOUND), 0)
     flag = flag | jnp.where(search.done, 0, int(ScoreFlag.UNFINISHED))
-    return Found(theta, variance, flag, shared)
+    return BlockScores(theta, variance, flag, shared)
 
 
 def _newton(function, grid: Array, objective: Array) -> _Search:
@@ -131,6 +133,7 @@ def _newton(function, grid: Array, objective: Array) -> _Search:
     tolerance = eps ** (2 / 3)
 
     def body(search: _Search) -> _Search:
+        """A Newton step where it stays between the bounds, else a bisection."""
         theta = search.theta
         value, slope = jax.jvp(function, (theta,), (jnp.ones_like(theta),))
         level = jnp.abs(value) * width <= slack

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIT_FORMAT = "irtjax.fit"
-FIT_VERSION = 1
+FIT_VERSION = 2
 #: Names that a fit uses in its folder; other files stay as they are.
 FIT_FILES = tuple(
     "fit.json parameters.npz items.parquet items.csv abilities.parquet abilities.csv"
@@ -216,10 +216,16 @@ def _read_json(folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FIT_FORMAT:
         raise ValueError(f"{path} was not written by irtjax")
     version = content.get("version")
-    if not isinstance(version, int) or version > FIT_VERSION:
+    if version != FIT_VERSION:
+        older = isinstance(version, int) and version < FIT_VERSION
+        age, cure = (
+            ("an older", "run the fit again")
+            if older
+            else ("a newer", "upgrade irtjax")
+        )
         raise ValueError(
-            f"{path} was written by a newer irtjax (format {version}, this one reads up"
-            f" to {FIT_VERSION}): upgrade irtjax"
+            f"{path} was written by {age} irtjax (format {version}, this one reads"
+            f" {FIT_VERSION}): {cure}"
         )
     return content
 

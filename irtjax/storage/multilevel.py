@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax.calibration.calibration import Calibration, Structure
+from irtjax.calibration.groups import structure_with_draws
 from irtjax.models.multilevel.covariance_mixture import Possible
 
 if TYPE_CHECKING:
@@ -75,15 +76,9 @@ def draw_labels(fit: Calibration) -> dict[str, Any]:
     Returns `dims`, names of axes by variable, and `coords`, labels by axis, for
     `to_arviz` and `write_draws`. Axes are `subject`, `item`, `group` (benchmarks or
     metrics; `other_group` where there are two), `coordinate` (of items, as the columns
-    of `effects.csv`), `effect`, `level`, `benchmark` and `covariate`.
+    of `effects.csv`), `effect`, `facet`, `benchmark` and `covariate`.
     """
-    structure = fit.structure
-    if structure is None or structure.draws is None:
-        raise ValueError(
-            "the fit has no draws: fit with method='nuts', and use the fit itself"
-            " (saved fits do not keep draws; --save-draws writes them, labelled)"
-        )
-    values = structure.draws.values
+    structure, values = structure_with_draws(fit)
     effects, covariates = structure.effects[0], structure.subject_effects
     coords = {
         "subject": fit.subjects,

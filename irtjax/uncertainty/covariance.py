@@ -10,19 +10,8 @@ are orthonormal under a subject's posterior it has few coefficients:
 
     Cov_i = sum_{m >= 1} c_im c_im',   c_im = E_i[phi_m(theta) d log p(y_i, theta)].
 
-Hence I = D - C'C with D block diagonal, exact once the terms suffice. With D = F F' and
-whitened rows C F'^-1 the inverse needs (1 - C'C)^-1: directly when there are few items,
-by the Woodbury identity when there are few subjects, and when there are many of both by
-the leading eigenvectors of C'C (randomised subspace iteration) with the remainder to
-first order, block by block. On a small problem Cov_i is summed over the nodes: with
-asymptotes or steep slopes, truncation of the polynomials makes errors too small.
-
-**Identification.** Whitened by D, the information has eigenvalues of at most 1, the
-share of the complete-data information that is left in a direction. A direction with an
-eigenvalue of at most `flat` is not identified. It is left out of the inverse, and its
-contribution v v' / |eigenvalue| is returned separately (`Covariance.lost`). A parameter
-to which it contributes more than `LOST` of the variance has no standard error. The
-errors of all others then are those of the inverse Hessian to LOST / 2.
+Hence I = D - C'C with D block diagonal, exact once the terms suffice; `inversion` has
+its inverse, and the directions that the data do not identify.
 """
 
 from __future__ import annotations
@@ -32,7 +21,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
@@ -45,19 +33,25 @@ from irtjax.uncertainty.gradients import (
     Whitening,
     complete_information,
     fold_blocks,
-    fold_nodes,
     frame_rows_of,
     make_setting,
+)
+from irtjax.uncertainty.inversion import (
+    RANK,
+    blocks_at,
+    diagonal_blocks,
+    invert_by_leading,
+    invert_by_woodbury,
+    invert_dense,
+    leading_rows,
+    positive_blocks,
+    whitened,
 )
 
 #: Largest number of parameters, or of subjects times terms, inverted densely.
 DENSE_LIMIT = 3000
-#: Rank kept when both are larger.
-RANK = 96
 #: Operations up to which gradients' covariance is summed over the nodes: a second.
 EXACT_LIMIT = 3e10
-#: Rows C that are computed once and stored; larger ones are computed in every pass.
-STORED_BYTES = 2**29
 #: Share of a variance that directions without identification may contribute.
 LOST = 0.01
 KINDS = ("observed", "cross_product", "sandwich")
@@ -105,199 +99,6 @@ class Covariance(NamedTuple):
         return cls(items, *scale, yes, *shared, no, (lost, *scale), negative)
 
 
-def leading_rows(product, size: int, dtype, floor=0.0, most: int = RANK) -> Array:
-    """Rows U, at most `most`, of the leading eigenpairs of a matrix M: M - floor ~ U'U.
-
-    `product` applies M, of order `size`, to `[size, vectors]`.
-    """
-    rank = min(size, most)
-    vectors = jnp.eye(size, dtype=dtype)
-    if rank < size:
-        vectors = jax.random.normal(jax.random.key(0), (size, rank), dtype)
-        for _ in range(4):
-            vectors, _ = jnp.linalg.qr(product(vectors))
-    core = vectors.T @ product(vectors)
-    values, rotation = jnp.linalg.eigh((core + core.T) / 2)
-    return ((vectors @ rotation) * jnp.sqrt(jnp.maximum(values - floor, 0))).T
-
-
-def _diagonal_blocks(rows: Array, num_items: int, columns: int):
-    """Blocks of rows' rows: items, population, and items with population."""
-    items, scale = rows[:, :-2].reshape(-1, num_items, columns), rows[:, -2:]
-    own = jnp.einsum("rja,rjb->jab", items, items)
-    return own, scale.T @ scale, jnp.einsum("rja,rb->jab", items, scale)
-
-
-class Spectrum(NamedTuple):
-    """Rows L of what an inverse leaves out, L'L; if none are; negative eigenvalues."""
-
-    lost: Array
-    definite: Array
-    negative: Array
-
-
-def flat(dtype) -> float:
-    """Share of the information below which a direction is not identified: rounding."""
-    return float(jnp.finfo(dtype).eps ** 0.5)
-
-
-def _limits(values: Array):
-    """Which eigenvalues are not identified, divisors, and how many are negative."""
-    limit = flat(values.dtype)
-    bad = ~(values > limit)
-    size = jnp.clip(jnp.abs(jnp.where(bad, values, 1)), limit, 1)
-    return bad, size, jnp.sum(values < -limit).astype(jnp.int32)
-
-
-def _cholesky(matrix: Array) -> tuple[Array, Array]:
-    """The Cholesky factor, and whether it is far from singular."""
-    factor = jnp.linalg.cholesky(matrix)
-    pivots = jnp.diagonal(factor) ** 2
-    fine = jnp.all(jnp.isfinite(factor)) & (jnp.min(pivots) > flat(matrix.dtype))
-    return factor, fine
-
-
-def _complete(like: Array) -> Spectrum:
-    """The spectrum of an information matrix all of whose directions are identified."""
-    return Spectrum(jnp.zeros_like(like), jnp.ones((), bool), jnp.zeros((), jnp.int32))
-
-
-def _inverse(matrix: Array) -> tuple[Array, Spectrum]:
-    """The inverse of a whitened information matrix over its identified directions."""
-    factor, fine = _cholesky(matrix)
-
-    def whole():
-        identity = jnp.eye(len(matrix), dtype=matrix.dtype)
-        inverse = jax.scipy.linalg.cho_solve((factor, True), identity)
-        return inverse, _complete(matrix)
-
-    def identified():
-        values, vectors = jnp.linalg.eigh(jnp.nan_to_num(matrix))
-        bad, divisor, negative = _limits(values)
-        rows = vectors.T / jnp.sqrt(jnp.where(bad, divisor, values))[:, None]
-        kept = jnp.where(bad[:, None], 0, rows)
-        return kept.T @ kept, Spectrum(rows - kept, ~jnp.any(bad), negative)
-
-    return lax.cond(fine, whole, identified)
-
-
-def _invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess):
-    """(1 - C'C)^-1 as a matrix, or its cross-product or sandwich counterpart.
-
-    `num_terms` None sums over the nodes; `excess` was added to the blocks of D.
-    """
-    size = setting.problem.free.size + 2
-    zero = jnp.zeros((size, size), setting.nodes.dtype)
-
-    def gradients_and_later(carry, rows, start):
-        correction, outer = carry
-        later = rows[1:].reshape(-1, size)
-        return correction + later.T @ later, outer + rows[0].T @ rows[0]
-
-    terms, init = num_terms or 0, (zero, zero)
-    sums = fold_blocks(setting, whitening, terms, gradients_and_later, init)
-    correction, outer = sums
-    if num_terms is None:
-        add = lambda carry, rows: carry + rows.T @ rows
-        correction = fold_nodes(setting, whitening, add, zero)
-    added = _whitened(excess, whitening, size)
-    information = jnp.eye(size, dtype=zero.dtype) - added - correction
-    if kind == "cross_product":
-        information = outer + prior
-    information = information - frame_rows.T @ frame_rows
-    inverse, spectrum = _inverse(information)
-    if kind == "sandwich":
-        inverse = inverse @ outer @ inverse
-    return inverse, spectrum
-
-
-def _all_rows(setting, whitening, num_terms: int) -> tuple[Array, Array]:
-    """Rows of the subjects, and the blocks of the items in their C'C."""
-    dtype, (num_items, columns) = setting.nodes.dtype, setting.problem.free.shape
-    size = setting.problem.free.size + 2
-    # Rows are laid out [terms, subjects, parameters].
-    empty = jnp.zeros((num_terms, setting.problem.data.num_subjects, size), dtype)
-
-    def keep(carry, rows, start):
-        kept, blocks = carry
-        later = rows[1:]
-        old = lax.dynamic_slice_in_dim(kept, start, rows.shape[1], 1)
-        later_or_old = jnp.where(later == 0, old, later)
-        kept = lax.dynamic_update_slice_in_dim(kept, later_or_old, start, 1)
-        own = _diagonal_blocks(later.reshape(-1, size), num_items, columns)[0]
-        return kept, blocks + own
-
-    init = empty, jnp.zeros((num_items, columns, columns), dtype)
-    rows, blocks = fold_blocks(setting, whitening, num_terms, keep, init)
-    return rows.reshape(-1, size), blocks
-
-
-def _woodbury(setting, whitening, num_terms, frame_rows):
-    """U and R = 0 of (1 - C'C)^-1 = 1 + U'U + R, by the Woodbury identity."""
-    rows, _ = _all_rows(setting, whitening, num_terms)
-    rows = jnp.concatenate([rows, frame_rows])
-    core = jnp.eye(rows.shape[0], dtype=rows.dtype) - rows @ rows.T
-    factor, fine = _cholesky(core)
-
-    def whole():
-        kept = jax.scipy.linalg.solve_triangular(factor, rows, lower=True)
-        return kept, _complete(rows)
-
-    def identified():
-        values, vectors = jnp.linalg.eigh(jnp.nan_to_num(core))
-        bad, divisor, negative = _limits(values)
-        turned = vectors.T @ rows
-        kept = turned / jnp.sqrt(jnp.where(bad, 1, values))[:, None]
-        # R'w has length sqrt(1 - eigenvalue).
-        length = jnp.sqrt(jnp.maximum(1 - values, 0.5))
-        out = turned / (length * jnp.sqrt(divisor))[:, None]
-        spectrum = Spectrum(jnp.where(bad[:, None], out, 0), ~jnp.any(bad), negative)
-        return jnp.where(bad[:, None], 0, kept), spectrum
-
-    rows, spectrum = lax.cond(fine, whole, identified)
-    return rows, jnp.zeros_like(whitening.items), spectrum
-
-
-def _leading(setting, whitening, num_terms, frame_rows):
-    """U and blocks R of (1 - C'C)^-1 ~ 1 + U'U + R, by leading eigenvectors."""
-    num_items, columns = setting.problem.free.shape
-    size = setting.problem.free.size + 2
-    own_blocks = lambda rows: _diagonal_blocks(rows, num_items, columns)[0]
-    stored, height = None, num_terms * setting.problem.data.num_subjects
-    if height * size * setting.nodes.dtype.itemsize <= STORED_BYTES:
-        stored = _all_rows(setting, whitening, num_terms)
-
-    def product(vectors):
-        sums = frame_rows.T @ (frame_rows @ vectors)
-        blocks = own_blocks(frame_rows)
-        if stored is not None:
-            rows, own = stored
-            return sums + rows.T @ (rows @ vectors), blocks + own
-
-        def body(carry, rows, start):
-            sums, blocks = carry
-            later = rows[1:].reshape(-1, size)
-            return sums + later.T @ (later @ vectors), blocks + own_blocks(later)
-
-        return fold_blocks(setting, whitening, num_terms, body, (sums, blocks))
-
-    vectors = jax.random.normal(jax.random.key(0), (size, RANK), setting.nodes.dtype)
-    for _ in range(3):
-        vectors, _ = jnp.linalg.qr(product(vectors)[0])
-    image, blocks = product(vectors)
-    values, rotation = jnp.linalg.eigh(vectors.T @ image)
-    leading = vectors @ rotation
-    bad, divisor, negative = _limits(1 - values)
-    lost = jnp.where(bad, leading / jnp.sqrt(divisor), 0).T
-    spectrum = Spectrum(lost, ~jnp.any(bad), negative)
-    values = jnp.clip(values, 0, None)
-    explained = leading[:-2] * jnp.sqrt(values)
-    explained = explained.reshape(num_items, columns, -1)
-    remainder = blocks - jnp.einsum("jar,jbr->jab", explained, explained)
-    rows = leading * jnp.sqrt(values / jnp.where(bad, 1, 1 - values))
-    return jnp.where(bad, 0, rows).T, remainder, spectrum
-
-
 def _counts(data: Responses) -> tuple[int, int]:
     """Numbers of subjects and of items that have a weight: padding has none."""
     sizes = zip(data.values.shape, (data.subject_weight, data.item_weight), strict=True)
@@ -328,14 +129,14 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
     setting = make_setting(problem, coordinates, population, nodes)
     blocks, scale = complete_information(setting)
     num_items, columns = problem.free.shape
-    blocks, excess, flat_blocks, num_negative = _positive_blocks(blocks)
+    blocks, excess, flat_blocks, num_negative = positive_blocks(blocks)
     whitening = Whitening(inverse_cholesky(blocks), inverse_cholesky(scale))
     estimated = jnp.any(setting.scale_gradients != 0, axis=1)
     frame_rows = frame_rows_of(setting, whitening)
     if how == "dense":
         prior = _prior_information(setting, whitening, estimated)
         rest = terms, kind, prior, frame_rows, excess
-        inverse, spectrum = _invert_dense(setting, whitening, *rest)
+        inverse, spectrum = invert_dense(setting, whitening, *rest)
         flat_blocks, num_negative = 0 * flat_blocks, 0
         common = problem.model.family.common_columns
         if common:
@@ -348,12 +149,12 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
         most = size if common else RANK
         rows = leading_rows(lambda v: inverse @ v, size, inverse.dtype, floor, most)
     else:
-        invert = _woodbury if how == "woodbury" else _leading
+        invert = invert_by_woodbury if how == "woodbury" else invert_by_leading
         rows, remainder, spectrum = invert(setting, whitening, terms, frame_rows)
         if kind == "sandwich":
             *parts, rows = _sandwich_blocks(setting, whitening, rows, remainder)
         else:
-            items, corner, cross = _diagonal_blocks(rows, num_items, columns)
+            items, corner, cross = diagonal_blocks(rows, num_items, columns)
             items = items + remainder + jnp.eye(columns, dtype=items.dtype)
             parts = items, corner + jnp.eye(2, dtype=items.dtype), cross
             if len(rows) > RANK:
@@ -370,7 +171,7 @@ def _covariance(problem, coordinates, population, nodes, kind, terms, how):
             jnp.where(free[:, :, None] & estimated, cross, 0),
         )
 
-    lost_blocks = _diagonal_blocks(spectrum.lost, num_items, columns)
+    lost_blocks = diagonal_blocks(spectrum.lost, num_items, columns)
     lost_items, *lost_scale = whitening.covariance(*lost_blocks)
     alone = jnp.any(flat_blocks != 0, axis=(1, 2))
     return Covariance(
@@ -401,52 +202,6 @@ def _with_common(inverse: Array, whitening: Whitening, common) -> Array:
     return inverse - image @ jnp.linalg.solve(apart @ image, image.T)
 
 
-def _positive_blocks(blocks: Array) -> tuple[Array, Array, Array, Array]:
-    """Blocks of D made positive definite, what was added, variances, negative values.
-
-    The information is at most D: a direction in which D has none is not identified. The
-    variances are those in such directions.
-    """
-
-    def fine():
-        zeros = jnp.zeros_like(blocks)
-        return blocks, zeros, zeros, jnp.zeros((), jnp.int32)
-
-    def repaired():
-        finite = jnp.all(jnp.isfinite(blocks), axis=(1, 2), keepdims=True)
-        usable = jnp.where(finite, blocks, 0)
-        own = jnp.diagonal(usable, axis1=1, axis2=2)
-        unit = jnp.sqrt(jnp.where(own > 0, own, 1))
-        scaled = usable / (unit[:, :, None] * unit[:, None, :])
-        values, vectors = jnp.linalg.eigh(scaled)
-        bad, divisor, negative = _limits(values)
-        turned = vectors * unit[:, :, None]
-        change = jnp.where(bad, 1 - values, 0)[:, None, :]
-        added = (turned * change) @ jnp.swapaxes(turned, 1, 2)
-        out = vectors / unit[:, :, None]
-        out = out * jnp.where(bad, 1 / jnp.sqrt(divisor), 0)[:, None, :]
-        return usable + added, added, out @ jnp.swapaxes(out, 1, 2), negative
-
-    factor = jnp.linalg.cholesky(blocks)
-    pivots = jnp.diagonal(factor, axis1=1, axis2=2) ** 2
-    own = jnp.diagonal(blocks, axis1=1, axis2=2)
-    good = jnp.all(jnp.isfinite(factor)) & jnp.all(pivots > flat(blocks.dtype) * own)
-    return lax.cond(good, fine, repaired)
-
-
-def _whitened(blocks: Array, whitening, size: int) -> Array:
-    """Whitened blocks of items in a matrix of all parameters."""
-    white = jnp.einsum("jab,jbc,jdc->jad", whitening.items, blocks, whitening.items)
-    full = jnp.zeros((size, size), blocks.dtype)
-    return full.at[blocks_at(len(blocks), blocks.shape[1])].set(white)
-
-
-def blocks_at(num_items: int, columns: int, start: int = 0):
-    """Index of the items' diagonal blocks in a matrix of all parameters."""
-    at = start + jnp.arange(num_items)[:, None] * columns + jnp.arange(columns)
-    return at[:, :, None], at[:, None, :]
-
-
 def _complete_scale(rows: Array, corner: Array) -> Array:
     """The rows, and two more for the rest of the population's covariance."""
     values, vectors = symmetric_eigen_2x2(corner - rows[:, -2:].T @ rows[:, -2:])
@@ -470,7 +225,7 @@ def _sandwich_blocks(setting, whitening, rows, remainder):
         extra = jnp.einsum("bja,jac->bjc", items, remainder)
         applied = gradient + (gradient @ rows.T) @ rows
         applied = applied.at[:, :-2].add(extra.reshape(gradient.shape[0], -1))
-        blocks = _diagonal_blocks(applied, num_items, columns)
+        blocks = diagonal_blocks(applied, num_items, columns)
         parts = (*blocks, applied.T @ (applied @ sketch))
         return jax.tree.map(jnp.add, carry, parts)
 
@@ -492,7 +247,7 @@ def _prior_information(setting: Setting, whitening, estimated) -> Array:
     both = free[:, :, None] & free[:, None, :]
     fixed = jnp.eye(both.shape[1], dtype=curvature.dtype) * ~free[:, :, None]
     blocks = jnp.where(both, curvature, fixed)
-    result = _whitened(blocks, whitening, free.size + 2)
+    result = whitened(blocks, whitening, free.size + 2)
     log_prior = lambda log_sd: model.log_common_slope_prior(jnp.exp(log_sd))
     own = -jax.grad(jax.grad(log_prior))(jnp.log(setting.population.sd))
     own = own * whitening.scale[1, 1] ** 2

@@ -22,13 +22,7 @@ from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.lengths import LengthCoordinates, LengthParameters, Lengths
 from irtjax.models.model import Population
-from irtjax.uncertainty.covariance import (
-    Covariance,
-    blocks_at,
-    check_kind,
-    default_terms,
-    leading_rows,
-)
+from irtjax.uncertainty.covariance import Covariance, check_kind, default_terms
 from irtjax.uncertainty.gradients import (
     Whitening,
     ability_block,
@@ -36,6 +30,7 @@ from irtjax.uncertainty.gradients import (
     frame_rows_of,
     make_setting,
 )
+from irtjax.uncertainty.inversion import blocks_at, leading_rows
 
 #: Coordinates of an item's lengths: omega, phi, log lambda.
 LENGTH_COLUMNS = 3

@@ -1,6 +1,7 @@
 """Flags and warnings, on tables small enough to see."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,6 +52,16 @@ def test_separation(column, apart):
     for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
         found = flags.separated_items(values[order], None, ability[order])
         assert found.tolist() == [apart]
+
+
+def test_separation_of_many_subjects():
+    # More of them at either end than are looked at first for few subjects.
+    ability = np.random.default_rng(0).normal(size=6000)
+    apart, overlap = ability > 2.5, ability > 2.5
+    overlap = np.where(ability == ability.min(), True, overlap)
+    values = np.stack([apart, ~apart, overlap], axis=1).astype(np.int8)
+    found = flags.separated_items(values, None, ability)
+    assert found.tolist() == [True, True, False]
 
 
 def test_separation_is_judged_on_what_was_observed():
@@ -133,18 +144,27 @@ def test_the_note_counts_separated_items():
     assert "2 items are separated" in str(flags.separation_note(np.ones(2, bool)))
 
 
-def _warnings(**changes):
-    settings = {
+def _warnings(model=None, single_precision=False, **changes):
+    model = two_parameter() if model is None else model
+    estimates = {
+        "problem": SimpleNamespace(model=model),
+        "priors": frozenset(model.priors),
         "status": Status.CONVERGED,
         "residual": 1e-5,
+        "joint": False,
+        "trained": False,
+        "limit": "max_steps",
+        "coordinates": np.zeros((2, 2), np.float32 if single_precision else float),
+    }
+    settings = {
         "num_subjects": 500,
         "components": 1,
         "flags": ["", ""],
         "subject_flags": [""],
-        "joint": False,
     }
-    model = changes.pop("model", two_parameter())
-    return flags.fit_warnings(model, **{**settings, **changes})
+    for name, value in changes.items():
+        (estimates if name in estimates else settings)[name] = value
+    return flags.fit_warnings(SimpleNamespace(**estimates), **settings)
 
 
 MLE = two_parameter(None)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from irtjax.data import Responses, ResponseTable, read
+from irtjax.data.arrays import as_bytes
 
 
 def small(**more) -> ResponseTable:
@@ -91,6 +92,21 @@ def test_responses_carry_arrays_and_facet_codes():
     assert np.asarray(data.item_facets["benchmark"]).tolist() == [0, 0, 1]
     scores = ResponseTable.from_arrays([[0.5, 0.25]]).responses(jnp.float32)
     assert scores.values.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("names", [["a", "bcd", "", "x\0y"], ["é", "語x", "b", ""]])
+def test_bytes_of_names_are_those_of_each_name(names):
+    each = [name.encode() for name in names]
+    expected = b"".join(len(name).to_bytes(8, "little") + name for name in each)
+    # Every other name of an array: rows that are not next to each other.
+    twice = np.array([part for name in names for part in (name, "other")])
+    for labels in (np.array(names), twice[::2]):
+        assert as_bytes(labels) == expected
+
+
+def test_the_hash_of_named_data_stays_the_same():
+    # Saved fits are compared with data by it.
+    assert small().data_hash()[:16] == "2cecd50019c9d948"
 
 
 @pytest.mark.parametrize("ending", [".json", ".parquet"])

@@ -176,7 +176,7 @@ def test_items_are_fixed_without_either_model():
                 general=np.where(out, unit * theta, np.nan), general_error=unit * error
             )
 
-        usable = lambda what: True  # noqa: E731
+        usable = lambda what: True
         return SimpleNamespace(status=status, usable=usable, scored=scored)
 
     whole = SimpleNamespace(

@@ -321,7 +321,7 @@ def test_the_command_line(tmp_path):
     # The lengths of the fit, its missing one too: its programs are compiled already.
     lengths = np.where(np.isnan(data.lengths), None, data.lengths)
     write_wide(tmp_path / "length.csv", names, items, lengths)
-    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])  # noqa: E731
+    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])
     fit = ("fit", tmp_path / "right.csv", "--model", "lart", "--out", tmp_path / "out")
     done = run(*fit, "--length", tmp_path / "length.csv")
     assert done.exit_code == 0, done.stderr
@@ -354,7 +354,7 @@ def test_the_command_line(tmp_path):
 
 
 def test_simulated_files_fit_back(tmp_path):
-    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])  # noqa: E731
+    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])
     out = tmp_path / "drawn.csv"
     made = run(
         *("simulate", "--model", "lart", "--subjects", SUBJECTS, "--items", ITEMS),

@@ -27,8 +27,8 @@ from irtjax.estimators.laplace.problem import MultilevelProblem, start_component
 from irtjax.estimators.posterior.methods import NUTS, Variational
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.multilevel.covariance_mixture import Possible
-from irtjax.models.multilevel.design import lay_out
 from irtjax.models.multilevel.model import Hyperpriors, general_ability
+from irtjax.models.multilevel.specification import MultiBenchmark
 from irtjax.models.priors import Normal
 from irtjax.scoring import errors_over_covariances, score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, draw_labels
@@ -296,7 +296,7 @@ def test_draws_in_a_file_bear_the_names_of_the_table(tmp_path):
     drawn_values = arviz.from_netcdf(tmp_path / "out" / "draws.nc")
     means = drawn_values.posterior.mean(("chain", "draw"))
     # The tables are made of the same draws, and name their rows themselves.
-    read = lambda name: pyarrow.csv.read_csv(tmp_path / "out" / name).to_pylist()  # noqa: E731
+    read = lambda name: pyarrow.csv.read_csv(tmp_path / "out" / name).to_pylist()
     for row in read("group_abilities.csv"):
         found = means["ability"].sel(subject=row["subject"], group=row["group"])
         assert float(found) == pytest.approx(row["ability"])
@@ -477,7 +477,7 @@ def test_units_pull_at_effects_in_single_precision_too(dtype):
         benchmark=np.repeat(["a", "b"], sizes),
     )
     family = Binary(slopes="positive")
-    model = lay_out(table, family, grouped=True, dtype=dtype).model
+    model = MultiBenchmark().lay_out(table, family, dtype).model
     problem = MultilevelProblem.create(model, table.responses(dtype))
     components = start_components(model, jnp.zeros((80, 2), dtype))
     slope, curvature = jax.jit(pull_of_priors)(model, problem.distinct, components)
@@ -514,7 +514,7 @@ def test_the_command_line(tmp_path):
         }
     )
     pyarrow.csv.write_csv(labels, tmp_path / "items.csv")
-    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])  # noqa: E731
+    run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])
     command = ("fit", tmp_path / "long.csv", "--out", tmp_path / "out", "--json")
     done = run(
         *command,

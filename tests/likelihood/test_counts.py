@@ -155,7 +155,7 @@ def test_the_curvature_is_minus_the_hessian_of_the_expected_objective(name):
     @jax.jit
     def both(data):
         counts = _counts(model, coordinates, data)
-        value = lambda row: expected_value(model, row, nodes, counts, FRAME)  # noqa: E731
+        value = lambda row: expected_value(model, row, nodes, counts, FRAME)
         hessian = jax.jacfwd(jax.jacrev(value))(coordinates)
         own = jnp.arange(NUM_ITEMS)
         direct = expected_derivatives(model, coordinates, nodes, counts, FRAME)
@@ -237,7 +237,7 @@ def test_a_window_of_nodes_changes_nothing_but_rounding(monkeypatch, structure):
 
 def test_the_narrow_window_is_taken_and_changes_nothing(monkeypatch):
     # Hundreds of items: posteriors of a few nodes, so that blocks of neighbours fit in
-    # a fifth of the window.
+    # the narrow window.
     model, key = two_parameter(), jax.random.key(1)
     items = simulate_items(model, 400, key, discrimination=(1.5, 2.5))
     theta = jnp.sort(simulate_abilities(320, jax.random.key(2)))
@@ -245,6 +245,7 @@ def test_the_narrow_window_is_taken_and_changes_nothing(monkeypatch):
     nodes = jnp.asarray(equal_nodes(-6.0, 6.0, 201))
     weights = normal_log_weights(nodes)
     monkeypatch.setattr(module, "block_size_for", lambda *_: 20)
+    monkeypatch.setattr(module, "NARROW", {8: 28})
     widths = []
     original = jax.nn.logsumexp
 

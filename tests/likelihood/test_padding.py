@@ -116,6 +116,8 @@ def test_sizes_are_few_and_large_enough(count):
     # Four sizes from one power of two to the next.
     power = 2 ** int(np.floor(np.log2(found)))
     assert (found * 4) % power == 0
+    coarse = padding.padded_size(count, 1)
+    assert found <= coarse <= 1.5 * count and (coarse * 2) % power == 0
 
 
 def test_data_of_about_the_same_size_share_programs(stores_one_each):

@@ -59,6 +59,14 @@ def test_a_stored_program_is_not_traced_again(folder, monkeypatch):
     np.testing.assert_array_equal(information(), expected)
 
 
+def test_a_program_does_not_depend_on_where_its_arguments_come_from():
+    # Otherwise results of programs compile the next one a second time.
+    array = jnp.ones(3)
+    result = jax.device_put(array, jax.devices()[0])
+    one, other = (programs._compile(jnp.sin, [x]).as_text() for x in (array, result))
+    assert one == other
+
+
 def test_other_arguments_have_other_programs(folder):
     two = information()
     three = information(num_groups=3)

@@ -14,13 +14,13 @@ from irtjax.estimators.laplace.items import Following
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
-from irtjax.models.multilevel.design import lay_out
+from irtjax.models.multilevel.specification import MultiBenchmark
 from irtjax.prediction.responses import predict_responses
 
 
-def problem_of(values, seen, benchmark, *, levels=()):
+def problem_of(values, seen, benchmark):
     table = irtjax.ResponseTable.from_arrays(values, observed=seen, benchmark=benchmark)
-    layout = lay_out(table, Binary(slopes="positive"), grouped=True, levels=levels)
+    layout = MultiBenchmark().lay_out(table, Binary(slopes="positive"))
     return MultilevelProblem.create(layout.model, table.responses(float))
 
 

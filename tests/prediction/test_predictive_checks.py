@@ -34,7 +34,7 @@ def simulated():
 def drawn():
     """The table, and draws near the truth in place of a fit's: 2 chains of 150."""
     table, theta, intercept = simulated()
-    noise = lambda *shape: 0.15 * RNG.normal(size=(2, 150, *shape))  # noqa: E731
+    noise = lambda *shape: 0.15 * RNG.normal(size=(2, 150, *shape))
     ability = theta[:, None] + noise(SUBJECTS, 1)
     rows = np.stack([np.full(ITEMS, np.log(1.5)), intercept], 1) + noise(ITEMS, 2)
     one = np.zeros(ITEMS, int)

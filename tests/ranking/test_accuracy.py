@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from irtjax.ranking.accuracy import ENOUGH_CLUSTERS, accuracies, paired_difference
+from irtjax.ranking.accuracy import (
+    ENOUGH_CLUSTERS,
+    accuracies,
+    paired_difference,
+    wilson_interval,
+)
 
 
 def drawn(rng, benchmarks: int, items: int = 60):
@@ -124,3 +129,14 @@ def test_intervals_of_accuracies_hold_their_level():
         held = np.mean((found.lower <= chance) & (chance <= found.upper))
         # Ten items leave few values: 0.987 is the share that holds 0.9.
         assert 0.93 < held < 0.99
+
+
+def test_intervals_of_many_subjects_are_those_of_each():
+    accuracy, error = np.array([0.2, 0.9, 0.5, 0.4]), np.array([0.1, 0.05, 0.0, np.nan])
+    clusters = np.array([9, 4, 9, 1])
+    together = wilson_interval(accuracy, error, clusters)
+    for k in range(4):
+        part = slice(k, k + 1)
+        alone = wilson_interval(accuracy[part], error[part], clusters[part])
+        for a, b in zip(together, alone, strict=True):
+            np.testing.assert_array_equal(a[part], b)

@@ -16,7 +16,13 @@ from irtjax.models import catalogue
 from irtjax.models.model import Population
 from irtjax.models.priors import Beta, Normal
 from irtjax.numerics.kernels import equal_nodes
-from irtjax.uncertainty import LOST, covariance, gradients, item_covariance
+from irtjax.uncertainty import (
+    LOST,
+    covariance,
+    gradients,
+    inversion,
+    item_covariance,
+)
 from tests import brute_force
 from tests.tables import (
     NUM_ITEMS,
@@ -232,10 +238,10 @@ def test_rows_in_memory_and_rows_of_every_pass_are_the_same(monkeypatch):
     )
     given = problem, coordinates, Population(mean, jnp.exp(log_sd)), jnp.asarray(WIDE)
     found = []
-    for size in (covariance.STORED_BYTES, 0):
-        monkeypatch.setattr(covariance, "STORED_BYTES", size)
+    for size in (inversion.STORED_BYTES, 0):
+        monkeypatch.setattr(inversion, "STORED_BYTES", size)
         # A function of its own is traced anew.
-        function = lambda *x: covariance._covariance.function(*x)  # noqa: E731
+        function = lambda *x: covariance._covariance.function(*x)
         how = "observed", 2, "leading"
         found.append(eqx.filter_jit(function)(*given, *how))
     np.testing.assert_allclose(found[1].items, found[0].items, rtol=1e-9)
@@ -326,7 +332,7 @@ def test_what_is_not_identified_is_said(how):
 def _four_parameter_vector():
     """Items of which some are steep: their gradients are no polynomials of ability."""
     model = catalogue.four_parameter(None)
-    row = lambda *x: jnp.asarray(x)  # noqa: E731
+    row = lambda *x: jnp.asarray(x)
     items = model.family.Items(
         discrimination=row(1.2, 8.0, 1.8, 1.0, 20.0, 0.4),
         intercept=row(0.0, 1.0, -1.0, 0.5, -4.0, 0.2),

@@ -183,6 +183,7 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
     right = weigh_rows(slope, data.item_weight)
 
     def body(carry, start, is_new):
+        """Adds a block of subjects to the sums; keeps what is per subject."""
         log_lik, columns, terms, moments, rows, row_terms, curvature = carry
         cells = _block_cells(data, factors, temperature, start, size)
         weight = block_weight(data, start, is_new, dtype)

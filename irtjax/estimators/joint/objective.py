@@ -269,6 +269,7 @@ def diverging(
     infinite = jnp.asarray(jnp.inf, slope.dtype)
 
     def body(carry, start, is_new):
+        """Subjects without a finite ability; ends of right and wrong by item."""
         one_way, extremes = carry
         values = take_block(data.values, start, size)
         exposure = take_block(data.exposure, start, size)

@@ -186,7 +186,7 @@ def judged(
     if not num_units(model):
         return weights, 1 / error
     # Squared error of a log unit.
-    unit = 1 / (2 * model.subject_design.shape[0])
+    unit = 1 / (2 * model.total_subjects)
     if model.learned[0]:
         slopes = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
         if model.has_tilts:
@@ -200,7 +200,7 @@ def judged(
 
 def precisions(model: MultilevelModel, components: Components) -> Components:
     """One over the standard errors of effects and variances, of complete data."""
-    subjects, stems = model.subject_design.shape[0], model.total_stems
+    subjects, stems = model.total_subjects, model.total_stems
     by_item = jnp.exp(-components.log_residual_sd) * stems**0.5
     levels = jnp.ones(model.num_components, int)
     if model.num_components:

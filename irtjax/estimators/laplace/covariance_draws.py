@@ -87,7 +87,8 @@ def subjects_of(problem: MultilevelProblem, state: LaplaceState) -> Subjects:
     ability = np.asarray(state.ability, float)
     count, groups = ability.shape
     prior_covariance = np.asarray(_covariance(model, components), float)
-    mean = np.asarray(model.subject_design @ components.subject_effects, float)
+    effects = np.asarray(components.subject_effects, float)
+    mean = np.asarray(model.subject_design, float) @ effects
     blocks = np.asarray(state.ability_covariance, float)
     own = np.einsum("anbn->nab", blocks.reshape(groups, count, groups, count))
     # The covariance is given the means of all subjects: it is that of fewer.

@@ -67,13 +67,21 @@ def fix_scales(
     return _FixedScales(value, -slope @ (offset / root), slope, mean)
 
 
-def centred(array: Array, parts: int) -> Array:
-    """Projects every axis on abilities with means 0 in equal `parts` of the groups."""
-    if not parts:
-        return array
-    for axis in range(array.ndim):
-        split = jnp.moveaxis(array, axis, 0).reshape(parts, -1, *array.shape[1:])
-        split = split - jnp.mean(split, axis=1, keepdims=True)
+def centred(array: Array, parts: int, weight: Array | None = None) -> Array:
+    """Projects every axis on abilities with means 0 in equal `parts` of the groups.
+
+    Abilities of subjects that pad (`weight` 0) become 0.
+    """
+    for axis in range(array.ndim if parts or weight is not None else 0):
+        split = jnp.moveaxis(array, axis, 0)
+        split = split.reshape(max(parts, 1), -1, *array.shape[1:])
+        each = weight
+        if weight is not None:
+            each = jnp.tile(weight, split.shape[1] // len(weight))
+        if parts:
+            split = split - jnp.average(split, axis=1, weights=each)[:, None]
+        if each is not None:
+            split = split * each.reshape(-1, *[1] * (array.ndim - 1))
         array = jnp.moveaxis(split.reshape(array.shape), 0, axis)
     return array
 
@@ -84,13 +92,15 @@ def factorise(
     groups: int,
     fixed: Array | None = None,
     num_shifts: int = 0,
+    weight: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Curvature of all abilities: Cholesky factor, the data's part, log determinant.
 
     If the curvature is not positive, or items remove most of the prior, as can happen
     far from the mode, the expected information replaces the data's part. `fixed` is the
-    `slope` of fixed means of items. With `num_shifts` means of abilities fixed
-    (`centred`), these directions get a curvature of 1, which is left out.
+    `slope` of fixed means of items. With `num_shifts` means of abilities fixed, or
+    subjects of `weight` 0 (`centred`), these directions get a curvature of 1, which is
+    left out.
     """
     subjects = found.gradient.shape[0]
     size = groups * subjects
@@ -108,9 +118,9 @@ def factorise(
     if fixed is not None:
         data = data + fixed @ fixed.T
     whole = data + prior
-    if num_shifts:
-        identity = jnp.eye(size, dtype=whole.dtype)
-        data = centred(data, num_shifts)
-        whole = centred(whole, num_shifts) + identity - centred(identity, num_shifts)
+    if num_shifts or weight is not None:
+        identity, fixing = jnp.eye(size, dtype=whole.dtype), (num_shifts, weight)
+        data = centred(data, *fixing)
+        whole = centred(whole, *fixing) + identity - centred(identity, *fixing)
     root = jnp.linalg.cholesky(whole)
     return root, data, 2 * jnp.sum(jnp.log(jnp.diagonal(root)))

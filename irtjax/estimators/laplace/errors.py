@@ -39,6 +39,8 @@ from irtjax.estimators.laplace.problem import (
     Components,
     LaplaceState,
     MultilevelProblem,
+    resized,
+    with_subjects,
 )
 from irtjax.models.multilevel.covariance_mixture import Possible, abilities_given
 from irtjax.models.multilevel.model import MultilevelModel
@@ -55,7 +57,8 @@ class Errors(NamedTuple):
         possible: Draws of the covariance and the scales; None where these are fixed.
         ability: Means of the abilities given each draw.
         accepted: Share of the sampler's proposals that were accepted.
-        follow: How effects follow the abilities; None where no prior is estimated.
+        follow: How effects follow the abilities, those of padding included; None where
+            no prior is estimated.
     """
 
     given: Float[np.ndarray, "abilities abilities"]
@@ -69,19 +72,25 @@ class Errors(NamedTuple):
 
 def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> Errors:
     """Errors of a fit at the last state of its `Laplace`. Not for use under jit."""
-    covariance, follow = _given_covariance_jit(problem, method, state)
+    compiled, (count, groups) = problem.by_distinct(), state.ability.shape
+    rows = compiled.data.num_subjects
+    padded = with_subjects(state, rows)
+    covariance, follow = _given_covariance_jit(compiled, method, padded)
+    covariance = resized(covariance, count, 0, 1, groups=groups)
     given = whole = np.asarray(covariance, float)
     subjects = subjects_of(problem, state)
-    evidence = evidence_of(problem, state, subjects)
-    possible, accepted = draw_covariance(problem.model, state.components, evidence)
+    evidence = evidence_of(compiled, state, subjects)
+    possible, accepted = draw_covariance(compiled.model, state.components, evidence)
     ability = np.zeros((0, *state.ability.shape))
     if possible is not None:
         ability = abilities_given(possible, subjects)
         gap = (ability - ability.mean(axis=0)).transpose(0, 2, 1)
         gap = gap.reshape(len(gap), -1)
         whole = given + gap.T @ gap / len(gap)
-    by_ability = jnp.asarray(whole, state.ability.dtype)
-    items = _of_items_jit(problem, method, state, by_ability, follow)
+    whole_of_rows = resized(
+        whole.astype(state.ability.dtype), rows, 0, 1, groups=groups
+    )
+    items = _of_items_jit(compiled, method, padded, whole_of_rows, follow)
     items = np.asarray(items, float)
     return Errors(given, whole, items, possible, ability, accepted, follow)
 
@@ -164,6 +173,8 @@ def given_covariance(
         # shift of all abilities: only the prior identifies it.
         shifts = jnp.eye(model.num_shifts, dtype=prior.dtype)
         shifts = jnp.repeat(shifts, prior.shape[0] // len(shifts), axis=0)
+        if model.subject_weight is not None:
+            shifts = shifts * jnp.tile(model.subject_weight, groups)[:, None]
         moved, fixed = curvature @ shifts, prior @ shifts
         own = lambda x: x @ jnp.linalg.solve(shifts.T @ x, x.T)
         curvature = curvature - own(moved) + own(fixed)
@@ -181,7 +192,10 @@ def _units_of(model: MultilevelModel, ability: Array) -> Array:
     """Deviations of the abilities along each scale, `[groups * subjects, scales]`."""
     count, groups = num_units(model), ability.shape[1]
     # From the mean, which shifts of location identify.
-    parts = (ability - jnp.mean(ability, axis=0)).T[:, :, None]
+    gap = ability - model.mean_over_subjects(ability)
+    if model.subject_weight is not None:
+        gap = gap * model.subject_weight[:, None]
+    parts = gap.T[:, :, None]
     if count == groups:
         along = jax.scipy.linalg.block_diag(*parts)
     else:

@@ -52,7 +52,7 @@ def summary_of_laplace(
     """Results of `laplace`, at the most probable covariance."""
     model, components = problem.model, state.components
     compiled = problem.by_distinct()
-    groups, errors = model.num_groups, errors_of(compiled, method, state)
+    groups, errors = model.num_groups, errors_of(problem, method, state)
     orders = {"order": method.order, "num_newton": method.num_newton}
     expected = mean_responses(problem, state, errors.given, errors.follow, **orders)
     own = np.zeros((1, 1))
@@ -62,7 +62,8 @@ def summary_of_laplace(
     weights, _ = general_weights(own, variance)
     ability = np.asarray(state.ability, float)
     subjects = len(ability)
-    mean = np.asarray(model.subject_design @ components.subject_effects, float)
+    of_subjects = np.asarray(components.subject_effects, float)
+    mean = np.asarray(model.subject_design, float) @ of_subjects
     given, of_effects = _with_subject_effects(model, errors.given, own + variance)
     # The mean covariance given Sigma, plus that of the means given Sigma.
     whole = errors.covariance + given - errors.given
@@ -97,7 +98,7 @@ def summary_of_laplace(
         own,
         bounds,
         effects,
-        np.stack([np.asarray(components.subject_effects, float), of_effects]),
+        np.stack([of_subjects, of_effects]),
         variance,
         thinned(_with_origins(model, possible)),
         standard_deviations(

@@ -36,7 +36,12 @@ from irtjax.estimators.laplace.item_posterior import (
     posterior,
 )
 from irtjax.estimators.laplace.items import Following, blocks_of, in_blocks
-from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
+from irtjax.estimators.laplace.problem import (
+    LaplaceState,
+    MultilevelProblem,
+    resized,
+    with_subjects,
+)
 from irtjax.numerics.programs import stored_jit
 
 
@@ -71,12 +76,21 @@ def mean_responses(
     share = (count / len(of_stem)).astype(state.ability.dtype)
     whole = state.ability_covariance
     if covariance is not None:
-        whole = jnp.asarray(covariance, whole.dtype)
+        whole = np.asarray(covariance, whole.dtype)
+    compiled, (count, groups) = problem.by_distinct(), state.ability.shape
+    rows = compiled.data.num_subjects
+    whole = resized(whole, rows, 0, 1, groups=groups)
+    if follow is not None:
+        follow = follow._replace(
+            cross=resized(follow.cross, rows, 0, groups=groups),
+            slope=resized(follow.slope, rows, 1, groups=groups),
+        )
+    state = with_subjects(state, rows)
     mean, variance = _mean_responses(
-        problem.by_distinct(), state, whole, follow, share, order, num_newton
+        compiled, state, whole, follow, share, order, num_newton
     )
     error = np.sqrt(np.maximum(np.asarray(variance), 0))
-    return MeanResponses(mean, jnp.array(error))
+    return MeanResponses(resized(mean, count, 0), resized(error, count, 0))
 
 
 @stored_jit

@@ -60,6 +60,7 @@ from irtjax.estimators.laplace.problem import (
     MultilevelProblem,
     start_components,
     start_multilevel,
+    with_subjects,
 )
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.numerics.acceleration import accelerate, empty_memory, forget
@@ -202,16 +203,16 @@ class Laplace(AbstractMethod):
         precision = inverse_of(factor)
         mean = (model.subject_design @ components.subject_effects)[:, None]
         flatten, fold = lambda x: x.T.reshape(-1), lambda x: x.reshape(groups, -1).T
-        shifts = model.num_shifts
+        shifts, weight = model.num_shifts, model.subject_weight
 
         def newton(state, corrected: bool):
             found = self.summarise(problem, state, corrected)
             fixed = fix_scales(problem, components, found)
             gap = state.ability_mode - mean
             gradient = flatten(found.gradient - gap @ precision) + fixed.gradient
-            gradient = centred(gradient, shifts)
+            gradient = centred(gradient, shifts, weight)
             root, data, log_det = factorise(
-                found, precision, groups, fixed.slope, shifts
+                found, precision, groups, fixed.slope, shifts, weight
             )
             flat = jax.scipy.linalg.cho_solve((root, True), gradient)
             # The rise from the given point to the mode, to second order.
@@ -239,20 +240,24 @@ class Laplace(AbstractMethod):
         solve = lambda x: jax.scipy.linalg.cho_solve((root, True), x)
         # Half a step, as for the shift: items depend on abilities and these on items,
         # which alternates where many groups have free scales.
-        covariance = centred(inverse_of(root), shifts)
+        covariance = centred(inverse_of(root), shifts, weight)
         covariance = (covariance + state.ability_covariance) / 2
         error = fold(jnp.sqrt(jnp.diagonal(covariance)))
+        if weight is not None:
+            # Abilities that are fixed do not move; no division by 0.
+            error = error + 1 - weight[:, None]
         # The derivative of -log|A| / 2: that of h includes the old shift, except for
         # the fixed means, which h does not contain.
         old = flatten(shift)
         of_items = data @ old - fixed.slope @ (fixed.slope.T @ old)
-        bend = centred(flatten(found.bend) + of_items, shifts)
+        bend = centred(flatten(found.bend) + of_items, shifts, weight)
         new = jnp.clip(fold(solve(bend)), -error, error)
         shift = (shift + new) / 2
         objective = (
             distinct.weight @ found.log_marginal
             + inner
-            - (ability.shape[0] - shifts / groups) * jnp.sum(jnp.log(jnp.diag(factor)))
+            - (model.total_subjects - shifts / groups)
+            * jnp.sum(jnp.log(jnp.diag(factor)))
             + log_prior(model, components)
         )
         if problem.expected:
@@ -299,7 +304,7 @@ class Laplace(AbstractMethod):
         return state, state.log_marginal[problem.distinct.of_stem]
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
-        """Drives the method on distinct items; log-likelihoods are of the stems."""
+        """Drives the method on padded data; results are those of the data."""
         # No step is random: with and without a key it is one compiled program.
         solution = super().solve(problem.by_distinct(), start, run._replace(key=None))
         each = np.asarray(solution.fit.state.log_marginal)
@@ -309,15 +314,13 @@ class Laplace(AbstractMethod):
             log_lik=jnp.sum(each),
             subject_log_lik=each,
             model=problem.model,
+            state=with_subjects(solution.fit.state, problem.data.num_subjects),
         )
         return solution._replace(fit=fit)
 
     def suited(self, model: Any, num_subjects: int) -> Laplace:
         """With the nodes that integrate items of the model's family well enough."""
         return Laplace(suitable_order(model.family, num_subjects))
-
-    def check(self, problem: MultilevelProblem) -> None:
-        """Solves every `MultilevelProblem`; models with lengths do not become one."""
 
     def estimates(
         self, problem: MultilevelProblem, solution: Solution, run: Run

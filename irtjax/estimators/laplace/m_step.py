@@ -54,7 +54,7 @@ def maximise(
     scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
     pull = pull_of_priors(model, distinct, old)
     # Given their mean, the deviations from it are one subject's fewer.
-    known = count - model.num_shifts / groups
+    known = model.total_subjects - model.num_shifts / groups
     new, log_unit = _improve_covariance(model, old, scatter, known, pull)
     unit = jnp.exp(log_unit)
     ability = ability / unit

@@ -15,11 +15,14 @@ from jaxtyping import Array, Float
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace.items import FEW_CELLS, DistinctItems, Summary, arrange
+from irtjax.likelihood.padding import padded_size
 from irtjax.models.multilevel.model import MultilevelModel, slopes_known
 from irtjax.numerics.acceleration import Memory
 
 #: Responses of an item from which on `MultilevelProblem.expected` is set.
 MANY_PER_ITEM = 20
+#: Cells, and abilities, up to which subjects are padded.
+PADDED_CELLS, PADDED_ABILITIES = 2**16, 512
 
 
 class MultilevelProblem(eqx.Module):
@@ -55,33 +58,48 @@ class MultilevelProblem(eqx.Module):
     def by_distinct(self) -> MultilevelProblem:
         """The same problem with the distinct items as its stems. Not for use under jit.
 
-        Its arrays have the padded size of these, so programs that are compiled for
-        it serve all data of about this size. Large data stay as they are: there the
-        compilation takes a small part of the time.
+        Its arrays have the padded size of these and, in small data, of the subjects, so
+        programs that are compiled for it serve all data of about this size. Large data
+        stay as they are: there the compilation takes a small part of the time. Subjects
+        that pad have no responses and weight 0.
         """
         model, distinct = self.model, self.distinct
         if model.family.offsets() is not None or distinct.values.size > FEW_CELLS:
             return self
-        size, width, subjects = distinct.values.shape
-        columns = lambda x: np.asarray(x).reshape(size * width, subjects).T
+        size, width, count = distinct.values.shape
+        rows, weight = padded_size(count, 1), None
+        padded = rows * model.num_groups <= PADDED_ABILITIES
+        if padded and size * width * rows <= PADDED_CELLS:
+            weight = jax.device_put(
+                (np.arange(rows) < count).astype(model.design.dtype)
+            )
+        else:
+            rows = count
+        distinct = distinct._replace(
+            values=resized(distinct.values, rows, 2),
+            exposure=resized(distinct.exposure, rows, 2),
+            of_stem=jax.device_put(np.arange(size)),
+        )
+        columns = lambda x: jax.device_put(np.asarray(x).reshape(size * width, rows).T)
         seen = columns(distinct.exposure)
         masked = seen.dtype == bool
         data = Responses(
-            jnp.array(columns(distinct.values)),
-            observed=jnp.array(seen) if masked else None,
-            trials=None if masked else jnp.array(seen),
-            item_weight=jnp.array(np.repeat(np.asarray(distinct.weight), width)),
+            columns(distinct.values),
+            observed=seen if masked else None,
+            trials=None if masked else seen,
+            item_weight=jax.device_put(np.repeat(np.asarray(distinct.weight), width)),
         )
         model = dataclasses.replace(
             model,
-            group=jnp.array(np.asarray(distinct.group).reshape(-1)),
-            stem=jnp.array(np.repeat(np.arange(size), width)),
+            group=jax.device_put(np.asarray(distinct.group).reshape(-1)),
+            stem=jax.device_put(np.repeat(np.arange(size), width)),
             design=distinct.design,
             cluster=None if model.cluster is None else distinct.row,
             weight=distinct.weight,
             num_stems=size,
+            subject_design=resized(model.subject_design, rows, 0),
+            subject_weight=weight,
         )
-        distinct = distinct._replace(of_stem=jnp.array(np.arange(size)))
         return MultilevelProblem(model, data, distinct, self.expected)
 
 
@@ -138,6 +156,48 @@ class LaplaceState(NamedTuple):
     num_seen: Array
 
 
+def resized(
+    array: Array | np.ndarray, count: int, *axes: int, groups: int = 1
+) -> Array:
+    """The first `count` of each group along some axes, or zeros after what there is.
+
+    Not for use under jit: on the host, as slices compile a program for each size, and
+    so does `jnp.array`.
+    """
+    found = np.asarray(array)
+    for axis in axes:
+        if found.shape[axis] == groups * count:
+            continue
+        parts = np.moveaxis(found, axis, 0)
+        parts = parts.reshape(groups, len(parts) // groups, *parts.shape[1:])
+        parts = parts[:, :count]
+        more = [(0, 0), (0, count - parts.shape[1]), *[(0, 0)] * (found.ndim - 1)]
+        parts = np.pad(parts, more).reshape(groups * count, *parts.shape[2:])
+        found = np.moveaxis(parts, 0, axis)
+    return jax.device_put(found)
+
+
+def with_subjects(state: LaplaceState, count: int) -> LaplaceState:
+    """The state of as many subjects: without those that pad, or with them."""
+    before, groups = state.ability.shape
+    if count == before:
+        return state
+    components, image = state.image
+    # Abilities come last in the coordinates that are accelerated.
+    size = state.memory.last_point.size + (count - before) * groups
+    names = "points", "residuals", "last_point", "last_residual"
+    memory = {name: resized(getattr(state.memory, name), size, -1) for name in names}
+    return state._replace(
+        ability_mode=resized(state.ability_mode, count, 0),
+        ability=resized(state.ability, count, 0),
+        ability_covariance=resized(
+            state.ability_covariance, count, 0, 1, groups=groups
+        ),
+        image=(components, resized(image, count, 0)),
+        memory=state.memory._replace(**memory),
+    )
+
+
 class Approximation(NamedTuple):
     """The abilities given components, and expectations of items.
 
@@ -171,8 +231,10 @@ def start_multilevel(model: MultilevelModel, data: Responses) -> tuple[Array, Ar
     by_group = lambda cells: jax.ops.segment_sum((cells * weight).T, *group).T
     # Shrunken as by one response more: those with few responses are no outliers.
     theta = by_group(deviation) / (by_group(seen) + 1)
-    centred = theta - jnp.mean(theta, axis=0)
-    sd = jnp.sqrt(jnp.mean(centred**2, axis=0))
+    centred = theta - model.mean_over_subjects(theta)
+    if model.subject_weight is not None:
+        centred = centred * model.subject_weight[:, None]
+    sd = jnp.sqrt(model.mean_over_subjects(centred**2))
     theta = centred / jnp.maximum(sd, 1e-6)
     means = tuple(jnp.sum(s, axis=0) / count for s in model.family.statistics(values))
     items = model.family.start(means, jnp.ones(len(count), dtype))

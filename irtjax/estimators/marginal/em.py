@@ -27,7 +27,7 @@ from irtjax.estimators.marginal.refinement import (
     solve_on_nodes,
 )
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.counts import expected_counts, improve_items
+from irtjax.likelihood.counts import NARROW, expected_counts, improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.padding import pad_problem, pad_start
 from irtjax.likelihood.problem import (
@@ -189,45 +189,18 @@ class EM(AbstractOnNodes):
         total = counts.log_marginal if weight is None else counts.log_marginal * weight
         objective = jnp.where(first, jnp.sum(total) + prior, state.objective + gain)
 
-        update = improve_items(
-            model,
-            point.coordinates,
-            problem.free,
-            nodes,
-            counts,
-            frame,
-            self.num_newton,
-            item_weight=data.item_weight,
-        )
-        raised = point._replace(coordinates=update.coordinates)
-        free_form = self.population == "histogram"
-        image, mean, sd = update_population(
-            problem, raised, state.nodes, counts.nodes, histogram=free_form
-        )
-        new_nodes, new_weights = state.nodes, state.log_weights
-        if free_form:
-            new_nodes = (state.nodes - mean) / sd
-            share = jnp.maximum(counts.nodes / jnp.sum(counts.nodes), 1e-12)
-            new_weights = jnp.log(share / jnp.sum(share))
-        curvature = None
-        if part is not None and counts.mean is not None and counts.variance is not None:
-            moments = counts.mean, counts.variance
-            speed = part.model.speed(part.parameters, part.summary, *moments)
-            lengths = part.model.improve(part.parameters, data, *moments, speed)
-            to_coordinates = part.model.unconstrain
-            image = image._replace(lengths=to_coordinates(lengths.folded))
-            raised = raised._replace(lengths=to_coordinates(lengths.raised))
-            curvature = lengths.curvature
+        given = model, point.coordinates, problem.free, nodes, counts, frame
+        update = improve_items(*given, self.num_newton, data.item_weight)
+        new, curvature = self._images(problem, part, state, counts, update)
         folding = state.folding & ~(accepted & (state.refused == 2))
-        image = tree_where(folding, image, raised)
+        image = tree_where(folding, new.image, new.raised)
         proposal, memory = self._propose(
             problem, point, image, update, state, curvature
         )
-        better = state._replace(
+        better = new._replace(
             point=proposal,
             best=point,
             image=image,
-            raised=raised,
             log_marginal=counts.log_marginal,
             objective=objective,
             residual=residual_of(
@@ -235,8 +208,6 @@ class EM(AbstractOnNodes):
             ),
             log_prior=prior,
             frame=frame,
-            nodes=new_nodes,
-            log_weights=new_weights,
         )
         again = tree_where(state.refused == 0, state.image, state.raised)
         return tree_where(accepted, better, state._replace(point=again))._replace(
@@ -247,6 +218,29 @@ class EM(AbstractOnNodes):
             folding=folding,
             num_seen=state.num_seen + 1,
         )
+
+    def _images(self, problem, part, state, counts, update) -> tuple[EMState, Any]:
+        """The state with both images, given new items; curvatures of lengths if any."""
+        raised = state.point._replace(coordinates=update.coordinates)
+        free_form = self.population == "histogram"
+        image, mean, sd = update_population(
+            problem, raised, state.nodes, counts.nodes, histogram=free_form
+        )
+        new = state
+        if free_form:
+            share = jnp.maximum(counts.nodes / jnp.sum(counts.nodes), 1e-12)
+            log_weights = jnp.log(share / jnp.sum(share))
+            new = new._replace(nodes=(state.nodes - mean) / sd, log_weights=log_weights)
+        curvature = None
+        if part is not None and counts.mean is not None and counts.variance is not None:
+            moments = counts.mean, counts.variance
+            speed = part.model.speed(part.parameters, part.summary, *moments)
+            lengths = part.model.improve(part.parameters, problem.data, *moments, speed)
+            to_coordinates = part.model.unconstrain
+            image = image._replace(lengths=to_coordinates(lengths.folded))
+            raised = raised._replace(lengths=to_coordinates(lengths.raised))
+            curvature = lengths.curvature
+        return new._replace(image=image, raised=raised), curvature
 
     def _propose(
         self, problem, point, image, update, state, curvature
@@ -288,7 +282,8 @@ class EM(AbstractOnNodes):
 
     def on_nodes(self, nodes: Array, data: Responses) -> EM:
         """On these nodes; for large data in windows of them, subjects being sorted."""
-        window = 20 * (len(nodes) // 50) if data.values.size >= LARGE else 0
+        least = NARROW[nodes.dtype.itemsize]
+        window = max(20 * (len(nodes) // 50), least) * (data.values.size >= LARGE)
         return dataclasses.replace(self, nodes=nodes, window=window)
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:

@@ -350,6 +350,7 @@ class SAEM(AbstractOnNodes):
         size = block_size_for(num_subjects, num_items, dtype.itemsize)
 
         def body(carry: Drawn, start: Array, is_new: Array) -> Drawn:
+            """Draws abilities of a block of subjects, and adds up their statistics."""
             log_lik, statistics, exposure = block_log_likelihood(
                 model, tables, theta, data, start, size
             )

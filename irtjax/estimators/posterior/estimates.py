@@ -18,6 +18,7 @@ from irtjax.estimators.laplace.estimates import (
 )
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame
 from irtjax.models.multilevel.covariance_mixture import Possible
+from irtjax.models.multilevel.density import total_log_likelihood
 from irtjax.models.multilevel.model import (
     MultilevelModel,
     Position,
@@ -41,7 +42,7 @@ def kept_quantities(
         "general_mean": mean + (theta - mean[:, None]) @ general.weights,
         "general_variance": general.variance,
         "coordinates": rows,
-        "log_likelihood": model.total_log_likelihood(position, responses),
+        "log_likelihood": total_log_likelihood(model, position, responses),
         "expected_score": _expected_scores(model, theta, rows),
     }
     if model.num_groups > 1:

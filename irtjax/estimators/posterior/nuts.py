@@ -197,6 +197,7 @@ def begin(
         )
 
     def one(position: Position, index: Array) -> Chain:
+        """A chain at its start, with a first step size."""
         flat, unravel = ravel_pytree(position)
         density = _wide(log_density, unravel, data)
         value, gradient = jax.value_and_grad(density)(flat)

@@ -35,7 +35,8 @@ from irtjax.estimators.posterior.level_frame import (
     towards,
     turn,
 )
-from irtjax.models.multilevel.model import MultilevelModel, Position, cell_log_lik
+from irtjax.models.multilevel.density import cell_log_lik, log_density
+from irtjax.models.multilevel.model import MultilevelModel, Position
 
 #: From so many items with so many responses each, items are sampled directly: with 805
 #: items by 58 subjects that gave four times the effective draws, with 24 items by 8 a
@@ -108,7 +109,7 @@ class SamplingFrame(eqx.Module):
     def log_density(self, coordinates: Position, data: Responses) -> Scalar:
         """Log posterior density in these coordinates, up to a constant of the data."""
         position, log_det = self._position(coordinates)
-        return self.model.log_density(position, data) + log_det
+        return log_density(self.model, position, data) + log_det
 
     def _position(self, coordinates: Position) -> tuple[Position, Array | float]:
         """The position, and the log determinant of its derivatives."""

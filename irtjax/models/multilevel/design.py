@@ -1,24 +1,19 @@
-"""The multilevel model that labels and covariates of a table describe."""
+"""Parts of a multilevel model that labels and covariates of a table describe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.table import ResponseTable
-from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.multilevel.model import Hyperpriors, MultilevelModel
-from irtjax.models.priors import AbstractPrior
+from irtjax.models.multilevel.model import MultilevelModel
 
-#: Fewest responses of a subject to a group at which abilities are sampled as they are.
-ENOUGH = 10
 #: Standard deviations of covariates for which priors of effects, stated per unit, are
 #: wide and the regression is well conditioned.
 LEAST_SD, MOST_SD = 1e-2, 1e3
-#: Between the names of a level and of what it is nested in.
+#: Between the names of a facet and of what it is nested in.
 NESTED = "/"
 
 
@@ -39,118 +34,32 @@ class Layout(NamedTuple):
     clusters: np.ndarray
 
 
-def lay_out(
-    table: ResponseTable,
-    family: AbstractResponseFamily,
-    *,
-    grouped: bool,
-    facets: Sequence[str] = (),
-    shared_items: str | Sequence[str] | np.ndarray | None = None,
-    metric_effects: bool = True,
-    item_covariates: Mapping[str, np.ndarray] | None = None,
-    subject_covariates: Mapping[str, np.ndarray] | np.ndarray | None = None,
-    sd_by_benchmark: bool = False,
-    priors: Mapping[str, AbstractPrior] | None = None,
-    hyperpriors: Hyperpriors | None = None,
-    dtype: Any = float,
-) -> Layout:
-    """The multilevel model of a table with its benchmarks as groups.
+def item_design(
+    facets: Mapping[str, np.ndarray],
+    covariates: Mapping[str, np.ndarray],
+    stem: np.ndarray,
+    stems: np.ndarray | None,
+) -> tuple[np.ndarray, list[str], list[int]]:
+    """The design D, names of its columns, and the facet of each (-1 for none).
 
-    `irtjax.fit` describes the arguments. `family` has positive discriminations, or
-    none. Each benchmark has an ability of its own if `grouped`. The effects of a level
-    have a standard deviation; "benchmark" is a facet wherever there are several, and
-    "a/b" is a, and b within a. LEGO-MM as printed has no `metric_effects`. Covariates
-    are centred: "all items" is the mean, and ability 0 that of an average subject. With
-    `sd_by_benchmark`, b_ij ~ N(mu_j, sigma_j^2) of AIMS 2.3.5. `priors` replace
-    estimated ones.
-
-    Raises:
-        ValueError: If a facet or parameter is unknown, a covariate does not suit the
-            table, or items cannot be shared.
+    A mean, dummies of facets, and centred covariates: a row for each stem. `stem` is
+    the stem of each item; `stems` its name where items are shared.
     """
-    if family.has_slope and family.parameters[0].bijection.kind != "positive":
-        raise ValueError(
-            "multilevel models keep discriminations above 0: use a family with"
-            " positive slopes"
-        )
-    priors = dict(priors or {})
-    known = [parameter.name for parameter in family.parameters]
-    for name in priors:
-        if name not in known:
-            raise ValueError(
-                f"no parameter {name!r} in this model; it has {', '.join(known)}"
-            )
-    if not isinstance(hyperpriors, Hyperpriors | None):
-        raise ValueError(
-            f"hyperpriors is a {type(hyperpriors).__name__}: give"
-            " irtjax.Hyperpriors(...)"
-        )
-    benchmark = np.asarray(table.benchmarks)
-    benchmarks, of_item = np.unique(benchmark, return_inverse=True)
-    names, group, several = benchmarks, of_item, len(benchmarks) > 1
-    if not grouped:
-        names, group = np.array(["all"]), np.zeros(table.num_items, int)
-    labels = {name: np.asarray(codes) for name, codes in table.item_facets.items()}
-    labels = {"benchmark": benchmark, **labels, "stem": stems_of(table)}
-    stems, stem = None, np.arange(table.num_items)
-    if shared_items is not None:
-        stems = _shared(table, labels, shared_items, names, group)
-        _, stem = np.unique(stems, return_inverse=True)
     first = np.unique(stem, return_index=True)[1]
-    num_stems = len(first)
-    columns, effects, component = [np.ones((num_stems, 1))], ["all items"], [-1]
-    chosen = facet_labels(labels, facets)
-    if several and stems is None:
-        chosen = {"benchmark": labels["benchmark"], **chosen}
-    for place, (facet, own) in enumerate(chosen.items()):
+    columns, effects, component = [np.ones((len(first), 1))], ["all items"], [-1]
+    for place, (facet, own) in enumerate(facets.items()):
         _check_within(own, stem, first, stems, f"facet {facet!r}")
         values, index = np.unique(own[first], return_inverse=True)
         columns.append(np.eye(len(values))[index])
         effects += [f"{facet}: {value}" for value in values]
         component += [place] * len(values)
-    for name, values in (item_covariates or {}).items():
-        values = _covariate(name, values, table.num_items, "items")
+    for name, values in covariates.items():
+        values = _covariate(name, values, len(stem), "items")
         _check_within(values, stem, first, stems, f"covariate {name!r}")
         columns.append((values[first] - values[first].mean())[:, None])
         effects.append(str(name))
         component.append(-1)
-    shifts = stems is not None and metric_effects
-    if shifts:
-        effects += [f"metric: {name}" for name in names]
-    clusters, cluster = np.zeros(0, str), None
-    if sd_by_benchmark:
-        if not several or stems is not None:
-            raise ValueError(
-                "sd_by_benchmark needs items of two or more benchmarks, each with"
-                " items of its own"
-            )
-        if set(known) <= set(priors):
-            raise ValueError("sd_by_benchmark has no effect: all priors are given")
-        clusters, cluster = benchmarks, jnp.asarray(of_item)
-    covariates, subject = _subject_design(table, subject_covariates)
-    answered = table.num_observed / (table.num_subjects * len(names))
-    # Shared items without shifts identify one common scale of all abilities.
-    scales = len(names) > 1 and family.has_slope and (stems is None or shifts)
-    model = MultilevelModel(
-        family,
-        jnp.asarray(group),
-        jnp.asarray(stem),
-        jnp.asarray(np.concatenate(columns, axis=1), dtype),
-        jnp.asarray(component),
-        jnp.asarray(subject, dtype),
-        priors,
-        hyperpriors or Hyperpriors(),
-        cluster=cluster,
-        num_clusters=len(clusters),
-        num_groups=len(names),
-        num_stems=num_stems,
-        num_components=len(chosen),
-        has_group_effects=shifts,
-        has_group_scales=scales,
-        centred=answered >= ENOUGH,
-    )
-    parts = np.asarray(effects), covariates, stems, np.asarray(list(chosen), str)
-    return Layout(model, names, *parts, clusters)
+    return np.concatenate(columns, axis=1), effects, component
 
 
 def stems_of(table: ResponseTable) -> np.ndarray:
@@ -184,7 +93,7 @@ def facet_labels(
     return found
 
 
-def _shared(
+def shared_stems(
     table: ResponseTable,
     labels: Mapping[str, np.ndarray],
     shared_items: Any,
@@ -255,7 +164,7 @@ def _covariate(name: str, values: Any, size: int, of: str) -> np.ndarray:
     return values
 
 
-def _subject_design(
+def subject_design(
     table: ResponseTable, covariates: Mapping[str, np.ndarray] | Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Names of the covariates of subjects, and their deviations from their means."""

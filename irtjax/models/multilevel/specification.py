@@ -6,14 +6,26 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.table import ResponseTable
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.model import Model
-from irtjax.models.multilevel.design import NESTED, Layout, lay_out
-from irtjax.models.multilevel.model import Hyperpriors
+from irtjax.models.multilevel.design import (
+    NESTED,
+    Layout,
+    facet_labels,
+    item_design,
+    shared_stems,
+    stems_of,
+    subject_design,
+)
+from irtjax.models.multilevel.model import Hyperpriors, MultilevelModel
 from irtjax.models.priors import AbstractPrior
+
+#: Fewest responses of a subject to a group at which abilities are sampled as they are.
+ENOUGH = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,14 +88,78 @@ class AbstractMultilevel:
         return dataclasses.replace(table, item_facets={**table.item_facets, **facets})
 
     def lay_out(
-        self, table: ResponseTable, family: AbstractResponseFamily, dtype: Any, *, name
+        self, table: ResponseTable, family: AbstractResponseFamily, dtype=float, name=""
     ) -> Layout:
-        """The model of arrays for the labels of a table; `name` is for messages."""
-        names = np.unique(np.asarray(table.benchmarks)).tolist()
-        if self.grouped and len(names) < 2:
+        """The model of arrays for the labels of a table; `name` is for messages.
+
+        `family` has positive discriminations, or none. "benchmark" is a facet wherever
+        there are several. Covariates are centred: "all items" is the mean, and ability
+        0 that of an average subject. With `sd_by_benchmark`, b_ij ~ N(mu_j, sigma_j^2)
+        of AIMS 2.3.5.
+        """
+        benchmark = np.asarray(table.benchmarks)
+        benchmarks, of_item = np.unique(benchmark, return_inverse=True)
+        self._check(family, benchmarks.tolist(), name or self.name)
+        names, group, several = benchmarks, of_item, len(benchmarks) > 1
+        if not self.grouped:
+            names, group = np.array(["all"]), np.zeros(table.num_items, int)
+        labels = {k: np.asarray(codes) for k, codes in table.item_facets.items()}
+        labels = {"benchmark": benchmark, **labels, "stem": stems_of(table)}
+        stems, stem = None, np.arange(table.num_items)
+        if self.shared_items is not None:
+            stems = shared_stems(table, labels, self.shared_items, names, group)
+            _, stem = np.unique(stems, return_inverse=True)
+        facets = facet_labels(labels, self.all_facets)
+        if several and stems is None:
+            facets = {"benchmark": labels["benchmark"], **facets}
+        known = self.item_covariates or {}
+        design, effects, component = item_design(facets, known, stem, stems)
+        shifts = stems is not None and self.metric_effects
+        if shifts:
+            effects += [f"metric: {name}" for name in names]
+        clusters, cluster = np.zeros(0, str), None
+        if self.sd_by_benchmark:
+            if not several or stems is not None:
+                raise ValueError(
+                    "sd_by_benchmark needs items of two or more benchmarks, each with"
+                    " items of its own"
+                )
+            if {p.name for p in family.parameters} <= self.given_priors.keys():
+                raise ValueError("sd_by_benchmark has no effect: all priors are given")
+            clusters, cluster = benchmarks, jnp.asarray(of_item)
+        covariates, subject = subject_design(table, self.subject_covariates)
+        answered = table.num_observed / (table.num_subjects * len(names))
+        # Shared items without shifts identify one common scale of all abilities.
+        scales = len(names) > 1 and family.has_slope and (stems is None or shifts)
+        model = MultilevelModel(
+            family,
+            jnp.asarray(group),
+            jnp.asarray(stem),
+            jnp.asarray(design, dtype),
+            jnp.asarray(component),
+            jnp.asarray(subject, dtype),
+            self.given_priors,
+            self.hyperpriors or Hyperpriors(),
+            cluster=cluster,
+            num_clusters=len(clusters),
+            num_groups=len(names),
+            num_stems=len(design),
+            num_components=len(facets),
+            has_group_effects=shifts,
+            has_group_scales=scales,
+            centred=answered >= ENOUGH,
+        )
+        parts = np.asarray(effects), covariates, stems, np.asarray(list(facets), str)
+        return Layout(model, names, *parts, clusters)
+
+    def _check(
+        self, family: AbstractResponseFamily, benchmarks: list[str], name: str
+    ) -> None:
+        """Refuses settings that do not suit each other, the family or the table."""
+        if self.grouped and len(benchmarks) < 2:
             raise ValueError(
                 f"a {name} model needs items of two or more benchmarks or metrics, not"
-                f" of {names[0]!r} alone: name their column with benchmark= when"
+                f" of {benchmarks[0]!r} alone: name their column with benchmark= when"
                 " reading, or use the model 'hierarchical'"
             )
         if self.shared_items is None and not self.metric_effects:
@@ -96,10 +172,22 @@ class AbstractMultilevel:
                 f"shared_items requires the model multimetric, not {name}: it names"
                 " what several metrics measure"
             )
-        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        given |= {"facets": self.all_facets, "priors": self.given_priors}
-        del given["item_model"]
-        return lay_out(table, family, grouped=self.grouped, dtype=dtype, **given)
+        if family.has_slope and family.parameters[0].bijection.kind != "positive":
+            raise ValueError(
+                "multilevel models keep discriminations above 0: use a family with"
+                " positive slopes"
+            )
+        known = [parameter.name for parameter in family.parameters]
+        for prior in self.given_priors:
+            if prior not in known:
+                raise ValueError(
+                    f"no parameter {prior!r} in this model; it has {', '.join(known)}"
+                )
+        if not isinstance(self.hyperpriors, Hyperpriors | None):
+            raise ValueError(
+                f"hyperpriors is a {type(self.hyperpriors).__name__}: give"
+                " irtjax.Hyperpriors(...)"
+            )
 
     def record(self, layout: Layout) -> dict[str, Any]:
         """Settings for the record of a fit, some only where they were given."""

@@ -169,7 +169,7 @@ def test_blocked_derivatives_equal_dense_autodiff(name, monkeypatch):
     coordinates, theta = model.unconstrain(start.items), start.theta
     seen = jax.jit(joint_derivatives)(model, data, coordinates, theta)
     total = jnp.sum(seen.log_lik * data.subject_weight)
-    dense = lambda c, t: dense_log_lik(model, data, c, t)  # noqa: E731
+    dense = lambda c, t: dense_log_lik(model, data, c, t)
     with_slopes = jax.jit(jax.value_and_grad(dense, argnums=(0, 1)))
     value, expected = with_slopes(coordinates, theta)
     np.testing.assert_allclose(total, value, rtol=1e-12)

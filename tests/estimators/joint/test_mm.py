@@ -256,7 +256,7 @@ def test_blocks_of_subjects_do_not_matter(monkeypatch):
     problem = Problem.create(two_parameter(PRIORS), data)
     method = MM(tolerance=1e-8)
     # The same steps. At the optimum rounding decides how many there are.
-    compiled = lambda: eqx.filter_jit(lambda p, m, s: run(p, m, s, max_steps=10))  # noqa: E731
+    compiled = lambda: eqx.filter_jit(lambda p, m, s: run(p, m, s, max_steps=10))
     whole = compiled()(problem, method, start)
     # Three blocks of at least 256 rows, the last one overlapping the one before.
     monkeypatch.setattr("irtjax.numerics.kernels.BLOCK_BYTES", 1000)

@@ -276,7 +276,7 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
 
     plain = at(jnp.zeros(6))
     values, vectors = np.linalg.eigh(whole)
-    second = lambda x: x.covariance + jnp.einsum("ua,ub->uab", x.mean, x.mean)  # noqa: E731
+    second = lambda x: x.covariance + jnp.einsum("ua,ub->uab", x.mean, x.mean)
     mean, square = np.asarray(plain.mean), np.asarray(second(plain))
     middle = mean.copy(), square.copy()
     for value, vector in zip(values, vectors.T, strict=True):
@@ -467,7 +467,7 @@ def test_few_responses_end_at_a_mode_of_the_marginal_likelihood(seed):
             correlation=components.correlation + move[3:],
         )
         state = fit.state._replace(components=moved)
-        step = lambda _, s: s._replace(  # noqa: E731
+        step = lambda _, s: s._replace(
             ability_mode=Laplace().approximate(problem, s).ability_mode
         )
         state = jax.lax.fori_loop(0, 8, step, state)
@@ -577,7 +577,7 @@ def test_equal_items_are_done_once():
 def test_half_normal_mode_is_the_root():
     total, count, scale = 7.0, 5.0, 2.0
     found = float(half_normal_mode(jnp.asarray(total), count, scale))
-    height = lambda x: (  # noqa: E731
+    height = lambda x: (
         -count * x - total / (2 * np.exp(2 * x)) - np.exp(2 * x) / (2 * scale**2) + x
     )
     nearby = found + np.array([-1e-3, 0, 1e-3])

@@ -354,3 +354,10 @@ def test_a_given_start_population_is_honoured():
     start = Start(simulated.items)
     state = TIGHT.init(problem, start, None)
     np.testing.assert_allclose(brute_force.pack(*state.point[:3]), simulated.vector)
+
+
+def test_windows_of_large_data_hold_the_posteriors():
+    # A narrower window than posteriors is tried in vain.
+    data = Responses(jnp.zeros((20_000, 100), jnp.int8))
+    for count, window in ((97, 48), (401, 160)):
+        assert EM().on_nodes(jnp.zeros(count, jnp.float32), data).window == window

@@ -87,7 +87,7 @@ def test_the_augmented_sampler_draws_from_the_posterior():
     log_density = np.sum(np.where(sign == 0, 0, stats.norm.logcdf(sign * eta)), axis=1)
     log_density += stats.norm.logpdf(grid, mean, sd) + 0.6 * grid - 0.9 * grid**2 / 2
     cumulative = np.cumsum(np.exp(log_density - log_density.max()))
-    law = lambda x: np.interp(x, grid, cumulative / cumulative[-1])  # noqa: E731
+    law = lambda x: np.interp(x, grid, cumulative / cumulative[-1])
     assert stats.kstest(np.asarray(sample), law).pvalue > 1e-3
     # The start is another law: the test can tell.
     assert stats.kstest(np.asarray(prior), law).pvalue < 1e-6
@@ -126,7 +126,7 @@ def test_a_run_that_drifts_is_not_called_converged():
     # Gains too small to leave the start: iterates lie on their average, far from the
     # optimum. What is reported is EM's judgement of the average, to rounding.
     data, model = drawn()[0], latency_response()
-    crawl = lambda step: jnp.where(step == 1, 1.0, 1e-3)  # noqa: E731
+    crawl = lambda step: jnp.where(step == 1, 1.0, 1e-3)
     method = SAEM(jnp.asarray(NODES), num_steps=20, gain=crawl)
     start = start_values(model, data)
     wrong = start.lengths._replace(correlation=jnp.asarray(-0.2))
@@ -160,7 +160,7 @@ def test_a_run_in_parts_is_the_unbroken_run():
         np.testing.assert_allclose(one, two, rtol=1e-9)
     np.testing.assert_allclose(whole.trace, rest.trace, rtol=1e-12)
     # Nothing in the state grows with the number of steps.
-    shapes = lambda fit: [x.shape for x in jax.tree.leaves(fit.state)]  # noqa: E731
+    shapes = lambda fit: [x.shape for x in jax.tree.leaves(fit.state)]
     assert shapes(part) == shapes(whole)
 
 

@@ -154,7 +154,7 @@ def test_draws_of_a_tree_have_the_names_of_its_leaves():
 def test_chains_together_are_single_chains():
     # Lockstep, one by one, and one of them alone: the same trajectories to rounding,
     # over few enough steps that rounding has not grown. Thinned, another thing kept.
-    keep = lambda x, data: {"centred": x - data[0]}  # noqa: E731
+    keep = lambda x, data: {"centred": x - data[0]}
     start = dispersed_starts(jnp.zeros(3), 2, key=KEY)
     found = {}
     for how in ("vectorized", "sequential"):
@@ -326,7 +326,7 @@ def test_starts_that_cannot_be_are_refused(tmp_path):
         sample(gaussian, jnp.zeros((2, 3), int), GAUSSIAN, radius=None, **options)
     with pytest.raises(ValueError, match="leading axis of 2 chains"):
         sample(gaussian, jnp.zeros(3), GAUSSIAN, radius=None, **options)
-    nowhere = lambda x, data: jnp.log(-jnp.sum(x**2))  # noqa: E731
+    nowhere = lambda x, data: jnp.log(-jnp.sum(x**2))
     with pytest.raises(ValueError, match="not finite at the start of chain 0"):
         sample(nowhere, jnp.ones(3), **options)
     with pytest.raises(ValueError, match="needs checkpoint="):

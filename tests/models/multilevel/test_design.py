@@ -13,8 +13,9 @@ from irtjax.estimators.driver import run
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.logistic import Binary
-from irtjax.models.multilevel.design import facet_labels, lay_out
+from irtjax.models.multilevel.design import facet_labels
 from irtjax.models.multilevel.model import Hyperpriors
+from irtjax.models.multilevel.specification import Hierarchical, MultiMetric
 from irtjax.prediction.responses import predict_responses
 from tests.estimators.laplace.test_laplace import metrics
 
@@ -68,7 +69,7 @@ def direct():
 @pytest.mark.slow
 def test_shared_items_are_the_model_of_columns_of_one_stem():
     family = Binary(slopes="positive")
-    layout = lay_out(drawn(), family, grouped=True, shared_items="stem")
+    layout = MultiMetric(shared_items="stem").lay_out(drawn(), family)
     assert eqx.tree_equal(layout.model, metrics(SUBJECTS, THINGS, METRICS))
     names, values = shared().structure.effects
     assert names.tolist() == ["all items", *(f"metric: metric {m}" for m in range(3))]
@@ -120,9 +121,8 @@ def test_shared_items_are_saved_loaded_and_score_newcomers(tmp_path):
 @pytest.mark.slow
 def test_shared_items_predict_every_metric():
     problem, found = direct()
-    layout = lay_out(
-        drawn(), Binary(slopes="positive"), grouped=True, shared_items="stem"
-    )
+    multimetric = MultiMetric(shared_items="stem")
+    layout = multimetric.lay_out(drawn(), Binary(slopes="positive"))
     same = MultilevelProblem.create(layout.model, drawn().responses(float))
     ours, theirs = (predict_responses(p, found.state, order=1) for p in (same, problem))
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
@@ -144,7 +144,7 @@ def test_shared_items_as_printed_have_one_unit():
 
 def test_items_that_cannot_be_shared_are_refused():
     table, family = drawn(), Binary(slopes="positive")
-    door = functools.partial(lay_out, table, family, grouped=True)
+    door = lambda **settings: MultiMetric(**settings).lay_out(table, family)
     with pytest.raises(ValueError, match="no facet 'article' of items names what"):
         door(shared_items="article")
     with pytest.raises(ValueError, match="has 3 names, not one for each of the 60"):
@@ -176,7 +176,7 @@ def test_facets_cross_by_name_or_nest():
 
 def test_covariates_are_checked_and_centred():
     table, family = drawn(), Binary(slopes="positive")
-    door = functools.partial(lay_out, table, family, grouped=False)
+    door = lambda **settings: Hierarchical(**settings).lay_out(table, family)
     size = np.linspace(0, 3, SUBJECTS)
     first = {"n": np.eye(60)[0]}
     layout = door(subject_covariates={"size": size}, item_covariates=first)

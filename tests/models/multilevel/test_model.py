@@ -15,6 +15,12 @@ from scipy import stats
 from irtjax.data.responses import Responses
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
+from irtjax.models.multilevel.density import (
+    log_density,
+    log_likelihood,
+    log_prior,
+    total_log_likelihood,
+)
 from irtjax.models.multilevel.model import MultilevelModel, Position, general_ability
 from irtjax.models.priors import Beta, HalfNormal, LogNormal, Normal
 from irtjax.numerics.bijections import (
@@ -54,7 +60,7 @@ def same_density(model, data, written, names, seeds=(1, 2), offset=0.0):
     def both(position):
         values = {name: part for name, part in names(position).items()}
         energy = potential_energy(written, (), {}, values)
-        return model.log_density(position, data), -energy
+        return log_density(model, position, data), -energy
 
     for seed in seeds:
         ours, theirs = both(random_position(model, seed))
@@ -139,7 +145,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
         with numpyro.handlers.mask(mask=data.observed):
             numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
 
-    names = lambda p: {  # noqa: E731
+    names = lambda p: {
         "scale": p.log_scale,
         "factor": p.correlation,
         "gamma": p.subject_effects,
@@ -176,7 +182,7 @@ def test_fixed_priors_of_a_four_parameter_model():
     def density(position):
         """The priors of natural values, by scipy, with Jacobians by autodiff."""
         total = 0.0
-        natural = lambda x: jnp.stack(list(model.family.constrain(x)))  # noqa: E731
+        natural = lambda x: jnp.stack(list(model.family.constrain(x)))
         jacobian = jax.jit(jax.jacobian(natural))
         for row in position.items:
             item = model.family.constrain(row)
@@ -188,14 +194,14 @@ def test_fixed_priors_of_a_four_parameter_model():
         return total + stats.norm.logpdf(position.ability).sum()
 
     position = random_position(model, 4)
-    assert float(model.log_prior(position)) == pytest.approx(density(position))
+    assert float(log_prior(model, position)) == pytest.approx(density(position))
     items = model.items(position)
     eta = items.discrimination * position.ability + items.intercept
     gap = items.upper_asymptote - items.lower_asymptote
     right = items.lower_asymptote + gap * jax.nn.sigmoid(eta)
     wanted = jnp.where(data.values == 1, jnp.log(right), jnp.log1p(-right))
     wanted = jnp.where(data.observed, wanted, 0)
-    np.testing.assert_allclose(model.log_likelihood(position, data), wanted, rtol=1e-9)
+    np.testing.assert_allclose(log_likelihood(model, position, data), wanted, rtol=1e-9)
 
 
 def test_metrics_share_the_items_of_a_stem():
@@ -229,7 +235,7 @@ def test_metrics_share_the_items_of_a_stem():
         with numpyro.handlers.mask(mask=data.observed):
             numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
 
-    names = lambda p: {  # noqa: E731
+    names = lambda p: {
         "scale": p.log_scale,
         "factor": p.correlation,
         "z": p.ability,
@@ -273,7 +279,7 @@ def test_slopes_of_one_leave_the_spread_of_ability_to_be_learned(groups):
             eta = theta[:, group] + d
             numpyro.sample("y", dist.Bernoulli(logits=eta), obs=data.values)
 
-    names = lambda p: {  # noqa: E731
+    names = lambda p: {
         "tau": p.log_general_sd[0],
         "theta": p.ability,
         "mean": p.effects[0, 0],
@@ -330,11 +336,11 @@ def test_normal_scores_by_moments_are_those_of_cells(groups, missing):
         mean = items.discrimination * theta + items.intercept
         cell = jax.scipy.stats.norm.logpdf(data.values, mean, items.dispersion)
         seen = 1.0 if data.observed is None else data.observed
-        return jnp.sum(cell * seen) + model.log_prior(position)
+        return jnp.sum(cell * seen) + log_prior(model, position)
 
     @jax.jit
     def both(position):
-        own = lambda position: model.log_density(position, data)  # noqa: E731
+        own = lambda position: log_density(model, position, data)
         return [jax.value_and_grad(f)(position) for f in (own, by_cell)]
 
     ours, theirs = both(position)
@@ -346,10 +352,10 @@ def test_normal_scores_by_moments_in_single_precision():
     model, data, position = scores(1, True, jnp.float32, centre=8.0)
     shift = jnp.array([0.0, 8.0, 0.0], jnp.float32)
     position = position._replace(items=position.items + shift)
-    value = model.total_log_likelihood(position, data)
+    value = total_log_likelihood(model, position, data)
     assert value.dtype == jnp.float32
     wide = jax.tree.map(lambda x: x.astype(jnp.float64), (position, data.values))
-    exact = model.total_log_likelihood(wide[0], Responses(wide[1], data.observed))
+    exact = total_log_likelihood(model, wide[0], Responses(wide[1], data.observed))
     # Sums of squares near 64 a cell, rounded some ten times, over 2 sigma^2.
     spread = float(jnp.min(jnp.exp(position.items[:, 2]))) ** 2
     allowed = 10 * np.finfo(np.float32).eps * 64 * SUBJECTS * ITEMS / (2 * spread)

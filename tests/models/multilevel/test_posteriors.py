@@ -10,13 +10,13 @@ from numpyro import infer
 from scipy import stats
 
 from experiments.lego_irt.posteriors import TIGHT, structured_model
+from experiments.lego_irt.prior_draws import simulate_multilevel, simulate_position
 from irtjax.estimators.laplace.laplace import start_multilevel
 from irtjax.estimators.posterior import diagnose
 from irtjax.estimators.posterior.estimates import kept_quantities
 from irtjax.estimators.posterior.methods import NUTS, frame_log_density
 from irtjax.estimators.posterior.sample import sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
-from irtjax.models.multilevel.simulate import simulate_multilevel, simulate_position
 
 SUBJECTS, ITEMS = 10, 30
 
@@ -25,12 +25,10 @@ def written(model, data):
     """The model, non-centred throughout; what is compared are deterministic sites."""
     groups, stems = model.num_groups, model.num_stems
     columns, own = model.num_columns, model.hyperpriors
-    half = lambda name, scale, *shape: numpyro.sample(  # noqa: E731
+    half = lambda name, scale, *shape: numpyro.sample(
         name, dist.HalfNormal(scale).expand(shape)
     )
-    normal = lambda name, *shape: numpyro.sample(  # noqa: E731
-        name, dist.Normal().expand(shape)
-    )
+    normal = lambda name, *shape: numpyro.sample(name, dist.Normal().expand(shape))
     theta = normal("psi", SUBJECTS)[:, None]
     if groups > 1:
         factor = numpyro.sample("factor", dist.LKJCholesky(groups, 2.0))

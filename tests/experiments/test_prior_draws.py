@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from experiments.lego_irt.posteriors import structured_model
+from experiments.lego_irt.prior_draws import simulate_multilevel, simulate_position
 from irtjax.models.multilevel.model import general_ability
-from irtjax.models.multilevel.simulate import simulate_multilevel, simulate_position
 from irtjax.models.priors import Normal
 from irtjax.numerics.bijections import correlation_cholesky
 
