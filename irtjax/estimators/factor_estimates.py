@@ -20,9 +20,6 @@ from irtjax.scoring.factors import expected_on_items, expected_with_items, score
 from irtjax.uncertainty import Covariance
 from irtjax.uncertainty.factors import factor_covariance
 
-#: Variance of the link's distribution, which standardises loadings.
-LINK_VARIANCE = {"logit": math.pi**2 / 3, "probit": 1.0}
-
 
 def factor_estimates(
     problem: Problem,
@@ -106,7 +103,7 @@ def _factors(problem: Problem, found, modes, covariance) -> FactorEstimates:
         slopes,
         parts,
         np.asarray(population, np.float64),
-        LINK_VARIANCE[problem.model.family.link],
+        problem.model.family.link_variance,
         *(np.asarray(x, np.float64) for x in modes[:3]),
     )
 
@@ -183,7 +180,7 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         slopes,
         None if covariance is None else np.asarray(covariance.items, np.float64),
         correlation,
-        LINK_VARIANCE[found.problem.model.family.link],
+        found.problem.model.family.link_variance,
         ability,
         posterior,
         found.factors.mean @ transform,

@@ -51,8 +51,8 @@ def cells(model: Model, items: Any, theta: Array, values, exposure) -> Cells:
     ones = jnp.ones_like(product)
     slope = lambda t: jax.jvp(log_prob, (t,), (ones,))
     curve = lambda t: jax.jvp(slope, (t,), (ones,))
-    (both, (_, second)), (_, (_, third)) = jax.jvp(curve, (product,), (ones,))
-    return Cells(*both, -second, -third)
+    ((value, first), (_, second)), (_, (_, third)) = jax.jvp(curve, (product,), (ones,))
+    return Cells(value, first, -second, -third)
 
 
 class ExpectedCells(NamedTuple):

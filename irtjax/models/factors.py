@@ -84,7 +84,8 @@ class Factor:
         """Number of factors of the given loadings."""
         if isinstance(self.loadings, Mapping):
             return len(self.names())
-        return np.shape(self.loadings)[-1] if np.ndim(self.loadings) else 0
+        shape = () if self.loadings is None else np.shape(self.loadings)
+        return shape[-1] if shape else 0
 
     @property
     def count(self) -> int:

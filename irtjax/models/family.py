@@ -66,6 +66,11 @@ class AbstractResponseFamily(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} has one ability")
 
     @property
+    def link_variance(self) -> float:
+        """Variance of the latent response given abilities, for families with `dims`."""
+        raise NotImplementedError(f"{type(self).__name__} has one ability")
+
+    @property
     def diverges(self) -> bool:
         """Whether joint estimates without priors can have no finite value."""
         return False

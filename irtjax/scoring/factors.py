@@ -149,9 +149,11 @@ def score_factors(
     none = jnp.zeros((num_subjects, dims), dtype)
     square = jnp.zeros((num_subjects, dims, dims), dtype)
     init = none, square, none, jnp.zeros(num_subjects, dtype)
-    *found, last = scan_subject_blocks(body, init, num_subjects, size)
+    ability, covariance, at_mean, last = scan_subject_blocks(
+        body, init, num_subjects, size
+    )
     root = jnp.finfo(dtype).eps ** 0.5
-    return FactorScores(*found, last < 100 * root)
+    return FactorScores(ability, covariance, at_mean, last < 100 * root)
 
 
 @eqx.filter_jit

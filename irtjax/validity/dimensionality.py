@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -232,6 +231,7 @@ def _problem(data: Responses, size: int, most: int, slope_sd: Any, dtype):
     free = np.ones((data.num_items, dims + 1), bool)
     free[:, :dims] = used
     start = factor_start(model, data, dtype=dtype)
+    assert start.theta is not None
     slopes = jnp.where(used, start.items.discrimination, 0)
     start = start._replace(
         items=start.items._replace(discrimination=slopes),
@@ -296,6 +296,7 @@ def _judge(values, out, chance) -> tuple[float, float]:
 
 def _height(data: Responses, chance) -> float:
     out, size = data.observed, data.values.shape
+    assert out is not None
     mean = _judge_sums(data.values, out, jnp.broadcast_to(chance, size))
     return float(mean * jnp.sum(out))
 
@@ -331,7 +332,7 @@ def _parallel(table: ResponseTable, most: int, key):
     return leading(part), np.quantile(draws, QUANTILE, axis=0), notes
 
 
-@partial(eqx.filter_jit)
+@eqx.filter_jit
 def _largest(model: Model, items, theta, data: Responses, key=None):
     """Largest singular value of M o (Y - P), or of responses simulated from P."""
     dtype = items.intercept.dtype
@@ -343,7 +344,7 @@ def _largest(model: Model, items, theta, data: Responses, key=None):
             values = take_block(data.values, begin, size).astype(dtype)
             exposure = take_block(data.exposure, begin, size)
             ability = take_block(theta, begin, size)
-            if key is not None:
+            if key is not None and exposure is not None:
                 eta = ability @ items.discrimination.T + items.intercept
                 part = jax.random.fold_in(key, begin)
                 draw = jax.random.bernoulli(part, jax.nn.sigmoid(eta))

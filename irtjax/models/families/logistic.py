@@ -8,6 +8,7 @@ not estimate them.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -83,6 +84,11 @@ class Binary(AbstractBinary):
     def of_products(self) -> Binary:
         """The family of one ability with slopes of 1."""
         return dataclasses.replace(self, slopes="unit", dims=0)
+
+    @property
+    def link_variance(self) -> float:
+        """That of the link's distribution."""
+        return math.pi**2 / 3 if self.link == "logit" else 1.0
 
     @property
     def diverges(self) -> bool:
