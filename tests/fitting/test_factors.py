@@ -158,6 +158,7 @@ def test_a_mask_fixes_loadings_at_zero_and_names_the_factors():
     assert again.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-9)
 
 
+@pytest.mark.slow  # A program of its own.
 def test_non_negative_loadings():
     fit = fitted(positive=True)
     assert fit.status is irtjax.Status.CONVERGED and fit.options["rotation"] == "none"
@@ -290,6 +291,7 @@ def test_settings_of_factors_need_the_model():
         irtjax.fit(drawn()[0], irtjax.Factor(2), factors=3)
 
 
+@pytest.mark.slow  # Another shape.
 def test_degenerate_data_give_finite_numbers_and_warnings():
     rng = np.random.default_rng(0)
     right = (rng.random((30, 12)) < 0.5).astype(np.int8)
