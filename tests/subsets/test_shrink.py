@@ -414,8 +414,9 @@ def test_bad_requests_are_one_line():
         ({"size": 3, "abilities": [np.nan]}, "abilities must be finite"),
         ({"standard_error": 1e-6}, "standard_error 1e-06 cannot be reached"),
         ({"size": 3, "level": 2}, "level 2 is not between"),
-        ({"size": 3, "model": "hierarchical"}, "does not fit multilevel models"),
-        ({"size": 3, "model": irtjax.MultiMetric()}, "does not fit multilevel models"),
+        ({"size": 3, "model": "hierarchical"}, "does not fit multilevel"),
+        ({"size": 3, "model": irtjax.MultiMetric()}, "does not fit multilevel"),
+        ({"size": 3, "model": "factor"}, "and factor models: give a fit of one"),
     ]:
         with pytest.raises(ValueError, match=message):
             irtjax.shrink(table(), **more)

@@ -41,6 +41,7 @@ CASES = [
         responses(benchmarks=3, scores=True),
         {"subject_covariates": COVARIATE},
         id="scores, groups and a covariate",
+        marks=pytest.mark.slow,
     ),
     *(
         pytest.param(*case, id=name, marks=pytest.mark.slow)
