@@ -67,9 +67,10 @@ def factor_start(
         mask: `[items, dims]` slopes to estimate, others being 0; None for all.
         dtype: Floating type; that of default JAX arrays when None.
 
-    >>> import irtjax
-    >>> data = irtjax.Responses(jnp.asarray(np.eye(6, 9), jnp.int8))
-    >>> start = factor_start(irtjax.models.factor(2), data)
+    >>> from irtjax.models.catalogue import factor_model
+    >>> from irtjax.models.factors import Factor
+    >>> data = Responses(jnp.asarray(np.eye(6, 9), jnp.int8))
+    >>> start = factor_start(factor_model(Factor(2)), data)
     >>> start.items.discrimination.shape, start.theta.shape
     ((9, 2), (6, 2))
     """
