@@ -113,29 +113,16 @@ def score(
     if len(groups) > 1:
         found, errors = _group_scores(fit, model, items, rows, responses, method)
         ability, error = found.general, errors[0]
-        unfinished = scoring.ScoreFlag.UNFINISHED.explain()
-        flags = ["" if done else unfinished for done in np.asarray(found.converged)]
+        flags, of_groups = _by_ability(
+            groups, found.ability, errors[1], found.converged
+        )
         notes += ("abilities are posterior modes, one per group and a general one",)
         method = "map"
-        for k, name in enumerate(groups):
-            of_groups[f"ability_{name}"] = found.ability[:, k]
-            of_groups[f"ability_{name}_se"] = errors[1][:, k]
     elif model.family.dims:
-        assert fit.factors is not None
         _check_modes(method)
-        population = jax.tree.map(jnp.asarray, fit.parameters.population)
-        modes = score_factors(model, items, population, responses)
-        # On all items of the fit, also those that were not answered.
-        every = jax.tree.map(jnp.asarray, fit.parameters.items)
-        ability, error = expected_on_items(fit.model, every, modes)
-        unfinished = scoring.ScoreFlag.UNFINISHED.explain()
-        flags = ["" if done else unfinished for done in np.asarray(modes.converged)]
+        ability, error, flags, of_groups = _factor_scores(fit, model, items, responses)
         notes += ("the ability is the expected score on all items of the fit",)
         method = "map"
-        error_of = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
-        for k, name in enumerate(fit.factors.names.tolist()):
-            of_groups[f"ability_{name}"] = modes.ability[:, k]
-            of_groups[f"ability_{name}_se"] = error_of[:, k]
     else:
         population = jax.tree.map(jnp.asarray, fit.parameters.population)
         result = scoring.score(model, items, population, responses, method=method)
@@ -176,6 +163,30 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
         f"new subjects are scored as average subjects: the covariates {names} shift the"
         " expected abilities of the fitted subjects only",
     )
+
+
+def _factor_scores(fit: Calibration, model, items, data):
+    """Expected scores on all items with errors, flags, and columns by factor."""
+    assert fit.factors is not None
+    population = jax.tree.map(jnp.asarray, fit.parameters.population)
+    modes = score_factors(model, items, population, data)
+    # On all items of the fit, also those that were not answered.
+    every = jax.tree.map(jnp.asarray, fit.parameters.items)
+    ability, error = expected_on_items(fit.model, every, modes)
+    errors = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
+    names = fit.factors.names.tolist()
+    return ability, error, *_by_ability(names, modes.ability, errors, modes.converged)
+
+
+def _by_ability(names: list[str], ability, error, converged):
+    """Flags of subjects, and columns of several abilities with their errors."""
+    unfinished = scoring.ScoreFlag.UNFINISHED.explain()
+    flags = ["" if done else unfinished for done in np.asarray(converged)]
+    columns: dict[str, Any] = {}
+    for k, name in enumerate(names):
+        columns[f"ability_{name}"] = ability[:, k]
+        columns[f"ability_{name}_se"] = error[:, k]
+    return flags, columns
 
 
 def _check_modes(method: str) -> None:

@@ -349,9 +349,9 @@ def _largest(model: Model, items, theta, data: Responses, key=None):
                 part = jax.random.fold_in(key, begin)
                 draw = jax.random.bernoulli(part, jax.nn.sigmoid(eta))
                 values = draw.astype(dtype) * exposure
-            rest = cells(model, items, ability, values, exposure).slope
-            rest = rest * is_new.astype(dtype)[:, None]
-            return total + rest.T @ (rest @ vectors)
+            residual = cells(model, items, ability, values, exposure).slope
+            residual = residual * is_new.astype(dtype)[:, None]
+            return total + residual.T @ (residual @ vectors)
 
         return scan_subject_blocks(body, jnp.zeros_like(vectors), num_subjects, size)
 
