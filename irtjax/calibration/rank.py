@@ -146,6 +146,8 @@ def rank(
         bounds = score_interval(score, standard_error, top=top, level=chosen)
         columns["expected_score_lower"] = pa.array(bounds[0])
         columns["expected_score_upper"] = pa.array(bounds[1])
+        if fit.factors is not None:  # The ability is the expected score.
+            columns["lower"], columns["upper"] = map(pa.array, bounds)
         # Degrees of freedom are not kept, so accuracies have no other interval.
         del columns["accuracy_lower"], columns["accuracy_upper"]
     # From the same draws as P(best), so that the two agree.

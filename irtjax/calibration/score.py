@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 from irtjax import scoring
 from irtjax.calibration.lengths import ability_columns
+from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
@@ -129,7 +130,7 @@ def score(
         ability, error = result.ability, result.standard_error
         flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
     ability, error = (np.asarray(x, np.float64) for x in (ability, error))
-    half = ndtri(0.5 + chosen / 2) * error
+    lower, upper = _interval(fit, ability, error, chosen)
     accuracy = table.subject_accuracy()
     observed = np.full(table.num_subjects, table.num_items)
     if table.observed is not None:
@@ -141,8 +142,8 @@ def score(
         "subject": pa.array(table.subjects.tolist(), pa.string()),
         "ability": ability,
         "ability_se": error,
-        "lower": ability - half,
-        "upper": ability + half,
+        "lower": lower,
+        "upper": upper,
         "accuracy": pa.array(accuracy, mask=~np.isfinite(accuracy)),
         "observed": observed,
         "flags": pa.array(flags, pa.string()),
@@ -187,6 +188,14 @@ def _by_ability(names: list[str], ability, error, converged):
         columns[f"ability_{name}"] = ability[:, k]
         columns[f"ability_{name}_se"] = error[:, k]
     return flags, columns
+
+
+def _interval(fit: Calibration, ability, error, level: float):
+    """Bounds of abilities; those of expected scores stay in their range."""
+    if fit.model.family.dims:
+        return score_interval(ability, error, level=level)
+    half = ndtri(0.5 + level / 2) * error
+    return ability - half, ability + half
 
 
 def _check_modes(method: str) -> None:

@@ -199,6 +199,10 @@ def make_ability_table(
 
     ability, error = estimates.ability, estimates.error
     half = float(ndtri(0.5 + level / 2)) * error
+    lower, upper = ability - half, ability + half
+    if estimates.factors is not None:
+        # The ability is an expected score, whose interval stays in its bounds.
+        lower, upper = score_interval(ability, error, level=level)
     own, rest = without_scale(error, shared, scale)
     ranking = rank_intervals(ability, own, key=key, shared=rest, level=level)
     speeds = {}
@@ -209,8 +213,8 @@ def make_ability_table(
         "subject": pa.array(table.subjects.tolist()),
         "ability": number_column(ability),
         "ability_se": number_column(error),
-        "lower": number_column(ability - half),
-        "upper": number_column(ability + half),
+        "lower": number_column(lower),
+        "upper": number_column(upper),
         "rank": pa.array(np.asarray(ranking.rank, np.int64)),
         "rank_lower": pa.array(np.asarray(ranking.rank_lower, np.int64)),
         "rank_upper": pa.array(np.asarray(ranking.rank_upper, np.int64)),
