@@ -103,6 +103,7 @@ def fit(
         "method": task.method.name,
         **({"choice": reason} if reason else {}),
         **solution.method.record(),
+        **solution.record,
         "level": level,
         "dtype": str(jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)),
         "max_steps": solution.max_steps,
