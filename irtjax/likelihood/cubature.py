@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 
 #: Nodes of the Gauss-Hermite rule for each ability, by the number of abilities.
-PER_ABILITY = {1: 15, 2: 9, 3: 7}
+PER_ABILITY = {1: 11, 2: 7, 3: 5}
 #: Product nodes with less than this weight, relative to the largest, are left out.
 SMALLEST_WEIGHT = 1e-9
 #: Degrees of freedom of random draws.
@@ -86,7 +86,7 @@ def points_for(dims: int, num_draws: int, key: KeyArray) -> Points:
     """A Gauss-Hermite rule for up to three abilities, random draws for more.
 
     >>> points_for(2, 100, jax.random.key(0)).num_points
-    77
+    49
     >>> points_for(4, 100, jax.random.key(0)).num_points
     100
     """

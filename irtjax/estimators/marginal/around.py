@@ -29,7 +29,6 @@ from irtjax.estimators.marginal.factor_em import (
     AbstractFactorEM,
     FactorPoint,
     Sweep,
-    bend_of,
     inverse_of,
 )
 from irtjax.likelihood.cubature import Points
@@ -40,7 +39,6 @@ from irtjax.numerics.kernels import (
     BLOCK_BYTES,
     put_block,
     scan_subject_blocks,
-    softplus,
     take_block,
     weigh_rows,
 )
@@ -117,9 +115,15 @@ class EMAround(AbstractFactorEM):
                 cells = cells * exposure.astype(dtype)[:, None]
                 return cells.reshape(-1, num_items)
 
+            # One exponential and one logarithm for each cell.
+            tail = jnp.exp(-jnp.abs(eta))
+            chance = jnp.where(eta >= 0, 1, tail) / (1 + tail)
+            far = jnp.abs(eta) > 1e-3
+            bend = jnp.where(far, (chance - 0.5) / jnp.where(far, eta, 1), 0.25)
+            base = jnp.maximum(eta, 0) + jnp.log1p(tail)
             up = values @ right
             joint = up[:, :1] + jnp.einsum("nrk,nk->nr", theta, up[:, 1:])
-            joint = joint - (counted(softplus(eta)) @ each).reshape(size, -1)
+            joint = joint - (counted(base) @ each).reshape(size, -1)
             distance = jnp.sum((flat @ precision) * flat, axis=1).reshape(size, -1)
             scale = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)
             joint = joint - distance / 2 + log_ratio + scale[:, None]
@@ -130,10 +134,10 @@ class EMAround(AbstractFactorEM):
             design = jnp.concatenate([jnp.ones_like(flat[:, :1]), flat], axis=1)
             mean = jnp.einsum("nr,nrk->nk", share, theta)
             z_mean = jnp.concatenate([jnp.ones_like(mean[:, :1]), mean], axis=1)
-            minus = counted(jax.nn.sigmoid(eta)).T @ (design * at)
+            minus = counted(chance).T @ (design * at)
             moments = outer(flat) * at
             return (
-                curvature + counted(bend_of(eta**2)).T @ (outer(design) * at),
+                curvature + counted(bend).T @ (outer(design) * at),
                 gradient + values.T @ (z_mean * weight[:, None]) - minus,
                 second + jnp.sum(moments, axis=0).reshape(dims, dims),
                 total + jnp.sum(weight),

@@ -95,6 +95,8 @@ class EMState(NamedTuple):
 class EM(AbstractOnNodes):
     """Marginal maximum likelihood by EM; with priors, the marginal mode (MAP).
 
+    Models with two or three abilities are solved on a product grid (`marginal.grid`).
+
     Attributes:
         nodes: Standardised quadrature nodes. `irtjax.fit` chooses them so that they
             resolve the narrowest posterior; see `choose_nodes`.

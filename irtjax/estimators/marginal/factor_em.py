@@ -286,8 +286,8 @@ def check_factors(model: Model, what: str) -> None:
     """Refuses models other than logistic ones with several abilities, normal priors."""
     if not model.family.dims:
         raise ValueError(
-            f"{what} fits several abilities (the model factor with factors of at least"
-            f" 2), not {model.name!r}: use method='em'"
+            f"{what} fits at least two abilities, and a {model.name} model has one: use"
+            " method='em'"
         )
     check_logistic(model, f"{what} fits")
     for parameter in model.family.parameters:
