@@ -10,7 +10,7 @@ and a safeguarded Anderson acceleration.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -121,6 +121,15 @@ class MM(AbstractPenalised):
             return model
         priors = {**model.priors, "discrimination": Normal(1.0, 1.0)}
         return dataclasses.replace(model, priors=priors)
+
+    def record(self) -> dict[str, Any]:
+        """The settings that change the estimates, and the acceleration."""
+        return {
+            "penalty": self.penalty,
+            "temperature": float(self.temperature),
+            "stop": self.stop,
+            "memory": self.memory,
+        }
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> MMState:
         """State at the start values; a ValueError for what does not suit the method."""
