@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from irtjax import scoring
 from irtjax.calibration.lengths import ability_columns
-from irtjax.calibration.tables import score_interval
+from irtjax.calibration.tables import highest_response, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
@@ -193,7 +193,8 @@ def _by_ability(names: list[str], ability, error, converged):
 def _interval(fit: Calibration, ability, error, level: float):
     """Bounds of abilities; those of expected scores stay in their range."""
     if fit.model.family.dims:
-        return score_interval(ability, error, level=level)
+        top = highest_response(fit.model)
+        return score_interval(ability, error, top=top, level=level)
     half = ndtri(0.5 + level / 2) * error
     return ability - half, ability + half
 

@@ -172,6 +172,7 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "oblimin, promax, geomin, geomin_orthogonal, varimax, quartimax, bifactor,"
             " or none (principal axes). \\[default: oblimin]",
         ),
+        FitOption("link", "Of binary responses: logit or probit. \\[default: logit]"),
         _table(
             "loadings",
             "Table with a column item and one for each factor: 1 where an item measures"

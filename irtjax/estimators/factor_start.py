@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,10 +18,25 @@ from irtjax.models.model import Model, Population
 
 #: Steps of the subspace iteration, and vectors in addition to those wanted.
 NUM_ITERATIONS, OVERSAMPLED = 10, 6
-#: Logits per unit of a response, at chances of one half.
-LOGITS = 4.0
+#: Logits per unit of a response, at chances of one half; other links have fewer units.
+LOGITS, LOGISTIC_VARIANCE = 4.0, math.pi**2 / 3
 #: Largest slope of a start.
 LARGEST = 4.0
+
+
+def highest(model: Model) -> int:
+    """The highest response: 1 of right or wrong."""
+    return max(model.family.num_categories - 1, 1)
+
+
+def category_means(model: Model, data: Responses, mean: Array) -> tuple[Array, ...]:
+    """Means of the statistics of each item, from which intercepts start."""
+    count = model.family.num_categories
+    if count == 2:
+        return (mean,)
+    ones = jnp.ones((data.num_subjects, 1), mean.dtype)
+    statistics, _, exposure = column_products(model, data, ones)
+    return tuple((s[:, 0] + 1 / count) / (exposure[:, 0] + 1) for s in statistics)
 
 
 @eqx.filter_jit
@@ -30,29 +47,31 @@ def leading_factors(
 
     Subspace iteration on the responses less the items' means, block by block: with
     N the subjects and U S V' the leading part, scores are sqrt(N) U and slopes
-    4 V S / sqrt(N), the factor of linear responses on the logit scale.
+    4 V S / sqrt(N), the factor of linear responses on the logit scale. Responses are
+    shares of the highest category.
     """
-    ones = jnp.ones((data.num_subjects, 1), dtype)
+    ones, top = jnp.ones((data.num_subjects, 1), dtype), highest(model)
     _, values, exposure = column_products(model, data, ones)
-    mean = (values + 0.5) / (exposure + 1)
+    mean = (values / top + 0.5) / (exposure + 1)
 
     def right(left):
         _, values, exposure = column_products(model, data, left)
-        return values - mean * exposure
+        return values / top - mean * exposure
 
     def iterate(_, vectors):
-        left = row_products(data, vectors, -mean * vectors)
+        left = row_products(data, vectors / top, -mean * vectors)
         return jnp.linalg.qr(right(jnp.linalg.qr(left)[0]))[0]
 
     width = min(dims + OVERSAMPLED, data.num_items, data.num_subjects)
     first = jax.random.normal(key, (data.num_items, width), dtype)
     vectors = lax.fori_loop(0, NUM_ITERATIONS, iterate, jnp.linalg.qr(first)[0])
-    product = row_products(data, vectors, -mean * vectors)
+    product = row_products(data, vectors / top, -mean * vectors)
     left, singular, turned = jnp.linalg.svd(product, full_matrices=False)
     root = jnp.asarray(data.num_subjects, dtype) ** 0.5
     # Of responses that are missing at random a share of each product is missing.
     share = jnp.maximum(jnp.sum(exposure) / data.values.size, 1e-6)
-    slopes = LOGITS * (vectors @ turned.T)[:, :dims] * singular[:dims] / root / share
+    unit = LOGITS * (model.family.link_variance / LOGISTIC_VARIANCE) ** 0.5
+    slopes = unit * (vectors @ turned.T)[:, :dims] * singular[:dims] / root / share
     return left[:, :dims] * root, jnp.clip(slopes, -LARGEST, LARGEST), mean[:, 0]
 
 
@@ -62,7 +81,7 @@ def factor_start(
     """Start values for models with several abilities.
 
     Args:
-        model: A binary model with `dims`.
+        model: A model with `dims`.
         data: Responses.
         mask: `[items, dims]` slopes to estimate, others being 0; None for all.
         dtype: Floating type; that of default JAX arrays when None.
@@ -91,12 +110,12 @@ def factor_start(
             slopes = jnp.full((data.num_items, dims), 0.5, dtype)
         slopes = jnp.where(wanted, jnp.maximum(slopes, 0.1), 0.0)
         share = slopes / jnp.maximum(jnp.sum(slopes, axis=0), 1e-6)
-        scores = row_products(data, share, -mean[:, None] * share)
+        scores = row_products(data, share / highest(model), -mean[:, None] * share)
         deviation = scores - jnp.mean(scores, axis=0)
         sd = jnp.sqrt(jnp.mean(deviation**2, axis=0))
         scores = deviation / jnp.maximum(sd, 1e-6)
     size = jnp.sqrt(jnp.sum(slopes**2, axis=1))
-    items = family.start((mean,), size)
+    items = family.start(category_means(model, data, mean), size)
     items = items._replace(discrimination=slopes)
     population = Population(jnp.zeros(dims, dtype), jnp.ones(dims, dtype))
     return Start(items, scores, population)

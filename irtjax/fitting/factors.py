@@ -11,7 +11,12 @@ from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.start import start_values
-from irtjax.fitting.resolve import check_data, make_method
+from irtjax.fitting.resolve import (
+    check_data,
+    make_method,
+    nearly_binary,
+    num_categories,
+)
 from irtjax.fitting.specification import AbstractSpecification, Task
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
@@ -37,8 +42,11 @@ class FactorAnalysis(AbstractSpecification):
     def task(self, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""
         plan = Factor(**parts.model) if isinstance(self.model, str) else self.model
-        model = factor_model(plan)
+        plan = plan.of("binary" if nearly_binary(table) else table.kind)
+        model = factor_model(plan, num_categories(table))
         made = make_method(method, parts.fields, model, table.num_subjects)
+        if plan.priors == "weak":
+            model = made.adapted(model)
         check_data(table, model, level)
         most = min(table.num_subjects, table.num_items) - 1
         if plan.count > most:
