@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.start import column_products, row_products
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model, Population
+from irtjax.numerics.programs import stored_jit
 
 #: Steps of the subspace iteration, and vectors in addition to those wanted.
 NUM_ITERATIONS, OVERSAMPLED = 10, 6
@@ -22,9 +22,9 @@ LOGITS = 4.0
 LARGEST = 4.0
 
 
-@eqx.filter_jit
+@stored_jit
 def leading_factors(
-    model: Model, data: Responses, dims: int, dtype, key: Array
+    model: Model, data: Responses, dims: int, dtype
 ) -> tuple[Array, Array, Array]:
     """Scores `[subjects, dims]`, slopes `[items, dims]` and proportions right.
 
@@ -45,7 +45,7 @@ def leading_factors(
         return jnp.linalg.qr(right(jnp.linalg.qr(left)[0]))[0]
 
     width = min(dims + OVERSAMPLED, data.num_items, data.num_subjects)
-    first = jax.random.normal(key, (data.num_items, width), dtype)
+    first = jax.random.normal(jax.random.key(0), (data.num_items, width), dtype)
     vectors = lax.fori_loop(0, NUM_ITERATIONS, iterate, jnp.linalg.qr(first)[0])
     product = row_products(data, vectors, -mean * vectors)
     left, singular, turned = jnp.linalg.svd(product, full_matrices=False)
@@ -77,7 +77,7 @@ def factor_start(
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     family = model.family
     dims = family.dims
-    scores, slopes, mean = leading_factors(model, data, dims, dtype, jax.random.key(0))
+    scores, slopes, mean = leading_factors(model, data, dims, dtype)
     positive = family.parameters[0].bijection.kind == "positive"
     if mask is not None or positive:
         wanted = np.ones((data.num_items, dims), bool) if mask is None else mask
