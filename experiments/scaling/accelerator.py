@@ -4,8 +4,8 @@
     python experiments/scaling/accelerator.py --large        # and large data
 
 Reference of every number is double precision on the processor. An accelerator may
-multiply single-precision matrices with fewer digits unless it is told not to:
-`--as-is` leaves that as JAX has it.
+multiply single-precision matrices with fewer digits unless it is told not to, which
+irtjax does; `--as-is` leaves that as JAX has it.
 """
 
 from __future__ import annotations
@@ -147,6 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--as-is", action="store_true")
+    parser.add_argument("--accelerator-only", action="store_true")
     parser.add_argument("--cases", type=int, default=len(CASES))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -155,7 +156,10 @@ def main() -> None:
     if jax.default_backend() != "cpu":
         devices.append(jax.devices()[0])
     print(jax.__version__, [d.device_kind for d in devices], flush=True)
-    precision = None if options.as_is else "float32"
+    if options.accelerator_only:
+        devices = devices[-1:]
+    # What irtjax sets itself; bfloat16 and TensorFloat-32 are the devices' own choices.
+    precision = "default" if options.as_is else None
     rows = []
     for case in CASES[: options.cases]:
         for row in compare(case, devices, precision):
