@@ -43,6 +43,7 @@ from irtjax.models import simulate as simulation
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights, weigh_rows
+from irtjax.numerics.precision import full_precision
 from irtjax.scoring.information import item_information
 
 __all__ = [
@@ -70,6 +71,7 @@ class FisherInformation(NamedTuple):
     test: Float[Array, " nodes"]
 
 
+@full_precision
 def log_likelihood(
     model: Model,
     items: Items,
@@ -102,6 +104,7 @@ def log_likelihood(
     return jnp.sum(weigh_rows(log_lik, data.subject_weight))
 
 
+@full_precision
 def log_density(
     model: Model,
     coordinates: Float[Array, "items columns"],
@@ -226,6 +229,7 @@ def item_prior(
     return ItemPrior(total, frame[0], frame[1])
 
 
+@full_precision
 def fisher_information(
     model: Model,
     items: Items,
@@ -268,6 +272,7 @@ def fisher_information(
     return FisherInformation(by_item, by_item @ item_weight.astype(by_item.dtype))
 
 
+@full_precision
 def mm_surrogate(
     model: Model,
     items: Items,
@@ -345,6 +350,7 @@ def mm_surrogate(
     return jnp.sum(weigh_rows(bound, data.subject_weight))
 
 
+@full_precision
 def expected_counts(
     model: Model,
     items: Items,
@@ -396,6 +402,7 @@ def expected_counts(
     return counts.expected_counts(model, items, nodes, log_weights, data, moments=True)
 
 
+@full_precision
 def simulate(
     model: Model,
     items: Items,

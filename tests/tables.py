@@ -115,6 +115,8 @@ def _is_quick(model: Model) -> bool:
 #: one, in the tests of the model or of the method.
 LIKE_OTHERS = (
     ("probit2pl", "em"),
+    ("4pl", "em"),
+    ("mixed", "em"),
     ("graded", "em"),
     ("nominal", "em"),
     ("rasch", "mm"),

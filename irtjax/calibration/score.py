@@ -18,6 +18,7 @@ from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, score_factors
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class ScoredSubjects:
     method: str = "eap"
 
 
+@full_precision
 def score(
     fit: Calibration,
     data: Any,

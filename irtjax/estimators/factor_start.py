@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +14,7 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.start import column_products, row_products
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model, Population
+from irtjax.numerics.programs import stored_jit
 
 #: Steps of the subspace iteration, and vectors in addition to those wanted.
 NUM_ITERATIONS, OVERSAMPLED = 10, 6
@@ -39,9 +39,9 @@ def category_means(model: Model, data: Responses, mean: Array) -> tuple[Array, .
     return tuple((s[:, 0] + 1 / count) / (exposure[:, 0] + 1) for s in statistics)
 
 
-@eqx.filter_jit
+@stored_jit
 def leading_factors(
-    model: Model, data: Responses, dims: int, dtype, key: Array
+    model: Model, data: Responses, dims: int, dtype
 ) -> tuple[Array, Array, Array]:
     """Scores `[subjects, dims]`, slopes `[items, dims]` and proportions right.
 
@@ -63,7 +63,7 @@ def leading_factors(
         return jnp.linalg.qr(right(jnp.linalg.qr(left)[0]))[0]
 
     width = min(dims + OVERSAMPLED, data.num_items, data.num_subjects)
-    first = jax.random.normal(key, (data.num_items, width), dtype)
+    first = jax.random.normal(jax.random.key(0), (data.num_items, width), dtype)
     vectors = lax.fori_loop(0, NUM_ITERATIONS, iterate, jnp.linalg.qr(first)[0])
     product = row_products(data, vectors / top, -mean * vectors)
     left, singular, turned = jnp.linalg.svd(product, full_matrices=False)
@@ -96,7 +96,7 @@ def factor_start(
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     family = model.family
     dims = family.dims
-    scores, slopes, mean = leading_factors(model, data, dims, dtype, jax.random.key(0))
+    scores, slopes, mean = leading_factors(model, data, dims, dtype)
     positive = family.parameters[0].bijection.kind == "positive"
     if mask is not None or positive:
         wanted = np.ones((data.num_items, dims), bool) if mask is None else mask

@@ -14,6 +14,7 @@ from irtjax._types import KeyArray, Status
 from irtjax.estimators.driver import AbstractMethod, Fit, run, tree_where
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
+from irtjax.numerics.precision import full_precision
 
 
 class Multistart(eqx.Module):
@@ -79,6 +80,7 @@ def random_starts(
     return lax.map(one, jnp.arange(num))
 
 
+@full_precision
 def multistart(
     problem: Problem,
     method: AbstractMethod,

@@ -15,6 +15,7 @@ from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
 from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.numerics.precision import full_precision
 from irtjax.scoring import score_on_nodes
 
 UNITS = ("subjects", "items")
@@ -36,6 +37,7 @@ class Bootstrap(NamedTuple):
     weight: Float[Array, "replicates size"]
 
 
+@full_precision
 def bootstrap(
     problem: Problem,
     method: AbstractMethod,

@@ -22,6 +22,7 @@ from irtjax.estimators.laplace.item_posterior import Outer
 from irtjax.estimators.laplace.items import blocks_of, expected_responses
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.likelihood.products import expected_categories, expected_cells, outer
+from irtjax.numerics.precision import full_precision
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,6 +75,7 @@ class Predictions:
         return pa.table(columns)
 
 
+@full_precision
 def predict(
     fit: Calibration,
     *,

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -56,6 +55,7 @@ from irtjax.numerics.kernels import (
     take_block,
     weigh_rows,
 )
+from irtjax.numerics.programs import stored_jit
 
 #: Newton steps; the log-posterior of logistic items is concave, and ten are plenty.
 NUM_NEWTON = 25
@@ -89,7 +89,7 @@ class ExpectedOnItems(NamedTuple):
     shared: Float[Array, "subjects rank"]
 
 
-@eqx.filter_jit
+@stored_jit
 def score_factors(
     model: Model,
     items: Any,
@@ -163,7 +163,7 @@ def score_factors(
     return FactorScores(ability, covariance, at_mean, last < 100 * root)
 
 
-@eqx.filter_jit
+@stored_jit
 def expected_on_items(
     model: Model, items: Any, scores: FactorScores
 ) -> tuple[Array, Array]:
@@ -215,7 +215,7 @@ def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expect
     return _Expected(expected @ share, gradient, along, rise, moves)
 
 
-@eqx.filter_jit
+@stored_jit
 def expected_with_items(
     model: Model,
     items: Any,

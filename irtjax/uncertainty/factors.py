@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -31,9 +30,10 @@ from irtjax.numerics.kernels import (
     take_block,
     weigh_rows,
 )
+from irtjax.numerics.programs import stored_jit
 
 
-@eqx.filter_jit
+@stored_jit
 def factor_covariance(
     problem: Problem,
     items: Any,

@@ -326,7 +326,7 @@ def test_factors_that_few_items_measure_are_named():
         np.eye(2),
         *(none, none, none, "oblimin", 0.01),
     )
-    warnings, notes = warnings_of(found, positive=True)
+    warnings, notes = warnings_of(found, {"positive": True})
     assert warnings[0].startswith("fewer than 3 items have a structure coefficient")
     assert "on code: use fewer factors" in warnings[0]
     assert "items measure code alone" in warnings[1] and "law" not in warnings[1]
