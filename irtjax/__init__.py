@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from irtjax.estimators.joint.mm import MM as MM
     from irtjax.estimators.laplace.laplace import Laplace as Laplace
     from irtjax.estimators.marginal.em import EM as EM
+    from irtjax.estimators.marginal.gaussian import GVEM as GVEM
     from irtjax.estimators.marginal.saem import SAEM as SAEM
     from irtjax.estimators.multistart import multistart as multistart
     from irtjax.estimators.neural.twin import Neural as Neural
@@ -84,6 +85,7 @@ _HOMES = {
     "EM": "irtjax.estimators.marginal.em",
     "Factor": "irtjax.models.factors",
     "Fit": "irtjax.estimators.driver",
+    "GVEM": "irtjax.estimators.marginal.gaussian",
     "Gradient": "irtjax.estimators.joint.gradient",
     "Hierarchical": "irtjax.models.multilevel.specification",
     "Hyperpriors": "irtjax.models.multilevel.model",
