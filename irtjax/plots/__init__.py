@@ -22,6 +22,7 @@ from irtjax.plots.multilevel import (
 )
 from irtjax.plots.parameters import plot_item_parameters
 from irtjax.plots.shrink import plot_subset_errors
+from irtjax.plots.stability import plot_rank_ribbons
 from irtjax.plots.style import save_figure
 from irtjax.plots.wright import plot_wright_map
 
@@ -39,6 +40,7 @@ __all__ = [
     "plot_latency",
     "plot_profiles",
     "plot_rank_changes",
+    "plot_rank_ribbons",
     "plot_structure",
     "plot_subset_errors",
     "plot_test_information",
