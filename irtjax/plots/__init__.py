@@ -14,6 +14,7 @@ from irtjax.plots.audit import (
 from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
 from irtjax.plots.factors import plot_dimensions, plot_structure
+from irtjax.plots.flow import plot_rank_flow
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
@@ -40,6 +41,7 @@ __all__ = [
     "plot_latency",
     "plot_profiles",
     "plot_rank_changes",
+    "plot_rank_flow",
     "plot_rank_ribbons",
     "plot_structure",
     "plot_subset_errors",
