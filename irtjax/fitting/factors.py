@@ -48,6 +48,11 @@ def with_wide_slopes(model: Model, num_subjects: int, num_items: float) -> Model
     return dataclasses.replace(model, priors=priors)
 
 
+def kind_of(table) -> str:
+    """Kind of the responses; scores that are 0 or 1 but for a few are binary."""
+    return "binary" if nearly_binary(table) else table.kind
+
+
 class FactorAnalysis(AbstractSpecification):
     """A factor model, as an object or by its name."""
 
@@ -69,6 +74,9 @@ class FactorAnalysis(AbstractSpecification):
         plan = Factor(**known) if isinstance(self.model, str) else self.model
         if plan.count == 1:
             return "em", "the factor model has one ability"
+        plan = plan.of(kind_of(table))
+        if plan.link != "logit" or plan.responses != "binary":
+            return "mm", "gvem is for right or wrong by the logistic link"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count
         told = f"a subject has {each:,.0f} responses to a factor on average"
         if each >= ENOUGH_RESPONSES:
@@ -81,7 +89,7 @@ class FactorAnalysis(AbstractSpecification):
     def task(self, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""
         plan = Factor(**parts.model) if isinstance(self.model, str) else self.model
-        plan = plan.of("binary" if nearly_binary(table) else table.kind)
+        plan = plan.of(kind_of(table))
         model = factor_model(plan, num_categories(table))
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
