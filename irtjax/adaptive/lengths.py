@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.bank import ItemBank
+from irtjax.adaptive.item_bank import ItemBank
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters, LengthSummary
 from irtjax.models.model import Model, Population

@@ -26,6 +26,8 @@ _OPTIONS = {
     "standard_error": "--se",
     "max_exposure": "--max-exposure",
     **{x: f"--{x}" for x in ("reliability", "randomesque", "select", "score", "gain")},
+    **{x: f"--{x}" for x in ("determinant", "composite")},
+    "composite:": "--composite:",
 }
 
 
@@ -41,7 +43,25 @@ def adapt_command(
         float | None,
         _stop("End when no item left has this share of the test information."),
     ] = None,
-    select: Annotated[str, opt.option("information, random or fixed.")] = "information",
+    determinant: Annotated[
+        float | None,
+        _stop("Of several abilities: end below this determinant of their covariance."),
+    ] = None,
+    select: Annotated[
+        str,
+        opt.option(
+            "information, random or fixed; of several abilities also d_optimal or"
+            " a_optimal."
+        ),
+    ] = "information",
+    composite: Annotated[
+        str | None,
+        opt.option(
+            "Of several abilities: measure their sum with these weights, not the"
+            " expected score.",
+            metavar="A,B",
+        ),
+    ] = None,
     score: Annotated[str, opt.option("eap or map.")] = "eap",
     randomesque: Annotated[
         int, opt.option("Draw from the K most informative items.", metavar="K")
@@ -84,6 +104,8 @@ def adapt_command(
         "standard_error": se,
         "reliability": reliability,
         "gain": gain,
+        "determinant": determinant,
+        "composite": _weights(composite),
         "randomesque": randomesque,
         "quota": "equal" if quota else None,
         "max_exposure": max_exposure,
@@ -106,6 +128,18 @@ def adapt_command(
         _show(tests, baseline, out)
 
 
+def _weights(text: str | None) -> list[float] | None:
+    """Numbers with commas between, or None."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--composite {text}: write numbers with commas between"
+        ) from None
+
+
 def _simulate(
     fit: Calibration, rules: dict[str, Any], subjects: int, table: Any, seed: int
 ) -> tuple[SimulatedTests, SimulatedTests | None]:
@@ -118,7 +152,7 @@ def _simulate(
     tests = simulate_tests(fit, subjects, **chosen, **rules)
     if rules["select"] == "random":
         return tests, None
-    kept = {name: rules[name] for name in ("num_items", "score", "quota")}
+    kept = {x: rules[x] for x in ("num_items", "score", "quota", "composite")}
     # The same key: the same subjects.
     return tests, simulate_tests(fit, subjects, **chosen, **kept, select="random")
 

@@ -81,7 +81,8 @@ def expected_cells(model: Model, items: Any, mean, variance) -> ExpectedCells:
     pairs = jnp.asarray(nodes, mean.dtype), jnp.asarray(weights, mean.dtype)
     pairs = pairs[0], pairs[1] / jnp.sum(pairs[1])
     zeros = jnp.zeros_like(mean)
-    return lax.scan(add, ExpectedCells(zeros, zeros, zeros), pairs)[0]
+    # Unrolled it is one pass over the cells.
+    return lax.scan(add, ExpectedCells(zeros, zeros, zeros), pairs, unroll=True)[0]
 
 
 def outer(left: Array, right: Array | None = None) -> Float[Array, "rows pq"]:
