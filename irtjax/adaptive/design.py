@@ -12,7 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 #: Rules of selection, and scores.
-SELECTIONS = ("information", "d_optimal", "a_optimal", "random", "fixed")
+SELECTIONS = (
+    *("information", "mutual_information", "kl", "d_optimal", "a_optimal"),
+    *("random", "fixed"),
+)
 ORDERS = ("random", "fixed")
 SCORES = ("eap", "map")
 #: Rules that are a number, or None.
@@ -52,9 +55,12 @@ class Rules(TypedDict, total=False):
 
     Attributes:
         select: How the next item is chosen. "information" (the default): the most
-            information about the reported ability at the current estimate. "random",
-            or "fixed": a given order. Of several abilities also "d_optimal" and
-            "a_optimal": the smallest determinant, or trace, of their covariance.
+            information about the reported ability at the current estimate.
+            "mutual_information": the largest expected decrease of the posterior's
+            entropy. "random", or "fixed": a given order. Of one ability also "kl": the
+            KL information around the estimate. Of several also "d_optimal" and
+            "a_optimal": the smallest determinant, or trace, of their covariance. See
+            `adaptive.merits`.
         score: "eap" (the default) or "map".
         standard_error: Also end below this standard error.
         reliability: Also end above this reliability, 1 - se^2 / sd^2.

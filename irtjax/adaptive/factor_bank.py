@@ -37,6 +37,9 @@ from irtjax.scoring.factors import FactorScores, expected_on_items, score_factor
 
 #: More Newton steps than a mode needs from the one before the last response.
 MOST_NEWTON = 30
+#: Equal steps over a product in standard deviations, for entropies. Of a standard
+#: deviation of 2.6 the error is below 1e-5; with 13 steps it was 2e-4.
+ENTROPY_REACH, ENTROPY_NODES = 4.5, 19
 #: log2 of the points by which the standard deviation of expected scores is computed.
 LOG_POINTS = 10
 
@@ -76,7 +79,12 @@ class FactorBank(AbstractBank):
     (3, 0.5)
     """
 
-    selections: ClassVar[tuple[str, ...]] = ("information", "d_optimal", "a_optimal")
+    selections: ClassVar[tuple[str, ...]] = (
+        "information",
+        "d_optimal",
+        "a_optimal",
+        "mutual_information",
+    )
     several: ClassVar[bool] = True
 
     mean: Float[Array, ""]  # of the reported ability over the population
@@ -254,6 +262,8 @@ class FactorBank(AbstractBank):
         known, slopes = state.posterior, self.items.discrimination
         covariance = known.covariance
         spread = covariance.reshape(-1) @ self.products
+        if select == "mutual_information":
+            return self._mutual_information(slopes @ known.mean, spread)
         weight = self._weights(slopes @ known.mode)
         if select == "d_optimal":
             return merits.d_optimal(weight, spread)
@@ -313,6 +323,29 @@ class FactorBank(AbstractBank):
         """Information of each item about its product."""
         family, records = by_product(self.model, self.items)
         return jax.vmap(family.information)(records, product)
+
+    def _mutual_information(self, mean: Array, variance: Array) -> Array:
+        """`merits.mutual_information`, the products N(mean, variance).
+
+        A response depends on the abilities through its product alone, so that the
+        expectations have one dimension, whatever the number of abilities.
+        """
+        family, records = by_product(self.model, self.items)
+        sd = jnp.sqrt(jnp.maximum(variance, 0))
+
+        def add(total, part):
+            node, weight = part
+            at = jax.vmap(family.category_log_probs)(records, mean + node * sd)
+            chance = jnp.exp(at)
+            found = chance, merits.entropy(chance)
+            return jax.tree.map(lambda x, y: x + weight * y, total, found), None
+
+        nodes = jnp.linspace(-ENTROPY_REACH, ENTROPY_REACH, ENTROPY_NODES)
+        pairs = (x.astype(sd.dtype) for x in (nodes, jax.nn.softmax(-(nodes**2) / 2)))
+        zeros = jnp.zeros((self.num_items, self.num_categories), sd.dtype)
+        init = zeros, jnp.zeros_like(sd)
+        chance, conditional = lax.scan(add, init, tuple(pairs), unroll=True)[0]
+        return merits.entropy(chance) - conditional
 
     def _responses(self, product: Array) -> tuple[Array, Array]:
         """Expected responses and their slopes, at products `[subjects, items]`."""

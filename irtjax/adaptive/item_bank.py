@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
+from irtjax.adaptive import merits
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
 from irtjax.likelihood.quadrature import REACH, nodes_for
@@ -170,6 +171,8 @@ class ItemBank(AbstractNodeBank):
     (40, 2, 61)
     """
 
+    selections: ClassVar[tuple[str, ...]] = ("information", "mutual_information", "kl")
+
     model: Model
     items: Items
     table: Float[Array, "items categories nodes"]  # log-probabilities
@@ -262,6 +265,21 @@ class ItemBank(AbstractNodeBank):
         """Fisher information of every item at one ability, `[items]`."""
         family = self.model.family
         return jax.vmap(family.information, in_axes=(0, None))(self.items, theta)
+
+    def merit(self, select: str, state: State) -> Float[Array, " items"]:
+        """What each item adds by a rule (`merits`)."""
+        if select == "mutual_information":
+            return merits.mutual_information(
+                self.table, jax.nn.softmax(state.posterior)
+            )
+        if select == "kl":
+            number = state.num_given.astype(self.theta.dtype)
+            reach = merits.KL_REACH * self.sd / jnp.sqrt(number + 1)
+            at = jax.vmap(self.model.family.category_log_probs, in_axes=(0, None))
+            here = at(self.items, state.ability)
+            known = self.table, self.theta, here
+            return merits.kullback_leibler(*known, state.ability, reach)
+        return super().merit(select, state)
 
     def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
         """Log-probability of a response to one item at one ability."""

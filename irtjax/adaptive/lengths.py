@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -41,6 +41,9 @@ class LengthBank(ItemBank):
     of ability (the corrected equation (10) of the LaRT paper).
     `offset` is added to lengths before the logarithm.
     """
+
+    #: The others would leave out what a length adds.
+    selections: ClassVar[tuple[str, ...]] = ("information",)
 
     # A subclass's fields follow those with defaults, so these have some too.
     lengths: LengthParameters | None = None

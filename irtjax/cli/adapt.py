@@ -50,8 +50,8 @@ def adapt_command(
     select: Annotated[
         str,
         opt.option(
-            "information, random or fixed; of several abilities also d_optimal or"
-            " a_optimal."
+            "information, mutual_information, kl, random or fixed; of several abilities"
+            " d_optimal or a_optimal too, not kl."
         ),
     ] = "information",
     composite: Annotated[
