@@ -13,7 +13,16 @@ from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.session import AdaptiveTest
 from irtjax.adaptive.simulation import Tests, run_test, run_tests
 from irtjax.adaptive.state import State
-from irtjax.adaptive.steps import open_items, select, start, stop, update
+from irtjax.adaptive.steps import (
+    affordable,
+    open_items,
+    risk,
+    select,
+    spent,
+    start,
+    stop,
+    update,
+)
 from irtjax.adaptive.study import SimulatedTests, simulate_tests
 
 __all__ = [
@@ -31,11 +40,14 @@ __all__ = [
     "State",
     "StopFlag",
     "Tests",
+    "affordable",
     "open_items",
+    "risk",
     "run_test",
     "run_tests",
     "select",
     "simulate_tests",
+    "spent",
     "start",
     "stop",
     "update",

@@ -32,6 +32,8 @@ class AbstractBank(eqx.Module):
     selections: ClassVar[tuple[str, ...]] = ("information",)
     #: Whether subjects have several abilities.
     several: ClassVar[bool] = False
+    #: Whether `decrease` serves the loss of a decision.
+    decides: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -72,6 +74,18 @@ class AbstractBank(eqx.Module):
         """What a rule of selection maximises, for every item."""
 
     @abstractmethod
+    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
+        """Expected decrease of the loss by each item: see `Rules`, price."""
+
+    @abstractmethod
+    def above(self, state: State, mark: Array) -> Float[Array, ""]:
+        """Probability that the reported ability is above a mark."""
+
+    def odds(self, state: State, low: Array, high: Array) -> Float[Array, ""]:
+        """Log-likelihood ratio of two abilities."""
+        raise NotImplementedError(f"{type(self).__name__} has several abilities")
+
+    @abstractmethod
     def draw(
         self, item: Array, theta: Array, key: KeyArray, memory: Memory
     ) -> Observation:
@@ -102,6 +116,22 @@ class AbstractBank(eqx.Module):
                 f" {', '.join((*self.selections, 'random', 'fixed'))}"
             )
 
+        if design.cost is not None and design.cost.shape != (self.num_items,):
+            raise ValueError(
+                f"cost has {design.cost.shape[0]:,} numbers: give one for each of the"
+                f" {self.num_items:,} items"
+            )
+        if design.indifference is not None and self.several:
+            raise ValueError(
+                "indifference is for one ability: leave it out, and the risk is that"
+                " of the posterior"
+            )
+        looks_ahead = design.pass_mark is not None and design.price is not None
+        if looks_ahead and not self.decides:
+            raise ValueError(
+                "price with pass_mark needs one ability and no response lengths: use"
+                " risk"
+            )
         if design.determinant is not None and not self.several:
             raise ValueError("determinant is for several abilities: use standard_error")
 

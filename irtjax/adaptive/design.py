@@ -18,8 +18,13 @@ SELECTIONS = (
 )
 ORDERS = ("random", "fixed")
 SCORES = ("eap", "map")
+#: Rules that are above 0, if given.
+ABOVE_0 = "standard_error determinant budget price risk indifference".split()
 #: Rules that are a number, or None.
-LIMITS = ("standard_error", "reliability", "gain", "determinant")
+LIMITS = (
+    *("standard_error", "reliability", "gain", "determinant"),
+    *("budget", "price", "pass_mark", "risk", "indifference"),
+)
 
 
 class StopFlag(IntFlag):
@@ -36,6 +41,9 @@ class StopFlag(IntFlag):
     GAIN = 8
     NO_ITEMS = 16
     DETERMINANT = 32
+    BUDGET = 64
+    UTILITY = 128
+    DECIDED = 256
 
     def explain(self) -> str:
         """Explains the flags in words."""
@@ -46,6 +54,9 @@ class StopFlag(IntFlag):
             StopFlag.GAIN: "no item adds enough information",
             StopFlag.NO_ITEMS: "no items left",
             StopFlag.DETERMINANT: "determinant",
+            StopFlag.BUDGET: "budget",
+            StopFlag.UTILITY: "no item is worth its price",
+            StopFlag.DECIDED: "decided",
         }
         return "; ".join(text for flag, text in words.items() if self & flag)
 
@@ -75,6 +86,18 @@ class Rules(TypedDict, total=False):
             ignores groups. Items of groups without weight are not used.
         composite: Of several abilities: report (and measure) this weighted sum of
             them, `[dims]`, in place of the expected score on all items.
+        cost: Cost of each item (tokens, dollars, seconds), `[items]` or by name. Rules
+            that compare items then take the most per cost.
+        budget: Also end when no item left is affordable; needs `cost`.
+        price: Loss that a unit of cost is worth: also end when the best item decreases
+            the expected loss by less than price times its cost (1 without `cost`). The
+            loss is the variance of the ability, or the risk of the decision.
+        pass_mark: The decision to make: is the ability above this?
+        losses: Of passing a subject below the mark, and of failing one above it.
+        risk: Also end when the expected loss of the better decision is below this.
+        indifference: Judge the risk by the likelihoods at the mark plus and minus this
+            alone: Wald's sequential probability ratio test, with the error rates risk
+            over each loss.
     """
 
     select: str
@@ -86,6 +109,13 @@ class Rules(TypedDict, total=False):
     randomesque: int
     quota: Mapping[str, Any] | str | None
     composite: Sequence[float] | None
+    cost: Mapping[str, float] | Sequence[float] | np.ndarray | None
+    budget: float | None
+    price: float | None
+    pass_mark: float | None
+    losses: Sequence[float]
+    risk: float | None
+    indifference: float | None
 
 
 #: The rules as they are where they are not given.
@@ -93,6 +123,7 @@ DEFAULTS: dict[str, Any] = dict.fromkeys(Rules.__annotations__) | {
     "select": "information",
     "score": "eap",
     "randomesque": 1,
+    "losses": (1.0, 1.0),
 }
 
 
@@ -109,6 +140,13 @@ class Design(eqx.Module):
     determinant: Float[Array, ""] | None = None
     groups: Int[Array, " items"] | None = None  # codes, -1 for no group
     targets: Float[Array, " groups"] | None = None  # share of a test
+    cost: Float[Array, " items"] | None = None
+    budget: Float[Array, ""] | None = None
+    price: Float[Array, ""] | None = None
+    pass_mark: Float[Array, ""] | None = None
+    losses: Float[Array, "2"] | None = None
+    risk: Float[Array, ""] | None = None
+    indifference: Float[Array, ""] | None = None
 
     @classmethod
     def create(
@@ -151,18 +189,52 @@ class Design(eqx.Module):
                 f"randomesque {randomesque} needs a rule that compares items, such as"
                 f" select 'information', not {select!r}"
             )
-        for name in ("standard_error", "determinant"):
+        for name in ABOVE_0:
             if chosen[name] is not None and not chosen[name] > 0:
                 raise ValueError(f"{name} {chosen[name]:g} is not above 0")
         for name in ("reliability", "gain"):
             if chosen[name] is not None and not 0 < chosen[name] < 1:
                 raise ValueError(f"{name} {chosen[name]:g} is not between 0 and 1")
+        _check_decision(chosen)
         codes, targets = _quota(groups, chosen["quota"])
         optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
         static = int(num_items), select, score, int(randomesque)
         limits = {x: optional(chosen[x]) for x in LIMITS}
         content = dict(groups=optional(codes, jnp.int32), targets=optional(targets))
+        losses = None if chosen["pass_mark"] is None else chosen["losses"]
+        content |= dict(cost=optional(_costs(chosen)), losses=optional(losses))
         return cls(*static, **limits, **content)
+
+
+def _check_decision(rules: Mapping[str, Any]) -> None:
+    """Refuses rules of a decision without one, and losses that are none."""
+    mark = rules["pass_mark"]
+    for name in ("risk", "indifference"):
+        if rules[name] is not None and mark is None:
+            raise ValueError(f"{name} {rules[name]:g} needs a pass_mark")
+    if rules["indifference"] is not None and rules["risk"] is None:
+        raise ValueError("indifference needs a risk, at which to decide")
+    if mark is not None and not np.isfinite(mark):
+        raise ValueError(f"pass_mark {mark:g} is not a finite number")
+    losses = np.asarray(rules["losses"], float)
+    if losses.shape != (2,) or not (np.isfinite(losses) & (losses > 0)).all():
+        raise ValueError("losses: give two numbers above 0, of a wrong pass and fail")
+
+
+def _costs(rules: Mapping[str, Any]) -> np.ndarray | None:
+    """Costs of the items, each above 0."""
+    if rules["cost"] is None:
+        if rules["budget"] is not None:
+            raise ValueError(f"budget {rules['budget']:g} needs a cost of each item")
+        return None
+    cost = np.asarray(rules["cost"], float)
+    if cost.ndim != 1:
+        raise ValueError("cost: give a number for each item")
+    bad = ~(np.isfinite(cost) & (cost > 0))
+    if bad.any():
+        at = int(bad.argmax())
+        raise ValueError(f"cost {cost[at]:g} of item {at + 1} is not above 0")
+    return cost
 
 
 def _quota(groups, quota) -> tuple[np.ndarray | None, np.ndarray | None]:

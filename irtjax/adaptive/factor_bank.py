@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
@@ -272,6 +273,15 @@ class FactorBank(AbstractBank):
             return merits.a_optimal(weight, spread, square)
         along = slopes @ (covariance @ known.gradient)
         return merits.c_optimal(weight, spread, along)
+
+    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
+        """Expected decrease of the variance of the reported ability."""
+        return self.merit("information", state)
+
+    def above(self, state: State, mark: Array) -> Float[Array, ""]:
+        """Of a normal posterior of the reported ability."""
+        tiny = jnp.finfo(mark.dtype).tiny
+        return ndtr((state.ability - mark) / jnp.maximum(state.standard_error, tiny))
 
     def determinant(self, state: State) -> Array:
         """Determinant of the covariance of the abilities."""

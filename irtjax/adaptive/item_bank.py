@@ -106,6 +106,32 @@ class AbstractNodeBank(AbstractBank):
         """The information of each item at the current ability."""
         return self.gain(state.ability, state.memory)
 
+    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
+        """Expected decrease of the variance, as of a normal posterior."""
+        variance = state.standard_error**2
+        share = variance * self.gain(state.ability, state.memory)
+        return variance * share / (1 + share)
+
+    def above(self, state: State, mark: Array) -> Float[Array, ""]:
+        """Mass of the nodes above a mark."""
+        return jax.nn.softmax(state.posterior) @ self._shares(mark)
+
+    def _shares(self, mark: Array) -> Float[Array, " nodes"]:
+        """Share of each node that is above a mark: it stands for its surroundings."""
+        step = self.theta[1] - self.theta[0]
+        return jnp.clip((self.theta - mark) / step + 0.5, 0, 1)
+
+    def odds(self, state: State, low: Array, high: Array) -> Float[Array, ""]:
+        """Log-likelihood ratio of the responses at two abilities."""
+
+        def log_likelihood(theta):
+            one = lambda item, seen: self.log_prob(item, seen, theta)
+            cells = jax.vmap(one)(state.items, state.observations)
+            total = jnp.sum(jnp.where(state.given, cells, 0))
+            return total + self.log_memory(state.memory, theta)
+
+        return log_likelihood(high) - log_likelihood(low)
+
 
 def _mean(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:
     """EAP: mean and variance of the posterior on the nodes."""
@@ -172,6 +198,7 @@ class ItemBank(AbstractNodeBank):
     """
 
     selections: ClassVar[tuple[str, ...]] = ("information", "mutual_information", "kl")
+    decides: ClassVar[bool] = True
 
     model: Model
     items: Items
@@ -280,6 +307,25 @@ class ItemBank(AbstractNodeBank):
             known = self.table, self.theta, here
             return merits.kullback_leibler(*known, state.ability, reach)
         return super().merit(select, state)
+
+    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
+        """Expected decrease of the loss, exactly: over the responses to each item."""
+        posterior = jax.nn.softmax(state.posterior)
+        chance = jnp.exp(self.table)
+        marginal = chance @ posterior
+        if design.pass_mark is None:
+            # That of the variance is the variance of the posterior mean.
+            moved = chance @ (posterior * (self.theta - posterior @ self.theta))
+            tiny = jnp.finfo(moved.dtype).tiny
+            return jnp.sum(moved**2 / jnp.maximum(marginal, tiny), axis=-1)
+        dtype = chance.dtype
+        wrong_pass, wrong_fail = design.losses.astype(dtype)
+        above = posterior * self._shares(design.pass_mark.astype(dtype))
+        over = chance @ above
+        after = jnp.minimum(wrong_pass * (marginal - over), wrong_fail * over)
+        total = jnp.sum(above)
+        now = jnp.minimum(wrong_pass * (1 - total), wrong_fail * total)
+        return now - jnp.sum(after, axis=-1)
 
     def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
         """Log-probability of a response to one item at one ability."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -39,9 +40,28 @@ class LabelledBank(NamedTuple):
         """The rules of tests of at most `num_items` items, None for the whole bank."""
         size = self.bank.num_items
         longest = size if num_items is None else min(num_items, size)
+        if isinstance(rules.get("cost"), Mapping):
+            rules["cost"] = self._costs(rules["cost"])
         design = Design.create(longest, groups=self.groups, **rules)
         self.bank.check(design)
         return design
+
+    def _costs(self, cost: Mapping[str, Any]) -> np.ndarray:
+        """Costs by name in the order of the bank; every item needs one."""
+        lacking = [name for name in self.names.tolist() if name not in cost]
+        if lacking:
+            raise ValueError(
+                f"cost: no cost of item {lacking[0]!r} ({len(lacking):,} of"
+                f" {len(self.names):,} are missing)"
+            )
+        found = np.array([float(cost[name]) for name in self.names.tolist()])
+        bad = ~(np.isfinite(found) & (found > 0))
+        if bad.any():
+            at = int(bad.argmax())
+            raise ValueError(
+                f"cost {found[at]:g} of item {str(self.names[at])!r} is not above 0"
+            )
+        return found
 
 
 def check_exposure(limit: float | None) -> None:

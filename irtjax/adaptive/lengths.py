@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.item_bank import ItemBank
+from irtjax.adaptive.item_bank import AbstractNodeBank, ItemBank
+from irtjax.adaptive.state import State
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters, LengthSummary
 from irtjax.models.model import Model, Population
@@ -44,6 +45,7 @@ class LengthBank(ItemBank):
 
     #: The others would leave out what a length adds.
     selections: ClassVar[tuple[str, ...]] = ("information",)
+    decides: ClassVar[bool] = False
 
     # A subclass's fields follow those with defaults, so these have some too.
     lengths: LengthParameters | None = None
@@ -130,6 +132,10 @@ class LengthBank(ItemBank):
         precision = lambda sums: 1 / (1 - rho**2 * sums / (1 + sums))
         more = precision(memory.precision + phi**2 / variance)
         return self.information(theta) + more - precision(memory.precision)
+
+    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
+        """Expected decrease of the variance, by a response and its length."""
+        return AbstractNodeBank.decrease(self, design, state)
 
     def log_prob(self, item: Array, observation: Answer, theta: Array) -> Array:
         """Log-probability of the response alone; lengths are in the memory."""

@@ -20,7 +20,7 @@ from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.state import State
-from irtjax.adaptive.steps import open_items, select, start, stop, update
+from irtjax.adaptive.steps import open_items, select, spent, start, stop, update
 from irtjax.data.files import atomic_path
 from irtjax.storage.encoding import plain
 
@@ -83,8 +83,12 @@ class AdaptiveTest:
         quota = rules.get("quota")
         if not (quota is None or isinstance(quota, str)):
             rules["quota"] = dict(quota)
-        if rules.get("composite") is not None:
-            rules["composite"] = np.asarray(rules["composite"], float).tolist()
+        for name in ("composite", "cost", "losses"):
+            given: Any = rules.get(name)
+            if isinstance(given, Mapping):
+                rules[name] = {str(k): float(v) for k, v in given.items()}
+            elif given is not None:
+                rules[name] = np.asarray(given, float).tolist()
         composite = rules.get("composite")
         self._bank = label(source, num_items, names, groups, composite)
         self._design = self._bank.design(num_items, **rules)
@@ -160,6 +164,19 @@ class AdaptiveTest:
         error = np.sqrt(np.diagonal(np.asarray(known.covariance)))
         values = zip(np.asarray(known.mode).tolist(), error.tolist(), strict=True)
         return dict(zip(self._bank.factors.tolist(), values, strict=True))
+
+    @property
+    def cost(self) -> float:
+        """What the items with a response cost; their number without costs."""
+        return float(spent(self._design, self._state))
+
+    @property
+    def probability_passed(self) -> float:
+        """Probability that the ability is above the pass mark; NaN without one."""
+        if self._design.pass_mark is None:
+            return float("nan")
+        mark = self._design.pass_mark.astype(self._state.ability.dtype)
+        return float(self._bank.bank.above(self._state, mark))
 
     @property
     def responses(self) -> dict[str, int]:

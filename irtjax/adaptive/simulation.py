@@ -31,6 +31,7 @@ class Tests(NamedTuple):
     num_given: Int[Array, "*tests"]
     stopped: Int[Array, "*tests"]  # why it ended, `StopFlag` codes
     abilities: Any = ()  # of several abilities the last `FactorPosterior`
+    above: Any = ()  # with a pass mark, the probability of an ability above it
 
 
 # Not a test, whatever its name suggests to a test runner.
@@ -79,7 +80,10 @@ def _run_test(bank: AbstractBank, design: Design, respond, first: State) -> Test
     last, (items, ability, error) = lax.scan(step, first, length=design.num_items)
     why = stop(bank, design, last)
     path = items, last.observations, ability, error
-    return Tests(*path, last.num_given, why, bank.reported(last.posterior))
+    above = ()
+    if design.pass_mark is not None:
+        above = bank.above(last, design.pass_mark.astype(ability.dtype))
+    return Tests(*path, last.num_given, why, bank.reported(last.posterior), above)
 
 
 def run_tests(

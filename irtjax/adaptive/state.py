@@ -29,6 +29,7 @@ class State(NamedTuple):
     standard_error: Float[Array, ""]
     merit: Float[Array, " items"] | None  # of each item, by the rule of selection
     information: Float[Array, " items"] | None  # at the ability, if a rule needs it
+    worth: Float[Array, ""] | None  # best decrease of the expected loss per cost
     memory: Memory  # what the bank stores with the posterior
     priority: Float[Array, " items"] | None  # of "random", "fixed": the highest is next
     key: KeyArray

@@ -59,6 +59,7 @@ def start(
         standard_error=bank.sd,
         merit=None,
         information=None,
+        worth=None,
         memory=bank.memory,
         priority=priority,
         key=key,
@@ -96,6 +97,8 @@ def select(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
     ordered = design.select in ("random", "fixed")
     merit = state.priority if ordered else state.merit
     assert merit is not None
+    if design.cost is not None and not ordered:
+        merit = merit / design.cost.astype(merit.dtype)
     merit = jnp.where(candidates, merit, -jnp.inf)
     most = min(design.randomesque, bank.num_items)
     if most == 1:
@@ -108,19 +111,20 @@ def select(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
 
 
 def _candidates(design: Design, state: State) -> Bool[Array, " items"]:
-    """Available items, of the group whose turn it is."""
+    """Affordable items, of the group whose turn it is."""
+    open_now = affordable(design, state)
     if design.groups is None or design.targets is None:
-        return state.available
+        return open_now
     codes = jnp.maximum(design.groups, 0)
     size = design.targets.shape[0]
     counts = jnp.zeros(size, jnp.int32)
     counts = counts.at[codes[state.items]].add(state.given.astype(jnp.int32))
-    left = jnp.zeros(size, bool).at[codes].max(state.available)
+    left = jnp.zeros(size, bool).at[codes].max(open_now)
     targets = design.targets.astype(state.ability.dtype)
     number, counts = (x.astype(targets.dtype) for x in (state.num_given + 1, counts))
     due = targets * number - counts
     turn = jnp.argmax(jnp.where(left, due, -jnp.inf)).astype(jnp.int32)
-    return state.available & (design.groups == turn)
+    return open_now & (design.groups == turn)
 
 
 def update(
@@ -150,7 +154,46 @@ def _informed(bank: AbstractBank, design: Design, state: State) -> State:
         state = state._replace(merit=bank.merit(design.select, state))
     if design.gain is not None:
         state = state._replace(information=bank.merit("information", state))
+    if design.price is not None:
+        decrease = bank.decrease(design, state)
+        if design.cost is not None:
+            decrease = decrease / design.cost.astype(decrease.dtype)
+        worth = jnp.max(jnp.where(affordable(design, state), decrease, -jnp.inf))
+        state = state._replace(worth=worth)
     return state
+
+
+def spent(design: Design, state: State) -> Float[Array, ""]:
+    """What the items given so far cost; their number without costs."""
+    if design.cost is None:
+        return state.num_given.astype(state.ability.dtype)
+    cost = design.cost.astype(state.ability.dtype)
+    return jnp.sum(jnp.where(state.given, cost[state.items], 0))
+
+
+def affordable(design: Design, state: State) -> Bool[Array, " items"]:
+    """Whether each item may be given and costs no more than is left of the budget."""
+    if design.budget is None or design.cost is None:
+        return state.available
+    cost = design.cost.astype(state.ability.dtype)
+    budget = design.budget.astype(cost.dtype)
+    # Costs such as 0.1 must add up to 0.3, whatever the rounding.
+    slack = budget * (2 * design.num_items * jnp.finfo(cost.dtype).eps)
+    return state.available & (cost <= budget - spent(design, state) + slack)
+
+
+def risk(bank: AbstractBank, design: Design, state: State) -> Float[Array, ""]:
+    """Expected loss of the better decision on the pass mark."""
+    assert design.pass_mark is not None and design.losses is not None
+    dtype = state.ability.dtype
+    mark = design.pass_mark.astype(dtype)
+    if design.indifference is None:
+        above = bank.above(state, mark)
+    else:
+        half = design.indifference.astype(dtype)
+        above = jax.nn.sigmoid(bank.odds(state, mark - half, mark + half))
+    wrong_pass, wrong_fail = design.losses.astype(dtype)
+    return jnp.minimum(wrong_pass * (1 - above), wrong_fail * above)
 
 
 def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
@@ -167,6 +210,15 @@ def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
         reliability = 1 - (state.standard_error / bank.sd) ** 2
         limit = design.reliability.astype(dtype)
         ends.append((StopFlag.RELIABILITY, reliability > limit))
+    if design.budget is not None:
+        left = jnp.any(state.available) & ~jnp.any(affordable(design, state))
+        ends.append((StopFlag.BUDGET, left))
+    if design.price is not None:
+        assert state.worth is not None
+        ends.append((StopFlag.UTILITY, state.worth < design.price.astype(dtype)))
+    if design.risk is not None:
+        limit = design.risk.astype(dtype)
+        ends.append((StopFlag.DECIDED, risk(bank, design, state) < limit))
     if design.determinant is not None:
         limit = design.determinant.astype(dtype)
         ends.append((StopFlag.DETERMINANT, bank.determinant(state) < limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Unpack
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from irtjax import scoring
 from irtjax._types import KeyArray
-from irtjax.adaptive.design import Rules, StopFlag
+from irtjax.adaptive.design import Design, Rules, StopFlag
 from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
@@ -64,6 +65,9 @@ class SimulatedTests:
         replayed: Whether responses were replayed.
         notes: What was matched and what was left out.
         factors: Abilities at the end of tests of several abilities; else None.
+        prior: Reported ability before the first item, the mean of the population.
+        cost: `[subjects, num_items]` what a test cost so far; None without costs.
+        probability_passed: `[subjects]` of an ability above the pass mark, or None.
     """
 
     subjects: np.ndarray
@@ -78,6 +82,9 @@ class SimulatedTests:
     replayed: bool
     notes: tuple[str, ...] = ()
     factors: TestedFactors | None = None
+    prior: float = math.nan
+    cost: np.ndarray | None = None
+    probability_passed: np.ndarray | None = None
 
     def rmse(self) -> np.ndarray:
         """Root mean squared error after each number of items, or the last of a test."""
@@ -87,6 +94,32 @@ class SimulatedTests:
         """Root mean squared standard error after each number, `[num_items]`."""
         return np.sqrt(np.mean(self.standard_error**2, axis=0))
 
+    def rmse_by_cost(self, budgets: Any) -> np.ndarray:
+        """Root mean squared error of tests that end when a budget is spent.
+
+        A test within a budget is the part of this one that costs no more; before its
+        first item the ability is the mean of the population.
+
+        Args:
+            budgets: `[budgets]` what a test may cost.
+
+        Returns:
+            `[budgets]` errors.
+
+        Raises:
+            ValueError: If the tests have no costs.
+        """
+        if self.cost is None:
+            raise ValueError("the tests have no costs: give simulate_tests a cost")
+        path = np.c_[np.full(len(self.ability), self.prior), self.ability]
+        # Places after the end of a test repeat its cost and its last ability.
+        slack = 1 + 1e-6
+        budgets = np.asarray(budgets, float)
+        within = self.cost[:, :, None] <= budgets * slack
+        count = within.sum(axis=1)
+        reached = np.take_along_axis(path, count, axis=1)
+        return np.sqrt(np.mean((reached - self.truth[:, None]) ** 2, axis=0))
+
     def exposure(self) -> np.ndarray:
         """Share of the tests in which each item was used, `[items]`."""
         used = self.given[self.given >= 0]
@@ -95,7 +128,8 @@ class SimulatedTests:
     def table(self) -> pa.Table:
         """One row per subject: number of items, ability, error, truth, why it ended.
 
-        Of several abilities each and its error too.
+        Of several abilities each and its error too; what tests cost; with a pass mark
+        the probability of an ability above it.
         """
         reasons = [StopFlag(int(flag)).explain() for flag in self.stopped]
         last = "ability_all_items" if self.replayed else "true_ability"
@@ -105,6 +139,10 @@ class SimulatedTests:
             for k, name in enumerate(self.factors.names.tolist()):
                 columns[f"ability_{name}"] = self.factors.ability[:, k]
                 columns[f"ability_{name}_se"] = error[:, k]
+        if self.cost is not None:
+            columns["cost"] = self.cost[:, -1]
+        if self.probability_passed is not None:
+            columns["probability_passed"] = self.probability_passed
         return pa.table(
             {
                 "subject": pa.array(self.subjects.tolist(), pa.string()),
@@ -184,14 +222,30 @@ def simulate_tests(
     limit = None if max_exposure is None else jnp.asarray(max_exposure, dtype)
     options = dict(available=available, recorded=recorded, max_exposure=limit)
     tests = run_tests_jit(bank.bank, design, key=test_key, theta=theta, **options)
-    given, observations, *scores, last = jax.tree.map(np.asarray, tests)
+    given, observations, *scores, last, above = jax.tree.map(np.asarray, tests)
     seen = np.asarray(bank.bank.response_of(observations))
     factors = None
     if bank.factors is not None:
         known = None if replayed else np.asarray(theta)
         factors = TestedFactors(bank.factors, last.mode, last.covariance, known)
     tested: Any = subjects, bank.names, given, seen, *scores, np.asarray(truth)
-    return SimulatedTests(*tested, replayed=replayed, notes=notes, factors=factors)
+    return SimulatedTests(
+        *tested,
+        replayed=replayed,
+        notes=notes,
+        factors=factors,
+        prior=float(bank.bank.mean),
+        cost=_cumulated(design, given),
+        probability_passed=None if design.pass_mark is None else above,
+    )
+
+
+def _cumulated(design: Design, given: np.ndarray) -> np.ndarray | None:
+    """What tests cost after each item; None without costs."""
+    if design.cost is None:
+        return None
+    each = np.asarray(design.cost, np.float64)[given]
+    return np.cumsum(np.where(given >= 0, each, 0), axis=1)
 
 
 def _given_abilities(bank: LabelledBank, ability: jax.Array) -> jax.Array:
