@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -72,7 +73,8 @@ class LengthBank(ItemBank):
         extra = rho**2 / (1 - rho**2)
         options: Any = dict(num_items=num_items, nodes=nodes, extra_precision=extra)
         plain = ItemBank.create(model, items, population, **options)
-        fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
+        names = (field.name for field in dataclasses.fields(plain))
+        fields = {name: getattr(plain, name) for name in names}
         dtype = plain.theta.dtype
         records = jax.tree.map(lambda x: jnp.asarray(x, dtype), lengths)
         return cls(**fields, lengths=records, offset=offset)

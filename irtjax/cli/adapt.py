@@ -325,6 +325,6 @@ def _of_decisions(tests: SimulatedTests, rules: RuleOptions) -> list[str]:
     )
     wrong = float((passed != (tests.truth > rules.pass_mark)).mean())
     return [
-        f"{passed.sum():,} of {len(passed):,} subjects passed; {100 * wrong:.1f} % of the"
-        " decisions were wrong."
+        f"{passed.sum():,} of {len(passed):,} subjects passed; {100 * wrong:.1f} % of"
+        " the decisions were wrong."
     ]
