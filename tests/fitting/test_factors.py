@@ -215,7 +215,6 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
     for call in (
         lambda: irtjax.audit(fit, table),
         lambda: irtjax.shrink(table, 10, model=fit),
-        lambda: irtjax.AdaptiveTest(fit, irtjax.adaptive.Design(5)),
         lambda: irtjax.plots.plot_wright_map(fit),
         lambda: irtjax.score(fit, table, method="wle"),
     ):
