@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +29,12 @@ from irtjax.estimators.marginal.factor_em import (
     AbstractFactorEM,
     FactorPoint,
     Sweep,
+    as_parameters,
     inverse_of,
+    rotates,
 )
 from irtjax.likelihood.cubature import Points
-from irtjax.likelihood.problem import Problem, Start
+from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.likelihood.products import outer
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
@@ -44,6 +46,8 @@ from irtjax.numerics.kernels import (
 )
 from irtjax.scoring.factors import score_factors
 
+#: Length of an item's slopes below which it has no direction.
+SHORTEST = 1e-6
 #: Placements of the points, and the gain in nats below which they stay.
 MOST_PLACEMENTS, SMALL_GAIN = 4, 0.01
 
@@ -61,8 +65,6 @@ class EMAround(AbstractFactorEM):
     Attributes:
         points: Standard points; `likelihood.cubature.points_for` makes them.
     """
-
-    expands: ClassVar[bool] = False
 
     points: Points | None = None
 
@@ -90,7 +92,7 @@ class EMAround(AbstractFactorEM):
         size = -(-num_subjects // -(-num_subjects // size))
         each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
         right = weigh_rows(point.stacked, data.item_weight)
-        precision, log_det = inverse_of(point.covariance)
+        precision, log_det = inverse_of(point.correlation)
         constant = -0.5 * (log_det + dims * jnp.log(2 * jnp.pi))
 
         def body(carry, begin, is_new):
@@ -185,10 +187,10 @@ def refine(
     until that gains less than `SMALL_GAIN`. With random draws, the log-likelihood that
     is returned is that of other draws, on which nothing was maximised.
     """
-    # Under jit with the same arguments `begin` and `run` are each one program.
     lasting = max(max_steps, 1)
-    weight = problem.data.subject_weight
-    parameters, trace, last = fit.parameters, [_trace(fit)], fit
+    weight, reported = problem.data.subject_weight, problem
+    problem, parameters = without_rotation(problem, fit.parameters)
+    trace, last = [_trace(fit)], fit
 
     def start() -> Start:
         return Start(parameters.items, None, parameters.population)
@@ -223,8 +225,14 @@ def refine(
     steps = np.concatenate(trace)
     error = float(np.sqrt(float(seen.state.variance)))
     record = {"points": points.num_points, "log_likelihood_error": error}
+    best = FactorPoint(
+        jnp.concatenate(
+            [parameters.items.intercept[:, None], parameters.items.discrimination], 1
+        ),
+        parameters.population.correlation,
+    )
     found = Fit(
-        parameters,
+        as_parameters(reported, best),
         jnp.sum(total),
         by_subject,
         last.objective,
@@ -236,6 +244,36 @@ def refine(
         problem.model,
     )
     return Refined(found, record)
+
+
+def without_rotation(
+    problem: Problem, parameters: Parameters
+) -> tuple[Problem, Parameters]:
+    """The problem with slopes fixed at 0 where a rotation of the factors can make them.
+
+    Points that stay do not turn with the factors: the likelihood on them would depend
+    a little on the rotation, and EM would creep along it. Of the items with the
+    longest slopes in new directions, the first has slopes on one factor, the second on
+    two, and so on.
+    """
+    if not bool(rotates(problem)):
+        return problem, parameters
+    slopes = np.asarray(parameters.items.discrimination, np.float64)
+    free, basis, rest = np.array(problem.free), [], slopes.copy()
+    dims = slopes.shape[1]
+    for k in range(dims):
+        item = int(np.argmax(np.sum(rest**2, axis=1)))
+        length = np.linalg.norm(rest[item])
+        if length < SHORTEST:
+            return problem, parameters
+        basis.append(rest[item] / length)
+        rest = rest - np.outer(rest @ basis[-1], basis[-1])
+        free[item, k + 1 : dims] = False
+    turned = np.where(free[:, :dims], slopes @ np.stack(basis, axis=1), 0)
+    dtype = parameters.items.discrimination.dtype
+    items = parameters.items._replace(discrimination=jnp.asarray(turned, dtype))
+    problem = dataclasses.replace(problem, free=jnp.asarray(free))
+    return problem, parameters._replace(items=items)
 
 
 def _trace(fit: Fit) -> np.ndarray:

@@ -9,22 +9,13 @@ with equality at t = s (Jaakkola and Jordan 2000), so the expected log-likelihoo
 item has a quadratic lower bound in (d, a), which is maximised exactly, with priors, and
 with a >= 0 where requested. No step lowers the objective.
 
-Abilities are kept on the scale of the start values, where their covariance V is
-estimated (parameter expansion: Liu, Rubin and Wu 1998), so that posteriors stay where
-they are while V and the items move. What is reported are abilities of variance 1, with
-slopes V^(1/2) a where a rotation changes nothing, else D a with D the standard
-deviations. Priors N(0, sd^2) are those of the reported slopes. Given the mean C of
-E[theta theta'] over n subjects, and G the sum over items of a a' / sd^2 (its diagonal
-where slopes become D a), the objective in V is
+Correlations R of factors are estimated in confirmatory models. Given the mean C of
+E[theta theta'] over n subjects and a prior worth k subjects with uncorrelated factors,
 
-    -n/2 (log |V| + tr V^-1 C) - tr(G V) / 2,
+    -k/2 (log |R| + tr R^-1),
 
-whose maximum solves V + V G V / n = C: with C = R R' and R'GR = Q diag(g) Q',
-
-    V = R Q diag(b) Q'R',   b = 2 / (1 + sqrt(1 + 4 g / n)).
-
-A method whose integrals depend on the scale, if only by their error, fixes the scale in
-place of that (`expands`): V is then a correlation matrix.
+which keeps R away from singular matrices, R maximises -log |R| - tr R^-1 C* with
+C* = (n C + k I) / (n + k).
 """
 
 from __future__ import annotations
@@ -57,13 +48,15 @@ from irtjax.numerics.kernels import positive_definite_solve, weigh_rows
 
 #: Scoring steps for the correlations of the factors in a step, each from the last.
 NUM_SCORING = 3
+#: Subjects that the prior of the correlations is worth.
+PRIOR_SUBJECTS = 2.0
 
 
 class FactorPoint(NamedTuple):
-    """What is estimated: rows (d, a) of the items, and the covariance of abilities."""
+    """What is estimated: rows (d, a) of the items, and correlations of the factors."""
 
     stacked: Float[Array, "items p"]
-    covariance: Float[Array, "dims dims"]
+    correlation: Float[Array, "dims dims"]
 
     @property
     def slopes(self) -> Float[Array, "items dims"]:
@@ -126,14 +119,12 @@ class AbstractFactorEM(AbstractMethod):
     given the abilities.
 
     Attributes:
-        expands: Whether the scale of the abilities is estimated; see the module.
         tolerance: Converged at this residual; None for 1e-4 (1e-2 in single precision).
         memory: Depth of the acceleration; 0 turns it off.
     """
 
     marginal: ClassVar[bool] = True
     several: ClassVar[bool] = True
-    expands: ClassVar[bool] = True
 
     tolerance: float | Array | None = None
     memory: int = eqx.field(static=True, default=5)
@@ -160,11 +151,11 @@ class AbstractFactorEM(AbstractMethod):
         check_factors(problem.model, type(self).__name__)
         slopes, intercept = start.items.discrimination, start.items.intercept
         dtype, dims = intercept.dtype, slopes.shape[1]
-        covariance = jnp.eye(dims, dtype=dtype)
-        if start.population is not None:
-            covariance = start.population.covariance.astype(dtype)
+        correlation = jnp.eye(dims, dtype=dtype)
+        if start.population is not None and start.population.correlation is not None:
+            correlation = start.population.correlation.astype(dtype)
         stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
-        point = FactorPoint(stacked, covariance)
+        point = FactorPoint(stacked, correlation)
         flat, _ = ravel_pytree(point)
         zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
         return FactorState(
@@ -198,21 +189,15 @@ class AbstractFactorEM(AbstractMethod):
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * seen.log_lik)
         accepted = first | (gain >= -slack)
 
-        items = with_prior(problem, seen.items, point)
+        mean, precision = prior_moments(model, point)
+        items = add_normal_prior(seen.items, point.stacked, mean, precision)
         free = free_of(problem)
         stacked = update_items(items, point.stacked, free, is_positive(model))
         total = jnp.sum(weight)
-        if self.expands:
-            covariance = best_covariance(problem, stacked[:, 1:], seen.second, total)
-        else:
-            covariance = best_correlation(point.covariance, seen.second)
-            covariance = jnp.where(correlates(problem), covariance, point.covariance)
-        image = FactorPoint(stacked, covariance)
+        image = FactorPoint(stacked, self._correlation(problem, point, seen, total))
         bend = weigh_rows(items.diagonal, data.item_weight)
-        size = jnp.sqrt(jnp.diagonal(point.covariance))
-        scale = FactorPoint(
-            jnp.sqrt(bend), jnp.sqrt(total) / (size[:, None] * size[None])
-        )
+        shape = point.correlation.shape
+        scale = FactorPoint(jnp.sqrt(bend), jnp.broadcast_to(jnp.sqrt(total), shape))
         gradient = jnp.abs(items.gradient) / jnp.sqrt(items.diagonal)
         if is_positive(model):  # A slope of 0 may be pushed against its bound.
             inside = point.stacked.at[:, 0].set(1) > 0
@@ -221,7 +206,7 @@ class AbstractFactorEM(AbstractMethod):
             lambda new, old, by: jnp.abs(new - old) * by, image, point, scale
         )
         at_items = jnp.where(free, jnp.maximum(gradient, moves.stacked), 0)
-        residual = jnp.maximum(jnp.max(at_items), jnp.max(moves.covariance))
+        residual = jnp.maximum(jnp.max(at_items), jnp.max(moves.correlation))
         proposal, memory = self._propose(problem, point, image, scale, state.memory)
         better = FactorState(
             point=proposal,
@@ -244,6 +229,14 @@ class AbstractFactorEM(AbstractMethod):
             num_seen=state.num_seen + 1,
         )
 
+    def _correlation(self, problem, point: FactorPoint, seen: Sweep, total: Array):
+        """The best correlations where they are estimated."""
+        unit = jnp.eye(len(point.correlation), dtype=point.correlation.dtype)
+        second = total * seen.second + PRIOR_SUBJECTS * unit
+        second = second / (total + PRIOR_SUBJECTS)
+        found = best_correlation(point.correlation, second)
+        return jnp.where(correlates(problem), found, point.correlation)
+
     def _propose(self, problem, point, image, scale, memory):
         """Accelerated proposal; the image itself when acceleration is off."""
         if self.memory == 0:
@@ -257,7 +250,7 @@ class AbstractFactorEM(AbstractMethod):
             stacked = jnp.maximum(stacked, 0).at[:, 0].set(stacked[:, 0])
         # Fixed coordinates stay exactly, not up to the rounding of a mixture.
         stacked = jnp.where(free_of(problem), stacked, point.stacked)
-        matrix = proposal.covariance
+        matrix = proposal.correlation
         fine = jnp.all(jnp.isfinite(jnp.linalg.cholesky(matrix)))
         return tree_where(fine, FactorPoint(stacked, matrix), image), memory
 
@@ -273,12 +266,7 @@ class AbstractFactorEM(AbstractMethod):
         self, problem: Problem, state: FactorState
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
         """Items and correlations, in a fixed order, and `Sweep.log_lik`."""
-        slopes, correlation = oriented(problem, state.best)
-        intercept = state.best.intercept
-        zero, none = jnp.zeros_like(intercept), jnp.zeros_like(correlation[0])
-        items = LogisticItems(slopes, intercept, zero, zero + 1)
-        population = Population(none, none + 1, None, correlation)
-        return Parameters(items, population, None), state.log_lik
+        return as_parameters(problem, state.best), state.log_lik
 
 
 def check_factors(model: Model, what: str) -> None:
@@ -338,45 +326,29 @@ def correlates(problem: Problem) -> Array:
     return ~jnp.any(nested & ~jnp.eye(len(size), dtype=bool))
 
 
-def _precision(problem: Problem, covariance: Array) -> Array:
-    """Precision of the slopes' prior on the scale of abilities of this covariance."""
-    prior = problem.model.priors.get("discrimination")
-    inverse = 1 / jnp.square(prior.sd) if isinstance(prior, Normal) else 0.0
-    unit = jnp.eye(len(covariance), dtype=covariance.dtype)
-    return jnp.where(rotates(problem), covariance, covariance * unit) * inverse
-
-
-def with_prior(problem: Problem, items: Quadratic, point: FactorPoint) -> Quadratic:
-    """The bounds with the items' priors."""
-    prior, zero = problem.model.priors.get("intercept"), point.stacked[:1] * 0
-    if isinstance(prior, Normal):
-        first = zero.at[:, 0].set(1 / jnp.square(prior.sd))
-        items = add_normal_prior(items, point.stacked, zero + prior.mean, first)
-    precision = _precision(problem, point.covariance)
-    gradient = items.gradient.at[:, 1:].add(-point.slopes @ precision)
-    return Quadratic(gradient, items.curvature.at[:, 1:, 1:].add(precision))
+def prior_moments(model: Model, point: FactorPoint) -> tuple[Array, Array]:
+    """Means and precisions of the priors of (d, a); precision 0 without one."""
+    means, precisions = [], []
+    for name in ("intercept", *["discrimination"] * point.slopes.shape[1]):
+        prior = model.priors.get(name)
+        normal = isinstance(prior, Normal)
+        means.append(prior.mean if normal else 0.0)
+        precisions.append(1 / jnp.square(prior.sd) if normal else 0.0)
+    dtype = point.stacked.dtype
+    stack = lambda part: jnp.stack([jnp.asarray(x, dtype) for x in part])
+    return stack(means), stack(precisions)
 
 
 def log_prior_of(problem: Problem, point: FactorPoint) -> Scalar:
-    """Sum of the items' log priors at the reported slopes, with item weights."""
+    """Log priors of the items, with item weights, and of the correlations."""
     zero = jnp.zeros_like(point.intercept)
-    slopes, _ = standardised(problem, point)
-    items = LogisticItems(slopes, point.intercept, zero, zero + 1)
+    items = LogisticItems(point.slopes, point.intercept, zero, zero + 1)
     priors = jax.vmap(problem.model.log_prior)(items)
-    return jnp.sum(weigh_rows(priors, problem.data.item_weight))
-
-
-def standardised(problem: Problem, point: FactorPoint) -> tuple[Array, Array]:
-    """Slopes and correlations of abilities of variance 1; see the module."""
-    covariance = point.covariance
-    size = jnp.sqrt(jnp.diagonal(covariance))
-    values, axes = jnp.linalg.eigh(covariance)
-    symmetric = (axes * jnp.sqrt(jnp.maximum(values, 0))) @ axes.T
-    turns = rotates(problem)
-    slopes = point.slopes @ jnp.where(turns, symmetric, jnp.diag(size))
-    unit = jnp.eye(len(size), dtype=size.dtype)
-    correlation = jnp.where(unit > 0, 1, covariance / size[:, None] / size)
-    return slopes, jnp.where(turns, unit, correlation)
+    inverse, log_det = inverse_of(point.correlation)
+    # 0 for uncorrelated factors.
+    rest = log_det + jnp.trace(inverse) - len(inverse)
+    total = jnp.sum(weigh_rows(priors, problem.data.item_weight))
+    return total - 0.5 * PRIOR_SUBJECTS * rest
 
 
 def inverse_of(matrix: Float[Array, "*batch p p"]) -> tuple[Array, Array]:
@@ -392,25 +364,6 @@ def bend_of(square: Array) -> Array:
     """2 h(t) of t^2: the curvature of the bound of log sigma."""
     root = jnp.sqrt(jnp.maximum(square, 1e-6))
     return jnp.where(square > 1e-6, jnp.tanh(root / 2) / (2 * root), 0.25)
-
-
-def best_covariance(
-    problem: Problem, slopes: Array, second: Array, total: Array
-) -> Array:
-    """V given slopes, C (`second`) and n (`total`); see the module."""
-    dtype = slopes.dtype
-    gram = slopes.T @ weigh_rows(slopes, problem.data.item_weight)
-    gram = gram * _precision(problem, jnp.ones_like(second))
-    root = jnp.linalg.cholesky(second)
-    at_root, vectors = jnp.linalg.eigh(root.T @ gram @ root)
-    shrink = lambda g: 2 / (1 + jnp.sqrt(1 + 4 * jnp.maximum(g, 0) / total))
-    wide = root @ vectors
-    whole = (wide * shrink(at_root)) @ wide.T
-    own = jnp.diagonal(second)
-    alone = own * shrink(jnp.diagonal(gram) * own)
-    whole = (whole + whole.T) / 2
-    free = rotates(problem) | correlates(problem)
-    return jnp.where(free, whole, jnp.diag(alone)).astype(dtype)
 
 
 def best_correlation(
@@ -450,16 +403,19 @@ def best_correlation(
     return lax.fori_loop(0, NUM_SCORING, improve, first)
 
 
-def oriented(problem: Problem, point: FactorPoint) -> tuple[Array, Array]:
-    """Slopes and correlations of factors in a fixed order and direction.
+def as_parameters(problem: Problem, point: FactorPoint) -> Parameters:
+    """A point with factors in a fixed order and direction.
 
     Where a rotation changes nothing, factors are the principal axes of the slopes, the
     largest sum of squares first. Slopes of any sign have a positive sum.
     """
-    slopes, correlation = standardised(problem, point)
+    slopes, correlation = point.slopes, point.correlation
     unit = jnp.eye(len(correlation), dtype=correlation.dtype)
     _, axes = jnp.linalg.eigh(slopes.T @ slopes)
     slopes = slopes @ jnp.where(rotates(problem), axes[:, ::-1], unit)
     turn = (jnp.sum(slopes, axis=0) < 0) & (not is_positive(problem.model))
     sign = jnp.where(turn, -1, 1).astype(slopes.dtype)
-    return slopes * sign, correlation * sign[:, None] * sign
+    correlation = correlation * sign[:, None] * sign
+    zero, none = jnp.zeros_like(point.intercept), jnp.zeros_like(correlation[0])
+    items = LogisticItems(slopes * sign, point.intercept, zero, zero + 1)
+    return Parameters(items, Population(none, none + 1, None, correlation), None)

@@ -222,7 +222,7 @@ class _Rows(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, point: FactorPoint) -> _Rows:
         weight, slopes = problem.data.item_weight, point.slopes
-        precision, log_det = inverse_of(point.covariance)
+        precision, log_det = inverse_of(point.correlation)
         return cls(
             point,
             outer(point.stacked).T,

@@ -67,7 +67,7 @@ class GridEM(AbstractFactorEM):
         """Expected counts at the nodes, and the quadratic bounds of the items there."""
         dtype, width = point.stacked.dtype, point.stacked.shape[1]
         standard = jnp.asarray(self.nodes, dtype)
-        theta = standard @ jnp.linalg.cholesky(point.covariance).T
+        theta = standard @ jnp.linalg.cholesky(point.correlation).T
         zero = jnp.zeros_like(point.intercept)
         items = LogisticItems(point.slopes, point.intercept, zero, zero + 1)
         log_weights = jax.nn.log_softmax(-0.5 * jnp.sum(standard**2, axis=1))
