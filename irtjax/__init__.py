@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.validity.dimensionality import dimensions as dimensions
+    from irtjax.validity.stability import stability as stability
 
 #: Where each public name comes from.
 _HOMES = {
@@ -133,6 +134,7 @@ _HOMES = {
     "shrink": "irtjax.subsets.shrink",
     "simulate": "irtjax.models.simulate",
     "simulate_tests": "irtjax.adaptive.study",
+    "stability": "irtjax.validity.stability",
     "start_values": "irtjax.estimators.start",
     "subset_errors": "irtjax.subsets.shrink",
     "test_information": "irtjax.scoring.information",

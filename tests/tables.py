@@ -30,6 +30,7 @@ from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models import catalogue
 from irtjax.models.families.continuous import AbstractScoreFamily, LogitNormalScores
+from irtjax.models.families.graded import Graded, PartialCredit
 from irtjax.models.families.inflated import InflatedItems
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.families.mixed import MixedScores
@@ -94,12 +95,11 @@ class Entry(NamedTuple):
 
 def _is_mm_model(model: Model) -> bool:
     family = model.family
-    return (
-        isinstance(family, Binary)
-        and family.link == "logit"
-        and family.asymptotes == 0
-        and family.slopes != "positive"  # Its weak prior is not quadratic.
-    )
+    if isinstance(family, Binary):
+        # The weak prior of positive slopes is not quadratic.
+        plain = family.asymptotes == 0 and model.lengths is None
+        return plain and family.slopes != "positive"
+    return isinstance(family, Graded | PartialCredit)
 
 
 def marginal_method(tolerance: float = 1e-4, **options) -> EM:
@@ -116,9 +116,13 @@ def _is_quick(model: Model) -> bool:
 #: one, in the tests of the model or of the method.
 LIKE_OTHERS = (
     ("probit2pl", "em"),
+    ("4pl", "em"),
+    ("mixed", "em"),
     ("graded", "em"),
     ("nominal", "em"),
     ("rasch", "mm"),
+    ("probit2pl", "mm"),
+    ("graded", "mm"),
     ("2pl", "gradient"),
     ("4pl", "gradient"),
     ("graded", "gradient"),
@@ -422,10 +426,10 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda model, method: model.family.num_categories == 0 and not method.marginal,
         "is estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi', not",
     ),
-    # The quadratic bound of MM is one of the logistic function.
+    # MM needs a bound of the curvature.
     Refusal(
         lambda model, method: method is MM and not _is_mm_model(model),
-        "MM fits the logistic 1PL and 2PL",
+        "MM fits binary models without asymptotes",
     ),
     # Normal posteriors of one ability are no gain over quadrature.
     Refusal(

@@ -141,7 +141,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
         )
     of_factors = factors.factors_of(estimates, layout)
     if of_factors is not None:
-        more = factors.warnings_of(of_factors, bool(options.get("positive")))
+        more = factors.warnings_of(of_factors, options)
         found, notes = [*found, *more[0]], [*notes, *more[1]]
     if estimates.lengths is not None:
         offset = options["length_offset"]

@@ -26,6 +26,7 @@ from irtjax.estimators.settings import check_rate
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
+from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 
 #: A method's own state: any PyTree of arrays.
@@ -304,6 +305,7 @@ def begin(
     )
 
 
+@full_precision
 def run(
     problem: AnyProblem,
     method: AbstractMethod,

@@ -12,7 +12,12 @@ from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.start import start_values
-from irtjax.fitting.resolve import check_data, make_method
+from irtjax.fitting.resolve import (
+    check_data,
+    make_method,
+    nearly_binary,
+    num_categories,
+)
 from irtjax.fitting.specification import AbstractSpecification, Task
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
@@ -43,6 +48,11 @@ def with_wide_slopes(model: Model, num_subjects: int, num_items: float) -> Model
     return dataclasses.replace(model, priors=priors)
 
 
+def kind_of(table) -> str:
+    """Kind of the responses; scores that are 0 or 1 but for a few are binary."""
+    return "binary" if nearly_binary(table) else table.kind
+
+
 class FactorAnalysis(AbstractSpecification):
     """A factor model, as an object or by its name."""
 
@@ -64,6 +74,9 @@ class FactorAnalysis(AbstractSpecification):
         plan = Factor(**known) if isinstance(self.model, str) else self.model
         if plan.count == 1:
             return "em", "the factor model has one ability"
+        plan = plan.of(kind_of(table))
+        if plan.link != "logit" or plan.responses != "binary":
+            return "mm", "gvem is for right or wrong by the logistic link"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count
         told = f"a subject has {each:,.0f} responses to a factor on average"
         if each >= ENOUGH_RESPONSES:
@@ -76,8 +89,11 @@ class FactorAnalysis(AbstractSpecification):
     def task(self, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""
         plan = Factor(**parts.model) if isinstance(self.model, str) else self.model
-        model = factor_model(plan)
+        plan = plan.of(kind_of(table))
+        model = factor_model(plan, num_categories(table))
         made = make_method(method, parts.fields, model, table.num_subjects)
+        if plan.priors == "weak":
+            model = made.adapted(model)
         check_data(table, model, level)
         most = min(table.num_subjects, table.num_items) - 1
         if plan.count > most:

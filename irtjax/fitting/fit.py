@@ -21,8 +21,10 @@ from irtjax.fitting.settings import Settings, check_start, check_values, sort_se
 from irtjax.fitting.specification import AbstractSpecification
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import AbstractMultilevel
+from irtjax.numerics.precision import full_precision
 
 
+@full_precision
 def fit(
     data: ResponseTable | Any,
     model: Model | AbstractMultilevel | AbstractSpecification | str = AUTO,

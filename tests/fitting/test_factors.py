@@ -215,7 +215,6 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
     for call in (
         lambda: irtjax.audit(fit, table),
         lambda: irtjax.shrink(table, 10, model=fit),
-        lambda: irtjax.AdaptiveTest(fit, irtjax.adaptive.Design(5)),
         lambda: irtjax.plots.plot_wright_map(fit),
         lambda: irtjax.score(fit, table, method="wle"),
     ):
@@ -413,7 +412,7 @@ def test_factors_that_few_items_measure_are_named():
         np.eye(2),
         *(none, none, none, "oblimin", 0.01),
     )
-    warnings, notes = warnings_of(found, positive=True)
+    warnings, notes = warnings_of(found, {"positive": True})
     assert warnings[0].startswith("fewer than 3 items have a structure coefficient")
     assert "on code: use fewer factors" in warnings[0]
     assert "items measure code alone" in warnings[1] and "law" not in warnings[1]

@@ -36,7 +36,6 @@ from irtjax.estimators.driver import AbstractMethod, Progress, tree_where
 from irtjax.estimators.joint.bound import (
     Quadratic,
     add_normal_prior,
-    check_logistic,
     update_items,
 )
 from irtjax.estimators.settings import check_least
@@ -48,7 +47,7 @@ from irtjax.likelihood.problem import (
     is_positive,
     rotates,
 )
-from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import Normal
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
@@ -284,7 +283,13 @@ def check_factors(model: Model, what: str) -> None:
             f"{what} fits at least two abilities, and a {model.name} model has one: use"
             " method='em'"
         )
-    check_logistic(model, f"{what} fits")
+    family = model.family
+    logistic = isinstance(family, Binary) and family.link == "logit"
+    if not logistic or family.asymptotes:
+        raise ValueError(
+            f"{what} fits several abilities with logits of right or wrong responses"
+            " alone: use method='mm'"
+        )
     for parameter in model.family.parameters:
         prior = model.priors.get(parameter.name)
         if not (prior is None or isinstance(prior, Normal)):
