@@ -223,7 +223,8 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
         assert "\n" not in str(refused.value)
 
 
-def test_the_command_line_writes_loadings_and_figures(tmp_path):
+@pytest.mark.parametrize("method", ["mm", pytest.param("gvem", marks=pytest.mark.slow)])
+def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     table, *_ = drawn()
     rows = ["subject,item,response,task"]
     few = table.select(subjects=np.arange(60), items=np.arange(16))
@@ -235,7 +236,7 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path):
         ]
     (tmp_path / "long.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     command = ["fit", str(tmp_path / "long.csv"), "--benchmark", "task", "--model"]
-    command += ["factor", "--method", "mm", "--factors", "2", "--rotation", "varimax"]
+    command += ["factor", "--method", method, "--factors", "2", "--rotation", "varimax"]
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "fit")])
     assert done.exit_code == 0, done.output
     names = {path.name for path in (tmp_path / "fit").iterdir()}

@@ -51,10 +51,16 @@ from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import Normal
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
-from irtjax.numerics.kernels import positive_definite_solve, weigh_rows
+from irtjax.numerics.kernels import (
+    inverse_cholesky,
+    positive_definite_solve,
+    weigh_rows,
+)
 
 #: Scoring steps for the correlations of the factors in a step, each from the last.
 NUM_SCORING = 3
+#: Order of matrices up to which roots are written out; see `inverse_cholesky`.
+MOST_WRITTEN = 6
 #: Subjects that the prior of the correlations is worth.
 PRIOR_SUBJECTS = 2.0
 
@@ -205,7 +211,9 @@ class AbstractFactorEM(AbstractMethod):
         bend = weigh_rows(items.diagonal, data.item_weight)
         shape = point.correlation.shape
         scale = FactorPoint(jnp.sqrt(bend), jnp.broadcast_to(jnp.sqrt(total), shape))
-        gradient = jnp.abs(items.gradient) / jnp.sqrt(items.diagonal)
+        tiny = jnp.finfo(items.diagonal.dtype).tiny * 1e6
+        root = jnp.sqrt(jnp.maximum(items.diagonal, tiny))
+        gradient = jnp.abs(items.gradient) / root
         if is_positive(model):  # A slope of 0 may be pushed against its bound.
             inside = point.stacked.at[:, 0].set(1) > 0
             gradient = jnp.where(inside, gradient, 0)
@@ -258,7 +266,7 @@ class AbstractFactorEM(AbstractMethod):
         # Fixed coordinates stay exactly, not up to the rounding of a mixture.
         stacked = jnp.where(free_of(problem), stacked, point.stacked)
         matrix = proposal.correlation
-        fine = jnp.all(jnp.isfinite(jnp.linalg.cholesky(matrix)))
+        fine = jnp.all(jnp.isfinite(inverse_root(matrix)))
         return tree_where(fine, FactorPoint(stacked, matrix), image), memory
 
     def progress(self, problem: Problem, state: FactorState) -> Progress:
@@ -345,6 +353,15 @@ def inverse_of(matrix: Float[Array, "*batch p p"]) -> tuple[Array, Array]:
     return inverse, jnp.sum(jnp.log(pivots[..., 0]), axis=-1)
 
 
+def inverse_root(matrix: Float[Array, "p p"]) -> Array:
+    """L^-1 of L L', NaN where a matrix is not positive definite."""
+    if matrix.shape[-1] <= MOST_WRITTEN:
+        return inverse_cholesky(matrix)
+    unit = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    root = jnp.linalg.cholesky(matrix)
+    return jax.scipy.linalg.solve_triangular(root, unit, lower=True)
+
+
 def bend_of(square: Array) -> Array:
     """2 h(t) of t^2: the curvature of the bound of log sigma."""
     root = jnp.sqrt(jnp.maximum(square, 1e-6))
@@ -367,9 +384,9 @@ def best_correlation(
     basis = jnp.asarray(basis, dtype)
 
     def height(matrix):
-        root = jnp.linalg.cholesky(matrix)
-        inner = jax.scipy.linalg.cho_solve((root, True), second)
-        found = -2 * jnp.sum(jnp.log(jnp.diagonal(root))) - jnp.trace(inner)
+        root = inverse_root(matrix)
+        log_det = -2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+        found = -log_det - jnp.sum((root @ second) * root)
         return jnp.where(jnp.isfinite(found), found, -jnp.inf)
 
     def improve(_, matrix):

@@ -13,6 +13,7 @@ from scipy.special import expit, logsumexp
 import irtjax
 from irtjax.estimators.driver import Run, run_jit
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.marginal.around import EMAround
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.factor_em import (
     PRIOR_SUBJECTS,
@@ -178,8 +179,9 @@ def test_an_item_without_responses_changes_nothing():
     assert np.all(one[2][5] == 0)
 
 
-def _swept(problem, start, data):
-    method, problem = GVEM(), dataclasses.replace(problem, data=data)
+def _swept(problem, start, data, method=None):
+    method = GVEM() if method is None else method
+    problem = dataclasses.replace(problem, data=data)
     state = method.init(problem, start, None)
     seen = method.sweep(problem, state.point, state.posterior)
     return seen.log_lik, seen.second, seen.items.gradient
@@ -211,6 +213,48 @@ def test_correlations_are_the_best_ones():
     inverse = np.linalg.inv(found)
     rest = inverse @ second @ inverse - inverse
     assert np.abs(rest[np.tril_indices(3, -1)]).max() < 1e-6
+
+
+@pytest.mark.slow  # Programs of two shapes.
+def test_counts_are_sums_of_responses():
+    problem, start = problem_of(True), start_of(True)
+    rng = np.random.default_rng(9)
+    seen = np.asarray(problem.data.observed)
+    first, second = (seen & (rng.random(seen.shape) < 0.6) for _ in range(2))
+    counts = irtjax.Responses(
+        jnp.asarray(first.astype(int) + second), None, jnp.asarray(2 * seen)
+    )
+    twice = irtjax.Responses(
+        jnp.asarray(np.hstack([first, second]), jnp.int8), jnp.hstack([seen, seen])
+    )
+    copied = dataclasses.replace(problem, free=jnp.vstack([problem.free] * 2))
+    doubled = start._replace(
+        items=jax.tree.map(lambda x: jnp.concatenate([x, x]), start.items)
+    )
+    around = EMAround(points=points_for(DIMS, 0, jax.random.key(0)))
+    for method in (GVEM(), around, GridEM(nodes=jnp.asarray(grid_nodes(0.7, DIMS)))):
+        sweep = jax.jit(functools.partial(_swept, method=method))
+        one, two = sweep(problem, start, counts), sweep(copied, doubled, twice)
+        np.testing.assert_allclose(one[0], two[0], atol=1e-9)
+        np.testing.assert_allclose(one[1], two[1], atol=1e-9)
+        each = two[2][:ITEMS] + two[2][ITEMS:]
+        np.testing.assert_allclose(one[2], each, atol=1e-8)
+
+
+@pytest.mark.slow  # A program under vmap.
+def test_fits_are_mapped_over_weights():
+    problem, start = problem_of(True), start_of(True)
+
+    def objective(weight):
+        data = dataclasses.replace(problem.data, subject_weight=weight)
+        weighted = dataclasses.replace(problem, data=data)
+        return irtjax.run(weighted, GVEM(), start, max_steps=200).objective
+
+    draws = np.random.default_rng(0).multinomial(SUBJECTS, [1 / SUBJECTS] * SUBJECTS, 3)
+    weights = jnp.asarray(draws, float)
+    mapped = jax.jit(jax.vmap(objective))(weights)
+    alone = jax.jit(objective)
+    np.testing.assert_allclose(mapped, [alone(w) for w in weights], rtol=1e-9)
 
 
 def test_points_integrate():
