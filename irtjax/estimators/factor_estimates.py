@@ -13,7 +13,7 @@ import numpy as np
 from irtjax._types import Status
 from irtjax.estimators.estimates import Estimates, FactorEstimates
 from irtjax.estimators.timing import Clock
-from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.problem import Problem, correlates, rotates
 from irtjax.models.families.bounded import log_base_total
 from irtjax.numerics.rotation import rotate
 from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
@@ -66,9 +66,10 @@ def factor_estimates(
     ability, error = (np.asarray(x, np.float64) for x in (ability, error))
     dims = model.family.dims
     free = int(np.asarray(problem.free).sum())
-    explores = free == np.asarray(problem.free).size
-    # A rotation of the factors changes nothing.
-    free -= explores * dims * (dims - 1) // 2
+    pairs = dims * (dims - 1) // 2
+    # A rotation of the factors changes nothing; joint methods have no correlations.
+    free -= bool(rotates(problem)) * pairs
+    free += (not joint and bool(correlates(problem))) * pairs
     return Estimates(
         problem=problem,
         parameters=found,

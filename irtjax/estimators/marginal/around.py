@@ -31,10 +31,9 @@ from irtjax.estimators.marginal.factor_em import (
     Sweep,
     as_parameters,
     inverse_of,
-    rotates,
 )
 from irtjax.likelihood.cubature import Points
-from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.likelihood.problem import Parameters, Problem, Start, rotates
 from irtjax.likelihood.products import outer
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (

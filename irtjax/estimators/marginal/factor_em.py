@@ -39,7 +39,14 @@ from irtjax.estimators.joint.bound import (
     update_items,
 )
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.likelihood.problem import (
+    Parameters,
+    Problem,
+    Start,
+    correlates,
+    is_positive,
+    rotates,
+)
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import Normal
@@ -299,31 +306,9 @@ def check_factors(model: Model, what: str) -> None:
         )
 
 
-def is_positive(model: Model) -> bool:
-    """Whether discriminations are kept at or above 0."""
-    return model.family.parameters[0].bijection.kind == "positive"
-
-
 def free_of(problem: Problem) -> Bool[Array, "items p"]:
     """The free mask in the order (d, a)."""
     return jnp.concatenate([problem.free[:, -1:], problem.free[:, :-1]], axis=1)
-
-
-def rotates(problem: Problem) -> Array:
-    """Whether a rotation of the factors changes nothing: all slopes free, any sign."""
-    return jnp.all(problem.free) & (not is_positive(problem.model))
-
-
-def correlates(problem: Problem) -> Array:
-    """Whether correlations of the factors are estimated.
-
-    They are not identified where the items of a factor include all those of another:
-    in exploratory and bifactor models factors are uncorrelated.
-    """
-    mask = problem.free[:, : problem.model.family.dims].astype(jnp.int32)
-    common, size = mask.T @ mask, jnp.sum(mask, axis=0)
-    nested = common >= jnp.minimum(size[:, None], size)
-    return ~jnp.any(nested & ~jnp.eye(len(size), dtype=bool))
 
 
 def prior_moments(model: Model, point: FactorPoint) -> tuple[Array, Array]:
@@ -415,7 +400,7 @@ def as_parameters(problem: Problem, point: FactorPoint) -> Parameters:
     slopes = slopes @ jnp.where(rotates(problem), axes[:, ::-1], unit)
     turn = (jnp.sum(slopes, axis=0) < 0) & (not is_positive(problem.model))
     sign = jnp.where(turn, -1, 1).astype(slopes.dtype)
-    correlation = correlation * sign[:, None] * sign
+    correlation = correlation * sign[:, None] * sign + 0.0
     zero, none = jnp.zeros_like(point.intercept), jnp.zeros_like(correlation[0])
     items = LogisticItems(slopes * sign, point.intercept, zero, zero + 1)
     return Parameters(items, Population(none, none + 1, None, correlation), None)

@@ -17,13 +17,12 @@ from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.factor_em import (
     PRIOR_SUBJECTS,
     best_correlation,
-    correlates,
 )
 from irtjax.estimators.marginal.gaussian import GVEM
 from irtjax.estimators.marginal.grid import GridEM, nodes_for_items
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.cubature import grid_nodes, points_for
-from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.likelihood.problem import Parameters, Problem, Start, correlates
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import LogisticItems
