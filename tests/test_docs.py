@@ -147,6 +147,7 @@ LONG = {
     "continuous",
     "convergence",
     "estimators",
+    "joint-estimation",
     "joint-bias",
     "latency",
     "multilevel",
