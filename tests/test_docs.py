@@ -142,6 +142,7 @@ RUNNABLE = [
 
 #: Pages whose code compiles for long; the others show what a new user tries first.
 LONG = {
+    "adaptive-costs",
     "bayes",
     "bootstrap",
     "continuous",

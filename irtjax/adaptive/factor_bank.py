@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
@@ -274,6 +274,18 @@ class FactorBank(AbstractBank):
         along = slopes @ (covariance @ known.gradient)
         return merits.c_optimal(weight, spread, along)
 
+    def smallest_errors(
+        self, num_items: int, allowed: Bool[Array, " items"]
+    ) -> tuple[Array, Array]:
+        """A lower bound at points of the population, by the delta method.
+
+        With c the gradient, Cauchy and Schwarz give c'C c >= v / (1 + sum_j w_j
+        (c'Sigma a_j)^2 / v) with v = c'Sigma c.
+        """
+        points = _points(self.population, self.mean.dtype)
+        errors = _bounds(self, num_items, allowed, points)
+        return errors, jnp.full(len(errors), 1 / len(errors), errors.dtype)
+
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the variance of the reported ability."""
         return self.merit("information", state)
@@ -363,6 +375,28 @@ class FactorBank(AbstractBank):
         over = jax.vmap(jax.vmap(family.expected_response), (None, 0))
         at = lambda t: over(records, t)
         return jax.jvp(at, (product,), (jnp.ones_like(product),))
+
+
+@eqx.filter_jit
+def _bounds(bank: FactorBank, num_items: int, allowed: Array, points: Array) -> Array:
+    """`FactorBank.smallest_errors` at points `[points, dims]`."""
+    slopes = bank.items.discrimination
+
+    def at(theta):
+        product = slopes @ theta
+        gradient = bank.composite
+        if gradient is None:
+            rise = bank._responses(product[None])[1][0]
+            gradient = rise @ slopes / bank.num_items
+        along = bank.spread @ gradient
+        variance = gradient @ along
+        tiny = jnp.finfo(variance.dtype).tiny
+        share = bank._weights(product) * (slopes @ along) ** 2
+        share = jnp.where(allowed, share / jnp.maximum(variance, tiny), 0)
+        best = jnp.sum(lax.top_k(share, num_items)[0])
+        return jnp.sqrt(variance / (1 + best))
+
+    return lax.map(at, points)
 
 
 @eqx.filter_jit
