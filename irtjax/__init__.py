@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from irtjax.estimators.joint.mm import MM as MM
     from irtjax.estimators.laplace.laplace import Laplace as Laplace
     from irtjax.estimators.marginal.em import EM as EM
+    from irtjax.estimators.marginal.gaussian import GVEM as GVEM
     from irtjax.estimators.marginal.saem import SAEM as SAEM
     from irtjax.estimators.multistart import multistart as multistart
     from irtjax.estimators.neural.twin import Neural as Neural
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.validity.dimensionality import dimensions as dimensions
+    from irtjax.validity.stability import stability as stability
 
 #: Where each public name comes from.
 _HOMES = {
@@ -84,6 +86,7 @@ _HOMES = {
     "EM": "irtjax.estimators.marginal.em",
     "Factor": "irtjax.models.factors",
     "Fit": "irtjax.estimators.driver",
+    "GVEM": "irtjax.estimators.marginal.gaussian",
     "Gradient": "irtjax.estimators.joint.gradient",
     "Hierarchical": "irtjax.models.multilevel.specification",
     "Hyperpriors": "irtjax.models.multilevel.model",
@@ -131,6 +134,7 @@ _HOMES = {
     "shrink": "irtjax.subsets.shrink",
     "simulate": "irtjax.models.simulate",
     "simulate_tests": "irtjax.adaptive.study",
+    "stability": "irtjax.validity.stability",
     "start_values": "irtjax.estimators.start",
     "subset_errors": "irtjax.subsets.shrink",
     "test_information": "irtjax.scoring.information",

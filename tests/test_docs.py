@@ -144,6 +144,7 @@ RUNNABLE = [
 LONG = {
     "adaptive-costs",
     "bayes",
+    "bootstrap",
     "continuous",
     "convergence",
     "estimators",

@@ -19,6 +19,7 @@ from irtjax.numerics.rotation import rotate
 from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
 from irtjax.uncertainty import Covariance
 from irtjax.uncertainty.factors import factor_covariance
+from irtjax.uncertainty.rotation import rotated_loading_errors
 
 
 def factor_estimates(
@@ -112,19 +113,13 @@ def _described(
     slopes, covariance, correlation, variance, ability, posterior, mean, **more
 ):
     """Loadings, structure and communality of slopes on factors of variance 1."""
-    dims = slopes.shape[1]
-    along = slopes @ correlation
-    total = np.sum(along * slopes, axis=1) + variance
+    total = np.sum(slopes @ correlation * slopes, axis=1) + variance
     loadings = slopes / np.sqrt(total)[:, None]
     error = None
     if covariance is not None:
-        block = covariance[:, :dims, :dims]
-        # d lambda / d a = (I - a (Phi a)' / total) / sqrt(total)
-        jacobian = (
-            np.eye(dims) - slopes[:, :, None] * along[:, None] / total[:, None, None]
-        )
-        moved = np.einsum("jkl,jlm,jkm->jk", jacobian, block, jacobian)
-        error = np.sqrt(np.maximum(moved / total[:, None], 0))
+        of_loadings = _loading_covariance(slopes, covariance, correlation, variance)
+        diagonal = np.diagonal(of_loadings, axis1=1, axis2=2)
+        error = np.sqrt(np.maximum(diagonal, 0))
     return FactorEstimates(
         ability=ability,
         covariance=posterior,
@@ -138,12 +133,24 @@ def _described(
     )
 
 
+def _loading_covariance(slopes, covariance, correlation, variance) -> np.ndarray:
+    """`[items, factors, factors]` of standardised loadings, axes being known."""
+    dims = slopes.shape[1]
+    along = slopes @ correlation
+    total = np.sum(along * slopes, axis=1) + variance
+    block = covariance[:, :dims, :dims] / total[:, None, None]
+    # d lambda / d a = (I - a (Phi a)' / total) / sqrt(total)
+    jacobian = np.eye(dims) - slopes[:, :, None] * along[:, None] / total[:, None, None]
+    return np.einsum("jkl,jlm,jnm->jkn", jacobian, block, jacobian, optimize=True)
+
+
 def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates:
     """The same estimates on rotated factors; the likelihood does not change.
 
     With T the transform, slopes become a T'^-1, abilities theta T and their
     correlations T'T (`numerics.rotation`). What is rotated are the standardised
-    loadings, as in mirt. Errors are those of a known rotation.
+    loadings, as in mirt. Errors of loadings include that of the rotation; other errors
+    are those of a known one.
     """
     assert found.factors is not None
     result = rotate(
@@ -152,6 +159,21 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         num_starts=num_starts,
         key=jax.random.key(0),
     )
+    errors = None
+    if found.covariance is not None:
+        before = _loading_covariance(
+            np.asarray(found.parameters.items.discrimination, np.float64),
+            np.asarray(found.covariance.items, np.float64),
+            found.factors.correlation,
+            found.problem.model.family.link_variance,
+        )
+        errors = rotated_loading_errors(
+            jnp.asarray(found.factors.loadings),
+            jnp.asarray(before),
+            rotation,
+            result.transform,
+            num_starts,
+        )
     transform = np.asarray(result.transform, np.float64)
     inverse = np.linalg.inv(transform).T
     items, population = found.parameters.items, found.parameters.population
@@ -187,6 +209,8 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         rotation=rotation,
         share_at_best=float(result.share_at_best),
     )
+    if errors is not None:
+        factors = factors._replace(loadings_error=errors, axes_known=False)
     return dataclasses.replace(
         found,
         parameters=parameters,

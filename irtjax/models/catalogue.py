@@ -268,13 +268,13 @@ def mixed(
     return _model("mixed", family, priors)
 
 
-def factor_model(factor: Factor) -> Model:
-    """The model of arrays of a factor model; of one factor it is a 2PL.
+def factor_model(factor: Factor, num_categories: int = 2) -> Model:
+    """The model of arrays of a factor model; of one factor it has one ability.
 
     >>> factor_model(Factor(factors=3)).family.dims
     3
     """
-    return _model(factor.name, factor.family, factor.priors)
+    return _model(factor.name, factor.family(num_categories), factor.priors)
 
 
 def _checked(num_categories: int) -> int:

@@ -413,7 +413,7 @@ def test_default_penalty_keeps_constant_rows_and_columns_finite():
 @pytest.mark.parametrize(
     ("model", "method", "message"),
     [
-        (three_parameter(), MM(), "MM fits the logistic 1PL and 2PL"),
+        (three_parameter(), MM(), "MM fits binary models without asymptotes"),
         (two_parameter(positive=True), MM(), "Normal prior for discrimination"),
         (two_parameter(None), MM(), "penalty=0"),
         (two_parameter(), MM(penalty=-1.0), "negative"),
