@@ -145,7 +145,8 @@ class FactorBank(AbstractBank):
             bank = cls(zero, zero, *known)
             sd = jnp.std(bank.truth(_points(population, dtype)))
             posterior = jax.tree.map(lambda x: x[None], bank.prior)
-            scores = FactorScores(*posterior[:1], *posterior[2:4], jnp.ones(1, bool))
+            parts = posterior.mode, posterior.covariance, posterior.mean
+            scores = FactorScores(*parts, jnp.ones(1, bool))
             mean, _ = expected_on_items(model, items, scores)
             return cls(mean[0], sd, *known)
         weights = np.asarray(composite, float)
@@ -413,8 +414,8 @@ def _points(population: Population, dtype) -> Array:
     from scipy.stats import qmc
 
     root = np.linalg.cholesky(np.asarray(population.covariance, float))
-    sampler = qmc.Sobol(len(root), seed=0)
-    # Scrambled points lie inside the unit cube; rounding must not move them to its end.
-    uniform = np.clip(sampler.random_base2(LOG_POINTS), 1e-9, 1 - 1e-9)
+    sobol = qmc.Sobol(len(root), scramble=False).random_base2(LOG_POINTS)
+    # In the middle of their cells, and so inside the unit cube.
+    uniform = sobol + 0.5 ** (LOG_POINTS + 1)
     points = np.asarray(population.mean, float) + ndtri(uniform) @ root.T
     return jnp.asarray(points, dtype)

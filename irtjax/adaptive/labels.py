@@ -133,7 +133,7 @@ def label(
     check_unique("item", labels)
     if groups is not None:
         groups = names_of("content group", groups, bank.num_items)
-    if bank.several and factors is None:
+    if isinstance(bank, FactorBank) and factors is None:
         factors = np.array([f"factor_{k + 1}" for k in range(bank.center.shape[0])])
     return LabelledBank(bank, labels, groups, factors)
 

@@ -69,7 +69,7 @@ def draw_items(fit: Calibration, key: KeyArray, size: float = 1.0) -> Items:
     return drawn._replace(**kept)
 
 
-def with_items(bank: AbstractBank, items: Items) -> AbstractBank:
+def with_items(bank: Any, items: Items) -> AbstractBank:
     """A bank that draws responses by other items; it scores nothing by them."""
     return eqx.tree_at(lambda x: x.items, bank, items)
 
@@ -100,10 +100,12 @@ def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     kinds = [(type(x.bank), x.bank.num_categories) for x in (bank, other)]
     if kinds[0] != kinds[1]:
         raise ValueError("truth: that calibration is of another kind of model")
-    rows = with_items(other.bank, jax.tree.map(lambda x: x[places], other.bank.items))
-    if isinstance(rows, LengthBank):
+    known: Any = other.bank
+    rows: Any = with_items(known, jax.tree.map(lambda x: x[places], known.items))
+    if isinstance(rows, LengthBank) and rows.lengths is not None:
         lengths = jax.tree.map(lambda x: x[places], rows.lengths.items)
-        rows = eqx.tree_at(lambda x: x.lengths.items, rows, lengths)
+        lengths = rows.lengths._replace(items=lengths)
+        rows = eqx.tree_at(lambda x: x.lengths, rows, lengths)
     return rows
 
 
@@ -168,7 +170,7 @@ def misfit_study(
             truth = np.asarray(known.bank.truth(theta), float)
             bank = _rebuilt(known.bank, draw_items(fit, seeds[0], size))
             for design, cell in zip(designs, found, strict=True):
-                options = dict(theta=theta, answers=known.bank)
+                options: Any = dict(theta=theta, answers=known.bank)
                 tests = run_tests_jit(bank, design, key=seeds[1], **options)
                 ratio = _slope_ratio(bank, known.bank, np.asarray(tests.items))
                 error = np.asarray(tests.ability[:, -1], float) - truth

@@ -87,12 +87,7 @@ class AdaptiveTest:
         quota = rules.get("quota")
         if not (quota is None or isinstance(quota, str)):
             rules["quota"] = dict(quota)
-        for name in ("composite", "cost", "losses"):
-            given: Any = rules.get(name)
-            if isinstance(given, Mapping):
-                rules[name] = {str(k): float(v) for k, v in given.items()}
-            elif given is not None:
-                rules[name] = np.asarray(given, float).tolist()
+        rules.update(_plain_numbers(rules))
         composite = rules.get("composite")
         self._bank = label(source, num_items, names, groups, composite)
         self._design = self._bank.design(num_items, **rules)
@@ -353,6 +348,18 @@ class AdaptiveTest:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return test
+
+
+def _plain_numbers(rules: Mapping[str, Any]) -> Any:
+    """Rules of several numbers in the form in which a file has them."""
+    found: dict[str, Any] = {}
+    for name in ("composite", "cost", "losses"):
+        given = rules.get(name)
+        if isinstance(given, Mapping):
+            found[name] = {str(k): float(v) for k, v in given.items()}
+        elif given is not None:
+            found[name] = np.asarray(given, float).tolist()
+    return found
 
 
 def fingerprint(bank: LabelledBank) -> str:

@@ -229,8 +229,12 @@ def simulate_tests(
         subjects = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
         known = answers.truth(theta)
     limit = None if max_exposure is None else jnp.asarray(max_exposure, dtype)
-    options = dict(available=available, recorded=recorded, max_exposure=limit)
-    options |= dict(theta=theta, answers=None if answers is bank.bank else answers)
+    options: dict[str, Any] = dict(available=available, max_exposure=limit)
+    options |= dict(
+        recorded=recorded,
+        theta=theta,
+        answers=None if answers is bank.bank else answers,
+    )
     tests = run_tests_jit(bank.bank, design, key=test_key, **options)
     given, observations, *scores, last, above = jax.tree.map(np.asarray, tests)
     seen = np.asarray(bank.bank.response_of(observations))

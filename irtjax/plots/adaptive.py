@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -107,34 +107,29 @@ def plot_trajectory(
     return figure
 
 
-def _path(test: AdaptiveTest | SimulatedTests, subject: int | str):
+def _path(test: Any, subject: int | str):
     """Abilities and errors from before the first item, responses, truth and a line."""
-    if hasattr(test, "next_item"):
-        rows = test.table()
-        found = (rows[x].to_numpy() for x in ("ability", "ability_se", "response"))
-        ability, error, responses = found
-        truth, ended = None, test.stopped or "not over yet"
-        name = f"ended by: {ended}" if test.over else ended
-    else:
-        from irtjax.adaptive import StopFlag
-
-        names = test.subjects.tolist()
-        if isinstance(subject, str):
-            if subject not in names:
-                raise ValueError(f"no subject is called {subject!r} in these tests")
-            subject = names.index(subject)
-        if not -len(names) <= subject < len(names):
-            raise ValueError(f"there are {len(names):,} subjects, and no {subject}")
-        given = int(test.num_given[subject])
-        ability, error, responses = (
-            x[subject, :given]
-            for x in (test.ability, test.standard_error, test.responses)
-        )
-        truth = float(test.truth[subject])
-        ended = StopFlag(int(test.stopped[subject])).explain()
-        name = f"{style_label(names[subject])}; ended by: {ended}"
     mean, sd = test.prior
-    return np.r_[mean, ability], np.r_[sd, error], responses, truth, name
+    if hasattr(test, "next_item"):
+        table = test.table()
+        names = "ability", "ability_se", "response"
+        ability, error, responses = (table[x].to_numpy() for x in names)
+        name = f"ended by: {test.stopped}" if test.over else "not over yet"
+        return np.r_[mean, ability], np.r_[sd, error], responses, None, name
+    from irtjax.adaptive import StopFlag
+
+    names = test.subjects.tolist()
+    if isinstance(subject, str) and subject not in names:
+        raise ValueError(f"no subject is called {subject!r} in these tests")
+    row = names.index(subject) if isinstance(subject, str) else int(subject)
+    if not -len(names) <= row < len(names):
+        raise ValueError(f"there are {len(names):,} subjects, and no {row}")
+    given = slice(int(test.num_given[row]))
+    ability, error = np.r_[mean, test.ability[row, given]], test.standard_error
+    error, responses = np.r_[sd, error[row, given]], test.responses[row, given]
+    ended = StopFlag(int(test.stopped[row])).explain()
+    name = f"{style_label(names[row])}; ended by: {ended}"
+    return ability, error, responses, float(test.truth[row]), name
 
 
 def _draw_errors(axes: Axes, tests: SimulatedTests, colour: str, prefix: str) -> None:
