@@ -12,8 +12,9 @@ from irtjax.plots.audit import (
     plot_item_properties,
 )
 from irtjax.plots.changes import plot_rank_changes
+from irtjax.plots.clusters import plot_clusters
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
-from irtjax.plots.factors import plot_dimensions, plot_structure
+from irtjax.plots.factors import plot_biplot, plot_dimensions, plot_structure
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
@@ -29,6 +30,8 @@ __all__ = [
     "plot_abilities",
     "plot_abilities_by_group",
     "plot_adaptive",
+    "plot_biplot",
+    "plot_clusters",
     "plot_correlations",
     "plot_difficulty_discrimination",
     "plot_dimensions",
