@@ -144,7 +144,11 @@ RUNNABLE = [
 LONG = {
     "adaptive-costs",
     "bayes",
+<<<<<<< HEAD
     "bootstrap",
+=======
+    "clusters",
+>>>>>>> clusters
     "continuous",
     "convergence",
     "estimators",

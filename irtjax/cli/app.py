@@ -8,6 +8,7 @@ import typer
 
 from irtjax.cli.adapt import adapt_command
 from irtjax.cli.audit import audit_command
+from irtjax.cli.clusters import clusters_command
 from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.dimensions import dimensions_command
@@ -73,7 +74,11 @@ app.command("adapt")(adapt_command)
 app.command("shrink")(shrink_command)
 app.command("audit")(audit_command)
 app.command("dimensions")(dimensions_command)
+<<<<<<< HEAD
 app.command("stability")(stability_command)
+=======
+app.command("clusters")(clusters_command)
+>>>>>>> clusters
 app.command("simulate")(simulate_command)
 app.command("info")(info_command)
 app.command("demo")(demo_command)
