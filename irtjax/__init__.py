@@ -74,11 +74,8 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.validity.dimensionality import dimensions as dimensions
-<<<<<<< HEAD
-    from irtjax.validity.stability import stability as stability
-=======
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
->>>>>>> clusters
+    from irtjax.validity.stability import stability as stability
 
 #: Where each public name comes from.
 _HOMES = {

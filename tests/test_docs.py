@@ -144,11 +144,8 @@ RUNNABLE = [
 LONG = {
     "adaptive-costs",
     "bayes",
-<<<<<<< HEAD
     "bootstrap",
-=======
     "clusters",
->>>>>>> clusters
     "continuous",
     "convergence",
     "estimators",

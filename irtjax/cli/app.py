@@ -74,11 +74,8 @@ app.command("adapt")(adapt_command)
 app.command("shrink")(shrink_command)
 app.command("audit")(audit_command)
 app.command("dimensions")(dimensions_command)
-<<<<<<< HEAD
 app.command("stability")(stability_command)
-=======
 app.command("clusters")(clusters_command)
->>>>>>> clusters
 app.command("simulate")(simulate_command)
 app.command("info")(info_command)
 app.command("demo")(demo_command)

@@ -12,19 +12,14 @@ from irtjax.plots.audit import (
     plot_item_properties,
 )
 from irtjax.plots.changes import plot_rank_changes
-<<<<<<< HEAD
+from irtjax.plots.clusters import plot_clusters
 from irtjax.plots.curves import (
     plot_item_information,
     plot_item_response_functions,
     plot_test_information,
 )
-from irtjax.plots.factors import plot_dimensions, plot_structure
-from irtjax.plots.flow import plot_rank_flow
-=======
-from irtjax.plots.clusters import plot_clusters
-from irtjax.plots.curves import plot_item_response_functions, plot_test_information
 from irtjax.plots.factors import plot_biplot, plot_dimensions, plot_structure
->>>>>>> clusters
+from irtjax.plots.flow import plot_rank_flow
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
