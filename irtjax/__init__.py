@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.validity.dimensionality import dimensions as dimensions
+    from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
     from irtjax.validity.stability import stability as stability
 
 #: Where each public name comes from.
@@ -116,6 +117,7 @@ _HOMES = {
     "compare": "irtjax.calibration.rank",
     "dimensions": "irtjax.validity.dimensionality",
     "fit": "irtjax.fitting.fit",
+    "heterogeneity": "irtjax.validity.heterogeneity",
     "item_covariance": "irtjax.uncertainty",
     "item_information": "irtjax.scoring.information",
     "leave_one_out": "irtjax.prediction.predictive_checks",

@@ -73,6 +73,7 @@ RELATIVES = (
     "2pl positive",
     "3pl",
     "probit1pl",
+    "probit2pl",
     "cloglog2pl",
     "partial_credit",
     "pcm",
@@ -115,7 +116,6 @@ def _is_quick(model: Model) -> bool:
 #: Pairs of the slow run only: their fits have references of their own in the default
 #: one, in the tests of the model or of the method.
 LIKE_OTHERS = (
-    ("probit2pl", "em"),
     ("4pl", "em"),
     ("mixed", "em"),
     ("graded", "em"),

@@ -53,9 +53,10 @@ def test_numbers_are_those_of_the_processor(
     found = numbers(*given, jnp.float64, accelerator, settings)
     for x, y in zip(found, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6)
-    # Single precision stops by its own tolerance: 1e-3 standard errors of a parameter.
+    # Single precision stops earlier: up to a tenth of a nat below, where one parameter
+    # is worth one in AIC.
     found = numbers(*given, jnp.float32, accelerator, settings)
-    assert found[0] == pytest.approx(wanted[0], rel=2e-5)
+    assert found[0] == pytest.approx(wanted[0], rel=2e-5, abs=0.1)
     np.testing.assert_allclose(found[1], wanted[1], atol=0.02 * np.median(wanted[2]))
     np.testing.assert_allclose(found[2], wanted[2], rtol=0.02)
 

@@ -29,17 +29,8 @@ def test_a_notebook_is_stored_without_output(path):
         assert cell["execution_count"] is None
 
 
-#: Notebooks of the slow run only: their functions are tested in the default one too.
-SLOW = ("leaderboard-from-logs", "several-benchmarks")
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=[pytest.mark.slow] * (path.stem in SLOW), id=path.stem)
-        for path in NOTEBOOKS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     state: dict = {"__name__": "__main__"}

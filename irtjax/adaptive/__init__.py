@@ -10,6 +10,7 @@ from irtjax.adaptive.design import Design, Rules, StopFlag
 from irtjax.adaptive.factor_bank import FactorBank, FactorPosterior
 from irtjax.adaptive.item_bank import AbstractNodeBank, ItemBank
 from irtjax.adaptive.lengths import Answer, LengthBank
+from irtjax.adaptive.misfit import draw_items, misfit_study
 from irtjax.adaptive.session import AdaptiveTest
 from irtjax.adaptive.simulation import Tests, run_test, run_tests
 from irtjax.adaptive.state import State
@@ -41,6 +42,8 @@ __all__ = [
     "StopFlag",
     "Tests",
     "affordable",
+    "draw_items",
+    "misfit_study",
     "open_items",
     "risk",
     "run_test",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
@@ -94,6 +94,18 @@ class AbstractBank(eqx.Module):
     @abstractmethod
     def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
         """Abilities of subjects from the population, `[subjects]` or with dims."""
+
+    @abstractmethod
+    def smallest_errors(
+        self, num_items: int, allowed: Bool[Array, " items"]
+    ) -> tuple[Array, Array]:
+        """Smallest standard errors of a test at points of the population.
+
+        They follow from the `num_items` items of the most information at each point.
+
+        Returns:
+            Errors and weights, which sum to one, each `[points]`.
+        """
 
     def truth(self, theta: Array) -> Float[Array, " subjects"]:
         """The true value of the reported ability of subjects."""

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
@@ -145,7 +145,8 @@ class FactorBank(AbstractBank):
             bank = cls(zero, zero, *known)
             sd = jnp.std(bank.truth(_points(population, dtype)))
             posterior = jax.tree.map(lambda x: x[None], bank.prior)
-            scores = FactorScores(*posterior[:1], *posterior[2:4], jnp.ones(1, bool))
+            parts = posterior.mode, posterior.covariance, posterior.mean
+            scores = FactorScores(*parts, jnp.ones(1, bool))
             mean, _ = expected_on_items(model, items, scores)
             return cls(mean[0], sd, *known)
         weights = np.asarray(composite, float)
@@ -274,6 +275,18 @@ class FactorBank(AbstractBank):
         along = slopes @ (covariance @ known.gradient)
         return merits.c_optimal(weight, spread, along)
 
+    def smallest_errors(
+        self, num_items: int, allowed: Bool[Array, " items"]
+    ) -> tuple[Array, Array]:
+        """A lower bound at points of the population, by the delta method.
+
+        With c the gradient, Cauchy and Schwarz give c'C c >= v / (1 + sum_j w_j
+        (c'Sigma a_j)^2 / v) with v = c'Sigma c.
+        """
+        points = _points(self.population, self.mean.dtype)
+        errors = _bounds(self, num_items, allowed, points)
+        return errors, jnp.full(len(errors), 1 / len(errors), errors.dtype)
+
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the variance of the reported ability."""
         return self.merit("information", state)
@@ -366,6 +379,28 @@ class FactorBank(AbstractBank):
 
 
 @eqx.filter_jit
+def _bounds(bank: FactorBank, num_items: int, allowed: Array, points: Array) -> Array:
+    """`FactorBank.smallest_errors` at points `[points, dims]`."""
+    slopes = bank.items.discrimination
+
+    def at(theta):
+        product = slopes @ theta
+        gradient = bank.composite
+        if gradient is None:
+            rise = bank._responses(product[None])[1][0]
+            gradient = rise @ slopes / bank.num_items
+        along = bank.spread @ gradient
+        variance = gradient @ along
+        tiny = jnp.finfo(variance.dtype).tiny
+        share = bank._weights(product) * (slopes @ along) ** 2
+        share = jnp.where(allowed, share / jnp.maximum(variance, tiny), 0)
+        best = jnp.sum(lax.top_k(share, num_items)[0])
+        return jnp.sqrt(variance / (1 + best))
+
+    return lax.map(at, points)
+
+
+@eqx.filter_jit
 def _true_scores(bank: FactorBank, theta: Array) -> Array:
     one = lambda point: jnp.mean(
         bank._responses(point[None] @ bank.items.discrimination.T)[0]
@@ -379,8 +414,8 @@ def _points(population: Population, dtype) -> Array:
     from scipy.stats import qmc
 
     root = np.linalg.cholesky(np.asarray(population.covariance, float))
-    sampler = qmc.Sobol(len(root), seed=0)
-    # Scrambled points lie inside the unit cube; rounding must not move them to its end.
-    uniform = np.clip(sampler.random_base2(LOG_POINTS), 1e-9, 1 - 1e-9)
+    sobol = qmc.Sobol(len(root), scramble=False).random_base2(LOG_POINTS)
+    # In the middle of their cells, and so inside the unit cube.
+    uniform = sobol + 0.5 ** (LOG_POINTS + 1)
     points = np.asarray(population.mean, float) + ndtri(uniform) @ root.T
     return jnp.asarray(points, dtype)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
@@ -106,6 +106,18 @@ class AbstractNodeBank(AbstractBank):
         """The information of each item at the current ability."""
         return self.gain(state.ability, state.memory)
 
+    @property
+    def more_precision(self) -> Array:
+        """Precision of ability that does not come from responses, at most."""
+        return jnp.zeros_like(self.sd)
+
+    def smallest_errors(
+        self, num_items: int, allowed: Bool[Array, " items"]
+    ) -> tuple[Array, Array]:
+        """1 / sqrt(1 / s^2 + the largest informations), at the nodes."""
+        best = _best_information(self, num_items, allowed) + self.more_precision
+        return 1 / jnp.sqrt(1 / self.sd**2 + best), jnp.exp(self.log_prior)
+
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the variance, as of a normal posterior."""
         variance = state.standard_error**2
@@ -131,6 +143,17 @@ class AbstractNodeBank(AbstractBank):
             return total + self.log_memory(state.memory, theta)
 
         return log_likelihood(high) - log_likelihood(low)
+
+
+@eqx.filter_jit
+def _best_information(bank: AbstractNodeBank, num_items: int, allowed: Array) -> Array:
+    """Sum of the largest informations at each node, `[nodes]`."""
+
+    def at(theta):
+        information = jnp.where(allowed, bank.information(theta), 0)
+        return jnp.sum(lax.top_k(information, num_items)[0])
+
+    return lax.map(at, bank.theta)
 
 
 def _mean(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:

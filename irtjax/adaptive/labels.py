@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +17,9 @@ from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import LengthBank
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import check_unique, names_of
+
+#: Share of the population that should reach a target of error.
+REACHED = 0.5
 
 
 class LabelledBank(NamedTuple):
@@ -45,6 +49,44 @@ class LabelledBank(NamedTuple):
         design = Design.create(longest, groups=self.groups, **rules)
         self.bank.check(design)
         return design
+
+    def warnings(
+        self, design: Design, allowed: np.ndarray | None = None
+    ) -> tuple[str, ...]:
+        """Targets of error that the items cannot reach, each a sentence."""
+        sd = float(self.bank.sd)
+        limits = {}
+        if design.standard_error is not None:
+            limits["standard_error"] = float(design.standard_error)
+        if design.reliability is not None:
+            limits["reliability"] = sd * math.sqrt(1 - float(design.reliability))
+        if not limits:
+            return ()
+        usable = np.ones(self.bank.num_items, bool) if allowed is None else allowed
+        if design.groups is not None:
+            usable = usable & (np.asarray(design.groups) >= 0)
+        found = self.bank.smallest_errors(design.num_items, jnp.asarray(usable))
+        errors, weights = (np.asarray(x, float) for x in found)
+        # Where nobody is the errors do not matter: beyond 3 standard deviations.
+        errors = np.where(weights > 1e-3 * weights.max(), errors, np.inf)
+        smallest = float(errors.min())
+        at_best = f"standard error {smallest:.3g}"
+        at_best += f" (reliability {1 - (smallest / sd) ** 2:.3g})"
+        sentences = []
+        for name, limit in limits.items():
+            share = float(weights @ (errors < limit))
+            target = f"{name} {float(getattr(design, name)):g}"
+            items = f"{design.num_items:,} items of this bank"
+            if share == 0:
+                sentences.append(
+                    f"{target} cannot be reached: {items} give at best {at_best}"
+                )
+            elif share < REACHED:
+                sentences.append(
+                    f"{target} can be reached for {100 * share:.2g} % of the population"
+                    f" alone: {items} give at best {at_best}"
+                )
+        return tuple(sentences)
 
     def _costs(self, cost: Mapping[str, Any]) -> np.ndarray:
         """Costs by name in the order of the bank; every item needs one."""
@@ -91,7 +133,7 @@ def label(
     check_unique("item", labels)
     if groups is not None:
         groups = names_of("content group", groups, bank.num_items)
-    if bank.several and factors is None:
+    if isinstance(bank, FactorBank) and factors is None:
         factors = np.array([f"factor_{k + 1}" for k in range(bank.center.shape[0])])
     return LabelledBank(bank, labels, groups, factors)
 

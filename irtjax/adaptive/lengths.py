@@ -135,6 +135,12 @@ class LengthBank(ItemBank):
         more = precision(memory.precision + phi**2 / variance)
         return self.information(theta) + more - precision(memory.precision)
 
+    @property
+    def more_precision(self) -> Array:
+        """What lengths add to the precision of ability, at most."""
+        rho = self._records[3]
+        return rho**2 / (1 - rho**2)
+
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the variance, by a response and its length."""
         return AbstractNodeBank.decrease(self, design, state)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import equinox as eqx
 import jax
@@ -23,6 +24,9 @@ from irtjax.adaptive.state import State
 from irtjax.adaptive.steps import open_items, select, spent, start, stop, update
 from irtjax.data.files import atomic_path
 from irtjax.storage.encoding import plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = "irtjax.adaptive_test"
 VERSION = 1
@@ -83,12 +87,7 @@ class AdaptiveTest:
         quota = rules.get("quota")
         if not (quota is None or isinstance(quota, str)):
             rules["quota"] = dict(quota)
-        for name in ("composite", "cost", "losses"):
-            given: Any = rules.get(name)
-            if isinstance(given, Mapping):
-                rules[name] = {str(k): float(v) for k, v in given.items()}
-            elif given is not None:
-                rules[name] = np.asarray(given, float).tolist()
+        rules.update(_plain_numbers(rules))
         composite = rules.get("composite")
         self._bank = label(source, num_items, names, groups, composite)
         self._design = self._bank.design(num_items, **rules)
@@ -102,6 +101,8 @@ class AdaptiveTest:
             max_exposure=max_exposure,
         )
         available, order = self._allowed()
+        self._open_items = np.asarray(available)
+        self._path: list[tuple[float, float]] = []
         options = dict(key=jax.random.key(seed), available=available, order=order)
         self._state = _start_jit(self._bank.bank, self._design, **options)
         self._open = False
@@ -193,6 +194,30 @@ class AdaptiveTest:
         """Why the test has ended, in words; empty while it goes on."""
         return self._stopped.explain()
 
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Targets of error that the items cannot reach, each a sentence."""
+        return self._bank.warnings(self._design, self._open_items)
+
+    @property
+    def prior(self) -> tuple[float, float]:
+        """Mean and standard deviation of the ability over the population."""
+        return float(self._bank.bank.mean), float(self._bank.bank.sd)
+
+    def table(self) -> pa.Table:
+        """One row per item, in the order given: item, response, ability, ability_se."""
+        import pyarrow as pa
+
+        path = np.asarray(self._path, np.float64).reshape(-1, 2)
+        return pa.table(
+            {
+                "item": pa.array(list(self._responses), pa.string()),
+                "response": pa.array(list(self._responses.values()), pa.int64()),
+                "ability": pa.array(path[:, 0]),
+                "ability_se": pa.array(path[:, 1]),
+            }
+        )
+
     def next_item(self) -> str | None:
         """Name of the item that waits for its response; None if the test is over."""
         if self.over:
@@ -230,6 +255,7 @@ class AdaptiveTest:
         test = self._bank.bank, self._design, self._state
         self._state = _update_jit(*test, jnp.asarray(position, jnp.int32), observation)
         self._responses[item] = category
+        self._path.append((self.ability, self.standard_error))
         if length is not None:
             self._lengths[item] = float(length)
         self._open = False
@@ -322,6 +348,18 @@ class AdaptiveTest:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return test
+
+
+def _plain_numbers(rules: Mapping[str, Any]) -> Any:
+    """Rules of several numbers in the form in which a file has them."""
+    found: dict[str, Any] = {}
+    for name in ("composite", "cost", "losses"):
+        given = rules.get(name)
+        if isinstance(given, Mapping):
+            found[name] = {str(k): float(v) for k, v in given.items()}
+        elif given is not None:
+            found[name] = np.asarray(given, float).tolist()
+    return found
 
 
 def fingerprint(bank: LabelledBank) -> str:

@@ -95,14 +95,18 @@ def run_tests(
     available: Bool[Array, "subjects items"] | None = None,
     recorded: Observation | None = None,
     max_exposure: Float[Array, ""] | None = None,
+    answers: AbstractBank | None = None,
 ) -> Tests:
     """Tests of subjects of abilities `theta`, who respond by the model. Pure.
+
+    They respond by the items of the bank, or by those of another bank, `answers`.
 
     If observations are `recorded`, with leading axes `[subjects, items]`, subjects
     respond as they did. `max_exposure` is the largest share of the tests that may use
     an item. Tests then run one after the other, since each closes items for the next
     (`open_items`).
     """
+    source = bank if answers is None else answers
 
     def one(index, allowed):
         test_key, response_key = jax.random.split(jax.random.fold_in(key, index))
@@ -111,7 +115,7 @@ def run_tests(
             if recorded is not None:
                 return jax.tree.map(lambda x: x[index, item], recorded)
             draw = jax.random.fold_in(response_key, place)
-            return bank.draw(item, theta[index], draw, memory)
+            return source.draw(item, theta[index], draw, memory)
 
         if available is not None:
             mine = available[index]

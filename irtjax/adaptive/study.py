@@ -19,6 +19,7 @@ from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.lengths import Answer, LengthBank
+from irtjax.adaptive.misfit import true_bank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import arrange
@@ -65,7 +66,7 @@ class SimulatedTests:
         replayed: Whether responses were replayed.
         notes: What was matched and what was left out.
         factors: Abilities at the end of tests of several abilities; else None.
-        prior: Reported ability before the first item, the mean of the population.
+        prior: Mean and standard deviation of the reported ability over the population.
         cost: `[subjects, num_items]` what a test cost so far; None without costs.
         probability_passed: `[subjects]` of an ability above the pass mark, or None.
     """
@@ -82,7 +83,7 @@ class SimulatedTests:
     replayed: bool
     notes: tuple[str, ...] = ()
     factors: TestedFactors | None = None
-    prior: float = math.nan
+    prior: tuple[float, float] = (math.nan, math.nan)
     cost: np.ndarray | None = None
     probability_passed: np.ndarray | None = None
 
@@ -111,7 +112,7 @@ class SimulatedTests:
         """
         if self.cost is None:
             raise ValueError("the tests have no costs: give simulate_tests a cost")
-        path = np.c_[np.full(len(self.ability), self.prior), self.ability]
+        path = np.c_[np.full(len(self.ability), self.prior[0]), self.ability]
         # Places after the end of a test repeat its cost and its last ability.
         slack = 1 + 1e-6
         budgets = np.asarray(budgets, float)
@@ -165,6 +166,7 @@ def simulate_tests(
     max_exposure: float | None = None,
     ability: Any = None,
     responses: ResponseTable | Any = None,
+    truth: Any = "bank",
     names: Iterable[Any] | None = None,
     groups: Iterable[Any] | None = None,
     **rules: Unpack[Rules],
@@ -181,6 +183,9 @@ def simulate_tests(
             abilities `[subjects, dims]`.
         responses: A `ResponseTable`, or anything that `irtjax.read` takes: its subjects
             are tested instead, on items they answered, and respond as they did.
+        truth: By which items simulated subjects respond. "bank": those of the bank.
+            "draw": items drawn from the errors of the calibration. Another calibration
+            that has these items, on the same scale: its items and its population.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
         **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
@@ -205,36 +210,45 @@ def simulate_tests(
     design = bank.design(num_items, **rules)
     dtype = bank.bank.mean.dtype
     draw_key, test_key = jax.random.split(key)
-    notes: tuple[str, ...] = ()
-    available = recorded = None
+    notes = bank.warnings(design)
+    available = recorded = answers = None
     replayed = responses is not None
+    if replayed and not (isinstance(truth, str) and truth == "bank"):
+        raise ValueError("truth is for simulated subjects: leave responses out")
     if replayed:
-        subjects, recorded, available, notes = _matched(bank, responses)
+        subjects, recorded, available, matched = _matched(bank, responses)
+        notes += matched
         # What the subjects would score if each were given all that they answered.
-        truth = theta = _all_items(bank.bank, recorded, available)
+        known = theta = _all_items(bank.bank, recorded, available)
     else:
+        answers = true_bank(source, bank, truth, jax.random.fold_in(key, 1))
         if ability is None:
-            theta = bank.bank.draw_abilities(num_subjects, draw_key)
+            theta = answers.draw_abilities(num_subjects, draw_key)
         else:
             theta = _given_abilities(bank, jnp.asarray(ability, dtype))
         subjects = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
-        truth = bank.bank.truth(theta)
+        known = answers.truth(theta)
     limit = None if max_exposure is None else jnp.asarray(max_exposure, dtype)
-    options = dict(available=available, recorded=recorded, max_exposure=limit)
-    tests = run_tests_jit(bank.bank, design, key=test_key, theta=theta, **options)
+    options: dict[str, Any] = dict(available=available, max_exposure=limit)
+    options |= dict(
+        recorded=recorded,
+        theta=theta,
+        answers=None if answers is bank.bank else answers,
+    )
+    tests = run_tests_jit(bank.bank, design, key=test_key, **options)
     given, observations, *scores, last, above = jax.tree.map(np.asarray, tests)
     seen = np.asarray(bank.bank.response_of(observations))
     factors = None
     if bank.factors is not None:
-        known = None if replayed else np.asarray(theta)
-        factors = TestedFactors(bank.factors, last.mode, last.covariance, known)
-    tested: Any = subjects, bank.names, given, seen, *scores, np.asarray(truth)
+        true = None if replayed else np.asarray(theta)
+        factors = TestedFactors(bank.factors, last.mode, last.covariance, true)
+    tested: Any = subjects, bank.names, given, seen, *scores, np.asarray(known)
     return SimulatedTests(
         *tested,
         replayed=replayed,
         notes=notes,
         factors=factors,
-        prior=float(bank.bank.mean),
+        prior=(float(bank.bank.mean), float(bank.bank.sd)),
         cost=_cumulated(design, given),
         probability_passed=None if design.pass_mark is None else above,
     )

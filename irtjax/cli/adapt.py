@@ -35,8 +35,8 @@ _OPTIONS = {
     "pass_mark": "--pass-mark",
     **{x: f"--{x}" for x in ("reliability", "randomesque", "select", "score", "gain")},
     **{x: f"--{x}" for x in ("determinant", "composite", "cost", "budget", "price")},
-    **{x: f"--{x}" for x in ("risk", "indifference")},
-    **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses")},
+    **{x: f"--{x}" for x in ("risk", "indifference", "truth")},
+    **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses", "truth")},
 }
 
 _stop = functools.partial(opt.option, panel="Ending")
@@ -140,6 +140,14 @@ def _adapt_command(
             "Replay the recorded responses of real subjects instead.", metavar="FILE"
         ),
     ] = None,
+    truth: Annotated[
+        str,
+        opt.option(
+            "Items by which simulated subjects respond: bank, draw (drawn from their"
+            " errors), or the folder of another fit.",
+            metavar="NAME",
+        ),
+    ] = "bank",
     length: Annotated[
         str | None,
         opt.option(
@@ -165,7 +173,8 @@ def _adapt_command(
         chosen = rules.rules(fit.items)
         progress("adapt")
         try:
-            tests, baseline = _simulate(fit, chosen, subjects, table, seed)
+            source = {"responses": table, "truth": _truth(truth)}
+            tests, baseline = _simulate(fit, chosen, subjects, source, seed)
         except ValueError as error:
             raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
         if out is not None:
@@ -181,6 +190,11 @@ def _adapt_command(
 adapt_command = opt.with_fields(_adapt_command, "rules", RuleOptions)
 
 
+def _truth(name: str) -> Any:
+    """The truth of `irtjax.simulate_tests`: a word, or another fit."""
+    return name if name in ("bank", "draw") else load_fit(Path(name))
+
+
 def _numbers(option: str, text: str | None) -> list[float] | None:
     """Numbers with commas between, or None."""
     if text is None:
@@ -194,14 +208,14 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
 
 
 def _simulate(
-    fit: Calibration, rules: dict[str, Any], subjects: int, table: Any, seed: int
+    fit: Calibration, rules: dict[str, Any], subjects: int, source: Any, seed: int
 ) -> tuple[SimulatedTests, SimulatedTests | None]:
     """The tests, and tests of as many random items of the same subjects."""
     import jax
 
     from irtjax.adaptive import simulate_tests
 
-    chosen = {"key": jax.random.key(seed), "responses": table}
+    chosen = {"key": jax.random.key(seed), **source}
     tests = simulate_tests(fit, subjects, **chosen, **rules)
     if rules["select"] == "random":
         return tests, None

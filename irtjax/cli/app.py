@@ -8,6 +8,7 @@ import typer
 
 from irtjax.cli.adapt import adapt_command
 from irtjax.cli.audit import audit_command
+from irtjax.cli.clusters import clusters_command
 from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.dimensions import dimensions_command
@@ -74,6 +75,7 @@ app.command("shrink")(shrink_command)
 app.command("audit")(audit_command)
 app.command("dimensions")(dimensions_command)
 app.command("stability")(stability_command)
+app.command("clusters")(clusters_command)
 app.command("simulate")(simulate_command)
 app.command("info")(info_command)
 app.command("demo")(demo_command)

@@ -5,15 +5,20 @@ notebooks and on machines without a screen.
 """
 
 from irtjax.plots.abilities import plot_abilities
-from irtjax.plots.adaptive import plot_adaptive
+from irtjax.plots.adaptive import plot_adaptive, plot_trajectory
 from irtjax.plots.audit import (
     plot_difficulty_discrimination,
     plot_flagged_items,
     plot_item_properties,
 )
 from irtjax.plots.changes import plot_rank_changes
-from irtjax.plots.curves import plot_item_response_functions, plot_test_information
-from irtjax.plots.factors import plot_dimensions, plot_structure
+from irtjax.plots.clusters import plot_clusters
+from irtjax.plots.curves import (
+    plot_item_information,
+    plot_item_response_functions,
+    plot_test_information,
+)
+from irtjax.plots.factors import plot_biplot, plot_dimensions, plot_structure
 from irtjax.plots.flow import plot_rank_flow
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
@@ -31,10 +36,13 @@ __all__ = [
     "plot_abilities",
     "plot_abilities_by_group",
     "plot_adaptive",
+    "plot_biplot",
+    "plot_clusters",
     "plot_correlations",
     "plot_difficulty_discrimination",
     "plot_dimensions",
     "plot_flagged_items",
+    "plot_item_information",
     "plot_item_parameters",
     "plot_item_properties",
     "plot_item_response_functions",
@@ -46,6 +54,7 @@ __all__ = [
     "plot_structure",
     "plot_subset_errors",
     "plot_test_information",
+    "plot_trajectory",
     "plot_wright_map",
     "save_figure",
 ]

@@ -22,6 +22,7 @@ def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]
         return [
             ("Expected scores", "abilities.png", plots.plot_abilities),
             ("Structure of items", "structure.png", plots.plot_structure),
+            ("Subjects and items", "biplot.png", plots.plot_biplot),
         ]
     curves = plots.plot_item_response_functions
     makers: list[tuple[str, str, Callable[[Any], Any]]] = [

@@ -237,7 +237,7 @@ def test_names_costs_and_decisions_in_python(tmp_path):
     assert ((share > 0.5) == (tests.ability[:, -1] > 0)).mean() > 0.9
     # At a budget of everything: the last errors; of nothing: those of the population.
     errors = tests.rmse_by_cost([0.5, 20.0])
-    prior = np.sqrt(np.mean((tests.truth - tests.prior) ** 2))
+    prior = np.sqrt(np.mean((tests.truth - tests.prior[0]) ** 2))
     np.testing.assert_allclose(errors, [prior, tests.rmse()[-1]])
 
 

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from experiments.aims import factors
+from experiments.aims import factors, heterogeneity
 
 
 def test_the_area_under_the_curve_counts_pairs():
@@ -25,3 +25,13 @@ def test_factors_small(tmp_path, capsys):
     assert abs(rows["expected scores"] - 0.95) < 5 * (0.05 * 0.95 / 160) ** 0.5
     with (tmp_path / "coverage.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(rows)
+
+
+@pytest.mark.slow
+def test_one_skill_is_seldom_called_several(tmp_path):
+    command = ["--replicates", "20", "--correlations", "1", "0.7"]
+    one, two = heterogeneity.main([*command, "--out", str(tmp_path)])
+    # With a chance of 2.5 % four of 20 have a chance of 1 in 1,000.
+    assert one["one skill"] >= 17 / 20
+    assert two["related skills"] >= 17 / 20
+    assert (tmp_path / "heterogeneity.csv").is_file()

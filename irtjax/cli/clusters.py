@@ -1,0 +1,166 @@
+"""`irtjax clusters`: does a benchmark measure one skill?"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from irtjax.cli import options as opt
+from irtjax.cli.errors import lead_with_option
+from irtjax.cli.output import (
+    check_out_folder,
+    make_folder,
+    print_json,
+    write_files,
+    written,
+)
+from irtjax.cli.pipeline import load_fit
+from irtjax.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.validity.heterogeneity import Heterogeneity
+
+#: What `--out` writes.
+TABLES = (
+    "benchmarks.csv",
+    "clusters.csv",
+    "cluster_sizes.csv",
+    "cluster_correlations.csv",
+    "cluster_scores.csv",
+)
+FIGURES = ("clusters.png", "structure.png")
+#: Options for arguments of `irtjax.heterogeneity`, in messages.
+_OPTIONS = {name: f"--{name}" for name in ("simulations", "most", "level")}
+
+
+@opt.with_reading
+def clusters_command(
+    folder: opt.Folder,
+    files: opt.Files,
+    reading: opt.Reading,
+    by: Annotated[
+        str,
+        opt.option(
+            "Facet of items whose groups are analysed; all: all items together.",
+            metavar="FACET",
+        ),
+    ] = "benchmark",
+    family: Annotated[
+        str | None,
+        opt.option(
+            "Facet of subjects that are resampled together, such as fine-tunes of one"
+            " model.",
+            metavar="FACET",
+        ),
+    ] = None,
+    most: Annotated[int, opt.option("Largest number of clusters.", min=1)] = 10,
+    simulations: Annotated[
+        int, opt.option("Number of simulated tables behind the band of one skill.")
+    ] = 39,
+    level: opt.Level = 0.95,
+    out: Annotated[
+        Path | None,
+        opt.out("DIR", f"Folder for {', '.join(TABLES)} and figures."),
+    ] = None,
+    seed: opt.Seed = 0,
+    figures: opt.Figures = True,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Finds clusters of items, and whether each benchmark measures one skill.
+
+    DIR is a fit of a factor model, FILE... the responses that were fitted.
+    """
+    opt.check_level(level)
+    check_out_folder(out)
+    with ProgressLine(quiet) as progress:
+        progress("read")
+        fit = load_fit(folder)
+        table = reading.read(files)
+        import jax
+
+        from irtjax.validity.heterogeneity import heterogeneity
+
+        try:
+            found = heterogeneity(
+                fit,
+                table,
+                by=by,
+                family=family,
+                most=most,
+                simulations=simulations,
+                level=level,
+                key=jax.random.key(seed),
+                progress=progress,
+            )
+        except ValueError as error:
+            raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
+        if out is not None:
+            progress("write")
+            _write(out, fit, found, figures)
+    if json:
+        print_json(_document(found, out))
+    elif not quiet:
+        _show(found, out)
+
+
+def _write(out: Path, fit: Calibration, found: Heterogeneity, figures: bool) -> None:
+    """Writes tables and figures, all or none."""
+    from irtjax import plots
+
+    make_folder(out)
+    tables = found.table, found.items, found.clusters, found.correlations, found.scores
+    contents: dict[str, Any] = dict(zip(TABLES, tables, strict=True))
+    if figures:
+        drawn = plots.plot_clusters(found), plots.plot_structure(fit, found)
+        for name, figure in zip(FIGURES, drawn, strict=True):
+            contents[name] = functools.partial(plots.save_figure, figure)
+    write_files({out / name: content for name, content in contents.items()})
+
+
+def _document(found: Heterogeneity, out: Path | None) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "benchmarks": found.table.to_pylist(),
+        "clusters": found.clusters.to_pylist(),
+        "correlations": found.correlations.to_pylist(),
+        "items": found.items.to_pylist(),
+        "sentences": found.sentences,
+        "level": found.level,
+        "simulations": found.simulations,
+        "warnings": found.warnings,
+        "out": None if out is None else str(out),
+    }
+
+
+def _show(found: Heterogeneity, out: Path | None) -> None:
+    """The table, a sentence for each benchmark, and warnings."""
+    from irtjax.cli import screen
+    from irtjax.data.wording import percent
+    from irtjax.report.words import interval, number
+
+    console = screen.console()
+    header = ["benchmark", "items", "clusters", "smallest correlation"]
+    header += [f"{percent(found.level)} interval", "one skill", "verdict"]
+    judged = [row for row in found.table.to_pylist() if row["verdict"]]
+    rows = [
+        [
+            row["benchmark"] or "all items",
+            f"{row['items']:,}",
+            number(row["clusters"], 0),
+            number(row["smallest"]),
+            interval(row["lower"], row["upper"]),
+            interval(row["band_lower"], row["band_upper"]),
+            row["verdict"],
+        ]
+        for row in judged
+    ]
+    screen.show_table(console, "", header, screen.shortened(rows))
+    pairs = zip(found.table["verdict"].to_pylist(), found.sentences, strict=True)
+    sentences = [text for verdict, text in pairs if verdict][: screen.LONGEST]
+    if out is not None:
+        sentences.append(written(out, (*TABLES, *FIGURES)))
+    screen.show_sentences(console, sentences)
+    screen.show_warnings(console, found.warnings, ())

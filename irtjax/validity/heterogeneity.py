@@ -1,0 +1,638 @@
+r"""Clusters of items, and whether a benchmark measures one skill (AIMS 2.3.2.5).
+
+Items are clustered by their structure vectors, correlations of items and factors, with
+a Gaussian mixture whose number of components has the lowest BIC. A subject's score on a
+cluster is the mean response; `cluster_scores` has the correlations of these scores, raw
+and corrected for unreliability.
+
+Clusters are found where chance made items alike, so the corrected correlation of two
+clusters of one skill lies below 1, by more the fewer the subjects. Its band is that of
+the whole analysis of simulated responses: one ability for each benchmark (a 2PL fitted
+to its items, abilities drawn from their posteriors), the same missing cells, then the
+factor model, the clusters and the smallest correlation again. Clusters that are held
+fixed would leave this out. Structure vectors are standardised by their covariance
+first, so a rotation of the factors does not change the clusters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from irtjax._types import KeyArray
+from irtjax.calibration.calibration import Calibration
+from irtjax.data import read
+from irtjax.data.matching import match_all_items
+from irtjax.data.responses import Responses
+from irtjax.data.table import ResponseTable
+from irtjax.data.wording import listing, percent
+from irtjax.estimators.driver import run, run_jit
+from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.start import start_values
+from irtjax.likelihood.counts import expected_counts
+from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.quadrature import nodes_for
+from irtjax.models.catalogue import two_parameter
+from irtjax.numerics.kernels import inverse_cholesky, normal_log_weights
+from irtjax.numerics.mixture import choose_mixture
+from irtjax.validity import cluster_scores
+from irtjax.validity.cluster_scores import (
+    Sums,
+    cluster_sums,
+    comparable,
+    correlations,
+    reliabilities,
+    resampled_bounds,
+    smallest_correlation,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Items without which a benchmark is not clustered.
+FEWEST_ITEMS = 6
+#: Steps of a factor fit to simulated responses, and the KKT residual at its end. The
+#: likelihood is flat along factors of noise: one fit in ten would take 300 to 1,000.
+MOST_STEPS, TOLERANCE = 200, 1e-4
+#: Facet of subjects whose members are resampled together where none is named.
+FAMILY = "family"
+#: Name of no facet: all items together.
+ALL = "all"
+ONE, RELATED, CONFLICTING = "one skill", "related skills", "conflicting skills"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Heterogeneity:
+    """Clusters of the items of each benchmark, and whether they measure one skill.
+
+    Attributes:
+        table: A row for each benchmark: `benchmark`, `items` that were clustered,
+            `excluded` items without variation, `clusters`, `entropy` of the assignment
+            (nats per item), `smallest` correlation of two clusters without their
+            unreliability with its interval `lower`, `upper`, the band of it under one
+            skill, `band_lower` and `band_upper` (1 for a simulated table with one
+            cluster), and `verdict`.
+        items: A row for each item: `item`, `benchmark`, `cluster` (1 is the largest;
+            null if excluded) and its `probability`.
+        clusters: A row for each cluster: `benchmark`, `cluster`, `items`, `share` of
+            the benchmark's items, `alpha`, `mean` response.
+        correlations: A row for each two clusters of a benchmark: correlation `raw`
+            with its interval, and `correlation` without their unreliability with
+            `lower` and `upper`; `compared` where both clusters are long and reliable
+            enough for the verdict.
+        scores: A row for each subject and cluster: `subject`, `benchmark`, `cluster`,
+            `score` (mean response), `responses`.
+        level: Level of the intervals and the band.
+        simulations: Number of simulated tables.
+        warnings: Reasons to doubt the numbers.
+    """
+
+    table: pa.Table
+    items: pa.Table
+    clusters: pa.Table
+    correlations: pa.Table
+    scores: pa.Table
+    level: float
+    simulations: int
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The verdict on each benchmark in a sentence."""
+        return tuple(_sentence(row, self.level) for row in self.table.to_pylist())
+
+
+def _sentence(row: dict[str, Any], level: float) -> str:
+    name, count = row["benchmark"] or "all items", row["clusters"]
+    if row["verdict"] is None:
+        return f"{name}: no verdict, with fewer than {FEWEST_ITEMS} items that vary."
+    head = f"{name}: {row['verdict']}."
+    if count == 1:
+        return f"{head} The {row['items']:,} items are one cluster."
+    if row["smallest"] is None:
+        return f"{head} No two of its {count} clusters are reliable enough to compare."
+    low, high = row["band_lower"], row["band_upper"]
+    return (
+        f"{head} The smallest correlation of its {count} clusters is"
+        f" {row['smallest']:.2f} ({percent(level)} interval {row['lower']:.2f} to"
+        f" {row['upper']:.2f}); one skill gives {low:.2f} to {high:.2f}."
+    )
+
+
+class _Layout(NamedTuple):
+    """Benchmarks as rows of items, padded to the longest."""
+
+    index: jax.Array  # [benchmarks, width] position of an item.
+    valid: jax.Array  # [benchmarks, width] 1, or 0 for padding.
+
+
+class _Found(NamedTuple):
+    """Clusters of each benchmark, `[benchmarks, ...]`."""
+
+    label: jax.Array  # [width]
+    probability: jax.Array  # [width]
+    count: jax.Array
+    entropy: jax.Array
+    smallest: jax.Array  # Smallest correlation; 1 where no two clusters compare.
+
+
+class _Parts(NamedTuple):
+    """The items that are analysed, and their groups."""
+
+    names: list[str]  # Of all groups.
+    groups: np.ndarray  # [items] code of each item's group.
+    used: np.ndarray  # [items] with variation.
+    kept: list[int]  # Groups with enough of these.
+    columns: np.ndarray  # Positions of the items that are clustered.
+    layout: _Layout  # Of the kept groups, in positions of `columns`.
+
+
+def heterogeneity(
+    fit: Calibration,
+    data: ResponseTable | Any,
+    *,
+    by: str = "benchmark",
+    family: str | None = None,
+    most: int = 10,
+    simulations: int = 39,
+    level: float = 0.95,
+    key: KeyArray | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Heterogeneity:
+    """Clusters the items of each benchmark, and compares the clusters' scores.
+
+    The verdict on a benchmark rests on the smallest correlation of two clusters,
+    without their unreliability, of those with 3 items and a reliability of 0.7:
+
+    - "one skill": it lies in the band of one skill, or there is one cluster;
+    - "related skills": it lies below the band;
+    - "conflicting skills": moreover its interval lies below 0.
+
+    Args:
+        fit: A calibration of a factor model.
+        data: The responses that were fitted: right or wrong.
+        by: Facet of the items whose groups are analysed, or "all" for all items
+            together, as they are where there are no benchmarks.
+        family: Facet of the subjects whose members are resampled together, such as
+            fine-tunes of one base model; "family" where the subjects have it.
+        most: Largest number of clusters of a benchmark.
+        simulations: Number of simulated tables, at least 2 / (1 - level) - 1.
+        level: Level of the intervals and the band.
+        key: Random key; a fixed one when None.
+        progress: Called with what is being done.
+
+    Returns:
+        Clusters, scores, correlations and verdicts.
+
+    Raises:
+        ValueError: If the fit has no factors, the responses are not right or wrong or
+            of other items, there is no such facet, or there are too few simulations.
+
+    >>> rng = np.random.default_rng(0)
+    >>> eta = np.repeat(rng.normal(size=(90, 2)), 10, axis=1)
+    >>> right = rng.random((90, 20)) < 1 / (1 + np.exp(-2 * eta))
+    >>> table = ResponseTable.from_arrays(right)
+    >>> from irtjax.fitting.fit import fit
+    >>> found = heterogeneity(fit(table, "factor", factors=2), table, most=3)
+    >>> found.table["clusters"].to_pylist(), found.table["verdict"].to_pylist()
+    ([2], ['related skills'])
+    """
+    table = data if isinstance(data, ResponseTable) else read(data)
+    lowest = _check(fit, table, most, simulations, level)
+    report = progress or (lambda text: None)
+    key = jax.random.key(0) if key is None else key
+    own_key, null_key, draw_key = jax.random.split(key, 3)
+    resample = _resampler(table, family, draw_key)
+    parts = _parts(table, by)
+    assert fit.factors is not None
+    places = match_all_items(table, fit.items, "analyse")[parts.columns]
+    small = table.select(items=parts.columns)
+    values, seen = (jnp.asarray(x) for x in _cells(small))
+    report("clusters")
+    structure = jnp.asarray(fit.factors.structure[places], jnp.zeros(()).dtype)
+    found = _clusters(structure, values, seen, parts.layout, own_key, most)
+    analyse = _null(fit, small, places, parts, report)
+    draws = []
+    for k in range(simulations):
+        report(f"one skill: simulation {k + 1} of {simulations}")
+        draws.append(analyse(seen, jax.random.fold_in(null_key, k), most))
+    report("intervals")
+    ordered = np.sort(draws, axis=0)
+    band = ordered[lowest - 1], ordered[-lowest]
+    return _result(table, parts, found, band, resample, level, simulations)
+
+
+def _check(fit: Calibration, table: ResponseTable, most, simulations, level) -> int:
+    """Refuses what cannot be analysed; the rank of the band's lower bound."""
+    if fit.factors is None:
+        raise ValueError(
+            f"the fit by {fit.model.name} has no factors: fit model='factor' to these"
+            " responses"
+        )
+    if table.kind != "binary":
+        raise ValueError(
+            f"clusters need responses that are right or wrong, not {table.kind}: choose"
+            " a 0/1 metric"
+        )
+    if not 0 < level < 1:
+        raise ValueError(f"level {level:g} is not between 0 and 1")
+    if most < 1:
+        raise ValueError(f"most {most}: give at least 1 cluster")
+    lowest = int((simulations + 1) * (1 - level) / 2 + 1e-9)
+    if lowest < 1:
+        least = int(np.ceil(2 / (1 - level) - 1e-9)) - 1
+        raise ValueError(
+            f"simulations {simulations}: a band of {percent(level)} needs at least"
+            f" {least}"
+        )
+    return lowest
+
+
+def _groups(table: ResponseTable, by: str) -> tuple[np.ndarray, list[str]]:
+    """Code of each item's group, and the names by code."""
+    if by not in table.item_facets:
+        if by not in ("benchmark", ALL):
+            there = listing(sorted(table.item_facets)) or "none"
+            raise ValueError(f"no facet {by!r} of items; there are: {there}")
+        return np.zeros(table.num_items, int), [""]
+    names, codes = np.unique(table.item_facets[by], return_inverse=True)
+    return codes, [str(name) for name in names]
+
+
+def _parts(table: ResponseTable, by: str) -> _Parts:
+    """Groups of items, those with enough items that vary as rows."""
+    groups, names = _groups(table, by)
+    used = _varied(*_cells(table))
+    sizes = np.bincount(groups[used], minlength=len(names))
+    kept = np.flatnonzero(sizes >= FEWEST_ITEMS).tolist()
+    if not kept:
+        raise ValueError(
+            f"no benchmark has {FEWEST_ITEMS} items with variation: there is nothing to"
+            " cluster"
+        )
+    columns = np.flatnonzero(used & np.isin(groups, kept))
+    rows = [np.flatnonzero(groups[columns] == k) for k in kept]
+    index = np.zeros((len(rows), sizes.max()), int)
+    for place, row in zip(index, rows, strict=True):
+        place[: len(row)] = row
+    valid = np.arange(sizes.max()) < sizes[kept][:, None]
+    layout = _Layout(jnp.asarray(index), jnp.asarray(valid))
+    return _Parts(names, groups, used, kept, columns, layout)
+
+
+def _cells(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
+    seen = table.observed
+    seen = np.ones(table.values.shape, bool) if seen is None else seen
+    return table.values, seen
+
+
+def _varied(values, seen):
+    """Items with right and with wrong responses."""
+    right = (values > 0) & seen
+    return right.any(axis=0) & (seen & ~right).any(axis=0)
+
+
+@eqx.filter_jit
+def _clusters(structure, values, seen, layout: _Layout, key, most: int) -> _Found:
+    """Clusters of each benchmark, and their smallest correlation."""
+    dtype = structure.dtype
+    varied = _varied(values, seen)
+
+    def one(row):
+        index, valid, number = row
+        weights = (valid & varied[index]).astype(dtype)
+        points = _standardised(structure[index], weights)
+        part = jax.random.fold_in(key, number)
+        found, _ = choose_mixture(points, weights, part, most=most)
+        label = jnp.argmax(found.responsibilities, axis=1)
+        own = jax.nn.one_hot(label, most, dtype=dtype) * weights[:, None]
+        cells = values[:, index].astype(dtype), seen[:, index].astype(dtype)
+        smallest = smallest_correlation(cluster_sums(*cells, own), own.sum(axis=0))
+        chance = jnp.max(found.responsibilities, axis=1)
+        return _Found(label, chance, found.count, found.entropy, smallest)
+
+    return lax.map(one, (*layout, jnp.arange(len(layout.index))))
+
+
+def _standardised(points, weights):
+    """Points with mean 0 and, up to a ridge, the covariance I."""
+    total = jnp.maximum(jnp.sum(weights), 1)
+    apart = points - weights @ points / total
+    covariance = (weights[:, None] * apart).T @ apart / total
+    dims = points.shape[1]
+    # A factor that no item measures is not blown up to the size of the others.
+    ridge = 1e-6 * jnp.trace(covariance) / dims + jnp.finfo(points.dtype).tiny
+    lower = inverse_cholesky(covariance + ridge * jnp.eye(dims, dtype=points.dtype))
+    return apart @ lower.T
+
+
+@eqx.filter_jit
+def _draw(items, abilities, group, seen, key):
+    """Responses of one ability per group, drawn from its posterior."""
+    slope, intercept = items
+    mean, error = abilities
+    theta_key, key = jax.random.split(key)
+    theta = mean + error * jax.random.normal(theta_key, mean.shape, mean.dtype)
+    eta = theta[:, group] * slope + intercept
+    right = jax.random.bernoulli(key, jax.nn.sigmoid(eta))
+    return jnp.where(seen, right, False).astype(jnp.int8)
+
+
+@eqx.filter_jit
+def _structure(slopes, population, variance):
+    slopes = slopes.reshape(slopes.shape[0], -1)
+    correlation = jnp.eye(slopes.shape[1], dtype=slopes.dtype)
+    if jnp.ndim(population.mean):
+        correlation = population.covariance.astype(slopes.dtype)
+    along = slopes @ correlation
+    total = jnp.sum(along * slopes, axis=1) + variance
+    # Of factors of any variance, as MM leaves them.
+    scale = jnp.sqrt(jnp.diagonal(correlation))
+    return along / jnp.sqrt(total)[:, None] / scale
+
+
+def _null(fit: Calibration, table: ResponseTable, places, parts: _Parts, report):
+    """A function that draws one ability per benchmark and repeats the analysis."""
+    dtype = jnp.zeros(()).dtype
+    code, *drawn = (jnp.asarray(x) for x in _one_ability(table, parts, report))
+    slope, intercept, mean, error = (x.astype(dtype) for x in drawn)
+    model, mask = fit.model, None
+    if fit.options.get("loadings") == "given":
+        slopes = np.asarray(fit.parameters.items.discrimination)
+        mask = slopes.reshape(len(fit.items), -1)[places] != 0
+    method = MM(tolerance=jnp.asarray(TOLERANCE, dtype))
+
+    def analyse(seen, key, most: int) -> np.ndarray:
+        draw_key, key = jax.random.split(key)
+        items, abilities = (slope, intercept), (mean, error)
+        values = _draw(items, abilities, code, seen, draw_key)
+        data = Responses(values, seen)
+        problem = Problem.create(model, data)
+        if mask is not None:
+            free = problem.free.at[:, : mask.shape[1]].set(jnp.asarray(mask))
+            problem = dataclasses.replace(problem, free=free)
+        if model.family.dims:
+            start = factor_start(model, data, mask=mask, dtype=dtype)
+        else:
+            start = start_values(model, data, how="proportions", dtype=dtype)
+        found = run_jit(problem, method, start, max_steps=MOST_STEPS)
+        items, population, _ = found.parameters[:3]
+        variance = model.family.link_variance
+        structure = _structure(items.discrimination, population, variance)
+        found = _clusters(structure, values, seen, parts.layout, key, most)
+        return np.asarray(found.smallest)
+
+    return analyse
+
+
+def _one_ability(table: ResponseTable, parts: _Parts, report) -> tuple:
+    """A 2PL of each benchmark.
+
+    The benchmarks, slopes and intercepts of items, and the abilities with their errors,
+    `[subjects, benchmarks]`.
+    """
+    values, seen = (jnp.asarray(x) for x in _cells(table))
+    slope, intercept = np.zeros(table.num_items), np.zeros(table.num_items)
+    code, posteriors = np.zeros(table.num_items, int), []
+    for k in range(len(parts.kept)):
+        report(f"one ability: benchmark {k + 1} of {len(parts.kept)}")
+        index, valid = parts.layout.index[k], parts.layout.valid[k]
+        found = _two_parameters(values[:, index], seen[:, index] & valid)
+        own = np.asarray(index)[np.asarray(valid)]
+        code[own] = k
+        for array, part in zip((slope, intercept), found[:2], strict=True):
+            array[own] = np.asarray(part)[np.asarray(valid)]
+        posteriors.append(found[2:])
+    mean, error = (jnp.stack(x, axis=1) for x in zip(*posteriors, strict=True))
+    return code, slope, intercept, mean, error
+
+
+@eqx.filter_jit
+def _two_parameters(values, seen):
+    """Slopes, intercepts, and posterior means and standard deviations, by EM."""
+    width, dtype = values.shape[1], jnp.zeros(()).dtype
+    # One skill: no item measures it in reverse, or its clusters would correlate at -1.
+    model = two_parameter(positive=True)
+    # For items of slope 1.4 that are all of one difficulty, with room for steeper ones.
+    nodes = jnp.asarray(nodes_for((1 + width / 2) ** -0.5), dtype)
+    data = Responses(values, seen)
+    start = start_values(model, data, how="proportions", dtype=dtype)
+    problem = Problem.create(model, data)
+    found = run(problem, EM(nodes=nodes), start).parameters
+    population = found.population
+    grid = population.mean + population.sd * nodes
+    prior = normal_log_weights(nodes)
+    counts = expected_counts(model, found.items, grid, prior, data, moments=True)
+    assert counts.variance is not None
+    error = jnp.sqrt(jnp.maximum(counts.variance, 0))
+    return found.items.discrimination, found.items.intercept, counts.mean, error
+
+
+def _resampler(table: ResponseTable, family: str | None, key):
+    """A function that gives weights of subjects, of their families if there are any."""
+    facets = table.subject_facets
+    if family is not None and family not in facets:
+        there = listing(sorted(facets)) or "none"
+        raise ValueError(f"no facet {family!r} of subjects; there are: {there}")
+    name = family or (FAMILY if FAMILY in facets else None)
+    size = table.num_subjects
+    own = np.arange(size)
+    if name is not None:
+        own = np.unique(facets[name], return_inverse=True)[1]
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    units = int(own.max()) + 1
+    odds = np.full(units, 1 / units)
+
+    def draw(count: int) -> np.ndarray:
+        return rng.multinomial(units, odds, size=count)[:, own].astype(float)
+
+    return draw
+
+
+def _result(
+    table: ResponseTable, parts: _Parts, found: _Found, band, resample, level, count
+) -> Heterogeneity:
+    """Tables of what was found."""
+    import pyarrow as pa
+
+    values, seen = _cells(table)
+    cluster = np.zeros(table.num_items, int)
+    chance = np.full(table.num_items, np.nan)
+    rows, clusters, pairs, scores = [], [], [], []
+    for k, name in enumerate(parts.names):
+        here = parts.groups == k
+        row: dict[str, Any] = {
+            "benchmark": name,
+            "items": int((parts.used & here).sum()),
+        }
+        rows.append(row)
+        row["excluded"] = int((~parts.used & here).sum())
+        if k not in parts.kept:
+            continue
+        at = parts.kept.index(k)
+        valid = np.asarray(parts.layout.valid[at])
+        own = parts.columns[np.asarray(parts.layout.index[at])[valid]]
+        labels, code = _by_size(np.asarray(found.label[at])[valid])
+        cluster[own] = code + 1
+        chance[own] = np.asarray(found.probability[at])[valid]
+        member = np.eye(len(labels))[code]
+        cells = values[:, own].astype(float), seen[:, own]
+        sums, sizes = cluster_sums(*cells, member), member.sum(axis=0)
+        alpha = np.asarray(reliabilities(sums, sizes)[0])
+        mean, answers = _means(*cells, member)
+        same = {"benchmark": name}
+        for g, size in enumerate(sizes):
+            total = answers[:, g].sum()
+            clusters.append(same | {
+                "cluster": g + 1, "items": int(size), "share": size / here.sum(),
+                "alpha": _number(alpha[g]),
+                "mean": float(np.nansum(mean[:, g] * answers[:, g]) / total),
+            })  # fmt: skip
+        found_pairs = _pairs(same, sums, comparable(alpha, sizes), resample, level)
+        pairs += found_pairs
+        scores.append(_score_rows(table.subjects, name, mean, answers))
+        row |= {"clusters": len(labels), "entropy": float(found.entropy[at])}
+        row |= _judged(found_pairs, band[0][at], band[1][at])
+    listed = {
+        "item": table.items.tolist(),
+        "benchmark": [parts.names[k] for k in parts.groups],
+        "cluster": pa.array([int(k) or None for k in cluster], pa.int64()),
+        "probability": pa.array(chance, from_pandas=True),
+    }
+    return Heterogeneity(
+        _table_of(rows, _ROW),
+        pa.table(listed),
+        _table_of(clusters, _CLUSTER),
+        _table_of(pairs, _PAIR),
+        pa.concat_tables(scores),
+        level,
+        count,
+        tuple(_warnings(rows, clusters)),
+    )
+
+
+#: Columns of the tables, with "s" for text, "i" for whole numbers, "b" for yes or no.
+_ROW = (
+    "benchmark:s items:i excluded:i clusters:i entropy smallest lower upper band_lower"
+    " band_upper verdict:s"
+)
+_CLUSTER = "benchmark:s cluster:i items:i share alpha mean"
+_PAIR = (
+    "benchmark:s cluster_1:i cluster_2:i raw raw_lower raw_upper correlation lower"
+    " upper compared:b"
+)
+
+
+def _table_of(rows: list[dict[str, Any]], columns: str) -> pa.Table:
+    import pyarrow as pa
+
+    kinds = {"s": pa.string(), "i": pa.int64(), "b": pa.bool_(), "": pa.float64()}
+    pairs = [name.partition(":")[::2] for name in columns.split()]
+    schema = pa.schema([(name, kinds[kind]) for name, kind in pairs])
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _by_size(label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels that occur, most frequent first, and each item's place among them."""
+    names, code, sizes = np.unique(label, return_inverse=True, return_counts=True)
+    order = np.argsort(-sizes, kind="stable")
+    return names[order], np.argsort(order)[code]
+
+
+def _means(values, seen, member) -> tuple[np.ndarray, np.ndarray]:
+    """Mean responses by subject and cluster, NaN without any, and their number."""
+    answers = seen @ member
+    total = (values * seen) @ member
+    blank = np.full_like(total, np.nan)
+    return np.divide(total, answers, out=blank, where=answers > 0), answers
+
+
+def _score_rows(subjects, name: str, mean, answers) -> pa.Table:
+    import pyarrow as pa
+
+    rows, count = mean.shape
+    return pa.table(
+        {
+            "subject": np.repeat(subjects, count).tolist(),
+            "benchmark": [name] * mean.size,
+            "cluster": np.tile(np.arange(1, count + 1), rows),
+            "score": pa.array(mean.ravel(), from_pandas=True),
+            "responses": answers.ravel().astype(int),
+        }
+    )
+
+
+def _pairs(same, sums: Sums, compared, resample, level) -> list[dict[str, Any]]:
+    """Correlations of each two clusters with their intervals."""
+    ones = np.ones((1, len(sums.total)))
+    raw, corrected = (x[0] for x in correlations(sums, ones))
+    raw_bounds, bounds = resampled_bounds(sums, resample, level)
+    rows = []
+    for g in range(len(raw)):
+        for h in range(g + 1, len(raw)):
+            at = g, h
+            kinds = (raw, *raw_bounds, corrected, *bounds)
+            names = ("raw", "raw_lower", "raw_upper", "correlation", "lower", "upper")
+            row = same | {"cluster_1": g + 1, "cluster_2": h + 1}
+            row |= {n: _number(x[at]) for n, x in zip(names, kinds, strict=True)}
+            rows.append(row | {"compared": bool(compared[g] and compared[h])})
+    return rows
+
+
+def _judged(pairs, low: float, high: float) -> dict[str, Any]:
+    """The smallest correlation of clusters that can be compared, and the verdict."""
+    fine = [row for row in pairs if row["compared"] and row["correlation"] is not None]
+    band = {"band_lower": float(low), "band_upper": float(high)}
+    if not fine:
+        return band | {"verdict": ONE}
+    least = min(fine, key=lambda row: row["correlation"])
+    found = {"smallest": least["correlation"]}
+    found |= {name: least[name] for name in ("lower", "upper")} | band
+    verdict = ONE
+    if least["correlation"] < low:
+        below = least["upper"] is not None and least["upper"] < 0
+        verdict = CONFLICTING if below else RELATED
+    return found | {"verdict": verdict}
+
+
+def _warnings(rows, clusters) -> list[str]:
+    found = []
+    few = [row["benchmark"] for row in rows if row.get("verdict") is None]
+    if few:
+        found.append(
+            f"fewer than {FEWEST_ITEMS} items with variation, so no verdict:"
+            f" {listing(few)}"
+        )
+    excluded = sum(row["excluded"] for row in rows)
+    if excluded:
+        found.append(
+            f"items in no cluster, since all or none of the subjects solved them:"
+            f" {excluded:,}"
+        )
+    several = {row["benchmark"] for row in rows if (row.get("clusters") or 0) > 1}
+    vague = [
+        f"{row['benchmark'] or 'all items'} {row['cluster']}"
+        for row in clusters
+        if row["benchmark"] in several
+        and not comparable(row["alpha"] or 0, row["items"])
+    ]
+    if vague:
+        found.append(
+            f"clusters of fewer than {cluster_scores.FEWEST_ITEMS} items or with a"
+            f" reliability below {cluster_scores.LEAST_RELIABILITY} are not compared:"
+            f" {listing(vague)}"
+        )
+    return found

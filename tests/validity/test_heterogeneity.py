@@ -1,0 +1,232 @@
+"""Clusters of items: planted skills, the band of one skill, the command line."""
+
+import dataclasses
+import functools
+import json
+import types
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import expit
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor
+from irtjax.validity.heterogeneity import _groups, _judged, _resampler
+
+SUBJECTS = 150
+#: Items: one skill, two skills, too few for a verdict, one that all solve.
+NAMES = ["one"] * 12 + ["two"] * 24 + ["few"] * 3 + ["two"]
+SKILL = np.array([0] * 12 + [0, 1] * 12 + [0] * 3 + [0])
+
+
+def planted(correlation: float, names=NAMES, skill=SKILL, seed=3, subjects=SUBJECTS):
+    """Responses to items of two skills; the last item is solved by everyone."""
+    rng = np.random.default_rng(seed)
+    covariance = [[1, correlation], [correlation, 1]]
+    theta = rng.multivariate_normal([0, 0], covariance, size=subjects)
+    eta = 2 * theta[:, skill] + rng.normal(size=len(skill))
+    right = (rng.random(eta.shape) < expit(eta)).astype(float)
+    right[rng.random(eta.shape) < 0.05] = np.nan
+    right[:, -1] = 1
+    return irtjax.ResponseTable.from_arrays(right, benchmark=names)
+
+
+def stub(table: irtjax.ResponseTable, skill=SKILL):
+    """A fit with the planted structure, for what needs no estimate of it."""
+    rng = np.random.default_rng(0)
+    structure = np.full((len(skill), 2), 0.1)
+    structure[np.arange(len(skill)), skill] = 0.7
+    structure += 0.04 * rng.normal(size=structure.shape)
+    return types.SimpleNamespace(
+        factors=types.SimpleNamespace(structure=structure),
+        items=table.items,
+        model=factor_model(Factor(2)),
+        options={"loadings": "all"},
+    )
+
+
+@functools.cache
+def found_of_stub() -> irtjax.validity.heterogeneity.Heterogeneity:
+    table = planted(0)
+    return irtjax.heterogeneity(stub(table), table, most=3)
+
+
+def test_two_skills_are_found_and_one_is_not_split():
+    found = found_of_stub()
+    rows = {row["benchmark"]: row for row in found.table.to_pylist()}
+    assert rows["two"]["verdict"] == "related skills" and rows["two"]["clusters"] == 2
+    # Independent skills: the correlation is 0 within its interval.
+    assert rows["two"]["lower"] < 0 < rows["two"]["upper"]
+    assert rows["two"]["smallest"] < rows["two"]["band_lower"] <= 1.05
+    assert rows["one"]["verdict"] == "one skill"
+    assert rows["few"]["verdict"] is None and rows["few"]["clusters"] is None
+    assert [rows[name]["excluded"] for name in ("one", "two", "few")] == [0, 1, 0]
+    texts = {text.partition(":")[0]: text for text in found.sentences}
+    assert "related skills. The smallest correlation of its 2" in texts["two"]
+    assert "no verdict, with fewer than 6 items that vary" in texts["few"]
+    assert any("few" in text for text in found.warnings)
+    assert any(
+        text.startswith("items in no cluster") and text.endswith(": 1")
+        for text in found.warnings
+    )
+
+
+def test_rows_agree_with_the_responses():
+    found, table = found_of_stub(), planted(0)
+    items = found.items.to_pylist()
+    cluster = [row["cluster"] for row in items]
+    # The excluded item and those of the short benchmark are in no cluster.
+    assert [k for k, c in enumerate(cluster) if c is None] == [36, 37, 38, 39]
+    two = np.array(cluster[12:36])
+    assert len(set(two[::2])) == len(set(two[1::2])) == 1 and two[0] != two[1]
+    part = table.select(items=12 + np.flatnonzero(two == 1))
+    score = [
+        row["score"]
+        for row in found.scores.to_pylist()
+        if row["benchmark"] == "two" and row["cluster"] == 1
+    ]
+    np.testing.assert_allclose(score, part.subject_accuracy())
+    sizes = [row for row in found.clusters.to_pylist() if row["benchmark"] == "two"]
+    assert [row["items"] for row in sizes] == [12, 12]
+    assert sizes[0]["share"] == pytest.approx(12 / 25)
+    assert sizes[0]["mean"] == pytest.approx(
+        part.values.sum() / part.num_observed, abs=1e-12
+    )
+    for row in found.correlations.to_pylist():
+        assert row["raw_lower"] <= row["raw"] <= row["raw_upper"]
+
+
+@pytest.mark.parametrize(
+    ("pair", "verdict"),
+    [
+        ((0.95, 0.9, 1.0, True), "one skill"),
+        ((0.5, 0.4, 0.6, True), "related skills"),
+        ((0.0, -0.2, 0.2, True), "related skills"),
+        ((-0.5, -0.7, -0.3, True), "conflicting skills"),
+        ((-0.5, -0.7, -0.3, False), "one skill"),
+    ],
+)
+def test_the_rule_of_the_verdict(pair, verdict):
+    row = dict(zip(("correlation", "lower", "upper", "compared"), pair, strict=True))
+    found = _judged([row], 0.9, 1.0)
+    assert found["verdict"] == verdict
+    assert found.get("smallest") == (row["correlation"] if row["compared"] else None)
+
+
+def test_families_are_resampled_together():
+    table = planted(0)
+    family = np.arange(SUBJECTS) // 10
+    grouped = dataclasses.replace(table, subject_facets={"family": family.astype(str)})
+    key = jax.random.key(0)
+    weights = _resampler(grouped, None, key)(50)
+    assert (weights == weights[:, ::10].repeat(10, axis=1)).all()
+    alone = _resampler(table, None, key)(50)
+    assert (alone.sum(axis=1) == SUBJECTS).all() and (alone[:, 0] != alone[:, 1]).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"by": "topic"}, "no facet 'topic' of items; there are: benchmark"),
+        ({"family": "lab"}, "no facet 'lab' of subjects; there are: none"),
+        ({"simulations": 38}, "simulations 38: a band of 95 % needs at least 39"),
+        ({"level": 1.0}, "level 1 is not between 0 and 1"),
+        ({"most": 0}, "most 0: give at least 1 cluster"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(change, message):
+    table = planted(0)
+    with pytest.raises(ValueError, match=message) as refused:
+        irtjax.heterogeneity(stub(table), table, **change)
+    assert "\n" not in str(refused.value)
+
+
+def test_other_data_and_fits_are_refused():
+    table = planted(0)
+    none = types.SimpleNamespace(
+        factors=None, model=types.SimpleNamespace(name="2pl"), items=table.items
+    )
+    with pytest.raises(
+        ValueError, match="fit by 2pl has no factors: fit model='factor'"
+    ):
+        irtjax.heterogeneity(none, table)
+    scores = irtjax.ResponseTable.from_arrays(np.full((4, 40), 0.5), items=table.items)
+    with pytest.raises(ValueError, match="right or wrong, not continuous"):
+        irtjax.heterogeneity(stub(table), scores)
+    few = table.select(items=np.arange(36, 40))
+    with pytest.raises(ValueError, match="no benchmark has 6 items with variation"):
+        irtjax.heterogeneity(stub(table), few)
+    other = irtjax.ResponseTable.from_arrays(table.values, benchmark=NAMES)
+    renamed = [f"x{k}" for k in range(40)]
+    other = irtjax.ResponseTable.from_arrays(table.values, items=renamed)
+    with pytest.raises(ValueError, match="item 'x0' is not in the fit: analyse"):
+        irtjax.heterogeneity(stub(table), other)
+
+
+@pytest.mark.slow
+def test_conflicting_skills_and_another_rotation():
+    skill = np.arange(41) % 2
+    table = planted(-0.6, ["b"] * 41, skill, subjects=300)
+    verdicts, labels = set(), []
+    for rotation in ("oblimin", "none"):
+        fit = irtjax.fit(table, "factor", factors=2, rotation=rotation)
+        found = irtjax.heterogeneity(fit, table)
+        verdicts |= set(found.table["verdict"].to_pylist())
+        labels.append(found.items["cluster"].to_pylist())
+    assert verdicts == {"conflicting skills"}
+    assert labels[0] == labels[1]
+
+
+@pytest.mark.slow
+def test_a_model_of_one_factor_has_one_skill():
+    skill = np.zeros(21, int)
+    table = planted(0, ["b"] * 21, skill, subjects=200)
+    fit = irtjax.fit(table, "factor", factors=1)
+    found = irtjax.heterogeneity(fit, table)
+    assert found.table["verdict"].to_pylist() == ["one skill"]
+
+
+@pytest.mark.slow
+def test_the_command_line(tmp_path):
+    table = planted(0.3, ["b"] * 40)
+    lines = ["subject,item,benchmark,response"]
+    for row, column in np.argwhere(table.observed):
+        name, item = table.subjects[row], table.items[column]
+        lines.append(f"{name},{item},b,{table.values[row, column]}")
+    source = tmp_path / "long.csv"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run = lambda *words: CliRunner().invoke(app, [*map(str, words)])
+    folder, out = tmp_path / "fitted", tmp_path / "clusters"
+    command = ["fit", source, "--model", "factor", "--factors", "2", "--out", folder]
+    done = run(*command, "--quiet")
+    assert done.exit_code == 0, done.output
+    assert (folder / "biplot.png").is_file()
+    done = run("clusters", folder, source, "--most", "3", "--json", "--out", out)
+    assert done.exit_code == 0, done.output
+    content = json.loads(done.stdout)
+    assert content["benchmarks"][0]["verdict"] == "related skills"
+    assert content["sentences"][0].startswith("b: related skills.")
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        *("benchmarks.csv", "clusters.csv", "cluster_sizes.csv", "cluster_scores.csv"),
+        *("cluster_correlations.csv", "clusters.png", "structure.png"),
+    }
+    done = run("clusters", folder, source, "--simulations", "3")
+    assert done.exit_code == 2 and "--simulations 3: a band of 95 %" in done.stderr
+    done = run("clusters", folder, source, "--most", "3", "--by", "none")
+    assert done.exit_code == 2 and "no facet 'none' of items" in done.stderr
+    done = run("clusters", folder, source, "--most", "3")
+    assert done.exit_code == 0 and "related skills" in done.stdout
+
+
+def test_all_items_are_one_group_by_that_name():
+    table = planted(0)
+    codes, names = _groups(table, "all")
+    assert names == [""] and not codes.any()
+    assert _groups(table, "benchmark")[1] == ["few", "one", "two"]
+    bare = dataclasses.replace(table, item_facets={})
+    assert _groups(bare, "benchmark")[1] == [""]
