@@ -78,7 +78,7 @@ def problem_of(table: irtjax.ResponseTable, factors: int):
 def fit_seconds(table: irtjax.ResponseTable, factors: int, **options):
     """Seconds of a second call, as a user makes it, and its fit."""
     call = lambda: irtjax.fit(
-        table, "factor", factors=factors, dtype=jnp.float32, **options
+        table, "factor", "mm", factors=factors, dtype=jnp.float32, **options
     )
     call()
     began = time.perf_counter()
