@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.validity.dimensionality import dimensions as dimensions
+    from irtjax.validity.discrimination_path import (
+        discrimination_path as discrimination_path,
+    )
 
 #: Where each public name comes from.
 _HOMES = {
@@ -112,6 +115,7 @@ _HOMES = {
     "bootstrap": "irtjax.fitting.bootstrap",
     "compare": "irtjax.calibration.rank",
     "dimensions": "irtjax.validity.dimensionality",
+    "discrimination_path": "irtjax.validity.discrimination_path",
     "fit": "irtjax.fitting.fit",
     "item_covariance": "irtjax.uncertainty",
     "item_information": "irtjax.scoring.information",

@@ -137,8 +137,9 @@ class Factor:
             return self
         if kind not in kinds:
             raise ValueError(
-                f"a factor model needs responses that are right or wrong or ordered"
-                f" categories, not {kind}: choose another metric"
+                "a factor model needs responses that are right or wrong or ordered"
+                f" categories, not {kind}: use model='continuous', of one ability, or"
+                " 'multimetric'"
             )
         return dataclasses.replace(self, responses=kinds[kind])
 
