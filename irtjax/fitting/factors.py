@@ -7,10 +7,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from irtjax.estimators.driver import AbstractEstimator
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.joint.bound import check_logistic
 from irtjax.estimators.start import start_values
 from irtjax.fitting.resolve import (
     check_data,
@@ -23,22 +23,6 @@ from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import FACTOR, Factor
 from irtjax.models.families.bounded import arrays_of
-from irtjax.models.families.logistic import Binary
-from irtjax.models.model import Model
-
-
-def check_link(model: Model, method: AbstractEstimator) -> None:
-    """Refuses marginal methods of several abilities for other links than theirs.
-
-    Their bounds and nodes are those of right or wrong responses and the logistic link.
-    """
-    family = model.family
-    logistic = isinstance(family, Binary) and family.link == "logit"
-    if family.dims and method.marginal and not logistic:
-        raise ValueError(
-            f"method {method.name!r} fits several abilities to right or wrong responses"
-            " with the logistic link alone: use method='mm'"
-        )
 
 
 class FactorAnalysis(AbstractSpecification):
@@ -64,7 +48,8 @@ class FactorAnalysis(AbstractSpecification):
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
             model = made.adapted(model)
-        check_link(model, made)
+        if made.marginal and model.family.dims:
+            check_logistic(model, f"method {made.name!r} fits several abilities to")
         check_data(table, model, level)
         most = min(table.num_subjects, table.num_items) - 1
         if plan.count > most:

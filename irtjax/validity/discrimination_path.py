@@ -35,7 +35,7 @@ from irtjax.estimators.start import column_products, start_values
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
-from irtjax.models.priors import Normal
+from irtjax.models.priors import AbstractPrior, Normal
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Weak priors centred at 0, which do not move the score of a slope at 0.
-PRIORS = {"discrimination": Normal(0.0, 2.0), "intercept": Normal(0.0, 3.0)}
+PRIORS: dict[str, AbstractPrior] = {
+    "discrimination": Normal(0.0, 2.0),
+    "intercept": Normal(0.0, 3.0),
+}
 #: Largest z of the default path: of items that do not discriminate it keeps 3e-5.
 HIGHEST = 4.0
 #: Steps at each point of the path, and largest KKT residual of a point.
@@ -207,6 +210,7 @@ def _path(problem: Problem, start: Start, z: Float[Array, " points"]) -> _Points
         method = MM(tolerance=tolerance, lasso=z * unit)
         fit = run(problem, method, Start(items, theta), max_steps=MOST_STEPS)
         items, theta = fit.parameters.items, fit.parameters.theta
+        assert theta is not None  # The method is a joint one.
         found = _Points(
             items.discrimination,
             items.intercept,

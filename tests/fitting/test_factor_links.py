@@ -12,7 +12,7 @@ from scipy.special import ndtr
 import irtjax
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
-from irtjax.fitting.factors import check_link
+from irtjax.estimators.joint.bound import check_logistic
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.simulate import simulate_abilities
@@ -205,12 +205,13 @@ def test_marginal_methods_of_the_logistic_link_refuse_others():
     class Marginal(irtjax.MM):
         marginal = True
 
-    check_link(factor_model(Factor()), Marginal())
-    check_link(factor_model(Factor(1, link="probit")), irtjax.EM())
-    plans = Factor(link="probit"), Factor(responses="graded")
-    for plan in plans:
-        with pytest.raises(ValueError, match="logistic link alone: use method='mm'"):
-            check_link(factor_model(plan, 4), Marginal())
+    check_logistic(factor_model(Factor()), "it fits")
+    message = "'marginal' fits several abilities to right or wrong responses"
+    with pytest.raises(ValueError, match=message) as refused:
+        irtjax.fit(drawn("graded")[0], "factor", method=Marginal())
+    assert str(refused.value).endswith("use method='mm'")
+    with pytest.raises(ValueError, match="'probit2pl': use Gradient or EM"):
+        check_logistic(irtjax.MODELS["probit2pl"](), "it fits")
 
 
 def test_a_link_of_ordered_responses_is_refused():

@@ -168,4 +168,4 @@ def test_what_has_no_path_is_refused():
     with pytest.raises(ValueError, match="right or wrong, not ordinal"):
         irtjax.discrimination_path(table)
     with pytest.raises(ValueError, match="lasso is for slopes kept at or above 0"):
-        irtjax.fit(drawn()[0], "2pl", method="mm", lasso=3.0)
+        irtjax.fit(drawn()[0], "2pl", irtjax.MM(lasso=3.0))

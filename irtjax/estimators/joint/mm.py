@@ -245,7 +245,7 @@ class MM(AbstractPenalised):
         bounds = self._bounds(problem, point, seen.items, seen.subjects)
         image = self._image(problem, point, seen, bounds[0], state.together)
         residual = _kkt_residual(problem, point, seen, bounds)
-        if seen.cuts is not None:
+        if seen.cuts is not None and state.together is not None:
             prior = self._cut_prior(problem)
             of_cuts = residual_of(problem, point, seen.cuts, state.together, prior)
             residual = jnp.maximum(residual, of_cuts)
