@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from irtjax.estimators.joint.mm import MM as MM
     from irtjax.estimators.laplace.laplace import Laplace as Laplace
     from irtjax.estimators.marginal.em import EM as EM
+    from irtjax.estimators.marginal.gaussian import GVEM as GVEM
     from irtjax.estimators.marginal.saem import SAEM as SAEM
     from irtjax.estimators.multistart import multistart as multistart
     from irtjax.estimators.neural.twin import Neural as Neural
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
     )
+    from irtjax.validity.stability import stability as stability
 
 #: Where each public name comes from.
 _HOMES = {
@@ -87,6 +89,7 @@ _HOMES = {
     "EM": "irtjax.estimators.marginal.em",
     "Factor": "irtjax.models.factors",
     "Fit": "irtjax.estimators.driver",
+    "GVEM": "irtjax.estimators.marginal.gaussian",
     "Gradient": "irtjax.estimators.joint.gradient",
     "Hierarchical": "irtjax.models.multilevel.specification",
     "Hyperpriors": "irtjax.models.multilevel.model",
@@ -135,6 +138,7 @@ _HOMES = {
     "shrink": "irtjax.subsets.shrink",
     "simulate": "irtjax.models.simulate",
     "simulate_tests": "irtjax.adaptive.study",
+    "stability": "irtjax.validity.stability",
     "start_values": "irtjax.estimators.start",
     "subset_errors": "irtjax.subsets.shrink",
     "test_information": "irtjax.scoring.information",

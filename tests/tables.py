@@ -25,6 +25,7 @@ from irtjax.estimators.driver import AbstractEstimator, AbstractMethod, Fit, run
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.gaussian import GVEM
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models import catalogue
@@ -329,6 +330,7 @@ NOT_IN_GRID = {
 #: brute force finds, and where they are tested.
 METHODS_NOT_IN_GRID = {
     "saem": "tests/estimators/marginal/test_saem.py",
+    "gvem": "tests/estimators/marginal/test_factor_em.py",
     "neural": "tests/estimators/neural/test_neural.py",
     "vibo": "tests/estimators/neural/test_neural.py",
     "laplace": "tests/estimators/laplace/test_laplace.py",
@@ -366,6 +368,7 @@ BY_NAME: dict[str, Named] = _kinds()
 SETTINGS: dict[str, dict[str, int]] = {
     "em": {},
     "saem": {"num_steps": 40},
+    "gvem": {},
     "mm": {},
     "gradient": {},
     "neural": {"epochs": 3},
@@ -386,7 +389,7 @@ class Refusal(NamedTuple):
 #: Multilevel models have no items as parameters.
 NOT_MULTILEVEL = "is estimated by method='laplace', 'nuts' or 'vi'"
 #: Few methods estimate several abilities.
-NOT_SEVERAL = "is estimated by method='mm'"
+NOT_SEVERAL = "is estimated by method='em', 'gvem' or 'mm'"
 #: Every other reason; of several that apply, the first is stated.
 REFUSALS: tuple[Refusal, ...] = (
     # Integrated items have discriminations, or the scale of Rasch's model.
@@ -427,6 +430,11 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         lambda model, method: method is MM and not _is_mm_model(model),
         "MM fits binary models without asymptotes",
+    ),
+    # Normal posteriors of one ability are no gain over quadrature.
+    Refusal(
+        lambda model, method: method is GVEM and not model.family.dims,
+        "GVEM fits at least two abilities",
     ),
 )
 

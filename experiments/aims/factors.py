@@ -81,7 +81,7 @@ def held_out(name: str, subjects: int, items: int, factors=FACTORS) -> list[Row]
     rows = [row("additive", odds(1)[:, None] + odds(0) - overall)]
     for count in factors:
         began = time.perf_counter()
-        fit = irtjax.fit(table, "factor", factors=count, standard_errors="none")
+        fit = irtjax.fit(table, "factor", "mm", factors=count, standard_errors="none")
         seconds = time.perf_counter() - began
         slopes = np.asarray(fit.parameters.items.discrimination).reshape(items, -1)
         theta = np.asarray(fit.parameters.theta).reshape(subjects, -1)
@@ -113,7 +113,7 @@ def coverage(subjects: int, items: int, factors: int, replications: int) -> list
         chance = expit(theta @ slopes.T + intercept)
         right = (rng.random(chance.shape) < chance).astype(np.int8)
         fit = irtjax.fit(
-            irtjax.ResponseTable.from_arrays(right), "factor", factors=factors
+            irtjax.ResponseTable.from_arrays(right), "factor", "mm", factors=factors
         )
         for name, value in one_coverage(fit, chance, slopes, correlation, rng).items():
             found.setdefault(name, []).append(value)

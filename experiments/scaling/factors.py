@@ -29,10 +29,12 @@ from experiments.scaling.measure import (
     peak_bytes,
     row,
 )
+from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.bound import Factors as Point
 from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.joint.sparse import ObservedCells
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
@@ -211,6 +213,35 @@ def by_cells(values: np.ndarray, spec: Spec) -> list[Row]:
     return [*rows, row(what, ratio, "times", spec.get("max_cells_ratio"))]
 
 
+def by_density(spec: Spec) -> list[Row]:
+    """An MM step over observed cells alone against one over all cells."""
+    subjects, items = spec.get("sparse", (300, 400))
+    rng = np.random.default_rng(0)
+    model, rows, seconds = factor_model(Factor(factors=1)), [], {}
+    start = None
+    for share in (0.01, 0.04):
+        seen = rng.random((subjects, items), dtype=np.float32) < share
+        right = seen & (rng.random(seen.shape, dtype=np.float32) < 0.6)
+        data = Responses(jnp.asarray(right, jnp.int8), jnp.asarray(seen))
+        problem = Problem.create(model, data)
+        start = eqx.filter_jit(start_values)(model, data, dtype=jnp.float32)
+        start = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), start)
+        few = eqx.tree_at(lambda x: x.data, problem, ObservedCells.of(data))
+        method = MM(tolerance=0.0, penalty=1.0)
+        seconds[share] = iteration_seconds(few, method, start, 2, 8)
+        rows.append(row(f"MM step, {share:.0%} observed", seconds[share], "s"))
+        if share == 0.01:
+            dense = iteration_seconds(problem, method, start, 2, 5)
+            rows += [
+                row("  over all cells", dense, "s"),
+                row("  ratio", dense / seconds[share], "times",
+                    spec.get("min_sparse_ratio"), ">="),
+            ]  # fmt: skip
+    ratio = seconds[0.04] / seconds[0.01]
+    return [*rows, row("  time of 4 times the cells", ratio, "times",
+                       spec.get("max_density_ratio"))]  # fmt: skip
+
+
 def measure(spec: Spec) -> dict[str, Any]:
     """All rows of the case, with the load of the machine around it."""
     load_before = os.getloadavg()[0]
@@ -232,6 +263,7 @@ def measure(spec: Spec) -> dict[str, Any]:
     rows += [row(f"  {k}", v, "s") for k, v in fit.timings.items()]
     rows += steps_by_rank(table, spec)
     rows += by_cells(values, spec)
+    rows += by_density(spec)
     rows += against_scipy(values, spec)
     return {"rows": rows, "load": [load_before, os.getloadavg()[0]]}
 

@@ -46,6 +46,7 @@ FULL: dict[str, Spec] = {
         "kind": "factors", "subjects": 2211, "items": 12032, "cells": [541, 12032],
         "max_seconds": 60, "max_gb_above": 1.5, "max_step_ratio": 4,
         "max_cells_ratio": 25, "min_ratio": 50,
+        "sparse": [3000, 20_000], "min_sparse_ratio": 10, "max_density_ratio": 5,
     },
     "convergence": {
         "kind": "convergence", "subjects": 5041, "items": 249, "max_iterations": 20,

@@ -14,10 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.adaptive.bank import AbstractBank, ItemBank
+from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
+from irtjax.adaptive.factor_bank import FactorBank
+from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
-from irtjax.adaptive.steps import State, open_items, select, start, stop, update
+from irtjax.adaptive.state import State
+from irtjax.adaptive.steps import open_items, select, spent, start, stop, update
 from irtjax.data.files import atomic_path
 from irtjax.storage.encoding import plain
 
@@ -63,7 +66,7 @@ class AdaptiveTest:
         """Begins a test.
 
         Args:
-            source: A calibration, or an `adaptive.ItemBank`.
+            source: A calibration, an `adaptive.ItemBank` or an `adaptive.FactorBank`.
             num_items: Items after which the test ends, at the latest; None for all.
             seed: Seed of "random" and "randomesque"; give each subject its own.
             items: Items that may be given, in their order under "fixed"; None for all.
@@ -72,8 +75,7 @@ class AdaptiveTest:
             max_exposure: Largest share of tests with an item (`adaptive.open_items`).
             names: `[items]` names of the items of a bank.
             groups: `[items]` content groups; None takes the calibration's benchmarks.
-            **rules: `select`, `score`, `standard_error`, `reliability`, `gain`,
-                `randomesque` and `quota`, as in `adaptive.Design.create`.
+            **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
 
         Raises:
             ValueError: If a rule or an item is unknown, or a number out of range.
@@ -81,7 +83,14 @@ class AdaptiveTest:
         quota = rules.get("quota")
         if not (quota is None or isinstance(quota, str)):
             rules["quota"] = dict(quota)
-        self._bank = label(source, num_items, names, groups)
+        for name in ("composite", "cost", "losses"):
+            given: Any = rules.get(name)
+            if isinstance(given, Mapping):
+                rules[name] = {str(k): float(v) for k, v in given.items()}
+            elif given is not None:
+                rules[name] = np.asarray(given, float).tolist()
+        composite = rules.get("composite")
+        self._bank = label(source, num_items, names, groups, composite)
         self._design = self._bank.design(num_items, **rules)
         self._rules: dict[str, Any] = dict(
             num_items=num_items,
@@ -130,7 +139,10 @@ class AdaptiveTest:
 
     @property
     def ability(self) -> float:
-        """The score so far; the mean of the population before any response."""
+        """The score so far; the mean of the population before any response.
+
+        Of several abilities the expected score on all items, or the composite.
+        """
         return float(self._state.ability)
 
     @property
@@ -142,6 +154,29 @@ class AdaptiveTest:
     def reliability(self) -> float:
         """1 - se^2 / sd^2, negative at worst."""
         return 1 - (self.standard_error / float(self._bank.bank.sd)) ** 2
+
+    @property
+    def abilities(self) -> dict[str, tuple[float, float]]:
+        """Of several abilities each with its standard error, by name; else empty."""
+        if self._bank.factors is None:
+            return {}
+        known = self._state.posterior
+        error = np.sqrt(np.diagonal(np.asarray(known.covariance)))
+        values = zip(np.asarray(known.mode).tolist(), error.tolist(), strict=True)
+        return dict(zip(self._bank.factors.tolist(), values, strict=True))
+
+    @property
+    def cost(self) -> float:
+        """What the items with a response cost; their number without costs."""
+        return float(spent(self._design, self._state))
+
+    @property
+    def probability_passed(self) -> float:
+        """Probability that the ability is above the pass mark; NaN without one."""
+        if self._design.pass_mark is None:
+            return float("nan")
+        mark = self._design.pass_mark.astype(self._state.ability.dtype)
+        return float(self._bank.bank.above(self._state, mark))
 
     @property
     def responses(self) -> dict[str, int]:
@@ -202,7 +237,7 @@ class AdaptiveTest:
 
     def _category(self, item: str, response: Any) -> int:
         """The response as a category of the model."""
-        top = getattr(self._bank.bank, "table", np.empty((0, 2))).shape[1] - 1
+        top = self._bank.bank.num_categories - 1
         try:
             category = int(response) if int(response) == response else -1
         except (TypeError, ValueError, OverflowError):
@@ -294,12 +329,14 @@ def fingerprint(bank: LabelledBank) -> str:
     # Not of the tables: another machine may compute them to other last digits.
     parts: Any = bank.bank
     digest = hashlib.sha256(json.dumps(bank.names.tolist()).encode())
-    if isinstance(parts, ItemBank):
+    if isinstance(parts, ItemBank | FactorBank):
         family = parts.model.family
         fields = [str(getattr(family, f.name)) for f in dataclasses.fields(family)]
         digest.update(json.dumps([type(family).__name__, *fields]).encode())
-        lengths = getattr(parts, "lengths", None)
-        parts = (parts.items, parts.mean, parts.sd, lengths)
+        population = parts.mean, parts.sd, getattr(parts, "lengths", None)
+        if isinstance(parts, FactorBank):
+            population = parts.center, parts.spread
+        parts = (parts.items, *population)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,9 +12,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.bank import AbstractBank, Observation
+from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
-from irtjax.adaptive.steps import State, open_items, select, start, stop, update
+from irtjax.adaptive.state import Observation, State
+from irtjax.adaptive.steps import open_items, select, start, stop, update
 
 #: Tests run side by side; more than that follow in turns, to bound the memory.
 SIDE_BY_SIDE = 256
@@ -29,6 +30,8 @@ class Tests(NamedTuple):
     standard_error: Float[Array, "*tests num_items"]
     num_given: Int[Array, "*tests"]
     stopped: Int[Array, "*tests"]  # why it ended, `StopFlag` codes
+    abilities: Any = ()  # of several abilities the last `FactorPosterior`
+    above: Any = ()  # with a pass mark, the probability of an ability above it
 
 
 # Not a test, whatever its name suggests to a test runner.
@@ -76,7 +79,11 @@ def _run_test(bank: AbstractBank, design: Design, respond, first: State) -> Test
 
     last, (items, ability, error) = lax.scan(step, first, length=design.num_items)
     why = stop(bank, design, last)
-    return Tests(items, last.observations, ability, error, last.num_given, why)
+    path = items, last.observations, ability, error
+    above = ()
+    if design.pass_mark is not None:
+        above = bank.above(last, design.pass_mark.astype(ability.dtype))
+    return Tests(*path, last.num_given, why, bank.reported(last.posterior), above)
 
 
 def run_tests(
@@ -84,7 +91,7 @@ def run_tests(
     design: Design,
     *,
     key: KeyArray,
-    theta: Float[Array, " subjects"],
+    theta: Float[Array, "subjects *dims"],
     available: Bool[Array, "subjects items"] | None = None,
     recorded: Observation | None = None,
     max_exposure: Float[Array, ""] | None = None,

@@ -229,6 +229,7 @@ class Solution(NamedTuple):
         draws: Draws of the posterior, if any, and their `values` by name.
         status: Status of a sampler, if it is not that of the fit.
         warnings: Warnings about the estimates.
+        record: What the run found out, for the record of the fit.
     """
 
     fit: Fit
@@ -239,6 +240,7 @@ class Solution(NamedTuple):
     values: Any = None
     status: Status | None = None
     warnings: tuple[str, ...] = ()
+    record: Mapping[str, Any] = MappingProxyType({})
 
 
 class Fit(eqx.Module):

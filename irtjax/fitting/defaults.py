@@ -99,8 +99,9 @@ def _method_of(
     usual = {**dict.fromkeys(ITEMS), "priors": "weak"}
     classical, specification = list(given(settings, usual)), specify(model)
     multilevel = [n for n in given(settings, MULTILEVEL) if n not in KEPT]
-    if specification.default is not None:
-        return specification.default
+    default = specification.default_for(table, settings)
+    if default is not None:
+        return default
     if classical and multilevel:
         raise ValueError(
             f"{classical[0]} requires method='em' and {multilevel[0]} requires"

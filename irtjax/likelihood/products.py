@@ -115,7 +115,7 @@ class ExpectedCells(NamedTuple):
     moves: tuple[Array, ...]
 
 
-def _over_nodes(function, mean: Array, variance: Array) -> Any:
+def _over_nodes(function, mean: Array, variance: Array, unroll: bool = False) -> Any:
     """Means of a function of the product where that is N(mean, variance)."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(NUM_NODES)
     pairs = jnp.asarray(nodes, mean.dtype), jnp.asarray(weights, mean.dtype)
@@ -129,7 +129,7 @@ def _over_nodes(function, mean: Array, variance: Array) -> Any:
 
     shapes = jax.eval_shape(function, mean)
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return lax.scan(add, none, pairs)[0]
+    return lax.scan(add, none, pairs, unroll=unroll)[0]
 
 
 def expected_cells(model: Model, items: Any, mean, variance) -> ExpectedCells:
@@ -151,7 +151,8 @@ def expected_cells(model: Model, items: Any, mean, variance) -> ExpectedCells:
             moves = tuple(each[..., h] for h in range(rows.shape[1]))
         return ExpectedCells(value, slope, value**2, moves)
 
-    return _over_nodes(found, mean, variance)
+    # Unrolled it is one pass over the cells.
+    return _over_nodes(found, mean, variance, unroll=family.num_columns == 1)
 
 
 def expected_categories(model: Model, items: Any, mean, variance) -> Array:

@@ -14,6 +14,7 @@ from irtjax.plots.audit import (
 from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.curves import plot_item_response_functions, plot_test_information
 from irtjax.plots.factors import plot_dimensions, plot_structure
+from irtjax.plots.flow import plot_rank_flow
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
@@ -22,6 +23,7 @@ from irtjax.plots.multilevel import (
 )
 from irtjax.plots.parameters import plot_item_parameters
 from irtjax.plots.shrink import plot_subset_errors
+from irtjax.plots.stability import plot_rank_ribbons
 from irtjax.plots.style import save_figure
 from irtjax.plots.wright import plot_wright_map
 
@@ -39,6 +41,8 @@ __all__ = [
     "plot_latency",
     "plot_profiles",
     "plot_rank_changes",
+    "plot_rank_flow",
+    "plot_rank_ribbons",
     "plot_structure",
     "plot_subset_errors",
     "plot_test_information",

@@ -84,6 +84,27 @@ def test_it_can_be_quiet_and_has_no_baseline_for_random_items(saved):
     assert content["random_by_num_items"] is None
 
 
+def test_costs_and_decisions(tmp_path, saved):
+    names = small_table().items.tolist()
+    rows = [("item", "cost"), *((f'"{x}"', 1 + k % 3) for k, x in enumerate(names))]
+    path = tmp_path / "cost.csv"
+    path.write_text("\n".join(f"{a},{b}" for a, b in rows), encoding="utf-8")
+    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--cost", path)
+    more = ("--budget", 5, "--pass-mark", 0.1, "--losses", "1,2", "--price", 0.001)
+    content = json.loads(ok(saved, *few, *more, "--json").stdout)
+    rules = dict(cost=[1.0 + k % 3 for k in range(15)], budget=5.0, price=0.001)
+    want = from_python(**rules, pass_mark=0.1, losses=(1, 2))
+    assert content["subjects"] == want.table().to_pylist()
+    assert content["cost"] == str(path) and max(want.cost[:, -1]) <= 5
+    out = tmp_path / "out"
+    shown = ok(saved, *few, *more, "--out", out).stdout
+    assert "Tests cost" in shown and "of the decisions were wrong" in shown
+    left = plots.plot_adaptive(want, from_python(**rules, select="random")).axes[0]
+    assert left.get_xlabel() == "Cost of a test" and len(left.lines) == 2
+    budgets, errors = left.lines[0].get_data()
+    np.testing.assert_array_equal(errors, want.rmse_by_cost(budgets))
+
+
 def test_bad_input_is_one_line(tmp_path, saved):
     (tmp_path / "file").write_text("")
     few = ("--items", LENGTH, "--subjects", 30)
@@ -101,6 +122,11 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--randomesque", 0), "--randomesque 0 is not at least 1"),
         ((saved, "--max-exposure", 2), "--max-exposure 2 is not above 0"),
         ((saved, "--responses", strange), "none of the 2 items"),
+        ((saved, "--budget", 2), "--budget 2 needs a cost"),
+        ((saved, "--risk", 0.1), "--risk 0.1 needs a pass_mark"),
+        ((saved, "--losses", "a"), "--losses a: write numbers"),
+        ((saved, "--pass-mark", 0, "--losses", "1"), "--losses: give two numbers"),
+        ((saved, "--cost", tmp_path / "no.csv"), "cannot read it"),
         ((saved, *few, "--out", tmp_path / "file"), "is a file: name a folder"),
         ((saved, *few, "--out", tmp_path / "file" / "in"), "cannot make --out"),
     ]:

@@ -52,6 +52,12 @@ from irtjax.estimators.joint.objective import (
     log_penalty,
     weighted_moments,
 )
+from irtjax.estimators.joint.sparse import (
+    ObservedCells,
+    is_sparse,
+    sparse_subject_sweep,
+    sparse_sweep,
+)
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 from irtjax.models.catalogue import weak_priors
 from irtjax.models.families.graded import Graded, SpacedGraded
@@ -156,6 +162,13 @@ class MM(AbstractPenalised):
         priors = {**model.priors, "discrimination": Normal(1.0, 1.0)}
         return dataclasses.replace(model, priors=priors)
 
+    def laid_out(self, problem: Problem) -> Problem:
+        """The problem, with its observed cells alone where they are few."""
+        data = problem.data
+        if cells_of(problem.model).num_cuts > 1 or not is_sparse(data):
+            return problem
+        return eqx.tree_at(lambda x: x.data, problem, ObservedCells.of(data))
+
     def record(self) -> dict[str, Any]:
         """The settings that change the estimates, and the acceleration."""
         return {
@@ -229,7 +242,8 @@ class MM(AbstractPenalised):
     def step(self, problem: Problem, state: MMState, key: KeyArray | None) -> MMState:
         """Judges the point and raises items and abilities: two passes over the data."""
         data, point = problem.data, state.point
-        seen = sweep(data, point, self.temperature, cells_of(problem.model))
+        once = sparse_sweep if isinstance(data, ObservedCells) else sweep
+        seen = once(data, point, self.temperature, cells_of(problem.model))
         log_prior = self._log_prior(problem, point)
         weight = data.subject_weight
         weight = jnp.ones_like(seen.log_lik) if weight is None else weight
@@ -353,7 +367,9 @@ class MM(AbstractPenalised):
             items, _ = self._bounds(problem, point, there, seen.subjects)
         stacked = update_items(items, point.stacked, _free(problem), positive)
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
-        subjects = subject_sweep(problem.data, raised, self.temperature, cells)
+        few = isinstance(problem.data, ObservedCells)
+        again = sparse_subject_sweep if few else subject_sweep
+        subjects = again(problem.data, raised, self.temperature, cells)
         subjects = self._with_ability_prior(problem, subjects, raised)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:
