@@ -76,6 +76,8 @@ class FactorAnalysis(AbstractSpecification):
         if plan.count == 1:
             return "em", "the factor model has one ability"
         plan = plan.of(kind_of(table))
+        if plan.responses == "continuous":
+            return "em", "scores have an exact marginal likelihood"
         if plan.link != "logit" or plan.responses != "binary":
             return "mm", "gvem is for right or wrong by the logistic link"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count
@@ -95,7 +97,7 @@ class FactorAnalysis(AbstractSpecification):
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
             model = made.adapted(model)
-        if made.marginal and model.family.dims:
+        if made.marginal and model.family.dims and model.family.num_categories:
             check_logistic(model, f"method {made.name!r} fits several abilities to")
         check_data(table, model, level)
         most = min(table.num_subjects, table.num_items) - 1

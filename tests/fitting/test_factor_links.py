@@ -217,7 +217,3 @@ def test_marginal_methods_of_the_logistic_link_refuse_others():
 def test_a_link_of_ordered_responses_is_refused():
     with pytest.raises(ValueError, match="link 'probit' is for binary responses"):
         irtjax.fit(drawn("graded")[0], "factor", link="probit")
-    scores = np.random.default_rng(0).random((30, 12))
-    table = irtjax.ResponseTable.from_arrays(scores)
-    with pytest.raises(ValueError, match="right or wrong or ordered"):
-        irtjax.fit(table, "factor")
