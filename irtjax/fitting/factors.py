@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
@@ -20,6 +21,7 @@ from irtjax.fitting.resolve import (
     num_categories,
 )
 from irtjax.fitting.specification import AbstractSpecification, Task
+from irtjax.likelihood.cubature import count_points
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import FACTOR, Factor
@@ -29,8 +31,8 @@ from irtjax.models.priors import Normal
 
 #: Responses of a subject to the items of a factor from which `mm` is the default.
 ENOUGH_RESPONSES = 100
-#: Cells of a table for which `gvem` takes minutes.
-MOST_CELLS = 1_000_000
+#: Cells of a table times points of a subject for which `gvem` takes some minutes.
+MOST_CELLS = 100_000_000
 #: Least standard deviation of the weak prior of slopes of marginal methods, and the
 #: variance for as many items to a factor as subjects.
 LEAST_SD, PER_SHARE = 2.0, 50.0
@@ -85,7 +87,8 @@ class FactorAnalysis(AbstractSpecification):
         if each >= ENOUGH_RESPONSES:
             return "mm", f"{told}, {ENOUGH_RESPONSES} or more"
         cells = table.num_subjects * table.num_items
-        if cells > MOST_CELLS:
+        samples = method_class("gvem")().num_samples  # pyright: ignore[reportAttributeAccessIssue]
+        if cells * count_points(plan.count, samples) > MOST_CELLS:
             return "mm", f"{cells:,} responses are too many for gvem"
         return "gvem", f"{told}, below {ENOUGH_RESPONSES}"
 

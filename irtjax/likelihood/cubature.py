@@ -82,6 +82,15 @@ class Points(eqx.Module):
         return z, -density - math.log(self.num_draws)
 
 
+def count_points(dims: int, num_draws: int) -> int:
+    """How many points `points_for` has, or a few less.
+
+    >>> count_points(3, 200), count_points(4, 200)
+    (125, 200)
+    """
+    return PER_ABILITY[dims] ** dims if dims in PER_ABILITY else num_draws
+
+
 def points_for(dims: int, num_draws: int, key: KeyArray) -> Points:
     """A Gauss-Hermite rule for up to three abilities, random draws for more.
 

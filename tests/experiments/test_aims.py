@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from experiments.aims import factors, heterogeneity
+from experiments.aims import factors, heterogeneity, short_tests
 
 
 def test_the_area_under_the_curve_counts_pairs():
@@ -35,3 +35,15 @@ def test_one_skill_is_seldom_called_several(tmp_path):
     assert one["one skill"] >= 17 / 20
     assert two["related skills"] >= 17 / 20
     assert (tmp_path / "heterogeneity.csv").is_file()
+
+
+@pytest.mark.slow
+def test_short_tests_small(tmp_path, capsys):
+    rows = short_tests.main(["--out", str(tmp_path)])
+    assert "gvem; loadings over truth" in capsys.readouterr().out
+    assert [row["method"] for row in rows] == list(short_tests.METHODS)
+    assert all(row["converged"] == 1 for row in rows)
+    # Joint estimates of loadings are larger, on the same data.
+    assert rows[0]["loadings over truth"] > rows[1]["loadings over truth"]
+    with (tmp_path / "short_tests.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 2

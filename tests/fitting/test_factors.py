@@ -305,6 +305,17 @@ def test_a_confirmatory_model_by_a_marginal_method(method, tmp_path):
 
 
 @pytest.mark.slow  # Programs of its own.
+def test_one_factor_is_the_2pl_by_em():
+    table, *_ = drawn()
+    prior = factor_model(Factor(1)).priors
+    model = irtjax.Model("2pl", irtjax.MODELS["2pl"]().family, prior)
+    fit = irtjax.fit(table, "factor", factors=1)
+    assert fit.options["method"] == "em"
+    other = irtjax.fit(table, model, "em")
+    assert fit.log_likelihood == pytest.approx(other.log_likelihood, abs=1e-10)
+
+
+@pytest.mark.slow  # Programs of its own.
 def test_planted_structure_is_found_from_few_items():
     table, slopes, _ = drawn()
     few = table.select(items=np.arange(24))
