@@ -71,7 +71,7 @@ def study(correlation: float, given: argparse.Namespace) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     """Runs the study and prints its table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--replicates", type=int, default=3)
     parser.add_argument("--subjects", type=int, default=150)
     parser.add_argument("--items", type=int, default=40)

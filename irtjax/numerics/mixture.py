@@ -51,7 +51,7 @@ class Mixture(NamedTuple):
 
     Attributes:
         components: Its parameters.
-        count: Number of components.
+        num_components: Their number.
         responsibilities: `[points, most]` chance of each component given the point.
         log_likelihood: l.
         bic: BIC.
@@ -64,7 +64,7 @@ class Mixture(NamedTuple):
     """
 
     components: Components
-    count: Int[Array, ""]
+    num_components: Int[Array, ""]
     responsibilities: Float[Array, "points most"]
     log_likelihood: Float[Array, ""]
     bic: Float[Array, ""]
@@ -297,7 +297,7 @@ def choose_mixture(
 
     >>> points = jnp.concatenate([jnp.linspace(0, 1, 20), jnp.linspace(9, 10, 20)])
     >>> found, bic = choose_mixture(points[:, None], most=3)
-    >>> int(found.count), int(bic.argmin())
+    >>> int(found.num_components), int(bic.argmin())
     (2, 1)
     """
     key = jax.random.key(0) if key is None else key

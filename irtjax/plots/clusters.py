@@ -105,7 +105,10 @@ def _draw_correlations(axes: Axes, row: dict[str, Any], found: Heterogeneity) ->
         look = {"ha": "center", "va": "center", "fontsize": 8 if count <= 5 else 6}
         axes.text(at[1], at[0], text, color=ink, **look)
     low, high = _short(row["band_lower"]), _short(row["band_upper"])
-    below = f"{row['verdict']}; smallest under one skill: {low} … {high}"
+    band = f"smallest under one skill: {low} … {high}"
+    # Simulated tables of one skill had no two clusters to compare.
+    alone = row["band_lower"] >= 1
+    below = f"{row['verdict']}; {'one skill: one cluster' if alone else band}"
     style.title(axes, style.label(name or "All items", 30), below)
     return picture
 
@@ -132,6 +135,8 @@ def _draw_twins(axes: Axes, name: str, pair: Twins) -> None:
     axes.set_xlim(-0.5, len(places) - 0.5)
     low, high = axes.get_ylim()
     # Room for the legend above the points.
+    axes.set_ylim(low, high + 0.25 * (high - low))
+    axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= 1.001])
     axes.set_ylim(low, high + 0.25 * (high - low))
     axes.set_xlabel("Cluster")
     axes.set_ylabel("Mean response")

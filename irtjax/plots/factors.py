@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -198,9 +198,9 @@ def _name_points(axes: Axes, ends: np.ndarray, names: list[str]) -> None:
     sides = np.where(ends[:, 0] >= 0, 1, -1)
     texts = [style.label(name, 22) for name in names]
     for end, text, side in zip(ends, texts, sides, strict=True):
-        look = {"textcoords": "offset points", "fontsize": 6.5, "color": INK}
-        align = {"ha": "left" if side > 0 else "right", "va": "center"}
-        axes.annotate(text, end, (4 * int(side), 0), **look, **align)
+        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6.5}
+        align: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center"}
+        axes.annotate(text, end, (4 * int(side), 0), color=INK, **look, **align)
     letters = np.array([len(text) + 3 for text in texts])
     # A letter takes 0.055 of the 5.4 inches of the axes; wider limits make it wider.
     for _ in range(3):

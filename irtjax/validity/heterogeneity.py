@@ -132,7 +132,7 @@ def _sentence(row: dict[str, Any], level: float) -> str:
 class _Layout(NamedTuple):
     """Benchmarks as rows of items, padded to the longest."""
 
-    index: jax.Array  # [benchmarks, width] position of an item.
+    place: jax.Array  # [benchmarks, width] position of an item.
     valid: jax.Array  # [benchmarks, width] 1, or 0 for padding.
 
 
@@ -141,7 +141,7 @@ class _Found(NamedTuple):
 
     label: jax.Array  # [width]
     probability: jax.Array  # [width]
-    count: jax.Array
+    num_clusters: jax.Array
     entropy: jax.Array
     smallest: jax.Array  # Smallest correlation; 1 where no two clusters compare.
 
@@ -325,9 +325,9 @@ def _clusters(structure, values, seen, layout: _Layout, key, most: int) -> _Foun
         cells = values[:, index].astype(dtype), seen[:, index].astype(dtype)
         smallest = smallest_correlation(cluster_sums(*cells, own), own.sum(axis=0))
         chance = jnp.max(found.responsibilities, axis=1)
-        return _Found(label, chance, found.count, found.entropy, smallest)
+        return _Found(label, chance, found.num_components, found.entropy, smallest)
 
-    return lax.map(one, (*layout, jnp.arange(len(layout.index))))
+    return lax.map(one, (*layout, jnp.arange(len(layout.place))))
 
 
 def _standardised(points, weights):
@@ -408,7 +408,7 @@ def _one_ability(table: ResponseTable, parts: _Parts, report) -> tuple:
     code, posteriors = np.zeros(table.num_items, int), []
     for k in range(len(parts.kept)):
         report(f"one ability: benchmark {k + 1} of {len(parts.kept)}")
-        index, valid = parts.layout.index[k], parts.layout.valid[k]
+        index, valid = parts.layout.place[k], parts.layout.valid[k]
         found = _two_parameters(values[:, index], seen[:, index] & valid)
         own = np.asarray(index)[np.asarray(valid)]
         code[own] = k
@@ -483,7 +483,7 @@ def _result(
             continue
         at = parts.kept.index(k)
         valid = np.asarray(parts.layout.valid[at])
-        own = parts.columns[np.asarray(parts.layout.index[at])[valid]]
+        own = parts.columns[np.asarray(parts.layout.place[at])[valid]]
         labels, code = _by_size(np.asarray(found.label[at])[valid])
         cluster[own] = code + 1
         chance[own] = np.asarray(found.probability[at])[valid]

@@ -1,6 +1,7 @@
 """Figures of factor models and clusters: what is drawn, and for any size."""
 
 import types
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from irtjax.plots.factors import ARROWS, NAMED_ITEMS
 from irtjax.validity.heterogeneity import Heterogeneity
 
 
-def fit_of(items: int, factors: int = 3, subjects: int = 80):
+def fit_of(items: int, factors: int = 3, subjects: int = 80) -> Any:
     """What the figures read of a calibration."""
     rng = np.random.default_rng(0)
     structure = 0.3 * rng.normal(size=(items, factors))
@@ -104,7 +105,7 @@ def test_structure_is_sorted_by_cluster(tmp_path):
     np.testing.assert_allclose(np.sort(block, axis=0), np.sort(expected, axis=0))
     drawn(figure, tmp_path / "s.png")
     plain = plots.plot_structure(fit).axes[0]
-    assert len(plain.images[0].get_array()) == 41
+    assert np.asarray(plain.images[0].get_array()).shape == (41, 3)
 
 
 @pytest.mark.parametrize("items", [ARROWS, 1000])
@@ -141,7 +142,7 @@ def test_factors_that_are_not_there_are_refused():
     for pair in ((1, 1), (0, 1), (1, 4)):
         with pytest.raises(ValueError, match="two factors, from 1 to 3"):
             plots.plot_biplot(fit, factors=pair)
-    none = types.SimpleNamespace(factors=None)
+    none: Any = types.SimpleNamespace(factors=None)
     for plot in (plots.plot_biplot, plots.plot_structure):
         with pytest.raises(ValueError, match="no factors: fit model='factor'"):
             plot(none)

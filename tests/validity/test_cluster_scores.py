@@ -98,7 +98,7 @@ def test_bounds_have_the_error_of_a_correlation():
     sums = cluster_sums(values, np.ones(values.shape), member)
     draw = lambda count: rng.multinomial(400, np.full(400, 1 / 400), count) * 1.0
     raw, corrected = resampled_bounds(sums, draw, 0.95)
-    r = np.corrcoef(skill.T)[0, 1]
+    r = np.asarray(np.corrcoef(skill.T))[0, 1]
     fisher = np.tanh(np.arctanh(r) + np.array([-1, 1]) * 1.96 / np.sqrt(397))
     # Percentiles of 1,000 resamples have a tenth of their standard deviation as error.
     np.testing.assert_allclose(raw[:, 0, 1], fisher, atol=0.02)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import types
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ import irtjax
 from irtjax.cli.app import app
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
-from irtjax.validity.heterogeneity import _groups, _judged, _resampler
+from irtjax.validity.heterogeneity import Heterogeneity, _groups, _judged, _resampler
 
 SUBJECTS = 150
 #: Items: one skill, two skills, too few for a verdict, one that all solve.
@@ -35,7 +36,7 @@ def planted(correlation: float, names=NAMES, skill=SKILL, seed=3, subjects=SUBJE
     return irtjax.ResponseTable.from_arrays(right, benchmark=names)
 
 
-def stub(table: irtjax.ResponseTable, skill=SKILL):
+def stub(table: irtjax.ResponseTable, skill=SKILL) -> Any:
     """A fit with the planted structure, for what needs no estimate of it."""
     rng = np.random.default_rng(0)
     structure = np.full((len(skill), 2), 0.1)
@@ -51,7 +52,7 @@ def stub(table: irtjax.ResponseTable, skill=SKILL):
 
 
 @functools.cache
-def found_of_stub() -> irtjax.validity.heterogeneity.Heterogeneity:
+def found_of_stub() -> Heterogeneity:
     table = planted(0)
     return irtjax.heterogeneity(stub(table), table, most=3)
 
@@ -149,7 +150,7 @@ def test_what_cannot_be_answered_is_refused(change, message):
 
 def test_other_data_and_fits_are_refused():
     table = planted(0)
-    none = types.SimpleNamespace(
+    none: Any = types.SimpleNamespace(
         factors=None, model=types.SimpleNamespace(name="2pl"), items=table.items
     )
     with pytest.raises(
@@ -187,6 +188,7 @@ def test_conflicting_skills_and_another_rotation():
 def test_the_command_line(tmp_path):
     table = planted(0.3, ["b"] * 40)
     lines = ["subject,item,benchmark,response"]
+    assert table.observed is not None
     for row, column in np.argwhere(table.observed):
         name, item = table.subjects[row], table.items[column]
         lines.append(f"{name},{item},b,{table.values[row, column]}")
