@@ -17,17 +17,20 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import kendalltau, rankdata
+from scipy.stats import kendalltau
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats
 from irtjax.data import ResponseTable, read
+from irtjax.ranking.ranks import TIED, tied_ranks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Items named as the reason of a move.
 REASONS = 3
+#: Accuracies that differ by less are equal: sums of scores have rounding errors.
+ROUNDING = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,14 +46,15 @@ class RankFlow:
         against: "accuracy" or "another fit".
         top: How many subjects are the top.
         num_subjects: Subjects that have both ranks.
-        kendall: Kendall's tau of the two rankings of all of these.
+        kendall: Kendall's tau of the two rankings of all of these; None where all are
+            tied in one of them.
     """
 
     table: pa.Table
     against: str
     top: int
     num_subjects: int
-    kendall: float
+    kendall: float | None
 
     @property
     def sentence(self) -> str:
@@ -69,6 +73,8 @@ class RankFlow:
                 f"{x['subject']} from {x['rank_before']} to {x['rank']}" for x in far
             ]
             text += f": {', '.join(parts)}." if far else "."
+        if self.kendall is None:
+            return f"{text} All subjects are tied in one ranking: no Kendall's tau."
         return f"{text} Kendall's tau of all subjects is {self.kendall:.2f}."
 
 
@@ -81,8 +87,9 @@ def rank_flow(
 ) -> RankFlow:
     """Compares ranks by ability with ranks by accuracy, or by another fit.
 
-    Equal values share a rank. Ranks are among the subjects that have both values;
-    rank intervals are those of the fit, where these are all of its subjects.
+    Values that are equal, up to rounding, share a rank. Ranks are among the subjects
+    that have both values; rank intervals are those of the fit, where these are all of
+    its subjects.
 
     Args:
         fit: A calibration.
@@ -107,13 +114,9 @@ def rank_flow(
 
     if top < 1:
         raise ValueError(f"top {top}: give 1 subject or more")
-    names, ability, before, known = _values(fit, against)
-    # Abilities that differ by rounding are equal, as in `ranking.rank`.
-    slack = 1e-6 * floats(fit.ability_table, "ability_se")[0][known]
-    ordered = np.sort(ability)
-    higher = np.searchsorted(ordered, ability + np.nan_to_num(slack), side="right")
-    rank = len(ability) - higher + 1
-    rank_before = rankdata(-before, "min").astype(int)
+    names, ability, before, slack, known = _values(fit, against)
+    rank = tied_ranks(ability, _slack(fit)[known])
+    rank_before = tied_ranks(before, slack)
     shown = np.flatnonzero((rank <= top) & (rank_before <= top))
     if not shown.size:
         raise ValueError(f"no subject is in the first {top} of both rankings")
@@ -137,30 +140,38 @@ def rank_flow(
     columns |= {"before": before[shown], "ability": ability[shown]}
     if data is not None:
         columns |= _reasons(fit, against, data, names[shown], move[shown])
-    tau = float(np.nan_to_num(np.asarray(kendalltau(rank_before, rank))[0]))
+    tau = float(np.asarray(kendalltau(rank_before, rank))[0])
+    tau = tau if np.isfinite(tau) else None
     said = "accuracy" if isinstance(against, str) else "another fit"
     return RankFlow(pa.table(columns), said, top, len(ability), tau)
 
 
+def _slack(fit: Calibration) -> np.ndarray:
+    """Differences of abilities that are rounding errors, as in `ranking.rank`."""
+    return np.nan_to_num(TIED * floats(fit.ability_table, "ability_se")[0])
+
+
 def _values(fit: Calibration, against: Calibration | str):
-    """Names, abilities and values before of subjects with both; who they are."""
+    """Names, abilities, values before and their slack; which subjects these are."""
     names = np.asarray(fit.subjects)
     ability, accuracy = floats(fit.ability_table, "ability", "accuracy")
     if isinstance(against, str):
         if against != "accuracy":
             raise ValueError(f"against {against!r} is neither 'accuracy' nor a fit")
-        before = accuracy
+        before, slack = accuracy, np.full(len(names), ROUNDING)
     else:
         other = floats(against.ability_table, "ability")[0]
-        by_name = dict(zip(against.subjects.tolist(), other.tolist(), strict=True))
-        before = np.array([by_name.get(name, np.nan) for name in names.tolist()])
+        places = {name: k for k, name in enumerate(against.subjects.tolist())}
+        at = np.array([places.get(name, -1) for name in names.tolist()])
+        before = np.where(at >= 0, other[at], np.nan)
+        slack = _slack(against)[at]
     known = np.isfinite(ability) & np.isfinite(before) & np.isfinite(accuracy)
     if known.sum() < 2:
         raise ValueError(
             f"{known.sum()} subjects have both ranks: a comparison needs two"
             " (subjects are matched by name)"
         )
-    return names[known], ability[known], before[known], known
+    return names[known], ability[known], before[known], slack[known], known
 
 
 def _weights(fit: Calibration) -> np.ndarray | None:

@@ -11,8 +11,10 @@ from irtjax.cli.output import print_json, write_files
 from irtjax.cli.pipeline import load_fit
 
 
+@opt.with_reading
 def rank_command(
     folder: opt.Folder,
+    reading: opt.Reading,
     level: opt.SomeLevel = None,
     draws: Annotated[
         int | None,
@@ -68,9 +70,13 @@ def rank_command(
     """Ranks the subjects of a fit, with rank intervals, P(best) and groups."""
     opt.check_level(level)
     _check(against, flow, top, data, figure)
+    _check_reading(reading, data)
+    if flow is not None:
+        _check_unused(level=level, draws=draws, seed=seed, all=everything or None)
     fit = load_fit(folder)
     if flow is not None:
-        _flow(fit, flow, top or 50, data, figure, quiet=quiet, as_json=json)
+        given = reading.read(data) if data else None
+        _flow(fit, flow, top or 50, given, figure, quiet=quiet, as_json=json)
         return
     from irtjax.calibration.rank import rank
 
@@ -113,7 +119,20 @@ def _check(against, flow, top, data, figure) -> None:
         raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
 
 
-def _flow(fit, flow: str, top: int, data, figure: Path | None, *, quiet, as_json):
+def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:
+    """Refuses reading options where nothing is read."""
+    for name in reading.chosen() if not data else ():
+        raise ValueError(f"--{name.replace('_', '-')} requires --flow and --data")
+
+
+def _check_unused(**given: object) -> None:
+    """Refuses options that ranks by another measure do not depend on."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"--{name} has no effect with --flow: leave it out")
+
+
+def _flow(fit, flow: str, top: int, given, figure: Path | None, *, quiet, as_json):
     """Shows and draws the moves between ranks by accuracy, or another fit, and ability.
 
     The name of another fit's folder may be "accuracy" as "./accuracy".
@@ -121,11 +140,6 @@ def _flow(fit, flow: str, top: int, data, figure: Path | None, *, quiet, as_json
     from irtjax.calibration.flow import rank_flow
 
     other = flow if flow == "accuracy" else load_fit(Path(flow))
-    given = None
-    if data:
-        from irtjax.data import read
-
-        given = read(data[0] if len(data) == 1 else data)
     found = rank_flow(fit, top, other, data=given)
     if figure is not None:
         from irtjax.plots import plot_rank_flow, save_figure

@@ -69,6 +69,22 @@ class Ranking(NamedTuple):
     critical_z: float
 
 
+def tied_ranks(
+    values: Float[np.ndarray, " subjects"], slack: np.ndarray | float
+) -> Int[np.ndarray, " subjects"]:
+    """Ranks, 1 the highest: 1 + the number of values higher by more than `slack`.
+
+    Args:
+        values: Finite numbers.
+        slack: For each value, or for all: how much higher a value is equal to it.
+
+    >>> tied_ranks(np.array([0.5, 1.0, 1.0 + 1e-12]), 1e-6).tolist()
+    [3, 1, 1]
+    """
+    equal_or_lower = np.searchsorted(np.sort(values), values + slack, side="right")
+    return len(values) - equal_or_lower + 1
+
+
 def rank(
     ability: Float[Array, " subjects"] | np.ndarray,
     standard_error: Float[Array, " subjects"] | np.ndarray,
@@ -163,8 +179,7 @@ def _sorted(ability, error, covariance, shared, level):
 
 def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws):
     """Rank intervals in the order of the data, by sorted abilities and errors."""
-    least = theta + TIED * errors.error
-    ranks = theta.size - np.searchsorted(theta[::-1], least, side="right") + 1
+    ranks = tied_ranks(theta, TIED * errors.error)
     found = None
     if mixture is not None and num_draws is None:
         found = _many_ranks(theta, mixture, level, key)

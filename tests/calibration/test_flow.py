@@ -58,6 +58,25 @@ def test_equal_abilities_up_to_rounding_share_a_rank():
     assert rank_flow(fit).table.column("rank").to_pylist() == [1, 1, 3]
 
 
+def test_a_fit_against_itself_never_moves():
+    fit = of_ranks([1 + 1e-12, 1, 1 + 1e-12, 0], [0.5, 0.6, 0.1, 0.2])
+    found = rank_flow(fit, against=fit)
+    assert found.table.column("rank").to_pylist() == [1, 1, 1, 4]
+    assert found.table.column("move").to_pylist() == [0] * 4 and found.kendall == 1
+
+
+def test_accuracies_up_to_rounding_share_a_rank():
+    fit = of_ranks([2, 1, 0], [0.3, 0.1 + 0.2, 0.1])
+    found = rank_flow(fit).table.column("rank_before").to_pylist()
+    assert found == [1, 1, 3]
+
+
+def test_a_ranking_of_ties_has_no_kendall():
+    found = rank_flow(of_ranks([1, 1, 1], [0.5, 0.6, 0.1]))
+    assert found.kendall is None
+    assert "All subjects are tied in one ranking" in found.sentence
+
+
 def test_subjects_without_an_ability_or_responses_are_left_out():
     fit = of_ranks([1, np.nan, 0, 2], [0.5, 0.6, 0.1, np.nan])
     found = rank_flow(fit)
@@ -128,9 +147,35 @@ def test_the_command_shows_and_draws_the_flow(tmp_path):
         (["--top", "3"], "--top requires --flow"),
         (["--flow", "accuracy", "--figure", "x.pdf"], "ends in .png"),
         (["--flow", "accuracy", "--against", "x"], "leave one out"),
+        (["--flow", "accuracy", "--level", "0.9"], "--level has no effect"),
+        (["--flow", "accuracy", "--draws", "900"], "--draws has no effect"),
+        (["--flow", "accuracy", "--seed", "0"], "--seed has no effect"),
+        (["--flow", "accuracy", "--all"], "--all has no effect"),
+        (["--item", "q"], "--item requires --flow and --data"),
+        (["--flow", "accuracy", "--missing-as", "wrong"], "--missing-as requires"),
     ):
         result = CliRunner().invoke(app, ["rank", str(folder), *wrong])
         assert result.exit_code == 2 and message in result.stderr
+
+
+def test_the_command_reads_responses_as_it_is_told(tmp_path):
+    folder, path = tmp_path / "fit", tmp_path / "long.csv"
+    irtjax.save(small_fit(), folder)
+    table = small_table()
+    assert table.observed is not None
+    lines = ["who,item,benchmark,ok"]
+    for i, j in np.argwhere(table.observed):
+        # One name has a comma and quotes.
+        name = '"' + str(table.subjects[i]).replace('"', '""') + '"'
+        cells = name, table.items[j], table.benchmarks[j], int(table.values[i, j])
+        lines.append(",".join(map(str, cells)))
+    path.write_text("\n".join(lines))
+    command = ["rank", str(folder), "--flow", "accuracy", "--data", str(path)]
+    command += ["--subject", "who", "--response", "ok", "--json"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(result.stdout)["subjects"]
+    assert any(row["move"] and row["item_1"] for row in rows)
 
 
 def test_variation_without_noise_is_recovered():
