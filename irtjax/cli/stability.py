@@ -40,8 +40,8 @@ def stability_command(
     num: Annotated[
         int | None,
         opt.option(
-            "Replicates, or starts of each of five variances. \\[default: 200; 50"
-            " starts]",
+            "Replicates, or starts of each of five variances; not of benchmarks."
+            " \\[default: 200; 50 starts]",
             min=2,
         ),
     ] = None,
@@ -51,13 +51,21 @@ def stability_command(
     ] = "auto",
     top: Annotated[
         int | None,
-        opt.option("Subjects that are the top. \\[default: a quarter, 3 to 10]", min=1),
+        opt.option(
+            "Subjects that are the top; not of starts. \\[default: a quarter, 3 to 10]",
+            min=1,
+        ),
     ] = None,
-    level: opt.Level = 0.95,
+    level: Annotated[
+        float | None,
+        opt.option("Level of the intervals; not of starts. \\[default: 0.95]"),
+    ] = None,
     out: Annotated[
         Path | None,
         opt.out(
-            "DIR", "Folder for stability.csv, agreement.csv, runs.csv and a figure."
+            "DIR",
+            "Folder for stability.csv, agreement.csv, runs.csv and a figure (none of"
+            " starts).",
         ),
     ] = None,
     seed: opt.Seed = 0,

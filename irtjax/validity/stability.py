@@ -10,7 +10,7 @@ r"""How much a ranking depends on the items, the subjects, or where a fit starts
 
 Replicates are weights of the same arrays, so one compiled program serves all. They
 begin at the estimates from all responses. A subject of whose responses none is left in
-a replicate has no rank there.
+a replicate, or that has none, has no rank there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from irtjax.fitting.settings import sort_settings
 from irtjax.fitting.specification import Task
 from irtjax.likelihood.problem import Start
 from irtjax.likelihood.quadrature import nodes_for, resolution
-from irtjax.models.model import Model
+from irtjax.models.catalogue import known_model
+from irtjax.models.model import Model, check_one_ability
+from irtjax.ranking.ranks import tied_ranks
 from irtjax.validity.starts import compare_starts, spearman_matrix
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 KINDS = ("items", "halves", "benchmarks", "subjects", "starts")
 #: Replicates, splits or draws, and starts of each variance, where no number is given.
 REPLICATES, STARTS = 200, 50
+#: Level of intervals where none is given.
+LEVEL = 0.95
 #: Fewest items, or subjects, of which resamples are like other samples.
 FEW = 20
 #: Models with equal discriminations in place of those chosen for few responses.
@@ -70,16 +74,19 @@ class Stability:
         table: Of resampling, a row for each subject, best first: `subject`, `ability`,
             `rank` from all responses, `rank_lower`, `rank_upper` (the central `level`
             of the ranks in replicates, and the rank itself), `share_first` and
-            `share_in_top`, of replicates. Of starts, a row for each pair of variances
-            and each `quantity`: mean, sd and minimum of Spearman's correlations.
+            `share_in_top`, of the replicates in which it has a rank. Tied subjects
+            share the best rank, so the shares of all can sum to more than 1. Of starts,
+            a row for each pair of variances and each `quantity`: mean, sd and minimum
+            of Spearman's correlations.
         agreement: A row for each measure: `kendall` and `top_overlap` of replicates
             with all responses, the same `between` two replicates, `reliability` (of
-            halves, Spearman and Brown), `spearman_discrimination` (of subjects), each
-            with mean and central `level`. Of starts: correlations of runs of one
+            halves, Spearman and Brown), `spearman_discrimination` and
+            `spearman_intercept` (of subjects, where items have one of these), each with
+            mean and central `level`. Of starts: correlations of runs of one
             variance and of different ones.
         runs: A row for each replicate or run.
         top: How many subjects are the top; 0 for starts.
-        level: Level of the intervals.
+        level: Level of the intervals; 0 for starts.
         sentence: The result in words.
         warnings: Reasons to doubt it.
         notes: What was fitted, and what was left out.
@@ -104,7 +111,7 @@ def stability(
     num: int | None = None,
     model: Model | str = AUTO,
     top: int | None = None,
-    level: float = 0.95,
+    level: float | None = None,
     variances: Sequence[float] = (1, 2, 3, 4, 5),
     key: KeyArray | None = None,
     progress: Callable[[str], None] | None = None,
@@ -115,15 +122,16 @@ def stability(
         data: A `ResponseTable`, or anything `irtjax.read` takes.
         kind: "items", "halves", "benchmarks", "subjects" or "starts"; see the module.
         num: Number of replicates (200) or of starts of each variance (50). Of
-            benchmarks there are as many replicates as benchmarks.
+            benchmarks there are as many replicates as benchmarks: leave it out.
         model: A model of one ability, fitted by `em`, or a name. "auto" chooses as
             `irtjax.fit` does, but equal discriminations (`1pl`, `pcm`) where that
             integrates items out: estimated from few responses they overfit the ranking
             of all items. Starts are of the `2pl` with discriminations of at least 0,
-            by `mm`.
-        top: How many subjects are the top; None for a quarter of them, 3 to 10.
-        level: Level of the intervals.
-        variances: Variances of log discriminations and intercepts of starts.
+            by `mm` with weak priors (MAP).
+        top: How many subjects are the top; None for a quarter of them, 3 to 10. Starts
+            have no top.
+        level: Level of the intervals; None for 0.95. Starts have no intervals.
+        variances: Variances of log discriminations and intercepts; of starts alone.
         key: Random key; a fixed one when None.
         progress: Called with what is being done.
 
@@ -145,6 +153,7 @@ def stability(
     report = progress or (lambda text: None)
     key = jax.random.key(0) if key is None else key
     _check(table, kind, num, top, level, variances)
+    _check_model(model)
     if kind == "starts":
         task = _task(table, "2pl" if model == AUTO else model, "mm", positive=True)
         if not task.problem.model.family.has_slope:
@@ -158,7 +167,8 @@ def stability(
         name = task.problem.model.name
         tables = found.table, found.agreement, found.runs
         said = found.sentence, found.warnings, found.notes
-        return Stability(kind, name, *tables, 0, level, *said)
+        return Stability(kind, name, *tables, 0, 0.0, *said)
+    level = LEVEL if level is None else level
     chosen, note = _model(table, model)
     report("all responses")
     fit = fit_table(table, chosen, "em", standard_errors="none", level=level)
@@ -174,8 +184,14 @@ def _check(table: ResponseTable, kind, num, top, level, variances) -> None:
         raise ValueError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
     if num is not None and num < 2:
         raise ValueError(f"num {num}: a comparison needs at least 2")
-    if not 0 < level < 1:
+    if level is not None and not 0 < level < 1:
         raise ValueError(f"level {level:g} is not between 0 and 1")
+    if kind == "benchmarks" and num is not None:
+        raise ValueError("each benchmark is left out once: leave num out")
+    if kind == "starts" and top is not None:
+        raise ValueError("starts have no top subjects: leave top out")
+    if kind == "starts" and level is not None:
+        raise ValueError("starts have no intervals: leave level out")
     if table.num_subjects < 2 or table.num_items < 2:
         raise ValueError(
             f"{table.num_subjects} subjects and {table.num_items} items: a ranking"
@@ -187,6 +203,18 @@ def _check(table: ResponseTable, kind, num, top, level, variances) -> None:
         raise ValueError("one benchmark: none can be left out; use kind 'items'")
     if kind == "starts" and (not len(variances) or min(variances) <= 0):
         raise ValueError(f"variances {tuple(variances)}: give numbers above 0")
+
+
+def _check_model(model: Model | str) -> None:
+    """Refuses models with several abilities."""
+    known = known_model(model)
+    if hasattr(known, "multilevel") or hasattr(known, "factorial"):
+        raise ValueError(
+            "stability needs one ability, which multilevel and factor models do not"
+            " have: use a model such as 2pl"
+        )
+    if isinstance(known, Model):
+        check_one_ability(known, "stability")
 
 
 def _model(table: ResponseTable, model: Model | str) -> tuple[Model | str, str]:
@@ -269,8 +297,7 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
     )
     ability = np.array(found.ability, np.float64)
     ability = ability if task.places is None else ability[:, task.places]
-    if unit == "items" and table.observed is not None:
-        ability[weight @ table.observed.T == 0] = np.nan
+    ability[_without_responses(table, weight, unit)] = np.nan
     status = np.asarray(found.status)
     good = (status == Status.CONVERGED) | (status == Status.STALLED)
     if good.sum() < max(len(good) / 2, 2):
@@ -284,6 +311,19 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
         if hasattr(items, name) and np.ndim(getattr(items, name)) == 1
     }
     return _Replicates(ability, good, own)
+
+
+def _without_responses(table: ResponseTable, weight, unit: str) -> np.ndarray:
+    """`[replicates, subjects]` whether none of a subject's responses is left.
+
+    Weights of subjects choose who estimates the items, and leave all responses.
+    """
+    size = len(weight), table.num_subjects
+    if table.observed is None:
+        return np.zeros(size, bool)
+    if unit == "subjects":
+        return np.broadcast_to(~table.observed.any(axis=1), size)
+    return weight @ table.observed.T == 0
 
 
 def _nodes(model, items, population, data) -> np.ndarray:
@@ -304,9 +344,7 @@ def ranks_of(ability: np.ndarray) -> np.ndarray:
     ranks = np.full(ability.shape, np.nan)
     for row, values in zip(ranks, ability, strict=True):
         known = np.isfinite(values)
-        ordered = np.sort(values[known])
-        higher = np.searchsorted(ordered, values[known] + slack, side="right")
-        row[known] = known.sum() - higher + 1
+        row[known] = tied_ranks(values[known], slack)
     return ranks
 
 
@@ -392,7 +430,11 @@ def _partners(kind: str, good: np.ndarray) -> np.ndarray:
         partner[::2][~both] = -1
     elif kind != "benchmarks":
         kept = np.flatnonzero(good)
-        partner[kept] = np.roll(kept, -1) if kept.size > 2 else -1
+        following = np.roll(kept, -1)
+        if kept.size == 2:
+            # In a ring of two each would follow the other: one pair, counted twice.
+            following[1] = -1
+        partner[kept] = following
     return partner
 
 
@@ -428,7 +470,8 @@ def _subject_table(fit, full, ranks, top: int, level: float) -> pa.Table:
     filled = np.where(np.isnan(full), 0, filled)
     low = np.nanquantile(filled, tail, axis=0, method="lower")
     high = np.nanquantile(filled, 1 - tail, axis=0, method="higher")
-    count = np.maximum(known.sum(axis=0), 1)
+    count = known.sum(axis=0)
+    count = np.where(count > 0, count, np.nan)
     columns = {
         "subject": np.asarray(fit.subjects),
         "ability": fit.ability_table.column("ability").to_numpy(),
@@ -461,7 +504,14 @@ def _sentence(table, kind, agreement, subjects, top: int, level: float) -> str:
     text = _COMPARED[kind].format(items=table.num_items, subjects=table.num_subjects)
     tau, overlap = by_name.get("kendall" + ending), by_name.get("top_overlap" + ending)
     if tau is None or overlap is None:
-        return "All subjects are tied: there is no ranking whose stability to measure."
+        if len({row["rank"] for row in subjects} - {None}) < 2:
+            return (
+                "All subjects are tied: there is no ranking whose stability to measure."
+            )
+        return (
+            "No two of these rankings can be compared: all subjects are tied in one of"
+            " them, or fewer than two have a rank in both."
+        )
     text += (
         f" Kendall's tau {tau['mean']:.2f} (central {100 * level:.3g} %:"
         f" {tau['lower']:.2f} to {tau['upper']:.2f}) and share"
@@ -495,6 +545,11 @@ def _warnings(table, fit, found: _Replicates, kind: str) -> tuple[str, ...]:
             " not like another sample"
         )
     lost = np.isnan(found.ability).any(axis=0)
+    if table.observed is not None:
+        never = ~table.observed.any(axis=1)
+        lost &= ~never
+        if never.any():
+            texts.append(f"{int(never.sum()):,} subjects have no responses and no rank")
     if lost.any():
         texts.append(
             f"{int(lost.sum()):,} subjects have no responses left in some replicates"

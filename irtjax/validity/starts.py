@@ -2,7 +2,9 @@ r"""Joint fits from starts that do not depend on the data: is there one optimum?
 
 The cBMM paper's study of stability (A.7): abilities begin at N(0, 1), log
 discriminations and intercepts at N(0, v), v = 1, ..., 5. Runs of one variance are
-compared with each other and with those of the others by Spearman's correlation.
+compared with each other and with those of the others by Spearman's correlation. The
+paper maximises the likelihood; `irtjax.stability` adds weak priors (MAP), which give
+every estimate a finite value.
 
 Two runs may end at different points of one optimum only where the likelihood is flat,
 and at different optima: a *reversed* run has theta near -theta and discriminations

@@ -41,7 +41,8 @@ def table(missing: bool = False) -> irtjax.ResponseTable:
 
 @functools.cache
 def found(kind: str, missing: bool = False):
-    return irtjax.stability(table(missing), kind, num=NUM, top=TOP, key=KEY)
+    num = None if kind == "benchmarks" else NUM
+    return irtjax.stability(table(missing), kind, num=num, top=TOP, key=KEY)
 
 
 def ranks_by_sums(weight: np.ndarray) -> np.ndarray:
@@ -85,8 +86,21 @@ def test_ranks_of_replicates_are_those_of_sums(kind):
         assert f"{two:.2f}" in stable.sentence
 
 
+@functools.cache
+def silent() -> irtjax.ResponseTable:
+    """The same table, but one subject has no responses."""
+    values = responses().copy()
+    values[3] = np.nan
+    return irtjax.ResponseTable.from_arrays(values, benchmark=table().benchmarks)
+
+
+@functools.cache
+def by_other_subjects():
+    return irtjax.stability(silent(), "subjects", num=NUM, top=TOP, key=KEY)
+
+
 def test_other_subjects_do_not_change_the_order_of_sums():
-    stable = found("subjects")
+    stable = by_other_subjects()
     by_name = {row["measure"]: row for row in stable.agreement.to_pylist()}
     assert by_name["kendall"]["lower"] == pytest.approx(1)
     # Items that other subjects answered have other estimates.
@@ -117,6 +131,42 @@ def test_a_subject_without_responses_in_a_replicate_has_no_rank_there():
     for part in (stable.table, stable.agreement, stable.runs):
         values = [x for row in part.to_pylist() for x in row.values()]
         assert not any(isinstance(x, float) and not np.isfinite(x) for x in values)
+
+
+def test_a_subject_without_responses_has_no_rank_in_any_replicate():
+    stable = by_other_subjects()
+    row = stable.table.to_pylist()[-1]
+    assert row["subject"] == str(silent().subjects[3])
+    assert row["rank"] is None and row["share_first"] is None
+    # The order of the others is that of their sums, in every replicate.
+    rest = np.delete(responses(), 3, axis=0).sum(axis=1)
+    ranks = rankdata(-rest, "min")
+    for row in stable.table.to_pylist()[:-1]:
+        place = np.delete(silent().subjects, 3).tolist().index(row["subject"])
+        ends = [row[name] for name in ("rank", "rank_lower", "rank_upper")]
+        assert ends == [ranks[place]] * 3
+    assert "1 subjects have no responses and no rank" in stable.warnings
+
+
+def test_two_replicates_are_one_pair():
+    stable = irtjax.stability(table(), "items", num=2, top=TOP, key=KEY)
+    weight = module._weights(table(), "items", 2, KEY)
+    between = tau(*ranks_by_sums(weight))
+    rows = {row["measure"]: row for row in stable.agreement.to_pylist()}
+    assert rows["kendall_between"]["mean"] == pytest.approx(between)
+    assert f"Kendall's tau {between:.2f}" in stable.sentence
+    good = np.array([True, False, True])
+    assert module._partners("items", good).tolist() == [2, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [((1, 1, None), "All subjects are tied"), ((1, 2, None), "No two of these")],
+)
+def test_what_cannot_be_compared_is_said(ranks, message):
+    rows = [{"rank": rank} for rank in ranks]
+    said = module._sentence(table(), "items", [], rows, TOP, 0.95)
+    assert said.startswith(message)
 
 
 def test_few_responses_to_an_item_have_equal_discriminations():
@@ -198,6 +248,8 @@ def test_the_command_writes_tables_and_a_figure(tmp_path):
     assert content["top"] == TOP and len(content["runs"]) == NUM
     result = CliRunner().invoke(app, [*command, "--by", "nothing"])
     assert result.exit_code == 2 and "--by nothing is not one of items" in result.stderr
+    result = CliRunner().invoke(app, [*command, "--by", "starts"])
+    assert result.exit_code == 2 and "leave top out" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -209,7 +261,13 @@ def test_the_command_writes_tables_and_a_figure(tmp_path):
         ({"level": 95}, "level 95 is not between 0 and 1"),
         ({"kind": "starts", "variances": (0,)}, "variances"),
         ({"kind": "starts", "model": "rasch"}, "equal discriminations"),
-        ({"model": "multibenchmark"}, "method"),
+        ({"kind": "starts", "top": 3}, "leave top out"),
+        ({"kind": "starts", "level": 0.95}, "leave level out"),
+        ({"kind": "benchmarks", "num": 2}, "leave num out"),
+        ({"model": "multibenchmark"}, "needs one ability"),
+        ({"model": "factor"}, "needs one ability"),
+        ({"kind": "starts", "model": "factor"}, "needs one ability"),
+        ({"model": irtjax.Factor(factors=2)}, "needs one ability"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(given, message):
