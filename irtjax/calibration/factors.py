@@ -87,7 +87,7 @@ def warnings_of(found: Factors, options: dict[str, Any]) -> tuple[list[str], lis
     """Warnings about factors that few items measure, and notes on the rotation."""
     warnings, notes = [], []
     positive = bool(options.get("positive"))
-    turns = len(found.names) > 1 and not positive and options.get("loadings") == "all"
+    free = len(found.names) > 1 and options.get("loadings") == "all"
     salient = (np.abs(found.structure) >= SALIENT).sum(axis=0)
     few = [
         str(n) for n, k in zip(found.names, salient, strict=True) if k < FEWEST_ITEMS
@@ -98,7 +98,8 @@ def warnings_of(found: Factors, options: dict[str, Any]) -> tuple[list[str], lis
             f" {SALIENT} on {', '.join(few)}: use fewer factors, and look for copies of"
             " an item (irtjax audit)"
         )
-    if positive:
+    # A mask of loadings identifies factors that share their items.
+    if positive and free:
         share = found.loadings**2 / np.maximum(found.communality, 1e-12)[:, None]
         pure = (share >= PURE).sum(axis=0)
         vague = [
@@ -107,15 +108,15 @@ def warnings_of(found: Factors, options: dict[str, Any]) -> tuple[list[str], lis
         if vague:
             warnings.append(
                 f"fewer than {FEWEST_ITEMS} items measure {', '.join(vague)} alone:"
-                " other non-negative loadings fit as well, so the factors are not"
-                " identified"
+                " other non-negative loadings may fit as well, so the factors may not"
+                " be identified"
             )
     if found.share_at_best < FEW_STARTS:
         notes.append(
             f"{100 * found.share_at_best:.2g} % of the starts of the rotation reached"
             " its best value: another rotation may be as simple"
         )
-    if found.loadings_error is not None and found.axes_known and turns:
+    if found.loadings_error is not None and found.axes_known and free and not positive:
         notes.append("errors of loadings leave out that of the factors' directions")
     return warnings, notes
 

@@ -94,10 +94,10 @@ class Factor:
                 f"no rotation {self.rotation!r}; there are {', '.join(NAMES)}"
             )
         if self.rotation not in (None, "none") and not self.explores:
-            what = "positive=True" if self.positive else "loadings"
+            what = "positive=True" if self.positive else "given loadings"
             raise ValueError(
-                f"rotation {self.rotation!r} requires an exploratory model: {what}"
-                " identifies the factors, so leave rotation out"
+                f"rotation {self.rotation!r} requires an exploratory model: with {what}"
+                " nothing is rotated, so leave rotation out"
             )
 
     @property

@@ -424,8 +424,12 @@ def test_factors_that_few_items_measure_are_named():
         np.eye(2),
         *(none, none, none, "oblimin", 0.01),
     )
-    warnings, notes = warnings_of(found, {"positive": True})
+    options = {"positive": True, "loadings": "all"}
+    warnings, notes = warnings_of(found, options)
     assert warnings[0].startswith("fewer than 3 items have a structure coefficient")
     assert "on code: use fewer factors" in warnings[0]
     assert "items measure code alone" in warnings[1] and "law" not in warnings[1]
     assert notes[0].startswith("1 % of the starts of the rotation")
+    # Loadings fixed at 0 identify factors without items of their own.
+    given, _ = warnings_of(found, options | {"loadings": "given"})
+    assert given == warnings[:1]
