@@ -119,7 +119,9 @@ def test_the_log_likelihood_is_that_of_quadrature(confirmatory):
     assert found.record["log_likelihood_error"] == 0
 
 
-@pytest.mark.parametrize("confirmatory", [False, True])
+@pytest.mark.parametrize(
+    "confirmatory", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_both_methods_end_at_the_maximum_of_the_log_posterior(confirmatory):
     problem, gvem = problem_of(confirmatory), solved(confirmatory).fit
     found = GridEM(tolerance=1e-5, nodes=jnp.asarray(grid_nodes(0.4, DIMS)))
