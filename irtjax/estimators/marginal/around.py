@@ -228,7 +228,7 @@ def refine(
         jnp.concatenate(
             [parameters.items.intercept[:, None], parameters.items.discrimination], 1
         ),
-        parameters.population.correlation,
+        parameters.population.covariance,
     )
     found = Fit(
         as_parameters(reported, best),

@@ -292,8 +292,8 @@ def check_factors(model: Model, what: str) -> None:
             " method='em'"
         )
     family = model.family
-    logistic = isinstance(family, Binary) and family.link == "logit"
-    if not logistic or family.asymptotes:
+    binary = isinstance(family, Binary)
+    if not binary or family.link != "logit" or family.asymptotes:
         raise ValueError(
             f"{what} fits several abilities with logits of right or wrong responses"
             f" alone: use method={'mm' if family.num_categories else 'em'!r}"

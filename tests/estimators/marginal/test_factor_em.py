@@ -119,7 +119,9 @@ def test_the_log_likelihood_is_that_of_quadrature(confirmatory):
     assert found.record["log_likelihood_error"] == 0
 
 
-@pytest.mark.parametrize("confirmatory", [False, True])
+@pytest.mark.parametrize(
+    "confirmatory", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_both_methods_end_at_the_maximum_of_the_log_posterior(confirmatory):
     problem, gvem = problem_of(confirmatory), solved(confirmatory).fit
     found = GridEM(tolerance=1e-5, nodes=jnp.asarray(grid_nodes(0.4, DIMS)))
@@ -165,6 +167,7 @@ def test_both_methods_end_at_the_maximum_of_the_log_posterior(confirmatory):
 def test_an_item_without_responses_changes_nothing():
     problem, start = problem_of(True), start_of(True)
     data = problem.data
+    assert data.observed is not None
     unseen = data.observed.at[:, 5].set(False)
     lacking = irtjax.Responses(data.values * unseen, unseen)
     weighted = dataclasses.replace(
@@ -191,6 +194,7 @@ def test_weights_of_subjects_count_copies():
     problem, start = problem_of(True), start_of(True)
     rows = np.r_[np.arange(SUBJECTS), np.arange(20)]
     data = problem.data
+    assert data.observed is not None
     copied = irtjax.Responses(data.values[rows], data.observed[rows])
     weight = jnp.ones(SUBJECTS).at[:20].set(2.0)
     weighted = dataclasses.replace(data, subject_weight=weight)
