@@ -70,7 +70,7 @@ class Moments(NamedTuple):
     design: Float[Array, "items p p"]
     products: Float[Array, "items p"]
     squares: Float[Array, " items"]
-    count: Float[Array, " items"]
+    total: Float[Array, " items"]
 
 
 class NormalState(NamedTuple):
@@ -123,7 +123,9 @@ class NormalFactors(AbstractFactorEM):
                     f" several abilities, not {type(prior).__name__}"
                 )
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> NormalState:
+    def init(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, problem: Problem, start: Start, key: KeyArray | None
+    ) -> NormalState:
         """State at the start values."""
         self.check(problem)
         slopes, intercept, dispersion = start.items
@@ -145,7 +147,7 @@ class NormalFactors(AbstractFactorEM):
             num_seen=none,
         )
 
-    def step(
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, problem: Problem, state: NormalState, key: KeyArray | None
     ) -> NormalState:
         """Judges the point, and raises items and correlations: a pass over the data."""
@@ -200,7 +202,7 @@ class NormalFactors(AbstractFactorEM):
         shape = point.correlation.shape
         scale = NormalPoint(
             jnp.sqrt(each),
-            jnp.sqrt(2 * jnp.maximum(moments.count, 1)),
+            jnp.sqrt(2 * jnp.maximum(moments.total, 1)),
             jnp.broadcast_to(jnp.sqrt(total), shape),
         )
         slope = jnp.abs(items.gradient) / jnp.sqrt(items.diagonal)
@@ -226,7 +228,7 @@ class NormalFactors(AbstractFactorEM):
         fine = jnp.all(jnp.isfinite(jnp.linalg.cholesky(proposal.correlation)))
         return tree_where(fine, proposal._replace(stacked=stacked), image), memory
 
-    def result(
+    def result(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, problem: Problem, state: NormalState
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
         """Items and correlations, in the order of `factor_em.as_parameters`."""
@@ -308,7 +310,7 @@ def _log_sd(model: Model, moments: Moments, stacked: Array) -> Array:
     """Logarithms of the best residual standard deviations of given (d, a)."""
     along = jnp.einsum("jpq,jq->jp", moments.design, stacked)
     rest = moments.squares + jnp.sum((along - 2 * moments.products) * stacked, axis=1)
-    rest, count = jnp.maximum(rest, 0), moments.count
+    rest, count = jnp.maximum(rest, 0), moments.total
     prior = model.priors.get("dispersion")
     if isinstance(prior, InverseChi):
         rest = rest + prior.degrees * jnp.square(prior.scale)
