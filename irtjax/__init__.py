@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from irtjax.estimators.joint.mm import MM as MM
     from irtjax.estimators.laplace.laplace import Laplace as Laplace
     from irtjax.estimators.marginal.em import EM as EM
+    from irtjax.estimators.marginal.gaussian import GVEM as GVEM
     from irtjax.estimators.marginal.saem import SAEM as SAEM
     from irtjax.estimators.multistart import multistart as multistart
     from irtjax.estimators.neural.twin import Neural as Neural
@@ -73,7 +74,11 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.validity.dimensionality import dimensions as dimensions
+    from irtjax.validity.discrimination_path import (
+        discrimination_path as discrimination_path,
+    )
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
+    from irtjax.validity.stability import stability as stability
 
 #: Where each public name comes from.
 _HOMES = {
@@ -85,6 +90,7 @@ _HOMES = {
     "EM": "irtjax.estimators.marginal.em",
     "Factor": "irtjax.models.factors",
     "Fit": "irtjax.estimators.driver",
+    "GVEM": "irtjax.estimators.marginal.gaussian",
     "Gradient": "irtjax.estimators.joint.gradient",
     "Hierarchical": "irtjax.models.multilevel.specification",
     "Hyperpriors": "irtjax.models.multilevel.model",
@@ -113,6 +119,7 @@ _HOMES = {
     "bootstrap": "irtjax.fitting.bootstrap",
     "compare": "irtjax.calibration.rank",
     "dimensions": "irtjax.validity.dimensionality",
+    "discrimination_path": "irtjax.validity.discrimination_path",
     "fit": "irtjax.fitting.fit",
     "heterogeneity": "irtjax.validity.heterogeneity",
     "item_covariance": "irtjax.uncertainty",
@@ -133,6 +140,7 @@ _HOMES = {
     "shrink": "irtjax.subsets.shrink",
     "simulate": "irtjax.models.simulate",
     "simulate_tests": "irtjax.adaptive.study",
+    "stability": "irtjax.validity.stability",
     "start_values": "irtjax.estimators.start",
     "subset_errors": "irtjax.subsets.shrink",
     "test_information": "irtjax.scoring.information",

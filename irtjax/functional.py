@@ -34,7 +34,8 @@ from jaxtyping import Array, Bool, Float, Int, Num
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.joint.bound import Factors, check_logistic, surrogate
+from irtjax.estimators.joint.bound import Factors, surrogate
+from irtjax.estimators.joint.cells import AbstractCells, cells_of
 from irtjax.estimators.joint.objective import joint_log_likelihood, log_penalty
 from irtjax.likelihood import counts
 from irtjax.likelihood.problem import Problem
@@ -42,6 +43,7 @@ from irtjax.models import simulate as simulation
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights, weigh_rows
+from irtjax.numerics.precision import full_precision
 from irtjax.scoring.information import item_information
 
 __all__ = [
@@ -69,6 +71,7 @@ class FisherInformation(NamedTuple):
     test: Float[Array, " nodes"]
 
 
+@full_precision
 def log_likelihood(
     model: Model,
     items: Items,
@@ -101,6 +104,7 @@ def log_likelihood(
     return jnp.sum(weigh_rows(log_lik, data.subject_weight))
 
 
+@full_precision
 def log_density(
     model: Model,
     coordinates: Float[Array, "items columns"],
@@ -225,6 +229,7 @@ def item_prior(
     return ItemPrior(total, frame[0], frame[1])
 
 
+@full_precision
 def fisher_information(
     model: Model,
     items: Items,
@@ -267,6 +272,7 @@ def fisher_information(
     return FisherInformation(by_item, by_item @ item_weight.astype(by_item.dtype))
 
 
+@full_precision
 def mm_surrogate(
     model: Model,
     items: Items,
@@ -280,25 +286,29 @@ def mm_surrogate(
     subject_weight: Float[Array, " subjects"] | None = None,
     item_weight: Float[Array, " items"] | None = None,
 ) -> Scalar:
-    """A lower bound of the logistic log-likelihood, quadratic in the predictors.
+    """A lower bound of the log-likelihood, quadratic in the predictors.
 
     With eta = a theta + d at the point, eta' at the anchor, n trials (1 for a single
-    response) and r = y - n sigma(eta' / s), the sum over observed cells of
+    response), the slope r of log p in eta / s at the anchor (y - n sigma(eta' / s) of
+    logistic models) and the largest curvature L (`estimators.joint.cells`), the sum
+    over observed cells of
 
-        w v (log p(y | eta') + (r / s) (eta - eta') - n (eta - eta')^2 / (8 s^2)).
+        w v (log p(y | eta') + (r / s) (eta - eta') - L n (eta - eta')^2 / (2 s^2)).
+
+    Of several intercepts d is the mean, and their distances are those of the anchor.
 
     It is nowhere above the log-likelihood, and equal to it, gradient included, at the
     anchor (the surrogate of the cBMM paper). Quadratic in the items given abilities and
     in the abilities given items: `MM` maximises it exactly in turn.
 
     Args:
-        model: A logistic 1PL or 2PL; see the module for this and the others.
+        model: A model that `MM` fits; see the module for this and the others.
         items: Item records, discriminations `[items]` or `[items, dims]`.
         theta: Abilities, `[subjects]` or `[subjects, dims]`.
         anchor: The items and abilities at which the bound is tight.
         values: Responses, binary or numbers right.
         observed: Mask of the observed cells.
-        temperature: s, for P = sigma(eta / s).
+        temperature: s, for P = F(eta / s).
         trials: Number of trials of each count.
         subject_weight: Number of copies of each subject.
         item_weight: Number of copies of each item.
@@ -307,7 +317,7 @@ def mm_surrogate(
         A scalar, in nats.
 
     Raises:
-        ValueError: If the model is not a logistic 1PL or 2PL.
+        ValueError: If the family has no bounded curvature that is known.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter()
@@ -319,7 +329,7 @@ def mm_surrogate(
     >>> jax.grad(bound)(theta).tolist()
     [0.5, 1.5]
     """
-    check_logistic(model, "mm_surrogate bounds")
+    cells = cells_of(model)
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
     for name, found, wanted in (
         ("discriminations", items.discrimination, anchor[0].discrimination),
@@ -330,16 +340,17 @@ def mm_surrogate(
                 f"{name} have shape {jnp.shape(found)} at the point and"
                 f" {jnp.shape(wanted)} at the anchor"
             )
-    point, tight = _factors(items, theta), _factors(*anchor)
+    point, tight = _factors(cells, items, theta), _factors(cells, *anchor)
     if point.discrimination.shape[1] != point.theta.shape[1]:
         raise ValueError(
             f"discriminations have {point.discrimination.shape[1]} dimensions and"
             f" abilities {point.theta.shape[1]}"
         )
-    bound = surrogate(data, point, tight, temperature)
+    bound = surrogate(data, point, tight, temperature, cells)
     return jnp.sum(weigh_rows(bound, data.subject_weight))
 
 
+@full_precision
 def expected_counts(
     model: Model,
     items: Items,
@@ -391,6 +402,7 @@ def expected_counts(
     return counts.expected_counts(model, items, nodes, log_weights, data, moments=True)
 
 
+@full_precision
 def simulate(
     model: Model,
     items: Items,
@@ -456,11 +468,13 @@ def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:
             )
 
 
-def _factors(items: Items, theta: Array) -> Factors:
+def _factors(cells: AbstractCells, items: Items, theta: Array) -> Factors:
     """Items and abilities with a trailing axis of dimensions."""
     slope = jnp.asarray(items.discrimination)
+    intercept, cuts = cells.split(items)
     return Factors(
         slope.reshape(slope.shape[0], -1),
-        jnp.asarray(items.intercept),
+        jnp.asarray(intercept),
         theta.reshape(theta.shape[0], -1),
+        cuts,
     )

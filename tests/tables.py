@@ -25,10 +25,12 @@ from irtjax.estimators.driver import AbstractEstimator, AbstractMethod, Fit, run
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.gaussian import GVEM
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models import catalogue
 from irtjax.models.families.continuous import AbstractScoreFamily, LogitNormalScores
+from irtjax.models.families.graded import Graded, PartialCredit
 from irtjax.models.families.inflated import InflatedItems
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.families.mixed import MixedScores
@@ -71,6 +73,7 @@ RELATIVES = (
     "2pl positive",
     "3pl",
     "probit1pl",
+    "probit2pl",
     "cloglog2pl",
     "partial_credit",
     "pcm",
@@ -93,12 +96,11 @@ class Entry(NamedTuple):
 
 def _is_mm_model(model: Model) -> bool:
     family = model.family
-    return (
-        isinstance(family, Binary)
-        and family.link == "logit"
-        and family.asymptotes == 0
-        and family.slopes != "positive"  # Its weak prior is not quadratic.
-    )
+    if isinstance(family, Binary):
+        # The weak prior of positive slopes is not quadratic.
+        plain = family.asymptotes == 0 and model.lengths is None
+        return plain and family.slopes != "positive"
+    return isinstance(family, Graded | PartialCredit)
 
 
 def marginal_method(tolerance: float = 1e-4, **options) -> EM:
@@ -114,10 +116,13 @@ def _is_quick(model: Model) -> bool:
 #: Pairs of the slow run only: their fits have references of their own in the default
 #: one, in the tests of the model or of the method.
 LIKE_OTHERS = (
-    ("probit2pl", "em"),
+    ("4pl", "em"),
+    ("mixed", "em"),
     ("graded", "em"),
     ("nominal", "em"),
     ("rasch", "mm"),
+    ("probit2pl", "mm"),
+    ("graded", "mm"),
     ("2pl", "gradient"),
     ("4pl", "gradient"),
     ("graded", "gradient"),
@@ -325,6 +330,7 @@ NOT_IN_GRID = {
 #: brute force finds, and where they are tested.
 METHODS_NOT_IN_GRID = {
     "saem": "tests/estimators/marginal/test_saem.py",
+    "gvem": "tests/estimators/marginal/test_factor_em.py",
     "neural": "tests/estimators/neural/test_neural.py",
     "vibo": "tests/estimators/neural/test_neural.py",
     "laplace": "tests/estimators/laplace/test_laplace.py",
@@ -362,6 +368,7 @@ BY_NAME: dict[str, Named] = _kinds()
 SETTINGS: dict[str, dict[str, int]] = {
     "em": {},
     "saem": {"num_steps": 40},
+    "gvem": {},
     "mm": {},
     "gradient": {},
     "neural": {"epochs": 3},
@@ -382,7 +389,7 @@ class Refusal(NamedTuple):
 #: Multilevel models have no items as parameters.
 NOT_MULTILEVEL = "is estimated by method='laplace', 'nuts' or 'vi'"
 #: Few methods estimate several abilities.
-NOT_SEVERAL = "is estimated by method='mm'"
+NOT_SEVERAL = "is estimated by method='em', 'gvem' or 'mm'"
 #: Every other reason; of several that apply, the first is stated.
 REFUSALS: tuple[Refusal, ...] = (
     # Integrated items have discriminations, or the scale of Rasch's model.
@@ -419,10 +426,15 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda model, method: model.family.num_categories == 0 and not method.marginal,
         "is estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi', not",
     ),
-    # The quadratic bound of MM is one of the logistic function.
+    # MM needs a bound of the curvature.
     Refusal(
         lambda model, method: method is MM and not _is_mm_model(model),
-        "MM fits the logistic 1PL and 2PL",
+        "MM fits binary models without asymptotes",
+    ),
+    # Normal posteriors of one ability are no gain over quadrature.
+    Refusal(
+        lambda model, method: method is GVEM and not model.family.dims,
+        "GVEM fits at least two abilities",
     ),
 )
 

@@ -229,6 +229,7 @@ def test_where_nothing_can_be_tested_the_cure_is_named(decide):
     assert decide.children == 6 and not decide.cache.exists()
 
 
+@pytest.mark.slow
 def test_the_library_has_the_name_of_an_option_that_it_knows(monkeypatch):
     release = importlib.metadata.version("jaxlib")
     with_option = _backend._status_of_child(release, f"{OPTION}=")

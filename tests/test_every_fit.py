@@ -9,14 +9,17 @@ import dataclasses
 import functools
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import irtjax
+from irtjax._types import Status
 from irtjax.estimators.catalogue import METHODS as ALL_METHODS
 from irtjax.estimators.catalogue import method_class
 from irtjax.likelihood.problem import Start
+from irtjax.models import catalogue
 from irtjax.models.catalogue import MODELS as ALL_MODELS
 from irtjax.models.catalogue import MULTILEVEL_MODELS
 from tests.tables import (
@@ -27,6 +30,7 @@ from tests.tables import (
     METHODS_NOT_IN_GRID,
     MODELS,
     NOT_IN_GRID,
+    QUICK_PAIRS,
     REFUSED,
     SETTINGS,
     refusal,
@@ -128,6 +132,10 @@ def test_a_pair_is_refused_in_one_line_before_anything_is_compiled(name, method)
     assert "\n" not in message
     assert repr(method) in message or BY_NAME[name].model in message
     assert re.search(r"\buse |method='", message)
+
+
+#: Methods with one optimum, whatever the rounding and the random numbers.
+EXACT = ("em", "mm", "gradient", "laplace")
 
 
 class Accepted(Exception):
@@ -239,10 +247,45 @@ def check_equal(one, other):
     assert one.data_hash == other.data_hash and one.notes == other.notes
 
 
-@pytest.mark.parametrize("method", ALL_METHODS)
-def test_values_of_missing_cells_change_nothing(method):
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        pytest.param(
+            *pair, marks=[pytest.mark.slow] * (pair[1] != "laplace" or pair[0] != "2pl")
+        )
+        for pair in ALL_PAIRS
+        if pair not in REFUSED
+        and (pair in QUICK_PAIRS or pair[0] in catalogue.MULTILEVEL_MODELS)
+    ],
+)
+def test_single_precision_is_kept_where_double_is_the_default(name, method):
+    """JAX's default type is double in these tests; a fit follows its `dtype`."""
+    fit = fit_pair(name, method, dtype=jnp.float32)
+    kinds = {x.dtype for x in jax.tree.leaves(fit.parameters) if hasattr(x, "dtype")}
+    assert kinds <= {np.dtype(np.float32), np.dtype(np.int32)}, kinds
+    ability = fit.ability_table["ability"].to_numpy()
+    wanted = dict(zip(*made_once(name, method).ability_table.select(
+        ["subject", "ability"]).to_pydict().values(), strict=True))  # fmt: skip
+    wanted = [wanted[subject] for subject in fit.ability_table["subject"].to_pylist()]
+    done = fit.status is made_once(name, method).status is Status.CONVERGED
+    if method in EXACT and done:
+        # Both stop when a step is small against standard errors.
+        np.testing.assert_allclose(ability, wanted, atol=0.02)
+    assert np.isfinite(ability).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("2pl", method)
+        if refusal("2pl", method) is None
+        else pytest.param("factor", method, marks=pytest.mark.slow)
+        for method in ALL_METHODS
+    ],
+)
+def test_values_of_missing_cells_change_nothing(name, method):
     # No response of any kind, so that the table is refused where one is seen.
-    check_equal(fit_pair("2pl", method, missing=-7.5), made_once("2pl", method))
+    check_equal(fit_pair(name, method, missing=-7.5), made_once(name, method))
 
 
 @pytest.mark.parametrize("method", ALL_METHODS)

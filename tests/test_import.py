@@ -81,6 +81,7 @@ def test_importing_every_module_leaves_jax_untouched():
     assert (seen["started"], seen["arrays"], seen["changed"]) == (False, 0, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "field", "expected"),
     [
@@ -102,6 +103,7 @@ def test_the_probe_notices_a_bad_module(tmp_path, source, field, expected):
     assert seen[field] == expected
 
 
+@pytest.mark.slow
 def test_the_probe_notices_a_heavy_import(tmp_path):
     (tmp_path / "heavy.py").write_text("import pyarrow, rich", encoding="utf-8")
     loaded = probe(tmp_path, "heavy", "root")["loaded"]

@@ -29,6 +29,7 @@ def test_a_notebook_is_stored_without_output(path):
         assert cell["execution_count"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

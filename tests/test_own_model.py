@@ -189,6 +189,7 @@ def test_em_reaches_the_maximum_of_the_posterior(case, fit):
         assert np.isfinite(error).all() and (np.abs(gap) < 4 * error).all()
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_reaches_the_optimum_of_another(case):
     mine = irtjax.fit(case.table, MODEL, Adam(), max_steps=3000)
     other = irtjax.fit(case.table, MODEL, irtjax.Gradient())
@@ -330,6 +331,7 @@ def test_an_adaptive_test_narrows_the_ability(fit):
     assert len(errors) == 6 and errors[-1] < errors[0]
 
 
+@pytest.mark.slow
 def test_a_subset_predicts_the_whole_score(case, fit):
     subset = irtjax.shrink(case.table, 5, model=MODEL)
     assert len(subset.items) == 5

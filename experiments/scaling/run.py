@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 Spec = dict[str, Any]
 
 #: Kinds of cases with a worker of their own name.
-APART = ("peers", "bayes", "twins", "front_door")
+APART = ("peers", "bayes", "twins", "front_door", "factors")
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
     "em_complete": {
@@ -42,6 +42,12 @@ FULL: dict[str, Spec] = {
     },
     "mm": {"kind": "mm", "subjects": 2211, "items": 12032, "max_iteration": 6,
            "repeats": 1},
+    "factors": {
+        "kind": "factors", "subjects": 2211, "items": 12032, "cells": [541, 12032],
+        "max_seconds": 60, "max_gb_above": 1.5, "max_step_ratio": 4,
+        "max_cells_ratio": 25, "min_ratio": 50,
+        "sparse": [3000, 20_000], "min_sparse_ratio": 10, "max_density_ratio": 5,
+    },
     "convergence": {
         "kind": "convergence", "subjects": 5041, "items": 249, "max_iterations": 20,
     },
@@ -51,8 +57,8 @@ FULL: dict[str, Spec] = {
         "max_em_seconds": 1, "max_saem_seconds": 5,
     },
     "adaptive": {
-        "kind": "adaptive", "subjects": 100, "items": 1000, "length": 50,
-        "max_seconds": 0.5,
+        "kind": "adaptive", "subjects": 100, "items": 1000, "length": 50, "dims": 4,
+        "max_seconds": 0.5, "max_several_seconds": 0.2,
     },
     "audit": {
         "kind": "audit", "subjects": 2211, "items": 12032,
@@ -80,12 +86,15 @@ SMALL: dict[str, Spec] = {
     "em_large": {"kind": "em", "subjects": 1200, "items": 2000, "repeats": 1},
     "em_missing": {"kind": "em", "subjects": 400, "items": 1000, "missing": 0.8},
     "mm": {"kind": "mm", "subjects": 400, "items": 1000, "repeats": 1},
+    "factors": {"kind": "factors", "subjects": 300, "items": 200},
     "convergence": {
         "kind": "convergence", "subjects": 800, "items": 60, "real": False,
     },
     "errors": {"kind": "errors", "subjects": 400, "items": 300, "repeats": 1},
     "lengths": {"kind": "lengths", "subjects": 60, "items": 20},
-    "adaptive": {"kind": "adaptive", "subjects": 20, "items": 100, "length": 10},
+    "adaptive": {
+        "kind": "adaptive", "subjects": 20, "items": 100, "length": 10, "dims": 2,
+    },
     "audit": {"kind": "audit", "subjects": 400, "items": 300},
     "bayes": {
         "kind": "bayes", "subjects": 10, "items": 20,

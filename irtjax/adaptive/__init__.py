@@ -5,19 +5,35 @@ of items would do. Underneath are pure steps, `start`, `select`, `update` and `s
 on a state of fixed size.
 """
 
-from irtjax.adaptive.bank import AbstractBank, ItemBank
+from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design, Rules, StopFlag
+from irtjax.adaptive.factor_bank import FactorBank, FactorPosterior
+from irtjax.adaptive.item_bank import AbstractNodeBank, ItemBank
 from irtjax.adaptive.lengths import Answer, LengthBank
+from irtjax.adaptive.misfit import draw_items, misfit_study
 from irtjax.adaptive.session import AdaptiveTest
 from irtjax.adaptive.simulation import Tests, run_test, run_tests
-from irtjax.adaptive.steps import State, open_items, select, start, stop, update
+from irtjax.adaptive.state import State
+from irtjax.adaptive.steps import (
+    affordable,
+    open_items,
+    risk,
+    select,
+    spent,
+    start,
+    stop,
+    update,
+)
 from irtjax.adaptive.study import SimulatedTests, simulate_tests
 
 __all__ = [
     "AbstractBank",
+    "AbstractNodeBank",
     "AdaptiveTest",
     "Answer",
     "Design",
+    "FactorBank",
+    "FactorPosterior",
     "ItemBank",
     "LengthBank",
     "Rules",
@@ -25,11 +41,16 @@ __all__ = [
     "State",
     "StopFlag",
     "Tests",
+    "affordable",
+    "draw_items",
+    "misfit_study",
     "open_items",
+    "risk",
     "run_test",
     "run_tests",
     "select",
     "simulate_tests",
+    "spent",
     "start",
     "stop",
     "update",

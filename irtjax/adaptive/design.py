@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
-from inspect import signature
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,8 +12,19 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 #: Rules of selection, and scores.
-SELECTIONS = ("information", "random", "fixed")
+SELECTIONS = (
+    *("information", "mutual_information", "kl", "d_optimal", "a_optimal"),
+    *("random", "fixed"),
+)
+ORDERS = ("random", "fixed")
 SCORES = ("eap", "map")
+#: Rules that are above 0, if given.
+ABOVE_0 = "standard_error determinant budget price risk indifference".split()
+#: Rules that are a number, or None.
+LIMITS = (
+    *("standard_error", "reliability", "gain", "determinant"),
+    *("budget", "price", "pass_mark", "risk", "indifference"),
+)
 
 
 class StopFlag(IntFlag):
@@ -30,6 +40,10 @@ class StopFlag(IntFlag):
     RELIABILITY = 4
     GAIN = 8
     NO_ITEMS = 16
+    DETERMINANT = 32
+    BUDGET = 64
+    UTILITY = 128
+    DECIDED = 256
 
     def explain(self) -> str:
         """Explains the flags in words."""
@@ -39,20 +53,78 @@ class StopFlag(IntFlag):
             StopFlag.RELIABILITY: "reliability",
             StopFlag.GAIN: "no item adds enough information",
             StopFlag.NO_ITEMS: "no items left",
+            StopFlag.DETERMINANT: "determinant",
+            StopFlag.BUDGET: "budget",
+            StopFlag.UTILITY: "no item is worth its price",
+            StopFlag.DECIDED: "decided",
         }
         return "; ".join(text for flag, text in words.items() if self & flag)
 
 
 class Rules(TypedDict, total=False):
-    """Rules of a test by name: arguments of `Design.create`, which explains them."""
+    """Rules of a test by name, for `Design.create`, `AdaptiveTest`, `simulate_tests`.
+
+    Attributes:
+        select: How the next item is chosen. "information" (the default): the most
+            information about the reported ability at the current estimate.
+            "mutual_information": the largest expected decrease of the posterior's
+            entropy. "random", or "fixed": a given order. Of one ability also "kl": the
+            KL information around the estimate. Of several also "d_optimal" and
+            "a_optimal": the smallest determinant, or trace, of their covariance. See
+            `adaptive.merits`.
+        score: "eap" (the default) or "map".
+        standard_error: Also end below this standard error.
+        reliability: Also end above this reliability, 1 - se^2 / sd^2.
+        gain: Of one ability: also end when the best item left has less than this share
+            of the information gathered so far.
+        determinant: Of several abilities: also end when the determinant of their
+            covariance is below this.
+        randomesque: Draw the item from this many best ones, so that subjects of one
+            ability do not all get the same items (Kingsbury and Zara 1989); 1 takes
+            the best.
+        quota: Weight of each content group in a test, by name, or "equal"; None
+            ignores groups. Items of groups without weight are not used.
+        composite: Of several abilities: report (and measure) this weighted sum of
+            them, `[dims]`, in place of the expected score on all items.
+        cost: Cost of each item (tokens, dollars, seconds), `[items]` or by name. Rules
+            that compare items then take the most per cost.
+        budget: Also end when no item left is affordable; needs `cost`.
+        price: Loss that a unit of cost is worth: also end when the best item decreases
+            the expected loss by less than price times its cost (1 without `cost`). The
+            loss is the variance of the ability, or the risk of the decision.
+        pass_mark: The decision to make: is the ability above this?
+        losses: Of passing a subject below the mark, and of failing one above it.
+        risk: Also end when the expected loss of the better decision is below this.
+        indifference: Judge the risk by the likelihoods at the mark plus and minus this
+            alone: Wald's sequential probability ratio test, with the error rates risk
+            over each loss.
+    """
 
     select: str
     score: str
     standard_error: float | None
     reliability: float | None
     gain: float | None
+    determinant: float | None
     randomesque: int
     quota: Mapping[str, Any] | str | None
+    composite: Sequence[float] | None
+    cost: Mapping[str, float] | Sequence[float] | np.ndarray | None
+    budget: float | None
+    price: float | None
+    pass_mark: float | None
+    losses: Sequence[float]
+    risk: float | None
+    indifference: float | None
+
+
+#: The rules as they are where they are not given.
+DEFAULTS: dict[str, Any] = dict.fromkeys(Rules.__annotations__) | {
+    "select": "information",
+    "score": "eap",
+    "randomesque": 1,
+    "losses": (1.0, 1.0),
+}
 
 
 class Design(eqx.Module):
@@ -65,40 +137,31 @@ class Design(eqx.Module):
     standard_error: Float[Array, ""] | None = None
     reliability: Float[Array, ""] | None = None
     gain: Float[Array, ""] | None = None
+    determinant: Float[Array, ""] | None = None
     groups: Int[Array, " items"] | None = None  # codes, -1 for no group
     targets: Float[Array, " groups"] | None = None  # share of a test
+    cost: Float[Array, " items"] | None = None
+    budget: Float[Array, ""] | None = None
+    price: Float[Array, ""] | None = None
+    pass_mark: Float[Array, ""] | None = None
+    losses: Float[Array, "2"] | None = None
+    risk: Float[Array, ""] | None = None
+    indifference: Float[Array, ""] | None = None
 
     @classmethod
     def create(
         cls,
         num_items: int,
         *,
-        select: str = "information",
-        score: str = "eap",
-        randomesque: int = 1,
-        standard_error: float | None = None,
-        reliability: float | None = None,
-        gain: float | None = None,
         groups: Sequence[str] | np.ndarray | None = None,
-        quota: Mapping[str, Any] | str | None = None,
+        **rules: Unpack[Rules],
     ) -> Design:
         """Checks rules; another threshold or quota does not compile anything again.
 
         Args:
             num_items: Items after which a test ends, at the latest.
-            select: "information" (the most informative item at the current ability),
-                "random" or "fixed" (a given order).
-            score: "eap" or "map".
-            randomesque: Draw the item from this many most informative ones, so that
-                subjects of one ability do not all get the same items (Kingsbury and
-                Zara 1989); 1 takes the most informative.
-            standard_error: Also end below this standard error.
-            reliability: Also end above this reliability, 1 - se^2 / sd^2.
-            gain: Also end when the best item left has less than this share of the
-                information gathered so far.
             groups: `[items]` names of content groups, such as benchmarks.
-            quota: Weight of each group in a test, by name, or "equal"; None ignores
-                groups. Items of groups without weight are not used.
+            **rules: Those of `Rules`, where each is explained.
 
         Raises:
             ValueError: If a rule is unknown, a number out of range, or a quota names
@@ -108,6 +171,12 @@ class Design(eqx.Module):
         >>> design.groups.tolist(), design.targets.tolist()
         ([0, 1, 0], [0.75, 0.25])
         """
+        unknown = rules.keys() - DEFAULTS.keys()
+        if unknown:
+            raise TypeError(f"there is no rule {min(unknown)!r}")
+        chosen = DEFAULTS | rules
+        select, score = chosen["select"], chosen["score"]
+        randomesque = chosen["randomesque"]
         if select not in SELECTIONS:
             raise ValueError(f"select {select!r} is not one of {', '.join(SELECTIONS)}")
         if score not in SCORES:
@@ -115,28 +184,57 @@ class Design(eqx.Module):
         for name, number in (("num_items", num_items), ("randomesque", randomesque)):
             if number < 1:
                 raise ValueError(f"{name} {number} is not at least 1")
-        if randomesque > 1 and select != "information":
+        if randomesque > 1 and select in ORDERS:
             raise ValueError(
-                f"randomesque {randomesque} needs select 'information', not {select!r}"
+                f"randomesque {randomesque} needs a rule that compares items, such as"
+                f" select 'information', not {select!r}"
             )
-        if standard_error is not None and not standard_error > 0:
-            raise ValueError(f"standard_error {standard_error:g} is not above 0")
-        for name, share in (("reliability", reliability), ("gain", gain)):
-            if share is not None and not 0 < share < 1:
-                raise ValueError(f"{name} {share:g} is not between 0 and 1")
-        codes, targets = _quota(groups, quota)
+        for name in ABOVE_0:
+            if chosen[name] is not None and not chosen[name] > 0:
+                raise ValueError(f"{name} {chosen[name]:g} is not above 0")
+        for name in ("reliability", "gain"):
+            if chosen[name] is not None and not 0 < chosen[name] < 1:
+                raise ValueError(f"{name} {chosen[name]:g} is not between 0 and 1")
+        _check_decision(chosen)
+        codes, targets = _quota(groups, chosen["quota"])
         optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
         static = int(num_items), select, score, int(randomesque)
-        limits = map(optional, (standard_error, reliability, gain))
+        limits = {x: optional(chosen[x]) for x in LIMITS}
         content = dict(groups=optional(codes, jnp.int32), targets=optional(targets))
-        return cls(*static, *limits, **content)
+        losses = None if chosen["pass_mark"] is None else chosen["losses"]
+        content |= dict(cost=optional(_costs(chosen)), losses=optional(losses))
+        return cls(*static, **limits, **content)
 
 
-#: The rules as they are where they are not given.
-DEFAULTS: dict[str, Any] = {
-    name: signature(Design.create).parameters[name].default
-    for name in Rules.__annotations__
-}
+def _check_decision(rules: Mapping[str, Any]) -> None:
+    """Refuses rules of a decision without one, and losses that are none."""
+    mark = rules["pass_mark"]
+    for name in ("risk", "indifference"):
+        if rules[name] is not None and mark is None:
+            raise ValueError(f"{name} {rules[name]:g} needs a pass_mark")
+    if rules["indifference"] is not None and rules["risk"] is None:
+        raise ValueError("indifference needs a risk, at which to decide")
+    if mark is not None and not np.isfinite(mark):
+        raise ValueError(f"pass_mark {mark:g} is not a finite number")
+    losses = np.asarray(rules["losses"], float)
+    if losses.shape != (2,) or not (np.isfinite(losses) & (losses > 0)).all():
+        raise ValueError("losses: give two numbers above 0, of a wrong pass and fail")
+
+
+def _costs(rules: Mapping[str, Any]) -> np.ndarray | None:
+    """Costs of the items, each above 0."""
+    if rules["cost"] is None:
+        if rules["budget"] is not None:
+            raise ValueError(f"budget {rules['budget']:g} needs a cost of each item")
+        return None
+    cost = np.asarray(rules["cost"], float)
+    if cost.ndim != 1:
+        raise ValueError("cost: give a number for each item")
+    bad = ~(np.isfinite(cost) & (cost > 0))
+    if bad.any():
+        at = int(bad.argmax())
+        raise ValueError(f"cost {cost[at]:g} of item {at + 1} is not above 0")
+    return cost
 
 
 def _quota(groups, quota) -> tuple[np.ndarray | None, np.ndarray | None]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.adaptive.bank import AbstractBank, ItemBank
+from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
+from irtjax.adaptive.factor_bank import FactorBank
+from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import LengthBank
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import check_unique, names_of
-from irtjax.models.model import check_one_ability
+
+#: Share of the population that should reach a target of error.
+REACHED = 0.5
 
 
 class LabelledBank(NamedTuple):
@@ -22,6 +28,7 @@ class LabelledBank(NamedTuple):
     bank: AbstractBank
     names: np.ndarray  # [items]
     groups: np.ndarray | None  # [items] content groups, such as benchmarks
+    factors: np.ndarray | None  # [dims] names of several abilities
 
     def position(self, name: str) -> int:
         """Where an item is in the bank; a name of no item is refused."""
@@ -37,13 +44,66 @@ class LabelledBank(NamedTuple):
         """The rules of tests of at most `num_items` items, None for the whole bank."""
         size = self.bank.num_items
         longest = size if num_items is None else min(num_items, size)
+        if isinstance(rules.get("cost"), Mapping):
+            rules["cost"] = self._costs(rules["cost"])
         design = Design.create(longest, groups=self.groups, **rules)
-        histogram = isinstance(self.bank, ItemBank) and self.bank.histogram
-        if design.score == "map" and histogram:
-            raise ValueError(
-                "score 'map' is not defined for a histogram population: use 'eap'"
-            )
+        self.bank.check(design)
         return design
+
+    def warnings(
+        self, design: Design, allowed: np.ndarray | None = None
+    ) -> tuple[str, ...]:
+        """Targets of error that the items cannot reach, each a sentence."""
+        sd = float(self.bank.sd)
+        limits = {}
+        if design.standard_error is not None:
+            limits["standard_error"] = float(design.standard_error)
+        if design.reliability is not None:
+            limits["reliability"] = sd * math.sqrt(1 - float(design.reliability))
+        if not limits:
+            return ()
+        usable = np.ones(self.bank.num_items, bool) if allowed is None else allowed
+        if design.groups is not None:
+            usable = usable & (np.asarray(design.groups) >= 0)
+        found = self.bank.smallest_errors(design.num_items, jnp.asarray(usable))
+        errors, weights = (np.asarray(x, float) for x in found)
+        # Where nobody is the errors do not matter: beyond 3 standard deviations.
+        errors = np.where(weights > 1e-3 * weights.max(), errors, np.inf)
+        smallest = float(errors.min())
+        at_best = f"standard error {smallest:.3g}"
+        at_best += f" (reliability {1 - (smallest / sd) ** 2:.3g})"
+        sentences = []
+        for name, limit in limits.items():
+            share = float(weights @ (errors < limit))
+            target = f"{name} {float(getattr(design, name)):g}"
+            items = f"{design.num_items:,} items of this bank"
+            if share == 0:
+                sentences.append(
+                    f"{target} cannot be reached: {items} give at best {at_best}"
+                )
+            elif share < REACHED:
+                sentences.append(
+                    f"{target} can be reached for {100 * share:.2g} % of the population"
+                    f" alone: {items} give at best {at_best}"
+                )
+        return tuple(sentences)
+
+    def _costs(self, cost: Mapping[str, Any]) -> np.ndarray:
+        """Costs by name in the order of the bank; every item needs one."""
+        lacking = [name for name in self.names.tolist() if name not in cost]
+        if lacking:
+            raise ValueError(
+                f"cost: no cost of item {lacking[0]!r} ({len(lacking):,} of"
+                f" {len(self.names):,} are missing)"
+            )
+        found = np.array([float(cost[name]) for name in self.names.tolist()])
+        bad = ~(np.isfinite(found) & (found > 0))
+        if bad.any():
+            at = int(bad.argmax())
+            raise ValueError(
+                f"cost {found[at]:g} of item {str(self.names[at])!r} is not above 0"
+            )
+        return found
 
 
 def check_exposure(limit: float | None) -> None:
@@ -52,19 +112,13 @@ def check_exposure(limit: float | None) -> None:
         raise ValueError(f"max_exposure {limit:g} is not above 0 and at most 1")
 
 
-def label(source: Any, num_items: int | None, names: Any, groups: Any) -> LabelledBank:
+def label(
+    source: Any, num_items: int | None, names: Any, groups: Any, composite: Any = None
+) -> LabelledBank:
     """A bank for tests of `num_items`; names and groups of None: the calibration's."""
-    bank = source
+    bank, factors = source, None
     if isinstance(source, Calibration):
-        check_one_ability(source.model, "an adaptive test")
-        known = jax.tree.map(jnp.asarray, source.parameters)
-        parts: Any = source.model, known.items, known.population
-        if known.lengths is None:
-            bank = ItemBank.create(*parts, num_items=num_items)
-        else:
-            parts += (known.lengths,)
-            offset = source.options["length_offset"]
-            bank = LengthBank.of(*parts, offset=offset, num_items=num_items)
+        bank, factors = _bank_of(source, num_items, composite)
         names = source.items if names is None else names
         groups = source.benchmarks if groups is None else groups
     elif not isinstance(source, AbstractBank):
@@ -72,8 +126,27 @@ def label(source: Any, num_items: int | None, names: Any, groups: Any) -> Labell
             f"a test is built from a calibration (irtjax.fit, irtjax.load) or an"
             f" ItemBank, not from a {type(source).__name__}"
         )
+    if composite is not None and not (bank.several and factors is not None):
+        cure = "give it to FactorBank.create" if bank.several else "leave it out"
+        raise ValueError(f"composite is for a calibration of several abilities: {cure}")
     labels = names_of("item", names, bank.num_items)
     check_unique("item", labels)
     if groups is not None:
         groups = names_of("content group", groups, bank.num_items)
-    return LabelledBank(bank, labels, groups)
+    if isinstance(bank, FactorBank) and factors is None:
+        factors = np.array([f"factor_{k + 1}" for k in range(bank.center.shape[0])])
+    return LabelledBank(bank, labels, groups, factors)
+
+
+def _bank_of(fit: Calibration, num_items: int | None, composite: Any):
+    """The bank of a calibration, and the names of its factors if it has several."""
+    known = jax.tree.map(jnp.asarray, fit.parameters)
+    parts: Any = fit.model, known.items, known.population
+    if fit.model.family.dims:
+        assert fit.factors is not None
+        return FactorBank.create(*parts, composite=composite), fit.factors.names
+    if known.lengths is None:
+        return ItemBank.create(*parts, num_items=num_items), None
+    offset = fit.options["length_offset"]
+    parts += (known.lengths,)
+    return LengthBank.of(*parts, offset=offset, num_items=num_items), None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.bank import ItemBank
+from irtjax.adaptive.item_bank import AbstractNodeBank, ItemBank
+from irtjax.adaptive.state import State
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters, LengthSummary
 from irtjax.models.model import Model, Population
@@ -42,6 +44,10 @@ class LengthBank(ItemBank):
     `offset` is added to lengths before the logarithm.
     """
 
+    #: The others would leave out what a length adds.
+    selections: ClassVar[tuple[str, ...]] = ("information",)
+    decides: ClassVar[bool] = False
+
     # A subclass's fields follow those with defaults, so these have some too.
     lengths: LengthParameters | None = None
     offset: float = eqx.field(static=True, default=1.0)
@@ -67,7 +73,8 @@ class LengthBank(ItemBank):
         extra = rho**2 / (1 - rho**2)
         options: Any = dict(num_items=num_items, nodes=nodes, extra_precision=extra)
         plain = ItemBank.create(model, items, population, **options)
-        fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
+        names = (field.name for field in dataclasses.fields(plain))
+        fields = {name: getattr(plain, name) for name in names}
         dtype = plain.theta.dtype
         records = jax.tree.map(lambda x: jnp.asarray(x, dtype), lengths)
         return cls(**fields, lengths=records, offset=offset)
@@ -127,6 +134,16 @@ class LengthBank(ItemBank):
         precision = lambda sums: 1 / (1 - rho**2 * sums / (1 + sums))
         more = precision(memory.precision + phi**2 / variance)
         return self.information(theta) + more - precision(memory.precision)
+
+    @property
+    def more_precision(self) -> Array:
+        """What lengths add to the precision of ability, at most."""
+        rho = self._records[3]
+        return rho**2 / (1 - rho**2)
+
+    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
+        """Expected decrease of the variance, by a response and its length."""
+        return AbstractNodeBank.decrease(self, design, state)
 
     def log_prob(self, item: Array, observation: Answer, theta: Array) -> Array:
         """Log-probability of the response alone; lengths are in the memory."""

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.adaptive.bank import AbstractBank, ItemBank
+from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
+from irtjax.adaptive.factor_bank import FactorBank
+from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
-from irtjax.adaptive.steps import State, open_items, select, start, stop, update
+from irtjax.adaptive.state import State
+from irtjax.adaptive.steps import open_items, select, spent, start, stop, update
 from irtjax.data.files import atomic_path
 from irtjax.storage.encoding import plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = "irtjax.adaptive_test"
 VERSION = 1
@@ -63,7 +70,7 @@ class AdaptiveTest:
         """Begins a test.
 
         Args:
-            source: A calibration, or an `adaptive.ItemBank`.
+            source: A calibration, an `adaptive.ItemBank` or an `adaptive.FactorBank`.
             num_items: Items after which the test ends, at the latest; None for all.
             seed: Seed of "random" and "randomesque"; give each subject its own.
             items: Items that may be given, in their order under "fixed"; None for all.
@@ -72,8 +79,7 @@ class AdaptiveTest:
             max_exposure: Largest share of tests with an item (`adaptive.open_items`).
             names: `[items]` names of the items of a bank.
             groups: `[items]` content groups; None takes the calibration's benchmarks.
-            **rules: `select`, `score`, `standard_error`, `reliability`, `gain`,
-                `randomesque` and `quota`, as in `adaptive.Design.create`.
+            **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
 
         Raises:
             ValueError: If a rule or an item is unknown, or a number out of range.
@@ -81,7 +87,9 @@ class AdaptiveTest:
         quota = rules.get("quota")
         if not (quota is None or isinstance(quota, str)):
             rules["quota"] = dict(quota)
-        self._bank = label(source, num_items, names, groups)
+        rules.update(_plain_numbers(rules))
+        composite = rules.get("composite")
+        self._bank = label(source, num_items, names, groups, composite)
         self._design = self._bank.design(num_items, **rules)
         self._rules: dict[str, Any] = dict(
             num_items=num_items,
@@ -93,6 +101,8 @@ class AdaptiveTest:
             max_exposure=max_exposure,
         )
         available, order = self._allowed()
+        self._open_items = np.asarray(available)
+        self._path: list[tuple[float, float]] = []
         options = dict(key=jax.random.key(seed), available=available, order=order)
         self._state = _start_jit(self._bank.bank, self._design, **options)
         self._open = False
@@ -130,7 +140,10 @@ class AdaptiveTest:
 
     @property
     def ability(self) -> float:
-        """The score so far; the mean of the population before any response."""
+        """The score so far; the mean of the population before any response.
+
+        Of several abilities the expected score on all items, or the composite.
+        """
         return float(self._state.ability)
 
     @property
@@ -142,6 +155,29 @@ class AdaptiveTest:
     def reliability(self) -> float:
         """1 - se^2 / sd^2, negative at worst."""
         return 1 - (self.standard_error / float(self._bank.bank.sd)) ** 2
+
+    @property
+    def abilities(self) -> dict[str, tuple[float, float]]:
+        """Of several abilities each with its standard error, by name; else empty."""
+        if self._bank.factors is None:
+            return {}
+        known = self._state.posterior
+        error = np.sqrt(np.diagonal(np.asarray(known.covariance)))
+        values = zip(np.asarray(known.mode).tolist(), error.tolist(), strict=True)
+        return dict(zip(self._bank.factors.tolist(), values, strict=True))
+
+    @property
+    def cost(self) -> float:
+        """What the items with a response cost; their number without costs."""
+        return float(spent(self._design, self._state))
+
+    @property
+    def probability_passed(self) -> float:
+        """Probability that the ability is above the pass mark; NaN without one."""
+        if self._design.pass_mark is None:
+            return float("nan")
+        mark = self._design.pass_mark.astype(self._state.ability.dtype)
+        return float(self._bank.bank.above(self._state, mark))
 
     @property
     def responses(self) -> dict[str, int]:
@@ -157,6 +193,30 @@ class AdaptiveTest:
     def stopped(self) -> str:
         """Why the test has ended, in words; empty while it goes on."""
         return self._stopped.explain()
+
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Targets of error that the items cannot reach, each a sentence."""
+        return self._bank.warnings(self._design, self._open_items)
+
+    @property
+    def prior(self) -> tuple[float, float]:
+        """Mean and standard deviation of the ability over the population."""
+        return float(self._bank.bank.mean), float(self._bank.bank.sd)
+
+    def table(self) -> pa.Table:
+        """One row per item, in the order given: item, response, ability, ability_se."""
+        import pyarrow as pa
+
+        path = np.asarray(self._path, np.float64).reshape(-1, 2)
+        return pa.table(
+            {
+                "item": pa.array(list(self._responses), pa.string()),
+                "response": pa.array(list(self._responses.values()), pa.int64()),
+                "ability": pa.array(path[:, 0]),
+                "ability_se": pa.array(path[:, 1]),
+            }
+        )
 
     def next_item(self) -> str | None:
         """Name of the item that waits for its response; None if the test is over."""
@@ -195,6 +255,7 @@ class AdaptiveTest:
         test = self._bank.bank, self._design, self._state
         self._state = _update_jit(*test, jnp.asarray(position, jnp.int32), observation)
         self._responses[item] = category
+        self._path.append((self.ability, self.standard_error))
         if length is not None:
             self._lengths[item] = float(length)
         self._open = False
@@ -202,7 +263,7 @@ class AdaptiveTest:
 
     def _category(self, item: str, response: Any) -> int:
         """The response as a category of the model."""
-        top = getattr(self._bank.bank, "table", np.empty((0, 2))).shape[1] - 1
+        top = self._bank.bank.num_categories - 1
         try:
             category = int(response) if int(response) == response else -1
         except (TypeError, ValueError, OverflowError):
@@ -289,17 +350,31 @@ class AdaptiveTest:
         return test
 
 
+def _plain_numbers(rules: Mapping[str, Any]) -> Any:
+    """Rules of several numbers in the form in which a file has them."""
+    found: dict[str, Any] = {}
+    for name in ("composite", "cost", "losses"):
+        given = rules.get(name)
+        if isinstance(given, Mapping):
+            found[name] = {str(k): float(v) for k, v in given.items()}
+        elif given is not None:
+            found[name] = np.asarray(given, float).tolist()
+    return found
+
+
 def fingerprint(bank: LabelledBank) -> str:
     """Hash of the names and parameters of a bank."""
     # Not of the tables: another machine may compute them to other last digits.
     parts: Any = bank.bank
     digest = hashlib.sha256(json.dumps(bank.names.tolist()).encode())
-    if isinstance(parts, ItemBank):
+    if isinstance(parts, ItemBank | FactorBank):
         family = parts.model.family
         fields = [str(getattr(family, f.name)) for f in dataclasses.fields(family)]
         digest.update(json.dumps([type(family).__name__, *fields]).encode())
-        lengths = getattr(parts, "lengths", None)
-        parts = (parts.items, parts.mean, parts.sd, lengths)
+        population = parts.mean, parts.sd, getattr(parts, "lengths", None)
+        if isinstance(parts, FactorBank):
+            population = parts.center, parts.spread, parts.composite
+        parts = (parts.items, *population)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,9 +12,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.bank import AbstractBank, Observation
+from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
-from irtjax.adaptive.steps import State, open_items, select, start, stop, update
+from irtjax.adaptive.state import Observation, State
+from irtjax.adaptive.steps import open_items, select, start, stop, update
 
 #: Tests run side by side; more than that follow in turns, to bound the memory.
 SIDE_BY_SIDE = 256
@@ -29,6 +30,8 @@ class Tests(NamedTuple):
     standard_error: Float[Array, "*tests num_items"]
     num_given: Int[Array, "*tests"]
     stopped: Int[Array, "*tests"]  # why it ended, `StopFlag` codes
+    abilities: Any = ()  # of several abilities the last `FactorPosterior`
+    above: Any = ()  # with a pass mark, the probability of an ability above it
 
 
 # Not a test, whatever its name suggests to a test runner.
@@ -76,7 +79,11 @@ def _run_test(bank: AbstractBank, design: Design, respond, first: State) -> Test
 
     last, (items, ability, error) = lax.scan(step, first, length=design.num_items)
     why = stop(bank, design, last)
-    return Tests(items, last.observations, ability, error, last.num_given, why)
+    path = items, last.observations, ability, error
+    above = ()
+    if design.pass_mark is not None:
+        above = bank.above(last, design.pass_mark.astype(ability.dtype))
+    return Tests(*path, last.num_given, why, bank.reported(last.posterior), above)
 
 
 def run_tests(
@@ -84,18 +91,22 @@ def run_tests(
     design: Design,
     *,
     key: KeyArray,
-    theta: Float[Array, " subjects"],
+    theta: Float[Array, "subjects *dims"],
     available: Bool[Array, "subjects items"] | None = None,
     recorded: Observation | None = None,
     max_exposure: Float[Array, ""] | None = None,
+    answers: AbstractBank | None = None,
 ) -> Tests:
     """Tests of subjects of abilities `theta`, who respond by the model. Pure.
+
+    They respond by the items of the bank, or by those of another bank, `answers`.
 
     If observations are `recorded`, with leading axes `[subjects, items]`, subjects
     respond as they did. `max_exposure` is the largest share of the tests that may use
     an item. Tests then run one after the other, since each closes items for the next
     (`open_items`).
     """
+    source = bank if answers is None else answers
 
     def one(index, allowed):
         test_key, response_key = jax.random.split(jax.random.fold_in(key, index))
@@ -104,7 +115,7 @@ def run_tests(
             if recorded is not None:
                 return jax.tree.map(lambda x: x[index, item], recorded)
             draw = jax.random.fold_in(response_key, place)
-            return bank.draw(item, theta[index], draw, memory)
+            return source.draw(item, theta[index], draw, memory)
 
         if available is not None:
             mine = available[index]

@@ -6,35 +6,15 @@ test, and the steps may be scanned, vmapped over subjects, or called one by one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.bank import AbstractBank, Memory, Observation
+from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design, StopFlag
-
-#: More steps than bisection alone needs from a grid interval in double precision.
-MOST_STEPS = 40
-
-
-class State(NamedTuple):
-    """A test under way."""
-
-    num_given: Int[Array, ""]  # number of items with a response
-    items: Int[Array, " num_items"]  # in the order given, 0 beyond `num_given`
-    observations: Observation  # what was observed of each, leading axis as `items`
-    available: Bool[Array, " items"]  # whether each item may still be given
-    log_posterior: Float[Array, " nodes"]  # log prior plus log-likelihoods
-    ability: Float[Array, ""]  # the score so far
-    standard_error: Float[Array, ""]
-    information: Float[Array, " items"] | None  # at the ability, if a rule needs it
-    memory: Memory  # what the bank stores with the posterior
-    priority: Float[Array, " items"] | None  # of "random", "fixed": the highest is next
-    key: KeyArray
+from irtjax.adaptive.state import Observation, State
 
 
 def start(
@@ -54,7 +34,8 @@ def start(
     it, whatever is selected (van der Linden and Veldkamp 2004). `order` is the place of
     each item under "fixed", lowest first; None for the bank's.
     """
-    size, dtype = bank.num_items, bank.theta.dtype
+    bank.check(design)
+    size, dtype = bank.num_items, bank.mean.dtype
     allowed = jnp.ones(size, bool) if available is None else available
     if design.groups is not None:
         allowed = allowed & (design.groups >= 0)
@@ -73,17 +54,17 @@ def start(
         items=jnp.zeros(design.num_items, jnp.int32),
         observations=jax.tree.map(empty, bank.blank),
         available=allowed,
-        log_posterior=bank.log_prior,
+        posterior=bank.prior,
         ability=bank.mean,
         standard_error=bank.sd,
+        merit=None,
         information=None,
+        worth=None,
         memory=bank.memory,
         priority=priority,
         key=key,
     )
-    if design.score == "map":
-        return _informed(bank, design, state)
-    return _scored(bank, design, state)
+    return _informed(bank, design, bank.begun(design.score, state))
 
 
 def open_items(
@@ -113,9 +94,11 @@ def select(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
     share of the items given by one whole item or more, unless others have run out.
     """
     candidates = _candidates(design, state)
-    informed = design.select == "information"
-    merit = state.information if informed else state.priority
+    ordered = design.select in ("random", "fixed")
+    merit = state.priority if ordered else state.merit
     assert merit is not None
+    if design.cost is not None and not ordered:
+        merit = merit / design.cost.astype(merit.dtype)
     merit = jnp.where(candidates, merit, -jnp.inf)
     most = min(design.randomesque, bank.num_items)
     if most == 1:
@@ -127,25 +110,21 @@ def select(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
     return best[place].astype(jnp.int32)
 
 
-def _given(state: State) -> Bool[Array, " num_items"]:
-    """Whether each place of the test has an item."""
-    return jnp.arange(state.items.shape[0], dtype=jnp.int32) < state.num_given
-
-
 def _candidates(design: Design, state: State) -> Bool[Array, " items"]:
-    """Available items, of the group whose turn it is."""
+    """Affordable items, of the group whose turn it is."""
+    open_now = affordable(design, state)
     if design.groups is None or design.targets is None:
-        return state.available
+        return open_now
     codes = jnp.maximum(design.groups, 0)
     size = design.targets.shape[0]
     counts = jnp.zeros(size, jnp.int32)
-    counts = counts.at[codes[state.items]].add(_given(state).astype(jnp.int32))
-    left = jnp.zeros(size, bool).at[codes].max(state.available)
+    counts = counts.at[codes[state.items]].add(state.given.astype(jnp.int32))
+    left = jnp.zeros(size, bool).at[codes].max(open_now)
     targets = design.targets.astype(state.ability.dtype)
     number, counts = (x.astype(targets.dtype) for x in (state.num_given + 1, counts))
     due = targets * number - counts
     turn = jnp.argmax(jnp.where(left, due, -jnp.inf)).astype(jnp.int32)
-    return state.available & (design.groups == turn)
+    return open_now & (design.groups == turn)
 
 
 def update(
@@ -157,84 +136,64 @@ def update(
 ) -> State:
     """The state, which must have room, after one more observation like `bank.blank`."""
     put = lambda old, x: old.at[state.num_given].set(x)
-    log_posterior = state.log_posterior + bank.node_log_probs(item, observation)
-    memory = bank.remember(state.memory, item, observation)
-    if jax.tree.leaves(memory):
-        at_nodes = jax.vmap(bank.log_memory, in_axes=(None, 0))
-        change = at_nodes(memory, bank.theta) - at_nodes(state.memory, bank.theta)
-        log_posterior = log_posterior + change
     new = state._replace(
-        memory=memory,
+        memory=bank.remember(state.memory, item, observation),
         num_given=state.num_given + 1,
         items=put(state.items, item),
         observations=jax.tree.map(put, state.observations, observation),
         available=state.available.at[item].set(False),
-        log_posterior=log_posterior,
     )
-    return _scored(bank, design, new)
-
-
-def _scored(bank: AbstractBank, design: Design, state: State) -> State:
-    score = _mode if design.score == "map" else _mean
-    ability, variance = score(bank, state)
-    new = state._replace(ability=ability, standard_error=jnp.sqrt(variance))
-    return _informed(bank, design, new)
+    new = new._replace(posterior=bank.learn(state, new, item, observation))
+    return _informed(bank, design, bank.scored(design.score, new))
 
 
 def _informed(bank: AbstractBank, design: Design, state: State) -> State:
     # Kept in the state, and not computed where it is used: inside the loop of a
     # maximum it would not vectorise, which takes five times as long on a CPU.
-    if design.select != "information" and design.gain is None:
-        return state
-    return state._replace(information=bank.gain(state.ability, state.memory))
+    if design.select not in ("random", "fixed"):
+        state = state._replace(merit=bank.merit(design.select, state))
+    if design.gain is not None:
+        state = state._replace(information=bank.merit("information", state))
+    if design.price is not None:
+        decrease = bank.decrease(design, state)
+        if design.cost is not None:
+            decrease = decrease / design.cost.astype(decrease.dtype)
+        worth = jnp.max(jnp.where(affordable(design, state), decrease, -jnp.inf))
+        state = state._replace(worth=worth)
+    return state
 
 
-def _mean(bank: AbstractBank, state: State) -> tuple[Array, Array]:
-    """EAP: mean and variance of the posterior on the nodes."""
-    posterior = jax.nn.softmax(state.log_posterior)
-    ability = posterior @ bank.theta
-    variance = posterior @ (bank.theta - ability) ** 2
-    # No narrower than the nodes resolve, as in `irtjax.scoring`.
-    return ability, jnp.maximum(variance, (bank.theta[1] - bank.theta[0]) ** 2 / 12)
+def spent(design: Design, state: State) -> Float[Array, ""]:
+    """What the items given so far cost; their number without costs."""
+    if design.cost is None:
+        return state.num_given.astype(state.ability.dtype)
+    cost = design.cost.astype(state.ability.dtype)
+    return jnp.sum(jnp.where(state.given, cost[state.items], 0))
 
 
-def _mode(bank: AbstractBank, state: State) -> tuple[Array, Array]:
-    """MAP: a safeguarded Newton search from the best node, and 1 / (-l'' + 1 / s^2).
+def affordable(design: Design, state: State) -> Bool[Array, " items"]:
+    """Whether each item may be given and costs no more than is left of the budget."""
+    if design.budget is None or design.cost is None:
+        return state.available
+    cost = design.cost.astype(state.ability.dtype)
+    budget = design.budget.astype(cost.dtype)
+    # Costs such as 0.1 must add up to 0.3, whatever the rounding.
+    slack = budget * (2 * design.num_items * jnp.finfo(cost.dtype).eps)
+    return state.available & (cost <= budget - spent(design, state) + slack)
 
-    The search is exact: it uses the log-likelihood itself and not its table. The nodes,
-    half a posterior standard deviation apart, only select the highest of several modes.
-    """
-    given = _given(state)
 
-    def log_posterior(theta):
-        one = lambda item, seen: bank.log_prob(item, seen, theta)
-        cells = jax.vmap(one)(state.items, state.observations)
-        prior = -0.5 * ((theta - bank.mean) / bank.sd) ** 2
-        prior = prior + bank.log_memory(state.memory, theta)
-        return prior + jnp.sum(jnp.where(given, cells, 0))
-
-    slope_at = jax.grad(log_posterior)
-    nodes, last = bank.theta, bank.theta.shape[0] - 1
-    index = jnp.argmax(state.log_posterior)
-    tolerance = jnp.finfo(nodes.dtype).eps ** (2 / 3)
-
-    def body(search):
-        theta, low, high, _, _, num_steps = search
-        slope, bend = jax.jvp(slope_at, (theta,), (jnp.ones_like(theta),))
-        low = jnp.where(slope > 0, theta, low)
-        high = jnp.where(slope < 0, theta, high)
-        newton = theta - slope / jnp.where(bend < 0, bend, -1)
-        trusted = (bend < 0) & (newton >= low) & (newton <= high)
-        new = jnp.where(trusted, newton, (low + high) / 2)
-        new = jnp.where(slope == 0, theta, new)
-        return new, low, high, -bend, jnp.abs(new - theta) <= tolerance, num_steps + 1
-
-    theta = nodes[index]
-    low, high = nodes[jnp.maximum(index - 2, 0)], nodes[jnp.minimum(index + 2, last)]
-    zero = jnp.zeros((), jnp.int32)
-    init = (theta, low, high, theta, jnp.zeros((), bool), zero)
-    found = lax.while_loop(lambda s: ~s[4] & (s[5] < MOST_STEPS), body, init)
-    return found[0], 1 / jnp.maximum(found[3], (nodes[-1] - nodes[0]) ** -2)
+def risk(bank: AbstractBank, design: Design, state: State) -> Float[Array, ""]:
+    """Expected loss of the better decision on the pass mark."""
+    assert design.pass_mark is not None and design.losses is not None
+    dtype = state.ability.dtype
+    mark = design.pass_mark.astype(dtype)
+    if design.indifference is None:
+        above = bank.above(state, mark)
+    else:
+        half = design.indifference.astype(dtype)
+        above = jax.nn.sigmoid(bank.odds(state, mark - half, mark + half))
+    wrong_pass, wrong_fail = design.losses.astype(dtype)
+    return jnp.minimum(wrong_pass * (1 - above), wrong_fail * above)
 
 
 def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
@@ -251,10 +210,22 @@ def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
         reliability = 1 - (state.standard_error / bank.sd) ** 2
         limit = design.reliability.astype(dtype)
         ends.append((StopFlag.RELIABILITY, reliability > limit))
+    if design.budget is not None:
+        left = jnp.any(state.available) & ~jnp.any(affordable(design, state))
+        ends.append((StopFlag.BUDGET, left))
+    if design.price is not None:
+        assert state.worth is not None
+        ends.append((StopFlag.UTILITY, state.worth < design.price.astype(dtype)))
+    if design.risk is not None:
+        limit = design.risk.astype(dtype)
+        ends.append((StopFlag.DECIDED, risk(bank, design, state) < limit))
+    if design.determinant is not None:
+        limit = design.determinant.astype(dtype)
+        ends.append((StopFlag.DETERMINANT, bank.determinant(state) < limit))
     if design.gain is not None:
         information = state.information
         assert information is not None
-        so_far = jnp.sum(jnp.where(_given(state), information[state.items], 0))
+        so_far = jnp.sum(jnp.where(state.given, information[state.items], 0))
         best = jnp.max(jnp.where(state.available, information, 0))
         ends.append((StopFlag.GAIN, best < design.gain.astype(dtype) * so_far))
     flags = (jnp.where(ended, int(flag), 0) for flag, ended in ends)

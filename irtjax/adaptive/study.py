@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,12 @@ import pyarrow as pa
 
 from irtjax import scoring
 from irtjax._types import KeyArray
-from irtjax.adaptive.bank import AbstractBank, ItemBank
-from irtjax.adaptive.design import Rules, StopFlag
+from irtjax.adaptive.design import Design, Rules, StopFlag
+from irtjax.adaptive.factor_bank import FactorBank
+from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.lengths import Answer, LengthBank
+from irtjax.adaptive.misfit import true_bank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import arrange
@@ -24,6 +27,26 @@ from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
+
+
+class TestedFactors(NamedTuple):
+    """Several abilities at the end of tests.
+
+    Attributes:
+        names: `[dims]` names.
+        ability: `[subjects, dims]` posterior modes.
+        covariance: `[subjects, dims, dims]` their covariances.
+        truth: `[subjects, dims]` true abilities; None if replayed.
+    """
+
+    names: np.ndarray
+    ability: np.ndarray
+    covariance: np.ndarray
+    truth: np.ndarray | None
+
+
+# Not a test, whatever its name suggests to a test runner.
+TestedFactors.__test__ = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,12 +58,17 @@ class SimulatedTests:
         items: `[items]` names of the bank.
         given: `[subjects, num_items]` positions in the bank, -1 where a test was over.
         responses: `[subjects, num_items]` responses, 0 where a test was over.
-        ability, standard_error: `[subjects, num_items]` after each item, or the last.
+        ability, standard_error: `[subjects, num_items]` after each item, or the last;
+            of several abilities those of the expected score, or of the composite.
         num_given, stopped: `[subjects]` number of items given, and why tests ended
             (`StopFlag` codes).
         truth: `[subjects]` true abilities; if replayed, scores from all responses.
         replayed: Whether responses were replayed.
         notes: What was matched and what was left out.
+        factors: Abilities at the end of tests of several abilities; else None.
+        prior: Mean and standard deviation of the reported ability over the population.
+        cost: `[subjects, num_items]` what a test cost so far; None without costs.
+        probability_passed: `[subjects]` of an ability above the pass mark, or None.
     """
 
     subjects: np.ndarray
@@ -54,6 +82,10 @@ class SimulatedTests:
     truth: np.ndarray
     replayed: bool
     notes: tuple[str, ...] = ()
+    factors: TestedFactors | None = None
+    prior: tuple[float, float] = (math.nan, math.nan)
+    cost: np.ndarray | None = None
+    probability_passed: np.ndarray | None = None
 
     def rmse(self) -> np.ndarray:
         """Root mean squared error after each number of items, or the last of a test."""
@@ -63,15 +95,55 @@ class SimulatedTests:
         """Root mean squared standard error after each number, `[num_items]`."""
         return np.sqrt(np.mean(self.standard_error**2, axis=0))
 
+    def rmse_by_cost(self, budgets: Any) -> np.ndarray:
+        """Root mean squared error of tests that end when a budget is spent.
+
+        A test within a budget is the part of this one that costs no more; before its
+        first item the ability is the mean of the population.
+
+        Args:
+            budgets: `[budgets]` what a test may cost.
+
+        Returns:
+            `[budgets]` errors.
+
+        Raises:
+            ValueError: If the tests have no costs.
+        """
+        if self.cost is None:
+            raise ValueError("the tests have no costs: give simulate_tests a cost")
+        path = np.c_[np.full(len(self.ability), self.prior[0]), self.ability]
+        # Places after the end of a test repeat its cost and its last ability.
+        slack = 1 + 1e-6
+        budgets = np.asarray(budgets, float)
+        within = self.cost[:, :, None] <= budgets * slack
+        count = within.sum(axis=1)
+        reached = np.take_along_axis(path, count, axis=1)
+        return np.sqrt(np.mean((reached - self.truth[:, None]) ** 2, axis=0))
+
     def exposure(self) -> np.ndarray:
         """Share of the tests in which each item was used, `[items]`."""
         used = self.given[self.given >= 0]
         return np.bincount(used, minlength=len(self.items)) / len(self.subjects)
 
     def table(self) -> pa.Table:
-        """One row per subject: number of items, ability, error, truth, why it ended."""
+        """One row per subject: number of items, ability, error, truth, why it ended.
+
+        Of several abilities each and its error too; what tests cost; with a pass mark
+        the probability of an ability above it.
+        """
         reasons = [StopFlag(int(flag)).explain() for flag in self.stopped]
         last = "ability_all_items" if self.replayed else "true_ability"
+        columns = {}
+        if self.factors is not None:
+            error = np.sqrt(np.diagonal(self.factors.covariance, axis1=1, axis2=2))
+            for k, name in enumerate(self.factors.names.tolist()):
+                columns[f"ability_{name}"] = self.factors.ability[:, k]
+                columns[f"ability_{name}_se"] = error[:, k]
+        if self.cost is not None:
+            columns["cost"] = self.cost[:, -1]
+        if self.probability_passed is not None:
+            columns["probability_passed"] = self.probability_passed
         return pa.table(
             {
                 "subject": pa.array(self.subjects.tolist(), pa.string()),
@@ -79,6 +151,7 @@ class SimulatedTests:
                 "ability": pa.array(self.ability[:, -1].astype(np.float64)),
                 "ability_se": pa.array(self.standard_error[:, -1].astype(np.float64)),
                 last: pa.array(self.truth.astype(np.float64)),
+                **{k: pa.array(v.astype(np.float64)) for k, v in columns.items()},
                 "stopped": pa.array(reasons, pa.string()),
             }
         )
@@ -93,6 +166,7 @@ def simulate_tests(
     max_exposure: float | None = None,
     ability: Any = None,
     responses: ResponseTable | Any = None,
+    truth: Any = "bank",
     names: Iterable[Any] | None = None,
     groups: Iterable[Any] | None = None,
     **rules: Unpack[Rules],
@@ -100,18 +174,21 @@ def simulate_tests(
     """Gives adaptive tests to simulated subjects, or replays recorded ones.
 
     Args:
-        source: A calibration, or an `adaptive.ItemBank`.
+        source: A calibration, an `adaptive.ItemBank` or an `adaptive.FactorBank`.
         num_subjects: Subjects to draw from the population.
         key: Random key.
         num_items: Items after which a test ends, at the latest.
         max_exposure: Largest share of tests with an item; see `adaptive.open_items`.
-        ability: True abilities instead of drawn ones, `[subjects]`.
+        ability: True abilities instead of drawn ones, `[subjects]`; of several
+            abilities `[subjects, dims]`.
         responses: A `ResponseTable`, or anything that `irtjax.read` takes: its subjects
             are tested instead, on items they answered, and respond as they did.
+        truth: By which items simulated subjects respond. "bank": those of the bank.
+            "draw": items drawn from the errors of the calibration. Another calibration
+            that has these items, on the same scale: its items and its population.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
-        **rules: `select`, `score`, `standard_error`, `reliability`, `gain`,
-            `randomesque` and `quota`, as in `adaptive.Design.create`.
+        **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
 
     Returns:
         The tests. EAP's standard errors are right on average over the population.
@@ -129,55 +206,88 @@ def simulate_tests(
     if num_subjects < 1:
         raise ValueError(f"num_subjects {num_subjects} is not at least 1")
     check_exposure(max_exposure)
-    bank = label(source, num_items, names, groups)
+    bank = label(source, num_items, names, groups, rules.get("composite"))
     design = bank.design(num_items, **rules)
-    dtype = bank.bank.theta.dtype
+    dtype = bank.bank.mean.dtype
     draw_key, test_key = jax.random.split(key)
-    notes: tuple[str, ...] = ()
-    available = recorded = None
-    if responses is not None:
-        subjects, recorded, available, notes = _matched(bank, responses)
+    notes = bank.warnings(design)
+    available = recorded = answers = None
+    replayed = responses is not None
+    if replayed and not (isinstance(truth, str) and truth == "bank"):
+        raise ValueError("truth is for simulated subjects: leave responses out")
+    if replayed:
+        subjects, recorded, available, matched = _matched(bank, responses)
+        notes += matched
         # What the subjects would score if each were given all that they answered.
-        assert isinstance(bank.bank, ItemBank)
-        theta = _all_items(bank.bank, recorded, available)
+        known = theta = _all_items(bank.bank, recorded, available)
     else:
+        answers = true_bank(source, bank, truth, jax.random.fold_in(key, 1))
         if ability is None:
-            theta = _drawn(bank.bank, num_subjects, draw_key)
+            theta = answers.draw_abilities(num_subjects, draw_key)
         else:
-            theta = jnp.atleast_1d(jnp.asarray(ability, dtype))
+            theta = _given_abilities(bank, jnp.asarray(ability, dtype))
         subjects = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
+        known = answers.truth(theta)
     limit = None if max_exposure is None else jnp.asarray(max_exposure, dtype)
-    options = dict(available=available, recorded=recorded, max_exposure=limit)
-    tests = run_tests_jit(bank.bank, design, key=test_key, theta=theta, **options)
-    given, observations, *scores = jax.tree.map(np.asarray, tests)
+    options: dict[str, Any] = dict(available=available, max_exposure=limit)
+    options |= dict(
+        recorded=recorded,
+        theta=theta,
+        answers=None if answers is bank.bank else answers,
+    )
+    tests = run_tests_jit(bank.bank, design, key=test_key, **options)
+    given, observations, *scores, last, above = jax.tree.map(np.asarray, tests)
     seen = np.asarray(bank.bank.response_of(observations))
-    tested: Any = subjects, bank.names, given, seen, *scores, np.asarray(theta)
-    return SimulatedTests(*tested, replayed=responses is not None, notes=notes)
+    factors = None
+    if bank.factors is not None:
+        true = None if replayed else np.asarray(theta)
+        factors = TestedFactors(bank.factors, last.mode, last.covariance, true)
+    tested: Any = subjects, bank.names, given, seen, *scores, np.asarray(known)
+    return SimulatedTests(
+        *tested,
+        replayed=replayed,
+        notes=notes,
+        factors=factors,
+        prior=(float(bank.bank.mean), float(bank.bank.sd)),
+        cost=_cumulated(design, given),
+        probability_passed=None if design.pass_mark is None else above,
+    )
 
 
-def _drawn(bank: AbstractBank, num_subjects: int, key: KeyArray) -> jax.Array:
-    """Abilities of subjects from the population of the bank."""
-    dtype = bank.theta.dtype
-    if not (isinstance(bank, ItemBank) and bank.histogram):
-        return bank.mean + bank.sd * jax.random.normal(key, (num_subjects,), dtype)
-    # A histogram has mass between its nodes too: each stands for its surroundings.
-    which, where = jax.random.split(key)
-    node = jax.random.categorical(which, bank.log_prior, shape=(num_subjects,))
-    offset = jax.random.uniform(where, (num_subjects,), dtype, -0.5, 0.5)
-    return bank.theta[node] + offset * (bank.theta[1] - bank.theta[0])
+def _cumulated(design: Design, given: np.ndarray) -> np.ndarray | None:
+    """What tests cost after each item; None without costs."""
+    if design.cost is None:
+        return None
+    each = np.asarray(design.cost, np.float64)[given]
+    return np.cumsum(np.where(given >= 0, each, 0), axis=1)
+
+
+def _given_abilities(bank: LabelledBank, ability: jax.Array) -> jax.Array:
+    """Abilities as they were given, `[subjects]` or `[subjects, dims]`."""
+    if bank.factors is None:
+        return jnp.atleast_1d(ability)
+    ability = jnp.atleast_2d(ability)
+    if ability.ndim != 2 or ability.shape[1] != len(bank.factors):
+        raise ValueError(
+            f"ability has shape {ability.shape}: give subjects x abilities,"
+            f" {len(bank.factors)} of these"
+        )
+    return ability
 
 
 def _matched(bank: LabelledBank, responses: Any):
     """Responses in the order of the bank, and which there are."""
-    if not isinstance(bank.bank, ItemBank):
-        raise ValueError("responses can be replayed on an ItemBank or a calibration")
+    if not isinstance(bank.bank, ItemBank | FactorBank):
+        raise ValueError(
+            "responses can be replayed on an ItemBank, a FactorBank or a calibration"
+        )
     table = responses if isinstance(responses, ResponseTable) else read(responses)
     if table.trials is not None:
         raise ValueError(
             "counts of trials cannot be replayed, one response at a time: read the"
             " file with trials='first'"
         )
-    top = bank.bank.table.shape[1] - 1
+    top = bank.bank.num_categories - 1
     values, available, columns = arrange(table, bank.names, "the bank", top)
     known = columns >= 0
     recorded: Any = jnp.asarray(values, jnp.int32)
@@ -197,8 +307,10 @@ def _matched(bank: LabelledBank, responses: Any):
     return table.subjects, recorded, jnp.asarray(available), tuple(notes)
 
 
-def _all_items(bank: ItemBank, recorded: Any, seen: jax.Array) -> jax.Array:
+def _all_items(bank: Any, recorded: Any, seen: jax.Array) -> jax.Array:
     """EAP ability from all responses of each subject, on nodes that suit so many."""
+    if isinstance(bank, FactorBank):
+        return bank.all_items(recorded, seen)
     histogram = bank.log_prior if bank.histogram else None
     population = Population(bank.mean, bank.sd, histogram)
     data = Responses(bank.response_of(recorded).astype(jnp.int8), seen)

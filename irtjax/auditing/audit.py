@@ -29,6 +29,7 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
 from irtjax.models.catalogue import known_model
+from irtjax.numerics.precision import full_precision
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
 from irtjax.validity.asymptotes import LEAST_ANSWERS
@@ -86,6 +87,7 @@ class Audit:
         return [rows[k]["item"] for k in chosen]
 
 
+@full_precision
 def audit(
     fit: Calibration | ResponseTable | Any,
     data: ResponseTable | Any = None,

@@ -141,7 +141,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
         )
     of_factors = factors.factors_of(estimates, layout)
     if of_factors is not None:
-        more = factors.warnings_of(of_factors, bool(options.get("positive")))
+        more = factors.warnings_of(of_factors, options)
         found, notes = [*found, *more[0]], [*notes, *more[1]]
     if estimates.lengths is not None:
         offset = options["length_offset"]
@@ -220,9 +220,10 @@ def _resolution_warnings(estimates: Estimates, method: str) -> list[str]:
 def _assumptions(table: ResponseTable, estimates: Estimates):
     """Warnings of violated assumptions, notes of untested ones; joint fits have none.
 
-    They are one ability for all benchmarks, and independent normal abilities.
+    They are one ability for all benchmarks, and independent normal abilities. Models
+    with several abilities have none that are tested here.
     """
-    if estimates.joint:
+    if estimates.joint or estimates.factors is not None:
         return [], []
     benchmarks = normality = None
     groups = 1 if estimates.groups is None else estimates.groups.ability.shape[1]

@@ -24,7 +24,7 @@ class Factors(NamedTuple):
         names: `[factors]` names.
         loadings: `[items, factors]` standardised pattern, a / sqrt(a'Phi a + v), v the
             variance of the link's distribution.
-        loadings_error: Their standard errors, those of a known rotation; or None.
+        loadings_error: Their standard errors, or None.
         structure: `[items, factors]` correlations of items and factors, loadings Phi.
         communality: `[items]` share of an item's latent variance due to the factors.
         correlation: `[factors, factors]` Phi.
@@ -35,6 +35,8 @@ class Factors(NamedTuple):
         rotation: Name of the rotation, or "none".
         share_at_best: Share of the rotation's random starts that reached its best
             value; NaN without rotation.
+        axes_known: Whether errors of loadings are those of known axes: they leave out
+            the error of the rotation.
     """
 
     names: np.ndarray
@@ -48,6 +50,7 @@ class Factors(NamedTuple):
     mean: np.ndarray
     rotation: str
     share_at_best: float
+    axes_known: bool = True
 
     @property
     def error(self) -> np.ndarray:
@@ -76,12 +79,15 @@ def factors_of(
         found.mean[places],
         found.rotation,
         float("nan") if best is None else best,
+        found.axes_known,
     )
 
 
-def warnings_of(found: Factors, positive: bool) -> tuple[list[str], list[str]]:
+def warnings_of(found: Factors, options: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Warnings about factors that few items measure, and notes on the rotation."""
     warnings, notes = [], []
+    positive = bool(options.get("positive"))
+    turns = len(found.names) > 1 and not positive and options.get("loadings") == "all"
     salient = (np.abs(found.structure) >= SALIENT).sum(axis=0)
     few = [
         str(n) for n, k in zip(found.names, salient, strict=True) if k < FEWEST_ITEMS
@@ -109,8 +115,8 @@ def warnings_of(found: Factors, positive: bool) -> tuple[list[str], list[str]]:
             f"{100 * found.share_at_best:.2g} % of the starts of the rotation reached"
             " its best value: another rotation may be as simple"
         )
-    if found.loadings_error is not None:
-        notes.append("errors of loadings are those of a known rotation")
+    if found.loadings_error is not None and found.axes_known and turns:
+        notes.append("errors of loadings leave out that of the factors' directions")
     return warnings, notes
 
 

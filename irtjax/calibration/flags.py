@@ -334,7 +334,7 @@ def fit_warnings(
                 f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
             )
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
-        cure = "" if model.family.dims else ": use method='em'"
+        cure = f": use method={'gvem' if model.family.dims else 'em'!r}"
         found.append(
             "joint estimates of items are biased when each subject has few responses"
             f" (here {responses_per_subject:,.0f}){cure}"

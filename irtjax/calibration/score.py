@@ -12,12 +12,13 @@ from scipy.special import ndtri
 
 from irtjax import scoring
 from irtjax.calibration.lengths import ability_columns
-from irtjax.calibration.tables import score_interval
+from irtjax.calibration.tables import highest_response, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, score_factors
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class ScoredSubjects:
     method: str = "eap"
 
 
+@full_precision
 def score(
     fit: Calibration,
     data: Any,
@@ -193,7 +195,8 @@ def _by_ability(names: list[str], ability, error, converged):
 def _interval(fit: Calibration, ability, error, level: float):
     """Bounds of abilities; those of expected scores stay in their range."""
     if fit.model.family.dims:
-        return score_interval(ability, error, level=level)
+        top = highest_response(fit.model)
+        return score_interval(ability, error, top=top, level=level)
     half = ndtri(0.5 + level / 2) * error
     return ability - half, ability + half
 

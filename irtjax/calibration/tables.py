@@ -202,7 +202,8 @@ def make_ability_table(
     lower, upper = ability - half, ability + half
     if estimates.factors is not None:
         # The ability is an expected score, whose interval stays in its bounds.
-        lower, upper = score_interval(ability, error, level=level)
+        top = highest_response(estimates.problem.model)
+        lower, upper = score_interval(ability, error, top=top, level=level)
     own, rest = without_scale(error, shared, scale)
     ranking = rank_intervals(ability, own, key=key, shared=rest, level=level)
     speeds = {}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
 from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
+from irtjax.cli.side_tables import SideTable
 
 if TYPE_CHECKING:
     from irtjax.adaptive import SimulatedTests
@@ -19,39 +23,116 @@ if TYPE_CHECKING:
 #: Lengths at which the table shows the errors.
 SHOWN = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 
+#: Rules of the tests of random items that these are compared with.
+KEPT = ("num_items", "score", "quota", "composite", "cost", "budget", "pass_mark")
+
 #: Options for arguments of `irtjax.simulate_tests`, in messages.
 _OPTIONS = {
     "num_items": "--items",
     "num_subjects": "--subjects",
     "standard_error": "--se",
     "max_exposure": "--max-exposure",
+    "pass_mark": "--pass-mark",
     **{x: f"--{x}" for x in ("reliability", "randomesque", "select", "score", "gain")},
+    **{x: f"--{x}" for x in ("determinant", "composite", "cost", "budget", "price")},
+    **{x: f"--{x}" for x in ("risk", "indifference", "truth")},
+    **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses", "truth")},
 }
 
-
 _stop = functools.partial(opt.option, panel="Ending")
+_choose = functools.partial(opt.option, panel="Choosing items")
+_decide = functools.partial(opt.option, panel="Costs and decisions")
 
 
-def adapt_command(
-    folder: opt.Folder,
-    items: Annotated[int, _stop("Items of a test, at the most.")] = 50,
-    se: Annotated[float | None, _stop("End below this error.")] = None,
-    reliability: Annotated[float | None, _stop("End above this reliability.")] = None,
+@dataclasses.dataclass(frozen=True)
+class RuleOptions:
+    """Rules of a test: each field is an option."""
+
+    items: Annotated[int, _stop("Items of a test, at the most.")] = 50
+    se: Annotated[float | None, _stop("End below this error.")] = None
+    reliability: Annotated[float | None, _stop("End above this reliability.")] = None
     gain: Annotated[
         float | None,
         _stop("End when no item left has this share of the test information."),
-    ] = None,
-    select: Annotated[str, opt.option("information, random or fixed.")] = "information",
-    score: Annotated[str, opt.option("eap or map.")] = "eap",
+    ] = None
+    determinant: Annotated[
+        float | None,
+        _stop("Of several abilities: end below this determinant of their covariance."),
+    ] = None
+    select: Annotated[
+        str,
+        _choose(
+            "information, mutual_information, kl, random or fixed; of several abilities"
+            " d_optimal or a_optimal too, not kl."
+        ),
+    ] = "information"
+    score: Annotated[str, _choose("eap or map.")] = "eap"
+    composite: Annotated[
+        str | None,
+        _choose(
+            "Of several abilities: measure their sum with these weights, not the"
+            " expected score.",
+            metavar="A,B",
+        ),
+    ] = None
     randomesque: Annotated[
-        int, opt.option("Draw from the K most informative items.", metavar="K")
-    ] = 1,
+        int, _choose("Draw from the K most informative items.", metavar="K")
+    ] = 1
     quota: Annotated[
-        bool, opt.option("Give every benchmark an equal share.", "--quota")
-    ] = False,
+        bool, _choose("Give every benchmark an equal share.", "--quota")
+    ] = False
     max_exposure: Annotated[
-        float | None, opt.option("Largest share of the tests that may use an item.")
-    ] = None,
+        float | None, _choose("Largest share of the tests that may use an item.")
+    ] = None
+    cost: Annotated[
+        Path | None,
+        _decide(
+            "Table with the columns item and cost: choose the most information per"
+            " cost.",
+            metavar="FILE",
+        ),
+    ] = None
+    budget: Annotated[
+        float | None, _decide("End when no item left is affordable; with --cost.")
+    ] = None
+    price: Annotated[
+        float | None,
+        _decide("End when no item decreases the loss by this times its cost."),
+    ] = None
+    pass_mark: Annotated[
+        float | None, _decide("Decide whether abilities are above this.")
+    ] = None
+    losses: Annotated[
+        str,
+        _decide("Losses of a wrong pass and of a wrong fail.", metavar="A,B"),
+    ] = "1,1"
+    risk: Annotated[
+        float | None, _decide("End when the expected loss of deciding is below this.")
+    ] = None
+    indifference: Annotated[
+        float | None,
+        _decide("Judge the risk at the mark plus and minus this: Wald's test."),
+    ] = None
+
+    def rules(self, names: np.ndarray) -> dict[str, Any]:
+        """Returns the arguments of `irtjax.simulate_tests`."""
+        found = dataclasses.asdict(self)
+        found["num_items"], found["standard_error"] = (
+            found.pop("items"),
+            found.pop("se"),
+        )
+        found["quota"] = "equal" if self.quota else None
+        for name in ("composite", "losses"):
+            found[name] = _numbers(f"--{name}", found[name])
+        if self.cost is not None:
+            side = SideTable.read("--cost", self.cost, "item", names)
+            found["cost"] = side.numbers("cost")
+        return found
+
+
+def _adapt_command(
+    folder: opt.Folder,
+    rules: RuleOptions,
     subjects: Annotated[int, opt.option("Number of simulated subjects.")] = 200,
     responses: Annotated[
         list[str] | None,
@@ -59,6 +140,14 @@ def adapt_command(
             "Replay the recorded responses of real subjects instead.", metavar="FILE"
         ),
     ] = None,
+    truth: Annotated[
+        str,
+        opt.option(
+            "Items by which simulated subjects respond: bank, draw (drawn from their"
+            " errors), or the folder of another fit.",
+            metavar="NAME",
+        ),
+    ] = "bank",
     length: Annotated[
         str | None,
         opt.option(
@@ -77,48 +166,60 @@ def adapt_command(
     check_out_folder(out)
     if length is not None and not responses:
         raise ValueError("--length requires --responses FILE: it reads their lengths")
-    rules = {
-        "num_items": items,
-        "select": select,
-        "score": score,
-        "standard_error": se,
-        "reliability": reliability,
-        "gain": gain,
-        "randomesque": randomesque,
-        "quota": "equal" if quota else None,
-        "max_exposure": max_exposure,
-    }
     with ProgressLine(quiet) as progress:
         progress("read")
         fit = load_fit(folder)
         table = opt.Reading(length=length).read(responses) if responses else None
+        chosen = rules.rules(fit.items)
         progress("adapt")
         try:
-            tests, baseline = _simulate(fit, rules, subjects, table, seed)
+            source = {"responses": table, "truth": _truth(truth)}
+            tests, baseline = _simulate(fit, chosen, subjects, source, seed)
         except ValueError as error:
             raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
         if out is not None:
             progress("write")
             _write(out, tests, baseline)
     if json:
-        print_json(_document(tests, baseline, rules, seed, out))
+        chosen["cost"] = None if rules.cost is None else str(rules.cost)
+        print_json(_document(tests, baseline, chosen, seed, out))
     elif not quiet:
-        _show(tests, baseline, out)
+        _show(tests, baseline, rules, out)
+
+
+adapt_command = opt.with_fields(_adapt_command, "rules", RuleOptions)
+
+
+def _truth(name: str) -> Any:
+    """The truth of `irtjax.simulate_tests`: a word, or another fit."""
+    return name if name in ("bank", "draw") else load_fit(Path(name))
+
+
+def _numbers(option: str, text: str | None) -> list[float] | None:
+    """Numbers with commas between, or None."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"{option} {text}: write numbers with commas between"
+        ) from None
 
 
 def _simulate(
-    fit: Calibration, rules: dict[str, Any], subjects: int, table: Any, seed: int
+    fit: Calibration, rules: dict[str, Any], subjects: int, source: Any, seed: int
 ) -> tuple[SimulatedTests, SimulatedTests | None]:
     """The tests, and tests of as many random items of the same subjects."""
     import jax
 
     from irtjax.adaptive import simulate_tests
 
-    chosen = {"key": jax.random.key(seed), "responses": table}
+    chosen = {"key": jax.random.key(seed), **source}
     tests = simulate_tests(fit, subjects, **chosen, **rules)
     if rules["select"] == "random":
         return tests, None
-    kept = {name: rules[name] for name in ("num_items", "score", "quota")}
+    kept = {name: rules[name] for name in KEPT}
     # The same key: the same subjects.
     return tests, simulate_tests(fit, subjects, **chosen, **kept, select="random")
 
@@ -166,7 +267,10 @@ def _document(
 
 
 def _show(
-    tests: SimulatedTests, baseline: SimulatedTests | None, out: Path | None
+    tests: SimulatedTests,
+    baseline: SimulatedTests | None,
+    rules: RuleOptions,
+    out: Path | None,
 ) -> None:
     from irtjax.cli import screen
     from irtjax.report.words import number
@@ -184,7 +288,8 @@ def _show(
     title = f"{len(tests.subjects):,} {kind} subjects, {len(tests.items):,} items"
     screen.show_table(console, title, header, rows)
     written = [] if out is None else [f"Written to {out}: adapt.parquet, .csv, .png"]
-    screen.show_sentences(console, [*_sentences(tests), *written])
+    more = [*_of_costs(tests, baseline), *_of_decisions(tests, rules)]
+    screen.show_sentences(console, [*_sentences(tests), *more, *written])
     screen.show_warnings(console, [], tests.notes)
 
 
@@ -203,4 +308,37 @@ def _sentences(tests: SimulatedTests) -> list[str]:
         f" {count.max()}. Ended by: {ended}.",
         f"{(exposure > 0).sum():,} of {len(exposure):,} items were used; the most used"
         f" one in {100 * exposure.max():.0f} % of the tests.",
+    ]
+
+
+def _of_costs(tests: SimulatedTests, baseline: SimulatedTests | None) -> list[str]:
+    """What tests cost, and the error at half of that."""
+    from irtjax.report.words import number
+
+    if tests.cost is None:
+        return []
+    cost = tests.cost[:, -1]
+    half = float(cost.mean()) / 2
+    at_half = number(float(tests.rmse_by_cost([half])[0]), 3)
+    other = ""
+    if baseline is not None:
+        other = f" (random items: {number(float(baseline.rmse_by_cost([half])[0]), 3)})"
+    return [
+        f"Tests cost {number(cost.mean(), 3)} on average, {number(cost.min(), 3)} to"
+        f" {number(cost.max(), 3)}. At half of that the RMSE is {at_half}{other}."
+    ]
+
+
+def _of_decisions(tests: SimulatedTests, rules: RuleOptions) -> list[str]:
+    """How many subjects passed, and how many were decided wrongly."""
+    if tests.probability_passed is None:
+        return []
+    wrong_pass, wrong_fail = _numbers("--losses", rules.losses) or (1, 1)
+    passed = wrong_fail * tests.probability_passed > wrong_pass * (
+        1 - tests.probability_passed
+    )
+    wrong = float((passed != (tests.truth > rules.pass_mark)).mean())
+    return [
+        f"{passed.sum():,} of {len(passed):,} subjects passed; {100 * wrong:.1f} % of"
+        " the decisions were wrong."
     ]

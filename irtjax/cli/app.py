@@ -21,6 +21,7 @@ from irtjax.cli.rank import rank_command
 from irtjax.cli.score import score_command
 from irtjax.cli.shrink import shrink_command
 from irtjax.cli.simulate import simulate_command
+from irtjax.cli.stability import stability_command
 
 app = typer.Typer(
     cls=Group,
@@ -73,6 +74,7 @@ app.command("adapt")(adapt_command)
 app.command("shrink")(shrink_command)
 app.command("audit")(audit_command)
 app.command("dimensions")(dimensions_command)
+app.command("stability")(stability_command)
 app.command("clusters")(clusters_command)
 app.command("simulate")(simulate_command)
 app.command("info")(info_command)

@@ -19,7 +19,7 @@ from irtjax.cli.progress import ProgressLine
 _MORE = [option.parameter() for option in fit_options.OPTIONS]
 #: What the methods are, for the help.
 _KINDS = {
-    **dict.fromkeys(("em", "saem"), "marginal"),
+    **dict.fromkeys(("em", "saem", "gvem"), "marginal"),
     **dict.fromkeys(("mm", "gradient"), "joint"),
     "neural": "twin networks",
     "vibo": "amortised variational",

@@ -113,9 +113,14 @@ _table = functools.partial(FitOption, kind=Path, metavar="FILE", side=True)
 _columns = functools.partial(FitOption, metavar="A,B", read=listed, side=True)
 
 _SAMPLED = "Multilevel models, laplace and nuts"
+_JOINT = "Joint estimates (--method mm and gradient)"
 _NEURAL = "Neural estimators (--method neural and vibo)"
 #: Methods whose defaults the help of a panel has.
-_METHODS = {_SAMPLED: ("nuts",), _NEURAL: ("neural", "vibo")}
+_METHODS = {
+    _JOINT: ("mm", "gradient"),
+    _SAMPLED: ("nuts",),
+    _NEURAL: ("neural", "vibo"),
+}
 #: Options by their heading in the help.
 _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     None: (
@@ -167,11 +172,25 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "oblimin, promax, geomin, geomin_orthogonal, varimax, quartimax, bifactor,"
             " or none (principal axes). \\[default: oblimin]",
         ),
+        FitOption("link", "Of binary responses: logit or probit. \\[default: logit]"),
         _table(
             "loadings",
             "Table with a column item and one for each factor: 1 where an item measures"
             " it, else 0.",
         ),
+    ),
+    _JOINT: (
+        _number("penalty", "Weight of all log priors: 1 is MAP, 0 no priors."),
+        _number(
+            "temperature",
+            "mm: P = sigma((a theta + d) / S), priors being those of a and d.",
+            metavar="S",
+        ),
+        FitOption(
+            "stop",
+            "mm: kkt (gradients that cancel), or relative_change of the objective.",
+        ),
+        _count("memory", "mm: depth of the acceleration; 0 turns it off.", least=0),
     ),
     _SAMPLED: (
         FitOption(
@@ -323,8 +342,8 @@ def parse_sets(texts: list[str] | None) -> dict[str, Any]:
 
     A ValueError refuses what has an option of its own.
 
-    >>> parse_sets(["order=8", "nodes=[1, 2]", "stop=kkt"])
-    {'order': 8, 'nodes': (1, 2), 'stop': 'kkt'}
+    >>> parse_sets(["order=8", "nodes=[1, 2]", "form=wide"])
+    {'order': 8, 'nodes': (1, 2), 'form': 'wide'}
     """
     found: dict[str, Any] = {}
     for text in texts or ():

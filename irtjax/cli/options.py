@@ -154,6 +154,37 @@ def with_reading(
     return wrapped
 
 
+def with_fields(
+    command: Callable[..., None], name: str, kind: type
+) -> Callable[..., None]:
+    """Returns a command that has an option for each field of a dataclass.
+
+    The command has one argument `name` for an object of it.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = [
+        parameter.replace(annotation=hints[x], kind=keyword)
+        for x, parameter in inspect.signature(command).parameters.items()
+        if x != name
+    ]
+    fields = get_type_hints(kind, include_extras=True)
+    more = [
+        inspect.Parameter(x, keyword, default=getattr(kind, x), annotation=annotation)
+        for x, annotation in fields.items()
+    ]
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        chosen = {x: given.pop(x) for x in fields}
+        command(**given, **{name: kind(**chosen)})
+
+    parameters = [*own, *more]
+    wrapped.__dict__["__signature__"] = inspect.Signature(parameters)
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped
+
+
 def check_level(level: float | None) -> None:
     """Refuses a level that is not between 0 and 1."""
     if level is not None and not 0 < level < 1:

@@ -37,18 +37,41 @@ def rank_command(
             metavar="DIR",
         ),
     ] = None,
+    flow: Annotated[
+        str | None,
+        opt.option(
+            "Show who moves between ranks by this and by ability: accuracy, or another"
+            " fit.",
+            metavar="accuracy|DIR",
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        opt.option(
+            "With --flow: the first subjects of both rankings. \\[default: 50]", min=1
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        opt.option(
+            "With --flow: the responses, to name the items behind each move.",
+            metavar="FILE",
+        ),
+    ] = None,
     figure: Annotated[
         Path | None,
-        opt.option("Where to draw the ranks of the two fits.", metavar="FILE.png"),
+        opt.option("Where to draw the two rankings.", metavar="FILE.png"),
     ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Ranks the subjects of a fit, with rank intervals, P(best) and groups."""
     opt.check_level(level)
-    if (against is None) != (figure is None):
-        raise ValueError("--against requires --figure, and --figure requires --against")
+    _check(against, flow, top, data, figure)
     fit = load_fit(folder)
+    if flow is not None:
+        _flow(fit, flow, top or 50, data, figure, quiet=quiet, as_json=json)
+        return
     from irtjax.calibration.rank import rank
 
     if against is not None and figure is not None:
@@ -74,11 +97,72 @@ def rank_command(
         screen.show_sentences(out, sentences)
 
 
+def _check(against, flow, top, data, figure) -> None:
+    """Refuses options that do not suit each other."""
+    if against is not None and flow is not None:
+        raise ValueError("--against and --flow are two figures: leave one out")
+    if flow is None:
+        for name, value in (("--top", top), ("--data", data)):
+            if value is not None:
+                raise ValueError(f"{name} requires --flow")
+        if (against is None) != (figure is None):
+            raise ValueError(
+                "--against requires --figure, and --figure requires --against or --flow"
+            )
+    if figure is not None and figure.suffix.lower() != ".png":
+        raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
+
+
+def _flow(fit, flow: str, top: int, data, figure: Path | None, *, quiet, as_json):
+    """Shows and draws the moves between ranks by accuracy, or another fit, and ability.
+
+    The name of another fit's folder may be "accuracy" as "./accuracy".
+    """
+    from irtjax.calibration.flow import rank_flow
+
+    other = flow if flow == "accuracy" else load_fit(Path(flow))
+    given = None
+    if data:
+        from irtjax.data import read
+
+        given = read(data[0] if len(data) == 1 else data)
+    found = rank_flow(fit, top, other, data=given)
+    if figure is not None:
+        from irtjax.plots import plot_rank_flow, save_figure
+
+        picture = plot_rank_flow(fit, top, other, data=given)
+        write_files({figure: functools.partial(save_figure, picture)})
+    if as_json:
+        names = ("against", "top", "num_subjects", "kendall", "sentence")
+        head = {name: getattr(found, name) for name in names}
+        print_json(head | {"subjects": found.table.to_pylist()})
+    elif not quiet:
+        from irtjax.cli import screen
+
+        out = screen.console()
+        rows = [_flow_cells(row) for row in found.table.to_pylist()]
+        header = ["subject", "before", "rank", "move", "from", "to", "beyond"]
+        if given is not None:
+            header.append("items")
+        screen.show_table(out, "", header, rows, spare=("from", "to"))
+        screen.show_sentences(out, [found.sentence])
+
+
+def _flow_cells(row: dict) -> list[str]:
+    """A row of the table on screen."""
+    ends = ["" if row[n] is None else str(row[n]) for n in ("rank_lower", "rank_upper")]
+    cells = [row["subject"], str(row["rank_before"]), str(row["rank"])]
+    cells += [f"{row['move']:+d}" if row["move"] else "0", *ends]
+    cells.append("yes" if row["beyond"] else "")
+    if "item_1" in row:
+        items = [row[name] for name in row if name.startswith("item_")]
+        cells.append(", ".join(item for item in items if item))
+    return cells
+
+
 def _draw_changes(fit, other, labels: tuple[str, str], path: Path) -> None:
     """Draws the ranks of two fits into a file, whole or not at all."""
     from irtjax.plots import plot_rank_changes, save_figure
 
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"--figure {path}: the name of a picture ends in .png")
     picture = plot_rank_changes(fit, other, labels=labels)
     write_files({path: functools.partial(save_figure, picture)})

@@ -10,6 +10,7 @@ from irtjax.estimators.driver import AbstractEstimator
 METHODS: dict[str, str] = {
     "em": "irtjax.estimators.marginal.em:EM",
     "saem": "irtjax.estimators.marginal.saem:SAEM",
+    "gvem": "irtjax.estimators.marginal.gaussian:GVEM",
     "mm": "irtjax.estimators.joint.mm:MM",
     "gradient": "irtjax.estimators.joint.gradient:Gradient",
     "neural": "irtjax.estimators.neural.twin:Neural",

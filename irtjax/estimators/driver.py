@@ -26,6 +26,7 @@ from irtjax.estimators.settings import check_rate
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
+from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 
 #: A method's own state: any PyTree of arrays.
@@ -172,8 +173,9 @@ class AbstractMethod(AbstractEstimator):
             return
         model, named = problem.model, f"the model {problem.model.name} is"
         if model.family.num_categories == 0:
+            others = "" if model.family.dims else ", 'saem', 'laplace', 'nuts' or 'vi'"
             raise ValueError(
-                f"{named} estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi',"
+                f"{named} estimated by method='em'{others},"
                 f" not {self.name!r}: in a joint likelihood the dispersion of one item"
                 " goes to 0"
             )
@@ -228,6 +230,7 @@ class Solution(NamedTuple):
         draws: Draws of the posterior, if any, and their `values` by name.
         status: Status of a sampler, if it is not that of the fit.
         warnings: Warnings about the estimates.
+        record: What the run found out, for the record of the fit.
     """
 
     fit: Fit
@@ -238,6 +241,7 @@ class Solution(NamedTuple):
     values: Any = None
     status: Status | None = None
     warnings: tuple[str, ...] = ()
+    record: Mapping[str, Any] = MappingProxyType({})
 
 
 class Fit(eqx.Module):
@@ -302,6 +306,7 @@ def begin(
     )
 
 
+@full_precision
 def run(
     problem: AnyProblem,
     method: AbstractMethod,

@@ -113,6 +113,8 @@ class FactorEstimates(NamedTuple):
         rotation: Name of the rotation, or "none".
         share_at_best: Share of random starts of the rotation that reached its best
             value; None without rotation.
+        axes_known: Whether the errors of loadings are those of known axes, without the
+            error of a rotation.
     """
 
     ability: np.ndarray
@@ -125,6 +127,7 @@ class FactorEstimates(NamedTuple):
     communality: np.ndarray
     rotation: str = "none"
     share_at_best: float | None = None
+    axes_known: bool = True
 
 
 class LengthEstimates(NamedTuple):

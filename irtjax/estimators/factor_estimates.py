@@ -13,12 +13,13 @@ import numpy as np
 from irtjax._types import Status
 from irtjax.estimators.estimates import Estimates, FactorEstimates
 from irtjax.estimators.timing import Clock
-from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.problem import Problem, correlates, rotates
 from irtjax.models.families.bounded import log_base_total
 from irtjax.numerics.rotation import rotate
 from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
 from irtjax.uncertainty import Covariance
 from irtjax.uncertainty.factors import factor_covariance
+from irtjax.uncertainty.rotation import rotated_loading_errors
 
 
 def factor_estimates(
@@ -65,9 +66,10 @@ def factor_estimates(
     ability, error = (np.asarray(x, np.float64) for x in (ability, error))
     dims = model.family.dims
     free = int(np.asarray(problem.free).sum())
-    explores = free == np.asarray(problem.free).size
-    # A rotation of the factors changes nothing.
-    free -= explores * dims * (dims - 1) // 2
+    pairs = dims * (dims - 1) // 2
+    # A rotation of the factors changes nothing; joint methods have no correlations.
+    free -= bool(rotates(problem)) * pairs
+    free += (not joint and bool(correlates(problem))) * pairs
     return Estimates(
         problem=problem,
         parameters=found,
@@ -103,7 +105,7 @@ def _factors(problem: Problem, found, modes, covariance) -> FactorEstimates:
         slopes,
         parts,
         np.asarray(population, np.float64),
-        problem.model.family.link_variance,
+        _residual_variance(problem.model, found.items),
         *(np.asarray(x, np.float64) for x in modes[:3]),
     )
 
@@ -112,19 +114,13 @@ def _described(
     slopes, covariance, correlation, variance, ability, posterior, mean, **more
 ):
     """Loadings, structure and communality of slopes on factors of variance 1."""
-    dims = slopes.shape[1]
-    along = slopes @ correlation
-    total = np.sum(along * slopes, axis=1) + variance
+    total = np.sum(slopes @ correlation * slopes, axis=1) + variance
     loadings = slopes / np.sqrt(total)[:, None]
     error = None
     if covariance is not None:
-        block = covariance[:, :dims, :dims]
-        # d lambda / d a = (I - a (Phi a)' / total) / sqrt(total)
-        jacobian = (
-            np.eye(dims) - slopes[:, :, None] * along[:, None] / total[:, None, None]
-        )
-        moved = np.einsum("jkl,jlm,jkm->jk", jacobian, block, jacobian)
-        error = np.sqrt(np.maximum(moved / total[:, None], 0))
+        of_loadings = _loading_covariance(slopes, covariance, correlation, variance)
+        diagonal = np.diagonal(of_loadings, axis1=1, axis2=2)
+        error = np.sqrt(np.maximum(diagonal, 0))
     return FactorEstimates(
         ability=ability,
         covariance=posterior,
@@ -138,12 +134,35 @@ def _described(
     )
 
 
+def _loading_covariance(slopes, covariance, correlation, variance) -> np.ndarray:
+    """`[items, factors, factors]` of standardised loadings, axes being known."""
+    dims = slopes.shape[1]
+    along = slopes @ correlation
+    total = np.sum(along * slopes, axis=1) + variance
+    # d lambda / d a = (I - a (Phi a)' / total) / sqrt(total)
+    jacobian = np.eye(dims) - slopes[:, :, None] * along[:, None] / total[:, None, None]
+    jacobian, kept = jacobian / np.sqrt(total)[:, None, None], np.arange(dims)
+    if np.ndim(variance):
+        # By item: the last coordinate is the logarithm of its root.
+        move = -slopes * (variance / total**1.5)[:, None]
+        jacobian = np.concatenate([jacobian, move[:, :, None]], axis=2)
+        kept = np.append(kept, covariance.shape[1] - 1)
+    block = covariance[:, kept[:, None], kept]
+    return np.einsum("jkl,jlm,jnm->jkn", jacobian, block, jacobian, optimize=True)
+
+
+def _residual_variance(model, items) -> Any:
+    """Variance of the latent response given abilities: one, or `[items]`."""
+    return np.asarray(model.family.residual_variance(items), np.float64)
+
+
 def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates:
     """The same estimates on rotated factors; the likelihood does not change.
 
     With T the transform, slopes become a T'^-1, abilities theta T and their
     correlations T'T (`numerics.rotation`). What is rotated are the standardised
-    loadings, as in mirt. Errors are those of a known rotation.
+    loadings, as in mirt. Errors of loadings include that of the rotation; other errors
+    are those of a known one.
     """
     assert found.factors is not None
     result = rotate(
@@ -152,6 +171,21 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         num_starts=num_starts,
         key=jax.random.key(0),
     )
+    errors = None
+    if found.covariance is not None:
+        before = _loading_covariance(
+            np.asarray(found.parameters.items.discrimination, np.float64),
+            np.asarray(found.covariance.items, np.float64),
+            found.factors.correlation,
+            _residual_variance(found.problem.model, found.parameters.items),
+        )
+        errors = rotated_loading_errors(
+            jnp.asarray(found.factors.loadings),
+            jnp.asarray(before),
+            rotation,
+            result.transform,
+            num_starts,
+        )
     transform = np.asarray(result.transform, np.float64)
     inverse = np.linalg.inv(transform).T
     items, population = found.parameters.items, found.parameters.population
@@ -180,13 +214,15 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         slopes,
         None if covariance is None else np.asarray(covariance.items, np.float64),
         correlation,
-        found.problem.model.family.link_variance,
+        _residual_variance(found.problem.model, items),
         ability,
         posterior,
         found.factors.mean @ transform,
         rotation=rotation,
         share_at_best=float(result.share_at_best),
     )
+    if errors is not None:
+        factors = factors._replace(loadings_error=errors, axes_known=False)
     return dataclasses.replace(
         found,
         parameters=parameters,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import equinox as eqx
+import dataclasses
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,46 +15,79 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.start import column_products, row_products
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model, Population
+from irtjax.numerics.programs import stored_jit
 
 #: Steps of the subspace iteration, and vectors in addition to those wanted.
 NUM_ITERATIONS, OVERSAMPLED = 10, 6
-#: Logits per unit of a response, at chances of one half.
-LOGITS = 4.0
+#: Logits per unit of a response, at chances of one half; other links have fewer units.
+LOGITS, LOGISTIC_VARIANCE = 4.0, math.pi**2 / 3
 #: Largest slope of a start.
 LARGEST = 4.0
 
 
-@eqx.filter_jit
+def highest(model: Model) -> int:
+    """The highest response: 1 of right or wrong."""
+    return max(model.family.num_categories - 1, 1)
+
+
+def category_means(model: Model, data: Responses, mean: Array) -> tuple[Array, ...]:
+    """Means of the statistics of each item, from which intercepts start."""
+    count = model.family.num_categories
+    if count == 2:
+        return (mean,)
+    ones = jnp.ones((data.num_subjects, 1), mean.dtype)
+    statistics, _, exposure = column_products(model, data, ones)
+    return tuple((s[:, 0] + 1 / count) / (exposure[:, 0] + 1) for s in statistics)
+
+
+def _standardised(model: Model, data: Responses, dtype):
+    """Scores in units of each item's standard deviation, their means and these."""
+    ones = jnp.ones((data.num_subjects, 1), dtype)
+    (total, square), _, exposure = column_products(model, data, ones)
+    count = jnp.maximum(exposure[:, 0], 1)
+    mean = total[:, 0] / count
+    sd = jnp.sqrt(jnp.maximum(square[:, 0] / count - mean**2, 1e-4))
+    values = (data.values.astype(dtype) - mean) / sd
+    if data.exposure is not None:
+        values = jnp.where(data.exposure > 0, values, 0)
+    return dataclasses.replace(data, values=values), mean, sd
+
+
+@stored_jit
 def leading_factors(
-    model: Model, data: Responses, dims: int, dtype, key: Array
+    model: Model, data: Responses, dims: int, dtype
 ) -> tuple[Array, Array, Array]:
     """Scores `[subjects, dims]`, slopes `[items, dims]` and proportions right.
 
     Subspace iteration on the responses less the items' means, block by block: with
     N the subjects and U S V' the leading part, scores are sqrt(N) U and slopes
-    4 V S / sqrt(N), the factor of linear responses on the logit scale.
+    4 V S / sqrt(N), the factor of linear responses on the logit scale. Responses are
+    shares of the highest category.
     """
-    ones = jnp.ones((data.num_subjects, 1), dtype)
+    ones, top = jnp.ones((data.num_subjects, 1), dtype), highest(model)
     _, values, exposure = column_products(model, data, ones)
-    mean = (values + 0.5) / (exposure + 1)
+    mean = (values / top + 0.5) / (exposure + 1)
 
     def right(left):
         _, values, exposure = column_products(model, data, left)
-        return values - mean * exposure
+        return values / top - mean * exposure
 
     def iterate(_, vectors):
-        left = row_products(data, vectors, -mean * vectors)
+        left = row_products(data, vectors / top, -mean * vectors)
         return jnp.linalg.qr(right(jnp.linalg.qr(left)[0]))[0]
 
     width = min(dims + OVERSAMPLED, data.num_items, data.num_subjects)
-    first = jax.random.normal(key, (data.num_items, width), dtype)
+    first = jax.random.normal(jax.random.key(0), (data.num_items, width), dtype)
     vectors = lax.fori_loop(0, NUM_ITERATIONS, iterate, jnp.linalg.qr(first)[0])
-    product = row_products(data, vectors, -mean * vectors)
+    product = row_products(data, vectors / top, -mean * vectors)
     left, singular, turned = jnp.linalg.svd(product, full_matrices=False)
     root = jnp.asarray(data.num_subjects, dtype) ** 0.5
     # Of responses that are missing at random a share of each product is missing.
     share = jnp.maximum(jnp.sum(exposure) / data.values.size, 1e-6)
-    slopes = LOGITS * (vectors @ turned.T)[:, :dims] * singular[:dims] / root / share
+    unit = 1.0  # Scores are standardised.
+    if model.family.num_categories:
+        unit = LOGITS * (model.family.link_variance / LOGISTIC_VARIANCE) ** 0.5
+    slopes = unit * (vectors @ turned.T)[:, :dims] * singular[:dims] / root / share
     return left[:, :dims] * root, jnp.clip(slopes, -LARGEST, LARGEST), mean[:, 0]
 
 
@@ -62,7 +97,7 @@ def factor_start(
     """Start values for models with several abilities.
 
     Args:
-        model: A binary model with `dims`.
+        model: A model with `dims`.
         data: Responses.
         mask: `[items, dims]` slopes to estimate, others being 0; None for all.
         dtype: Floating type; that of default JAX arrays when None.
@@ -77,7 +112,10 @@ def factor_start(
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     family = model.family
     dims = family.dims
-    scores, slopes, mean = leading_factors(model, data, dims, dtype, jax.random.key(0))
+    given, centre, spread = data, None, None
+    if not family.num_categories:
+        data, centre, spread = _standardised(model, given, dtype)
+    scores, slopes, mean = leading_factors(model, data, dims, dtype)
     positive = family.parameters[0].bijection.kind == "positive"
     if mask is not None or positive:
         wanted = np.ones((data.num_items, dims), bool) if mask is None else mask
@@ -91,12 +129,19 @@ def factor_start(
             slopes = jnp.full((data.num_items, dims), 0.5, dtype)
         slopes = jnp.where(wanted, jnp.maximum(slopes, 0.1), 0.0)
         share = slopes / jnp.maximum(jnp.sum(slopes, axis=0), 1e-6)
-        scores = row_products(data, share, -mean[:, None] * share)
+        scores = row_products(data, share / highest(model), -mean[:, None] * share)
         deviation = scores - jnp.mean(scores, axis=0)
         sd = jnp.sqrt(jnp.mean(deviation**2, axis=0))
         scores = deviation / jnp.maximum(sd, 1e-6)
     size = jnp.sqrt(jnp.sum(slopes**2, axis=1))
-    items = family.start((mean,), size)
+    if spread is None:
+        items = family.start(category_means(model, data, mean), size)
+    else:
+        # At least a fifth of the variance is residual at the start.
+        slopes = slopes * jnp.minimum(1, 0.9 / jnp.maximum(size, 1e-6))[:, None]
+        rest = jnp.sqrt(1 - jnp.sum(slopes**2, axis=1))
+        items = family.Items(slopes, centre, spread * rest)
+        slopes = slopes * spread[:, None]
     items = items._replace(discrimination=slopes)
     population = Population(jnp.zeros(dims, dtype), jnp.ones(dims, dtype))
     return Start(items, scores, population)

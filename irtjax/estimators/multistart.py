@@ -14,6 +14,7 @@ from irtjax._types import KeyArray, Status
 from irtjax.estimators.driver import AbstractMethod, Fit, run, tree_where
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
+from irtjax.numerics.precision import full_precision
 
 
 class Multistart(eqx.Module):
@@ -49,17 +50,26 @@ def random_starts(
     key: KeyArray,
     around: Start | None = None,
     noise_sd: float = 0.5,
+    variance: Array | float | None = None,
 ) -> Start:
     """The usual start and random ones around it, with a leading axis of `num` starts.
 
     Free unconstrained item coordinates and abilities get normal noise of standard
-    deviation `noise_sd`, except in the first start, `around` or `start_values`.
+    deviation `noise_sd`, except in the first start, `around` or `start_values`. With a
+    `variance` v no start depends on the data, the first one neither: abilities are
+    N(0, 1), free log discriminations and intercepts N(0, v) (the cBMM paper, A.7).
+
+    Raises:
+        ValueError: If `num` is below 1, or a variance is given for a model with other
+            parameters than a discrimination and an intercept.
     """
     if num < 1:
         raise ValueError(f"num is {num}; multistart needs at least 1 start")
     if around is None:
         around = start_values(problem.model, problem.data)
     coordinates = problem.model.unconstrain(around.items)
+    if variance is not None:
+        return _far_starts(problem, num, key, around, coordinates, variance)
 
     def one(index: Array) -> Start:
         item_key, ability_key = jax.random.split(jax.random.fold_in(key, index))
@@ -79,6 +89,32 @@ def random_starts(
     return lax.map(one, jnp.arange(num))
 
 
+def _far_starts(problem, num, key, around: Start, coordinates, variance) -> Start:
+    """Starts that do not depend on the data; see `random_starts`."""
+    model = problem.model
+    own = [(x.name, x.size) for x in model.family.parameters]
+    if not set(own) <= {("discrimination", 0), ("intercept", 0)}:
+        names = ", ".join(name for name, _ in own)
+        raise ValueError(
+            "starts of a variance are for a discrimination and an intercept; a"
+            f" {model.name} model has {names}"
+        )
+    dtype = coordinates.dtype
+    sd = jnp.sqrt(jnp.asarray(variance, dtype))
+
+    def one(key: KeyArray) -> Start:
+        keys = jax.random.split(key, 3)
+        draw = lambda k: jax.random.normal(keys[k], (coordinates.shape[0],), dtype)
+        values = {"discrimination": jnp.exp(sd * draw(0)), "intercept": sd * draw(1)}
+        drawn = around.items._replace(**{name: values[name] for name, _ in own})
+        moved = jnp.where(problem.free, model.unconstrain(drawn), coordinates)
+        theta = jax.random.normal(keys[2], (problem.data.num_subjects,), dtype)
+        return Start(model.constrain(moved), theta)
+
+    return jax.vmap(one)(jax.random.split(key, num))
+
+
+@full_precision
 def multistart(
     problem: Problem,
     method: AbstractMethod,

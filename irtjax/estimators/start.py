@@ -26,6 +26,7 @@ from irtjax.numerics.kernels import (
     take_block,
     weigh_rows,
 )
+from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 
 
@@ -99,6 +100,7 @@ TRUNCATION = 1e-9
 LARGEST_SLOPE, LARGEST_INTERCEPT = 4.0, 6.0
 
 
+@full_precision
 def start_values(
     model: Model,
     data: Responses,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
 from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.numerics.precision import full_precision
+from irtjax.numerics.programs import stored_jit
 from irtjax.scoring import score_on_nodes
 
 UNITS = ("subjects", "items")
@@ -25,7 +27,7 @@ class Bootstrap(NamedTuple):
 
     Attributes:
         parameters: Estimates with a leading `[replicates]` axis.
-        ability: `[replicates, subjects]` scores (EAP, or joint estimates).
+        ability: `[replicates, subjects]` scores: EAP, or joint estimates.
         status: `[replicates]` status codes.
         weight: `[replicates, size]` weights drawn for subjects or items.
     """
@@ -36,6 +38,7 @@ class Bootstrap(NamedTuple):
     weight: Float[Array, "replicates size"]
 
 
+@full_precision
 def bootstrap(
     problem: Problem,
     method: AbstractMethod,
@@ -52,8 +55,8 @@ def bootstrap(
     Resampling subjects shows how the items would vary with other subjects; resampling
     items shows how the abilities would vary with other items of the same kind. Weights
     replace resampled rows, so nothing is reshaped or recompiled. Replicates run in
-    batches under `lax.map`: one replicate that needs many steps then delays its batch
-    only (a vmap over all of them was ten times slower).
+    batches: one replicate that needs many steps then delays its batch only (a vmap over
+    all of them was ten times slower).
 
     Args:
         problem: The problem that was fitted.
@@ -71,29 +74,86 @@ def bootstrap(
     Raises:
         ValueError: If `unit` is neither of the two.
     """
+    size = _size(problem.data, unit)
+    keys = jax.random.split(key, num_replicates)
+    weight = _draw_weights(keys, size, jnp.asarray(start.items[0]).dtype)
+    options = {"unit": unit, "max_steps": max_steps, "batch_size": batch_size}
+    return refit(problem, method, start, weight, keys, **options)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _draw_weights(keys, size: int, dtype) -> Array:
+    """Multinomial weights `[replicates, size]`: how often each one is drawn."""
+
+    def one(key):
+        draws = jax.random.randint(key, (size,), 0, size)
+        return jnp.zeros(size, dtype).at[draws].add(1)
+
+    return jax.vmap(one)(keys)
+
+
+def refit(
+    problem: Problem,
+    method: AbstractMethod,
+    start: Start,
+    weight: Float[Array, "replicates size"],
+    keys: KeyArray | None = None,
+    *,
+    unit: str = "subjects",
+    max_steps: int = 200,
+    batch_size: int = 8,
+) -> Bootstrap:
+    """Refits under given weights of subjects or items, in one compiled program.
+
+    Every subject is scored with the items of a replicate, those of weight 0 too.
+
+    Args:
+        problem: The problem that was fitted.
+        method: Its method; an EM needs its nodes. Windows of nodes are turned off.
+        start: Where each replicate starts: the estimates of the full fit.
+        weight: Numbers of copies, a row for each replicate.
+        keys: `[replicates]` random keys, for methods that use randomness.
+        unit: What has the weights: "subjects" or "items".
+        max_steps: Step limit of a replicate.
+        batch_size: Replicates run at once.
+
+    Returns:
+        The replicates, in the order of the weights.
+
+    Raises:
+        ValueError: If `unit` is neither of the two, or the weights are of another size.
+    """
+    size = _size(problem.data, unit)
+    if weight.ndim != 2 or weight.shape[1] != size:
+        raise ValueError(
+            f"weights have shape {weight.shape}; {unit} need (replicates, {size})"
+        )
+    method, count, found = method.for_vmap(), len(weight), []
+    for begin in range(0, count, batch_size):
+        # Whole batches, so that one program serves any number of replicates.
+        rows = jnp.minimum(begin + jnp.arange(batch_size), count - 1)
+        given = weight[rows], None if keys is None else keys[rows]
+        part = _refit(problem, method, start, *given, unit, max_steps)
+        found.append(jax.tree.map(lambda leaf: leaf[: count - begin], part))  # noqa: B023
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)
+
+
+def _size(data: Responses, unit: str) -> int:
     if unit not in UNITS:
         raise ValueError(f"unit {unit!r} is neither 'subjects' nor 'items'")
-    method = method.for_vmap()
-    return _bootstrap(
-        problem, method, start, key, num_replicates, unit, max_steps, batch_size
-    )
+    return data.num_subjects if unit == "subjects" else data.num_items
 
 
-@eqx.filter_jit
-def _bootstrap(
-    problem, method, start, key, num_replicates, unit, max_steps, batch_size
-):
-    data = problem.data
-    size = data.num_subjects if unit == "subjects" else data.num_items
-    dtype = jnp.asarray(start.items[0]).dtype
+@stored_jit
+def _refit(problem, method, start, weight, keys, unit, max_steps):
+    dtype = weight.dtype
 
-    def replicate(replicate_key):
-        """A fit of subjects or items drawn with replacement."""
-        draws = jax.random.randint(replicate_key, (size,), 0, size)
-        weight = jnp.zeros(size, dtype).at[draws].add(1)
-        weighted = _with_weight(data, unit, weight)
+    def replicate(drawn):
+        """The fit of subjects or items under their weights."""
+        weight, key = drawn
+        weighted = _with_weight(problem.data, unit, weight)
         resampled = eqx.tree_at(lambda p: p.data, problem, weighted)
-        fit = run(resampled, method, start, key=replicate_key, max_steps=max_steps)
+        fit = run(resampled, method, start, key=key, max_steps=max_steps)
         parameters = fit.parameters
         # A histogram's nodes move, and every replicate has its own.
         grid, ability = method.nodes_of(fit.state), parameters.theta
@@ -107,10 +167,10 @@ def _bootstrap(
                 jnp.asarray([-6.0, 6.0], dtype),
                 method="eap",
             ).ability
+        assert ability is not None  # Marginal methods have nodes, joint ones abilities.
         return parameters, ability, fit.status, weight
 
-    keys = jax.random.split(key, num_replicates)
-    return Bootstrap(*lax.map(replicate, keys, batch_size=batch_size))
+    return Bootstrap(*jax.vmap(replicate)((weight, keys)))
 
 
 def _with_weight(data: Responses, unit: str, weight: Array) -> Responses:

@@ -18,6 +18,7 @@ import numpy as np
 from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
 from irtjax.fitting.problem import specify
+from irtjax.fitting.resolve import nearly_binary
 from irtjax.fitting.settings import ITEMS, given
 from irtjax.models.catalogue import ORDERED_MODELS, known_model, weak_priors
 from irtjax.models.families.bounded import binary_items
@@ -34,8 +35,6 @@ MOST_INTEGRATED = 600
 #: Ordered categories that `laplace` integrates over in seconds: 10 x 349 responses of 5
 #: take it 13 processor seconds, of 11 more than 200, `em` 6.
 MOST_CATEGORIES = 5
-#: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
-MOST_ODD, MOST_ODD_SHARE = 1, 0.001
 #: Settings of multilevel models that do not determine the method.
 KEPT = ("item_model", "metric_effects")
 
@@ -81,7 +80,7 @@ def choose(
 def _model_of(table: ResponseTable, bounds: Bounds | None) -> tuple[str, str]:
     if table.trials is not None:
         return "2pl", "responses are counts of right responses"
-    if bounds is None and _nearly_binary(table):
+    if bounds is None and nearly_binary(table):
         # A response that is neither is refused with its place.
         return "2pl", "responses are right or wrong"
     if table.kind == "ordinal" and bounds is None:
@@ -92,15 +91,6 @@ def _model_of(table: ResponseTable, bounds: Bounds | None) -> tuple[str, str]:
     return "continuous", "responses are scores in an interval"
 
 
-def _nearly_binary(table: ResponseTable) -> bool:
-    """Whether all responses but a few are 0 or 1: the few are mistakes."""
-    values = np.asarray(table.values)
-    if table.kind == "binary" or not values.size:
-        return True
-    odd = int(np.count_nonzero((values != 0) & (values != 1)))
-    return odd <= max(MOST_ODD, MOST_ODD_SHARE * table.num_observed)
-
-
 def _method_of(
     table: ResponseTable,
     model: Any,
@@ -109,8 +99,9 @@ def _method_of(
     usual = {**dict.fromkeys(ITEMS), "priors": "weak"}
     classical, specification = list(given(settings, usual)), specify(model)
     multilevel = [n for n in given(settings, MULTILEVEL) if n not in KEPT]
-    if specification.default is not None:
-        return specification.default
+    default = specification.default_for(table, settings)
+    if default is not None:
+        return default
     if classical and multilevel:
         raise ValueError(
             f"{classical[0]} requires method='em' and {multilevel[0]} requires"

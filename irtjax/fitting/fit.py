@@ -21,8 +21,10 @@ from irtjax.fitting.settings import Settings, check_start, check_values, sort_se
 from irtjax.fitting.specification import AbstractSpecification
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import AbstractMultilevel
+from irtjax.numerics.precision import full_precision
 
 
+@full_precision
 def fit(
     data: ResponseTable | Any,
     model: Model | AbstractMultilevel | AbstractSpecification | str = AUTO,
@@ -52,8 +54,9 @@ def fit(
         method: "auto" integrates items out by "laplace" where they have few responses
             each, and uses "em" elsewhere; the summary states which and why. Or
             "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same
-            by random draws), "mm" or "gradient" (joint), "neural" (twin networks) or
-            "vibo" (amortised variational inference), both for binary models,
+            by random draws), "gvem" (the same for several abilities), "mm" or
+            "gradient" (joint), "neural" (twin networks) or "vibo" (amortised
+            variational inference), both for binary models,
             "laplace" (empirical Bayes, items integrated out), "nuts" (the full
             posterior) or "vi" (the Gaussian nearest to it), the three for multilevel
             models; or a method object with its own settings.
@@ -103,6 +106,7 @@ def fit(
         "method": task.method.name,
         **({"choice": reason} if reason else {}),
         **solution.method.record(),
+        **solution.record,
         "level": level,
         "dtype": str(jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)),
         "max_steps": solution.max_steps,

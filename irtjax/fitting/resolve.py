@@ -17,6 +17,9 @@ from irtjax.models.catalogue import MODELS, Priors
 from irtjax.models.families.bounded import binary_items
 from irtjax.models.model import Model
 
+#: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
+MOST_ODD, MOST_ODD_SHARE = 1, 0.001
+
 
 def make_model(
     model: Model | str,
@@ -46,11 +49,25 @@ def make_model(
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
-        top = int(table.values.max()) if table.values.size else 0
-        arguments["num_categories"] = max(top + 1, 2)
+        arguments["num_categories"] = num_categories(table)
     if "binary" in known:
         arguments["binary"] = _binary_items(table, bounds)
     return make(**{name: arguments[name] for name in known if name in arguments})
+
+
+def num_categories(table: ResponseTable) -> int:
+    """Number of ordered categories, from the highest response."""
+    top = int(table.values.max()) if table.values.size else 0
+    return max(top + 1, 2)
+
+
+def nearly_binary(table: ResponseTable) -> bool:
+    """Whether all responses but a few are 0 or 1: the few are mistakes."""
+    values = np.asarray(table.values)
+    if table.kind == "binary" or not values.size:
+        return True
+    odd = int(np.count_nonzero((values != 0) & (values != 1)))
+    return odd <= max(MOST_ODD, MOST_ODD_SHARE * table.num_observed)
 
 
 def _binary_items(table: ResponseTable, bounds: Bounds | None) -> np.ndarray:
@@ -76,6 +93,12 @@ def make_method(
     if not isinstance(method, str):
         return method
     suited = method_class(method)().suited(model, count)
+    own = {field.name for field in dataclasses.fields(suited)}
+    if set(fields) - own:
+        raise ValueError(
+            f"{min(set(fields) - own)} has no effect on a {model.name} model by method"
+            f" {method!r}: leave it out"
+        )
     return dataclasses.replace(suited, **fields) if fields else suited
 
 

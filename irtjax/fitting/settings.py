@@ -71,6 +71,8 @@ class Settings(TypedDict, total=False):
         factors: For "factor": number of factors, 2 where None.
         rotation: Rotation of the factors, by name; "none" for the principal axes.
         loadings: Which loadings to estimate; see `irtjax.Factor`.
+        link: For "factor": "logit", or "probit" of binary responses.
+        responses: For "factor": "binary" or "graded"; None: as the responses are.
         anchor: Items with fixed parameters; the ability distribution is then estimated
             on their scale. See `anchors.read_anchor`.
         start: "proportions", "spectral", "low_rank", or start values.
@@ -99,6 +101,8 @@ class Settings(TypedDict, total=False):
     factors: int | None
     rotation: str | None
     loadings: np.ndarray | Mapping[str, Sequence[str]] | None
+    link: str
+    responses: str | None
     anchor: Anchor | None
     start: Start | str
     population: str

@@ -67,6 +67,12 @@ class AbstractSpecification(ABC):
     def serves(self, method: AbstractEstimator | type[AbstractEstimator]) -> bool:
         """Whether a method, or all of its class, can solve the task's problem."""
 
+    def default_for(
+        self, table: ResponseTable, settings: Mapping[str, Any]
+    ) -> tuple[str, str] | None:
+        """The method that "auto" is for a table, and the reason; see `default`."""
+        return self.default
+
     @abstractmethod
     def task(
         self,

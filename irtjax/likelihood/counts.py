@@ -28,6 +28,7 @@ from irtjax.models.family import Items
 from irtjax.models.model import Model
 from irtjax.models.predictor import Moments
 from irtjax.numerics.kernels import (
+    BLOCK_BYTES,
     block_size_for,
     positive_definite_solve,
     put_block,
@@ -141,6 +142,8 @@ def expected_counts(
     num_subjects, num_items = data.values.shape
     num_nodes, dtype = nodes.shape[0], tables[0].dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
+    if nodes.ndim > 1:  # A product grid is large: so are tables of subjects by nodes.
+        size = min(size, max(64, BLOCK_BYTES // (num_nodes * dtype.itemsize)))
     complete = data.exposure is None
     centres = centre if 0 < window < num_nodes else None
 

@@ -129,3 +129,25 @@ def orient(problem: Problem, start: Start) -> Start:
     items = start.items._replace(discrimination=sign * slope)
     theta = None if start.theta is None else sign * start.theta
     return start._replace(items=items, theta=theta)
+
+
+def is_positive(model: Model) -> bool:
+    """Whether discriminations are kept at or above 0."""
+    return model.family.parameters[0].bijection.kind == "positive"
+
+
+def rotates(problem: Problem) -> Array:
+    """Whether a rotation of the factors changes nothing: all slopes free, any sign."""
+    return jnp.all(problem.free) & (not is_positive(problem.model))
+
+
+def correlates(problem: Problem) -> Array:
+    """Whether correlations of the factors are estimated.
+
+    They are not identified where the items of a factor include all those of another:
+    in exploratory and bifactor models factors are uncorrelated.
+    """
+    mask = problem.free[:, : problem.model.family.dims].astype(jnp.int32)
+    common, size = mask.T @ mask, jnp.sum(mask, axis=0)
+    nested = common >= jnp.minimum(size[:, None], size)
+    return ~jnp.any(nested & ~jnp.eye(len(size), dtype=bool))

@@ -55,33 +55,111 @@ def cells(model: Model, items: Any, theta: Array, values, exposure) -> Cells:
     return Cells(value, first, -second, -third)
 
 
+class ItemCells(NamedTuple):
+    """Of a block of cells: r, w and minus the second derivatives in an item's numbers.
+
+    These are its coordinates other than discriminations, one at least: `mixed` has
+    those in t and a coordinate, `square` those in two.
+    """
+
+    slope: Array
+    curvature: Array
+    mixed: tuple[Array, ...]
+    square: tuple[tuple[Array, ...], ...]
+
+
+def item_cells(model: Model, items: Any, theta: Array, values, exposure) -> ItemCells:
+    """Derivatives of log p in the product and in the other coordinates of the item."""
+    family, records = by_product(model, items)
+    if family.num_columns == 1:
+        # The one coordinate is the intercept, which adds to the product.
+        found = cells(model, items, theta, values, exposure)
+        bend = found.curvature
+        return ItemCells(found.slope, bend, (bend,), ((bend,),))
+    rows = jax.vmap(family.unconstrain)(records)
+    statistics = family.statistics(values)
+    exposure = jnp.ones_like(values) if exposure is None else exposure
+    exposure = exposure.astype(values.dtype)
+
+    def log_prob(at, given, n):
+        base, *rest = family.natural(family.constrain(at[1:]), at[0])
+        return n * base + sum(s * g for s, g in zip(given, rest, strict=True))
+
+    def one(product, row, given, n):
+        at = jnp.concatenate([product[None], row])
+        function = lambda x: log_prob(x, given, n)
+        return jax.grad(function)(at)[0], -jax.hessian(function)(at)
+
+    over_items = jax.vmap(one, (0, 0, 0, 0))
+    over_cells = jax.vmap(over_items, (0, None, 0, 0))
+    product = theta @ items.discrimination.T
+    slope, bend = over_cells(product, rows, statistics, exposure)
+    size = range(1, rows.shape[1] + 1)
+    return ItemCells(
+        slope,
+        bend[..., 0, 0],
+        tuple(bend[..., 0, h] for h in size),
+        tuple(tuple(bend[..., h, k] for k in size) for h in size),
+    )
+
+
 class ExpectedCells(NamedTuple):
-    """Means of the expected response, of its slope in t, and of its square."""
+    """Means of the expected response, of its slope in t, and of its square.
+
+    `moves` are its slopes in the coordinates of the item; see `ItemCells`.
+    """
 
     mean: Array
     slope: Array
     square: Array
+    moves: tuple[Array, ...]
+
+
+def _over_nodes(function, mean: Array, variance: Array, unroll: bool = False) -> Any:
+    """Means of a function of the product where that is N(mean, variance)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NUM_NODES)
+    pairs = jnp.asarray(nodes, mean.dtype), jnp.asarray(weights, mean.dtype)
+    pairs = pairs[0], pairs[1] / jnp.sum(pairs[1])
+    sd = jnp.sqrt(jnp.maximum(variance, 0))
+
+    def add(total, part):
+        node, weight = part
+        found = function(mean + node * sd)
+        return jax.tree.map(lambda x, y: x + weight * y, total, found), None
+
+    shapes = jax.eval_shape(function, mean)
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return lax.scan(add, none, pairs, unroll=unroll)[0]
 
 
 def expected_cells(model: Model, items: Any, mean, variance) -> ExpectedCells:
     """Expected responses where the product is N(mean, variance), by quadrature."""
     family, records = by_product(model, items)
     response = jax.vmap(jax.vmap(family.expected_response), (None, 0))
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NUM_NODES)
-    sd = jnp.sqrt(jnp.maximum(variance, 0))
-    ones = jnp.ones_like(mean)
+    rows, ones = jax.vmap(family.unconstrain)(records), jnp.ones_like(mean)
+    by_row = jax.jacfwd(
+        lambda row, t: family.expected_response(family.constrain(row), t)
+    )
+    over_rows = jax.vmap(jax.vmap(by_row), (None, 0))
 
-    def add(total, part):
-        node, weight = part
+    def found(product):
         at = lambda t: response(records, t)
-        value, slope = jax.jvp(at, (mean + node * sd,), (ones,))
-        found = ExpectedCells(value, slope, value**2)
-        return jax.tree.map(lambda x, y: x + weight * y, total, found), None
+        value, slope = jax.jvp(at, (product,), (ones,))
+        moves = (slope,)  # An intercept adds to the product.
+        if family.num_columns > 1:
+            each = over_rows(rows, product)
+            moves = tuple(each[..., h] for h in range(rows.shape[1]))
+        return ExpectedCells(value, slope, value**2, moves)
 
-    pairs = jnp.asarray(nodes, mean.dtype), jnp.asarray(weights, mean.dtype)
-    pairs = pairs[0], pairs[1] / jnp.sum(pairs[1])
-    zeros = jnp.zeros_like(mean)
-    return lax.scan(add, ExpectedCells(zeros, zeros, zeros), pairs)[0]
+    # Unrolled it is one pass over the cells.
+    return _over_nodes(found, mean, variance, unroll=family.num_columns == 1)
+
+
+def expected_categories(model: Model, items: Any, mean, variance) -> Array:
+    """Probabilities of the categories, `[subjects, items, categories]`."""
+    family, records = by_product(model, items)
+    chances = jax.vmap(jax.vmap(family.category_log_probs), (None, 0))
+    return _over_nodes(lambda t: jnp.exp(chances(records, t)), mean, variance)
 
 
 def outer(left: Array, right: Array | None = None) -> Float[Array, "rows pq"]:

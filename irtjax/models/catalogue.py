@@ -63,7 +63,7 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     signed = Normal(1.0, 2.0 if logit else 1.0)
     if family.dims:
         # The density of a rotated vector of discriminations is the same.
-        positive, signed = False, Normal(0.0, 1.0)
+        positive, signed = False, Normal(0.0, 2.0 if logit else 1.0)
     chosen: dict[str, AbstractPrior] = {
         "discrimination": LogNormal(0.0, 1.0) if positive else signed,
         "lower_asymptote": Beta(2.0, 8.0),
@@ -268,13 +268,13 @@ def mixed(
     return _model("mixed", family, priors)
 
 
-def factor_model(factor: Factor) -> Model:
-    """The model of arrays of a factor model; of one factor it is a 2PL.
+def factor_model(factor: Factor, num_categories: int = 2) -> Model:
+    """The model of arrays of a factor model; of one factor it has one ability.
 
     >>> factor_model(Factor(factors=3)).family.dims
     3
     """
-    return _model(factor.name, factor.family, factor.priors)
+    return _model(factor.name, factor.family(num_categories), factor.priors)
 
 
 def _checked(num_categories: int) -> int:

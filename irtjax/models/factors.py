@@ -2,9 +2,10 @@
 
     P(y_ij = 1) = F(a_j' theta_i + d_j),    theta_i ~ N(0, Sigma),  diag Sigma = 1,
 
-F logistic or normal (AIMS, the logistic factor model; cBMM 2 with a >= 0). It is
-exploratory (Sigma = I, then rotated), non-negative (`positive`), or confirmatory (a
-mask of the loadings to estimate).
+F logistic or normal (AIMS, the logistic factor model; cBMM 2 with a >= 0), or ordered
+categories with P(y_ij >= h) = F(a_j' theta_i + d_jh), F logistic, or scores whose logit
+is N(a_j' theta_i + d_j, sigma_j^2). It is exploratory (Sigma = I, then rotated),
+non-negative (`positive`), or confirmatory (a mask of the loadings to estimate).
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from irtjax.data.table import ResponseTable
+from irtjax.models.families.continuous import LogitNormalScores
+from irtjax.models.families.graded import Graded
 from irtjax.models.families.logistic import Binary
 from irtjax.models.priors import AbstractPrior
 from irtjax.numerics.rotation import ROTATIONS
 
 #: Rotations by name, without those to a target; "none" are the principal axes.
 NAMES = ("none", *(name for name, x in ROTATIONS.items() if not x.needs_target))
+LINKS, RESPONSES = ("logit", "probit"), ("binary", "graded", "continuous")
 #: Items with a discrimination that a factor needs: two are exchangeable with others.
 FEWEST_ITEMS = 3
 
@@ -38,6 +42,9 @@ class Factor:
         loadings: Which discriminations to estimate: a mask `[items, factors]` in the
             order of the table's items, or by item name, each a list of names of
             factors (`simple_structure`, `bifactor`); None for all.
+        link: F of binary responses, "logit" or "probit".
+        responses: "binary" (right or wrong, or counts), "graded" (ordered categories),
+            or "continuous" (scores in [0, 1]); None: as the table's responses are.
         priors: As for other models: weak, N(0, 1) of discriminations.
 
     Raises:
@@ -54,6 +61,8 @@ class Factor:
     rotation: str | None = None
     positive: bool = False
     loadings: np.ndarray | Mapping[str, Sequence[str]] | None = None
+    link: str = "logit"
+    responses: str | None = None
     priors: Mapping[str, AbstractPrior] | str | None = "weak"
 
     def __post_init__(self):
@@ -68,6 +77,18 @@ class Factor:
                     f"factors {self.factors}, but loadings have {self._columns}: leave"
                     " factors out"
                 )
+        if self.link not in LINKS:
+            raise ValueError(f"no link {self.link!r}; there are {', '.join(LINKS)}")
+        if self.responses not in (None, *RESPONSES):
+            raise ValueError(
+                f"no factor model of responses {self.responses!r}; there are"
+                f" {', '.join(RESPONSES)}"
+            )
+        if self.link != "logit" and self.responses not in (None, "binary"):
+            raise ValueError(
+                f"link {self.link!r} is for binary responses, not {self.responses}"
+                " ones: leave link out"
+            )
         if self.rotation is not None and self.rotation not in NAMES:
             raise ValueError(
                 f"no rotation {self.rotation!r}; there are {', '.join(NAMES)}"
@@ -106,11 +127,22 @@ class Factor:
             return "none"
         return self.rotation or "oblimin"
 
-    @property
-    def family(self) -> Binary:
-        """The response family; of one factor it is that of the 2PL."""
+    def of(self, kind: str) -> Factor:
+        """The model with the responses of a table of a kind, if none are stated."""
+        kinds = {"binary": "binary", "counts": "binary", "ordinal": "graded"}
+        if self.responses is not None:
+            return self
+        return dataclasses.replace(self, responses=kinds.get(kind, "continuous"))
+
+    def family(self, num_categories: int = 2) -> Binary | Graded | LogitNormalScores:
+        """The response family; of one factor it is that of one ability."""
         slopes = "positive" if self.positive else "free"
-        return Binary(slopes=slopes, dims=self.count if self.count > 1 else 0)
+        dims = self.count if self.count > 1 else 0
+        if self.responses == "graded":
+            return Graded(num_categories, slopes, dims)
+        if self.responses == "continuous":
+            return LogitNormalScores(slopes, dims)
+        return Binary(self.link, slopes=slopes, dims=dims)
 
     def names(self) -> tuple[str, ...]:
         """Names of the factors."""
@@ -162,6 +194,8 @@ class Factor:
             "factors": self.count,
             "rotation": self.rotation_used,
             "loadings": "all" if self.loadings is None else "given",
+            "link": self.link,
+            "responses": self.responses or "binary",
         }
 
 

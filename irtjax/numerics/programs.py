@@ -43,6 +43,7 @@ from jax.core import Tracer
 
 from irtjax._backend import processor, replace_file
 from irtjax.numerics.forms import decode, encode, fill, split
+from irtjax.numerics.precision import full_precision
 
 R = TypeVar("R")
 
@@ -121,6 +122,7 @@ class stored_jit(Generic[R]):
         self.programs: dict[str, _Program | None] = {}
         update_wrapper(self, function)
 
+    @full_precision
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """The result, by a stored program where there may be one."""
         if _folder is not None:

@@ -32,6 +32,7 @@ from jaxtyping import Array, Bool, Float
 from scipy.optimize import linear_sum_assignment
 
 from irtjax._types import KeyArray, Scalar
+from irtjax.numerics.programs import stored_jit
 
 #: Variance of the error of the latent response, by link.
 LINK_VARIANCE = {"logit": math.pi**2 / 3, "probit": 1.0}
@@ -202,9 +203,12 @@ def rotate(
         raise ValueError(f"num_starts is {num_starts}; give 1 or more")
     cells = _target_cells(loadings, target, entry)
     free = jnp.all(~cells[1] | (cells[0] == 0), 0) if cells else True
+    key = jax.random.key(0) if key is None else key
     return _rotate(
         loadings,
-        jax.random.key(0) if key is None else key,
+        # Keys have no place in a stored program; their numbers have.
+        jax.random.key_data(key),
+        str(jax.random.key_impl(key)),
         cells,
         jnp.broadcast_to(free, loadings.shape[1:]),
         entry=entry,
@@ -262,11 +266,20 @@ def _target_cells(loadings, target, entry: Rotation) -> tuple[Array, ...]:
     return jnp.where(jnp.isnan(target), 0, target), ~jnp.isnan(target)
 
 
-@partial(jax.jit, static_argnames=("entry", "num_starts", "normalise"))
+@stored_jit
 def _rotate(
-    loadings, key, cells, free, *, entry: Rotation, num_starts: int, normalise: bool
+    loadings,
+    key_data,
+    key_kind: str,
+    cells,
+    free,
+    *,
+    entry: Rotation,
+    num_starts: int,
+    normalise: bool,
 ) -> Rotated:
     """`rotate` after its checks; columns in `free` may change their sign."""
+    key = jax.random.wrap_key_data(key_data, impl=key_kind)
     dims = loadings.shape[1]
     length = jnp.sqrt(jnp.sum(loadings**2, 1, keepdims=True))
     scaled = loadings / jnp.where(length > 0, length, 1) if normalise else loadings
@@ -286,9 +299,7 @@ def _rotate(
     best = jnp.argmin(value)
     rounding = jnp.finfo(scaled.dtype).eps * jnp.sum(scaled**4)
     same = value[best] + _SAME_VALUE * typical + rounding
-    transform = ends.transform[best]
-    if entry.power is not None:
-        transform = _promax(loadings, transform, entry.power)
+    transform = placed_transform(loadings, ends.transform[best], entry)
     pattern, correlations = _pattern(loadings, transform, entry.oblique)
     change = _canonical(pattern, correlations, free, dims if cells else entry.general)
     return Rotated(
@@ -413,6 +424,13 @@ def _promax(loadings: Array, transform: Array, power: float) -> Array:
     towards = _inverse(varied.T @ varied) @ (varied.T @ goal)
     towards = towards * jnp.sqrt(jnp.diagonal(_inverse(towards.T @ towards)))
     return transform @ towards @ _inverse(towards.T @ towards)
+
+
+def placed_transform(loadings: Array, transform: Array, entry: Rotation) -> Array:
+    """T of a rotation from that which minimises its criterion: promax goes on."""
+    if entry.power is None:
+        return transform
+    return _promax(loadings, transform, entry.power)
 
 
 def _pattern(loadings: Array, transform: Array, oblique: bool) -> tuple[Array, Array]:

@@ -5,7 +5,7 @@ notebooks and on machines without a screen.
 """
 
 from irtjax.plots.abilities import plot_abilities
-from irtjax.plots.adaptive import plot_adaptive
+from irtjax.plots.adaptive import plot_adaptive, plot_trajectory
 from irtjax.plots.audit import (
     plot_difficulty_discrimination,
     plot_flagged_items,
@@ -13,8 +13,13 @@ from irtjax.plots.audit import (
 )
 from irtjax.plots.changes import plot_rank_changes
 from irtjax.plots.clusters import plot_clusters
-from irtjax.plots.curves import plot_item_response_functions, plot_test_information
+from irtjax.plots.curves import (
+    plot_item_information,
+    plot_item_response_functions,
+    plot_test_information,
+)
 from irtjax.plots.factors import plot_biplot, plot_dimensions, plot_structure
+from irtjax.plots.flow import plot_rank_flow
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
@@ -23,6 +28,7 @@ from irtjax.plots.multilevel import (
 )
 from irtjax.plots.parameters import plot_item_parameters
 from irtjax.plots.shrink import plot_subset_errors
+from irtjax.plots.stability import plot_rank_ribbons
 from irtjax.plots.style import save_figure
 from irtjax.plots.wright import plot_wright_map
 
@@ -36,15 +42,19 @@ __all__ = [
     "plot_difficulty_discrimination",
     "plot_dimensions",
     "plot_flagged_items",
+    "plot_item_information",
     "plot_item_parameters",
     "plot_item_properties",
     "plot_item_response_functions",
     "plot_latency",
     "plot_profiles",
     "plot_rank_changes",
+    "plot_rank_flow",
+    "plot_rank_ribbons",
     "plot_structure",
     "plot_subset_errors",
     "plot_test_information",
+    "plot_trajectory",
     "plot_wright_map",
     "save_figure",
 ]

@@ -1,17 +1,19 @@
-"""Error against the number of items, and how often each item was used."""
+"""Errors of adaptive tests, the use of their items, and the course of one test."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.plots.style import INK, PALETTE, new_figure, title
+from irtjax.plots.style import INK, PALETTE, legend_below, new_figure, title
+from irtjax.plots.style import label as style_label
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from irtjax.adaptive import SimulatedTests
+    from irtjax.adaptive import AdaptiveTest, SimulatedTests
 
 
 def plot_adaptive(
@@ -21,7 +23,7 @@ def plot_adaptive(
 
     Lines are root mean squared errors, dashes the root mean squared standard errors:
     where they differ, standard errors are wrong. Tests that have ended count with
-    their last score.
+    their last score. Of tests with costs, errors are drawn against these.
 
     Args:
         tests: What `irtjax.simulate_tests` returned.
@@ -35,23 +37,109 @@ def plot_adaptive(
     if baseline is not None:
         series.append((baseline, PALETTE[1], "random"))
     for one, colour, name in series:
-        count = np.arange(1, one.ability.shape[1] + 1)
         prefix = f"{name}: " if name else ""
-        left.plot(count, one.rmse(), color=colour, lw=1.8, label=f"{prefix}RMSE")
-        error, text = one.mean_standard_error(), f"{prefix}standard error"
-        left.plot(count, error, color=colour, lw=1.2, ls="--", label=text)
+        _draw_errors(left, one, colour, prefix)
         used = np.sort(one.exposure())[::-1]
         right.plot(np.arange(1, len(used) + 1), used, color=colour, lw=1.8, label=name)
-    left.set_xlabel("Number of items")
+    left.set_xlabel("Number of items" if tests.cost is None else "Cost of a test")
     left.set_ylabel("Error of the ability")
     right.set_xlabel("Items, most used first")
     right.set_ylabel("Share of tests that used the item")
     for axes in (left, right):
         axes.set_ylim(bottom=0)
-        axes.set_xlim(left=1 if axes.get_xlim()[1] > 1 else 0)
+        whole = axes is right or tests.cost is None
+        axes.set_xlim(left=1 if whole and axes.get_xlim()[1] > 1 else 0)
     for axes in (left,) if baseline is None else (left, right):
         axes.legend(fontsize=8, frameon=False, labelcolor=INK)
     against = "scores from all responses" if tests.replayed else "true abilities"
     title(left, "Error", f"{len(tests.subjects):,} subjects, against {against}")
     title(right, "Use of the items", f"bank of {len(tests.items):,} items")
     return figure
+
+
+def plot_trajectory(
+    test: AdaptiveTest | SimulatedTests, subject: int | str = 0, level: float = 0.95
+) -> Figure:
+    """Draws one test: the ability after each item, with a band of its error.
+
+    Marks at the foot are the responses, filled where the response was above 0. A test
+    of several abilities shows the expected score, or the composite.
+
+    Args:
+        test: A test item by item, or simulated tests.
+        subject: Of simulated tests, the subject: its place or its name.
+        level: Level of the band.
+
+    Returns:
+        The figure; nothing is shown or saved.
+
+    Raises:
+        ValueError: If there is no such subject, or the level is none.
+    """
+    from scipy.special import ndtri
+
+    if not 0 < level < 1:
+        raise ValueError(f"level {level} is not between 0 and 1")
+    ability, error, responses, truth, name = _path(test, subject)
+    count = np.arange(len(ability))
+    reach = ndtri((1 + level) / 2) * error
+    figure, (axes,) = new_figure(7.2, 4.2, grid="y")
+    band = {"color": PALETTE[0], "alpha": 0.18, "lw": 0}
+    label = f"{100 * level:g} % interval"
+    axes.fill_between(count, ability - reach, ability + reach, label=label, **band)
+    axes.plot(count, ability, color=PALETTE[0], lw=1.8, label="estimate")
+    if truth is not None:
+        text = "all responses" if getattr(test, "replayed", False) else "true ability"
+        axes.axhline(truth, color=PALETTE[1], lw=1.3, ls="--", label=text)
+    where = axes.get_xaxis_transform()
+    for right, text in ((True, "response above 0"), (False, "response 0")):
+        at = count[1:][(responses > 0) == right]
+        look = {"facecolors": INK if right else "white", "edgecolors": INK, "s": 16}
+        axes.scatter(at, np.full(len(at), 0.03), transform=where, label=text, **look)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.08 * (high - low), high)
+    axes.set_xlim(0, max(len(ability) - 0.6, 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("Number of items")
+    axes.set_ylabel("Ability")
+    legend_below(figure, [axes], 5)
+    title(axes, "One adaptive test", name)
+    return figure
+
+
+def _path(test: Any, subject: int | str):
+    """Abilities and errors from before the first item, responses, truth and a line."""
+    mean, sd = test.prior
+    if hasattr(test, "next_item"):
+        table = test.table()
+        names = "ability", "ability_se", "response"
+        ability, error, responses = (table[x].to_numpy() for x in names)
+        name = f"ended by: {test.stopped}" if test.over else "not over yet"
+        return np.r_[mean, ability], np.r_[sd, error], responses, None, name
+    from irtjax.adaptive import StopFlag
+
+    names = test.subjects.tolist()
+    if isinstance(subject, str) and subject not in names:
+        raise ValueError(f"no subject is called {subject!r} in these tests")
+    row = names.index(subject) if isinstance(subject, str) else int(subject)
+    if not -len(names) <= row < len(names):
+        raise ValueError(f"there are {len(names):,} subjects, and no {row}")
+    given = slice(int(test.num_given[row]))
+    ability, error = np.r_[mean, test.ability[row, given]], test.standard_error
+    error, responses = np.r_[sd, error[row, given]], test.responses[row, given]
+    ended = StopFlag(int(test.stopped[row])).explain()
+    name = f"{style_label(names[row])}; ended by: {ended}"
+    return ability, error, responses, float(test.truth[row]), name
+
+
+def _draw_errors(axes: Axes, tests: SimulatedTests, colour: str, prefix: str) -> None:
+    """Errors by number of items; with costs, by what a test may cost."""
+    if tests.cost is not None:
+        budgets = np.linspace(0, tests.cost[:, -1].max(), 101)
+        errors = tests.rmse_by_cost(budgets)
+        axes.plot(budgets, errors, color=colour, lw=1.8, label=f"{prefix}RMSE")
+        return
+    count = np.arange(1, tests.ability.shape[1] + 1)
+    axes.plot(count, tests.rmse(), color=colour, lw=1.8, label=f"{prefix}RMSE")
+    error, text = tests.mean_standard_error(), f"{prefix}standard error"
+    axes.plot(count, error, color=colour, lw=1.2, ls="--", label=text)

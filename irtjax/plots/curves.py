@@ -101,6 +101,84 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     return figure
 
 
+def plot_item_information(
+    fit: Calibration, num_items: int = 6, ability: float | None = None
+) -> Figure:
+    """Draws the information of items, and how it adds up in an adaptive test.
+
+    Left: curves of the items of the most information, averaged over the population; of
+    items with the same parameters one is drawn. Right: the information at an ability
+    that tests of so many items have, the best items first, and of random items (the
+    mean). The scale at the right is the reliability, 1 - 1 / (1 + s^2 information).
+
+    Args:
+        fit: The calibration.
+        num_items: Items with a curve.
+        ability: Ability at the right; None for the mean of the population.
+
+    Returns:
+        The figure; nothing is shown or saved.
+
+    Raises:
+        ValueError: If the fit has several abilities.
+    """
+    from irtjax.scoring.information import item_information
+
+    mean = expected_information(fit)
+    order, alike = distinct(fit, np.argsort(-np.nan_to_num(mean), kind="stable"))
+    population, grid = fit.parameters.population, ability_grid(fit)
+    at = float(population.mean) if ability is None else float(ability)
+    items = fit.parameters.items
+    nodes = np.append(grid, at).astype(items[0].dtype)
+    table = np.asarray(item_information(fit.model, items, nodes))
+    figure, (left, right) = style.new_figure(10.5, 4.3, 2, grid="both")
+    for k, row in enumerate(order[:num_items]):
+        same = f" and {alike[k]:,} alike" if alike[k] else ""
+        text = f"{style.label(fit.items.tolist()[row], 34)}{same}"
+        dashes = ("-", "--", "-.", ":")[k // len(PALETTE) % 4]
+        look = {"color": PALETTE[k % len(PALETTE)], "ls": dashes, "lw": 1.8}
+        left.plot(grid, table[:-1, row], label=text, **look)
+    left.set_xlabel(f"Ability ({style.ability_unit(fit)})")
+    left.set_ylabel("Item information")
+    left.set_xlim(grid[0], grid[-1])
+    left.set_ylim(bottom=0)
+    box = {"frameon": True, "framealpha": 0.85, "edgecolor": "white"}
+    left.legend(fontsize=7.5, loc="best", **box)
+    style.title(left, "Item information", "the most informative items")
+    best = np.sort(table[-1])[::-1]
+    count = np.arange(len(best) + 1)
+    chosen = np.r_[0, np.cumsum(best)]
+    right.plot(count, chosen, color=PALETTE[0], lw=1.8, label="best items first")
+    mean_line = count * best.mean()
+    right.plot(count, mean_line, color=PALETTE[1], lw=1.8, label="random items")
+    right.set_xlabel("Number of items")
+    right.set_ylabel(f"Information at ability {at:.2g}")
+    right.set_xlim(0, len(best))
+    right.set_ylim(0, 1.05 * max(chosen[-1], 1e-6))
+    variance = float(population.sd) ** 2
+    _reliability_axis(right, variance)
+    right.legend(fontsize=8, loc="lower right", **box)
+    style.title(right, "Cumulated information", "right: reliability that it implies")
+    return figure
+
+
+def _reliability_axis(axes: Axes, variance: float) -> None:
+    """Marks at the right of an axis of information: the reliability that it implies."""
+    top = axes.get_ylim()[1]
+    shown = [x for x in (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)]
+    places = [x / (1 - x) / variance for x in shown]
+    kept, last = [], -np.inf
+    for share, place in zip(shown, places, strict=True):
+        # Labels need room.
+        if place <= top and place - last > 0.05 * top:
+            kept.append((share, place))
+            last = place
+    other = axes.secondary_yaxis("right")
+    other.set_yticks([p for _, p in kept], [f"{x:g}" for x, _ in kept])
+    other.tick_params(colors=GREY, labelsize=8, width=0.6, length=3)
+    other.spines["right"].set_visible(False)
+
+
 def distinct(fit: Calibration, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns one item of each curve, as ordered, and how many others have it."""
     # Items with the same pattern of responses have the same parameters.

@@ -21,6 +21,7 @@ from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
 from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.multilevel.density import cell_log_lik
+from irtjax.numerics.precision import full_precision
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 BLOCK_CELLS = 20_000_000
 
 
+@full_precision
 def leave_one_out(fit: Calibration, table: ResponseTable) -> LeaveOneOut:
     """Expected log predictive density of each response given the others.
 
@@ -75,6 +77,7 @@ def leave_one_out(fit: Calibration, table: ResponseTable) -> LeaveOneOut:
     return LeaveOneOut(float(pointwise.sum()), error, p_loo, tail[seen], pointwise)
 
 
+@full_precision
 def predictive_checks(
     fit: Calibration,
     table: ResponseTable,

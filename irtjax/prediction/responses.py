@@ -21,7 +21,8 @@ from irtjax.estimators.laplace.components import outer_of
 from irtjax.estimators.laplace.item_posterior import Outer
 from irtjax.estimators.laplace.items import blocks_of, expected_responses
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
-from irtjax.likelihood.products import expected_cells, outer
+from irtjax.likelihood.products import expected_categories, expected_cells, outer
+from irtjax.numerics.precision import full_precision
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,6 +75,7 @@ class Predictions:
         return pa.table(columns)
 
 
+@full_precision
 def predict(
     fit: Calibration,
     *,
@@ -117,13 +119,13 @@ def predict(
     rows = find_names(fit.subjects, subjects, "subject")
     places = find_names(fit.items, items, "item")
     family = fit.model.family
-    if family.dims:
-        return _predict_factors(fit, rows, places, categories)
     if categories and not family.num_categories:
         raise ValueError(
             f"a {fit.model.name} model is one of scores, without categories: leave"
             " categories out"
         )
+    if family.dims:
+        return _predict_factors(fit, rows, places, categories)
     family = family.of_items(places)
     points = _item_points(fit, places)
     # Abilities and errors are `[subjects, groups]`.
@@ -163,22 +165,28 @@ def _predict_factors(
     records = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
     ability, covariance = fit.factors.mean[rows], fit.factors.covariance[rows]
     expected, error = np.empty((2, len(rows), len(places)))
+    count = fit.model.family.num_categories
+    kinds = np.empty((*expected.shape, count)) if categories else None
     size = max(BLOCK_CELLS // max(len(places), 1), 1)
     for start in range(0, len(rows), size):
         part = slice(start, start + size)
-        given = (jnp.asarray(x[part], records[0].dtype) for x in (ability, covariance))
-        expected[part], error[part] = _factor_cells(fit.model, records, *given)
-    kinds = np.stack([1 - expected, expected], axis=-1) if categories else None
+        given = [jnp.asarray(x[part], records[0].dtype) for x in (ability, covariance)]
+        found = _factor_cells(fit.model, records, *given, categories)
+        expected[part], error[part] = found[:2]
+        if kinds is not None:
+            kinds[part] = found[2]
     return Predictions(fit.subjects[rows], fit.items[places], expected, error, kinds)
 
 
 @eqx.filter_jit
-def _factor_cells(model, records, ability, covariance):
-    """Expected responses and their standard deviations over normal abilities."""
+def _factor_cells(model, records, ability, covariance, categories: bool):
+    """Expected responses, their standard deviations and, if wanted, probabilities."""
     slopes = records.discrimination
     variance = covariance.reshape(len(ability), -1) @ outer(slopes).T
-    found = expected_cells(model, records, ability @ slopes.T, variance)
-    return found.mean, jnp.sqrt(jnp.maximum(found.square - found.mean**2, 0))
+    given = model, records, ability @ slopes.T, variance
+    found = expected_cells(*given)
+    kinds = expected_categories(*given) if categories else None
+    return found.mean, jnp.sqrt(jnp.maximum(found.square - found.mean**2, 0)), kinds
 
 
 def _item_points(fit: Calibration, places: np.ndarray):

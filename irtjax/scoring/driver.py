@@ -18,6 +18,7 @@ from irtjax.likelihood.quadrature import REACH, choose_nodes
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import Block, BlockScores, Scorer, is_empty, scan_scores
 from irtjax.scoring.item_error import added_variance, mean_sensitivity
@@ -26,6 +27,7 @@ from irtjax.scoring.result import METHODS, ScoreFlag, Scores
 from irtjax.uncertainty.covariance import Covariance
 
 
+@full_precision
 def score(
     model: Model,
     items: Items,

@@ -18,11 +18,13 @@ the posterior mean and the variance
     m_i = sum_j s_j E[y | t_ij],  t_ij ~ N(a_j'mean_i, a_j'C_i a_j),            (1)
     V_i = g_i' C_i g_i + sum_j D_ij' K_j D_ij,   g_i = sum_j s_j m'_ij a_j,     (2)
 
-K_j the covariance of (a_j, d_j) and D_ij the derivative of m_i in them: how the
-expected response moves, and how the mode moves with the items,
+K_j the covariance of (a_j, x_j), x the intercept or other coordinates of the item, and
+D_ij the derivative of m_i in them: how the expected response moves, and how the mode
+moves with the items. With w^x minus the second derivative of log p in t and x and m^x
+the derivative of the mean response in x,
 
-    D_ij = (s_j m'_ij - w_ij u_i'a_j) z_i + r_ij (u_i, 0),
-    u_i = C_i g_i,  z = (theta, 1).
+    D_ij = (f_ij theta_i + r_ij u_i, f^x_ij),   u_i = C_i g_i,
+    f_ij = s_j m'_ij - w_ij u_i'a_j,   f^x_ij = s_j m^x_ij - w^x_ij u_i'a_j.
 
 The second part of (2) is common to subjects; its main directions are returned as shared
 errors, so that differences of subjects have the right error.
@@ -32,14 +34,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.likelihood.products import cells, expected_cells, outer, with_one
+from irtjax.likelihood.products import (
+    cells,
+    expected_cells,
+    item_cells,
+    outer,
+)
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
     block_size_for,
@@ -49,6 +55,7 @@ from irtjax.numerics.kernels import (
     take_block,
     weigh_rows,
 )
+from irtjax.numerics.programs import stored_jit
 
 #: Newton steps; the log-posterior of logistic items is concave, and ten are plenty.
 NUM_NEWTON = 25
@@ -82,7 +89,7 @@ class ExpectedOnItems(NamedTuple):
     shared: Float[Array, "subjects rank"]
 
 
-@eqx.filter_jit
+@stored_jit
 def score_factors(
     model: Model,
     items: Any,
@@ -156,7 +163,7 @@ def score_factors(
     return FactorScores(ability, covariance, at_mean, last < 100 * root)
 
 
-@eqx.filter_jit
+@stored_jit
 def expected_on_items(
     model: Model, items: Any, scores: FactorScores
 ) -> tuple[Array, Array]:
@@ -187,12 +194,13 @@ def expected_on_items(
 
 
 class _Expected(NamedTuple):
-    """Of a block of subjects: score, its gradient g, u = C g, and s_j m'_ij."""
+    """Of a block of subjects: score, its gradient g, u = C g, s_j m'_ij and m^x_ij."""
 
     score: Array
     gradient: Array
     along: Array
     rise: Array
+    moves: tuple[Array, ...]
 
 
 def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expected:
@@ -200,14 +208,14 @@ def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expect
     theta = take_block(scores.mean, begin, size)
     covariance = take_block(scores.covariance, begin, size)
     variance = covariance.reshape(size, -1) @ outer(slopes).T
-    expected, rise, _ = expected_cells(model, items, theta @ slopes.T, variance)
+    expected, rise, _, moves = expected_cells(model, items, theta @ slopes.T, variance)
     rise = rise * share
     gradient = rise @ slopes
     along = jnp.einsum("nkl,nl->nk", covariance, gradient)
-    return _Expected(expected @ share, gradient, along, rise)
+    return _Expected(expected @ share, gradient, along, rise, moves)
 
 
-@eqx.filter_jit
+@stored_jit
 def expected_with_items(
     model: Model,
     items: Any,
@@ -223,7 +231,7 @@ def expected_with_items(
         items: Item records.
         data: The responses behind the scores.
         scores: Abilities and their covariances.
-        item_covariance: `[items, dims + 1, dims + 1]` of (a_j, d_j).
+        item_covariance: `[items, columns, columns]` of (a_j, x_j).
         key: For the directions of shared errors; a fixed one when None.
     """
     slopes = items.discrimination
@@ -231,21 +239,24 @@ def expected_with_items(
     num_subjects = data.num_subjects
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
     share = each / jnp.sum(each)
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
-    width = 1 + dims
+    width = item_covariance.shape[1]
+    wide = num_items * (1 if width == dims + 1 else (1 + width - dims) ** 2)
+    size = block_size_for(num_subjects, wide, dtype.itemsize)
     rank = min(SHARED + OVERSAMPLED, num_subjects)
 
     def block(begin):
-        """Score, first part of (2), z, (u, 0), and the factors of z and of (u, 0)."""
+        """Score, first part of (2), theta and u, and f, r and f^x of each item."""
         part = _expected(model, items, share, scores, begin, size)
         theta = take_block(scores.ability, begin, size)
         values = take_block(data.values, begin, size).astype(dtype)
         exposure = take_block(data.exposure, begin, size)
-        found = cells(model, items, theta, values, exposure)
-        pull = found.curvature * each * (part.along @ slopes.T)
+        found = item_cells(model, items, theta, values, exposure)
+        pull = each * (part.along @ slopes.T)
         own = jnp.sum(part.gradient * part.along, axis=1)
-        u = jnp.concatenate([part.along, jnp.zeros((size, 1), dtype)], axis=1)
-        return part.score, own, with_one(theta), u, part.rise - pull, found.slope * each
+        moves = [x * share for x in part.moves]
+        of_rest = [m - w * pull for m, w in zip(moves, found.mixed, strict=True)]
+        factor = part.rise - found.curvature * pull
+        return part.score, own, theta, part.along, factor, found.slope * each, of_rest
 
     zeros = jnp.zeros(num_subjects, dtype)
     covariance = item_covariance.astype(dtype)
@@ -255,21 +266,30 @@ def expected_with_items(
     root = jnp.where(jnp.isfinite(root), root, 0)
     key = jax.random.key(0) if key is None else key
     sketch = jax.random.normal(key, (num_items, width, rank), dtype)
-    drawn = jnp.einsum("jpq,jqm->jpm", root, sketch).reshape(num_items, -1)
-    flat = covariance.reshape(num_items, -1)
+    drawn = jnp.einsum("jpq,jqm->jpm", root, sketch)
+    of_slopes = drawn[:, :dims].reshape(num_items, -1)
+    flat = covariance[:, :dims, :dims].reshape(num_items, -1)
 
     def first(carry, begin, is_new):
         del is_new
-        value, own, design, u, factor, residual = block(begin)
-        items_part = jnp.sum(
-            factor**2 * (outer(design) @ flat.T)
-            + 2 * factor * residual * (outer(design, u) @ flat.T)
-            + residual**2 * (outer(u) @ flat.T),
-            axis=1,
+        value, own, theta, u, factor, residual, of_rest = block(begin)
+        parts = (
+            factor**2 * (outer(theta) @ flat.T)
+            + 2 * factor * residual * (outer(theta, u) @ flat.T)
+            + residual**2 * (outer(u) @ flat.T)
         )
-        both = (factor @ drawn).reshape(size, width, rank) * design[:, :, None]
-        both = both + (residual @ drawn).reshape(size, width, rank) * u[:, :, None]
-        found = value, own + items_part, jnp.sum(both, axis=1)
+        both = (factor @ of_slopes).reshape(size, dims, rank) * theta[:, :, None]
+        both = both + (residual @ of_slopes).reshape(size, dims, rank) * u[:, :, None]
+        range_ = jnp.sum(both, axis=1)
+        for h, move in enumerate(of_rest):
+            border = covariance[:, :dims, dims + h].T
+            parts = parts + 2 * move * (
+                factor * (theta @ border) + residual * (u @ border)
+            )
+            for k, other in enumerate(of_rest):
+                parts = parts + move * other * covariance[:, dims + h, dims + k]
+            range_ = range_ + move @ drawn[:, dims + h]
+        found = value, own + jnp.sum(parts, axis=1), range_
         return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
 
     init = zeros, zeros, jnp.zeros((num_subjects, rank), dtype)
@@ -277,10 +297,10 @@ def expected_with_items(
     basis, _ = jnp.linalg.qr(range_)
 
     def second(carry, begin, is_new):
-        _, _, design, u, factor, residual = block(begin)
+        _, _, theta, u, factor, residual, of_rest = block(begin)
         part = take_block(basis, begin, size) * is_new.astype(dtype)[:, None]
-        rows = outer(design, part).T @ factor + outer(u, part).T @ residual
-        return carry + rows
+        rows = outer(theta, part).T @ factor + outer(u, part).T @ residual
+        return carry + jnp.concatenate([rows, *(part.T @ x for x in of_rest)])
 
     rows = scan_subject_blocks(
         second, jnp.zeros((width * rank, num_items), dtype), num_subjects, size

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irtjax.likelihood.quadrature import REACH, test_information
+from irtjax.models.families.graded import GradedItems
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights
@@ -170,7 +171,9 @@ def difficulty(items: Items) -> Array:
     """
     intercept = jnp.asarray(items.intercept)
     slope = jnp.asarray(items.discrimination)
-    if intercept.ndim > slope.ndim:
+    if isinstance(items, GradedItems) and slope.ndim == intercept.ndim:
+        slope = jnp.sqrt(jnp.sum(slope**2, axis=-1, keepdims=True))
+    elif intercept.ndim > slope.ndim:
         slope = slope[..., None]
     elif (
         slope.ndim > intercept.ndim

@@ -32,6 +32,7 @@ def factors_of(arrays: dict[str, Any]) -> Factors | None:
         return None
     own["rotation"] = str(own["rotation"])
     own["share_at_best"] = float(own["share_at_best"])
+    own["axes_known"] = bool(own.get("axes_known", True))
     return Factors(**{"loadings_error": None, **own})
 
 

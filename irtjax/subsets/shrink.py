@@ -21,6 +21,7 @@ from irtjax.fitting.fit import fit
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.catalogue import known_model
 from irtjax.models.model import Model, check_one_ability
+from irtjax.numerics.precision import full_precision
 from irtjax.subsets.crossfit import (
     Knowledge,
     Pool,
@@ -43,6 +44,7 @@ ENOUGH_SUBJECTS = 20
 FOLDS = 5
 
 
+@full_precision
 def shrink(
     data: ResponseTable | Any,
     size: int | None = None,
@@ -201,6 +203,7 @@ def _candidates(method: str, special: bool, folds: int, subjects: int):
     return (SAFE,), why
 
 
+@full_precision
 def subset_errors(
     data: ResponseTable | Any,
     sizes: Sequence[int],

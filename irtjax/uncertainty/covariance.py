@@ -27,6 +27,7 @@ from irtjax.data.responses import Responses
 from irtjax.likelihood.problem import Problem, is_rescaled
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import inverse_cholesky, symmetric_eigen_2x2
+from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty.gradients import (
     Setting,
@@ -290,6 +291,7 @@ def check_kind(problem: Problem, kind: str) -> None:
         )
 
 
+@full_precision
 def item_covariance(
     problem: Problem,
     coordinates: Float[Array, "items columns"],

@@ -43,6 +43,7 @@ from irtjax.models.factors import Factor
 from irtjax.models.model import Model
 from irtjax.models.priors import Normal
 from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_block
+from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import score_factors
 from irtjax.validity.tetrachoric import tetrachoric
 
@@ -102,6 +103,7 @@ class Dimensions:
         )
 
 
+@full_precision
 def dimensions(
     data: ResponseTable | Any,
     *,

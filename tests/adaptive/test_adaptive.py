@@ -9,7 +9,7 @@ import pytest
 
 from irtjax import scoring
 from irtjax.adaptive import (
-    AbstractBank,
+    AbstractNodeBank,
     AdaptiveTest,
     Design,
     ItemBank,
@@ -304,7 +304,7 @@ def test_single_precision_stays_single(score, strict_promotion):
 # A model of more than responses.
 
 
-class TimedBank(AbstractBank):
+class TimedBank(AbstractNodeBank):
     """Responses with a second measurement of ability: y ~ N(theta, 1)."""
 
     inner: ItemBank
@@ -332,7 +332,7 @@ class TimedBank(AbstractBank):
 @pytest.mark.parametrize("score", ["eap", "map"])
 def test_a_bank_of_two_measures_learns_from_both(score):
     inner = bank_of()
-    bank = TimedBank(inner.theta, inner.log_prior, inner.mean, inner.sd, inner)
+    bank = TimedBank(inner.mean, inner.sd, inner.theta, inner.log_prior, inner)
     design = Design.create(LENGTH, score=score)
     tests = run_tests_jit(bank, design, key=KEY, theta=THETA)
     responses, others = tests.observations

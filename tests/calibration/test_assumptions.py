@@ -133,6 +133,7 @@ def drawn_table(ability, num_items, seed):
     return irtjax.ResponseTable.from_arrays(right.astype(float))
 
 
+@pytest.mark.slow
 def test_laplace_finds_skewed_abilities():
     """An exponential distribution has skewness 2, here to 0.3 (60 subjects)."""
     ability = np.random.default_rng(3).exponential(size=60) - 1

@@ -84,6 +84,27 @@ def test_it_can_be_quiet_and_has_no_baseline_for_random_items(saved):
     assert content["random_by_num_items"] is None
 
 
+def test_costs_and_decisions(tmp_path, saved):
+    names = small_table().items.tolist()
+    rows = [("item", "cost"), *((f'"{x}"', 1 + k % 3) for k, x in enumerate(names))]
+    path = tmp_path / "cost.csv"
+    path.write_text("\n".join(f"{a},{b}" for a, b in rows), encoding="utf-8")
+    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--cost", path)
+    more = ("--budget", 5, "--pass-mark", 0.1, "--losses", "1,2", "--price", 0.001)
+    content = json.loads(ok(saved, *few, *more, "--json").stdout)
+    rules = dict(cost=[1.0 + k % 3 for k in range(15)], budget=5.0, price=0.001)
+    want = from_python(**rules, pass_mark=0.1, losses=(1, 2))
+    assert content["subjects"] == want.table().to_pylist()
+    assert content["cost"] == str(path) and max(want.cost[:, -1]) <= 5
+    out = tmp_path / "out"
+    shown = ok(saved, *few, *more, "--out", out).stdout
+    assert "Tests cost" in shown and "of the decisions were wrong" in shown
+    left = plots.plot_adaptive(want, from_python(**rules, select="random")).axes[0]
+    assert left.get_xlabel() == "Cost of a test" and len(left.lines) == 2
+    budgets, errors = left.lines[0].get_data()
+    np.testing.assert_array_equal(errors, want.rmse_by_cost(budgets))
+
+
 def test_bad_input_is_one_line(tmp_path, saved):
     (tmp_path / "file").write_text("")
     few = ("--items", LENGTH, "--subjects", 30)
@@ -101,6 +122,11 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--randomesque", 0), "--randomesque 0 is not at least 1"),
         ((saved, "--max-exposure", 2), "--max-exposure 2 is not above 0"),
         ((saved, "--responses", strange), "none of the 2 items"),
+        ((saved, "--budget", 2), "--budget 2 needs a cost"),
+        ((saved, "--risk", 0.1), "--risk 0.1 needs a pass_mark"),
+        ((saved, "--losses", "a"), "--losses a: write numbers"),
+        ((saved, "--pass-mark", 0, "--losses", "1"), "--losses: give two numbers"),
+        ((saved, "--cost", tmp_path / "no.csv"), "cannot read it"),
         ((saved, *few, "--out", tmp_path / "file"), "is a file: name a folder"),
         ((saved, *few, "--out", tmp_path / "file" / "in"), "cannot make --out"),
     ]:
@@ -124,3 +150,53 @@ def test_the_figure_draws_the_curves():
     np.testing.assert_array_equal(np.sort(shares), np.sort(tests.exposure()))
     alone = plots.plot_adaptive(tests).axes[0]
     assert [line.get_label() for line in alone.lines] == ["RMSE", "standard error"]
+
+
+def test_the_course_of_one_test_is_drawn():
+    tests = from_python(standard_error=0.7)
+    subject = int(np.argmin(tests.num_given))
+    axes = plots.plot_trajectory(tests, tests.subjects[subject]).axes[0]
+    count = tests.num_given[subject]
+    lines = {line.get_label(): line for line in axes.lines}
+    x, y = lines["estimate"].get_data()
+    np.testing.assert_array_equal(x, np.arange(count + 1))
+    np.testing.assert_array_equal(y[1:], tests.ability[subject, :count])
+    assert y[0] == tests.prior[0]
+    assert lines["true ability"].get_ydata()[0] == tests.truth[subject]
+    right = tests.responses[subject, :count] > 0
+    drawn = [len(c.get_offsets()) for c in axes.collections[1:]]
+    assert drawn == [right.sum(), (~right).sum()]
+    session = irtjax.AdaptiveTest(small_fit(errors=False), 3)
+    while (item := session.next_item()) is not None:
+        session.record(item, 1)
+    y = plots.plot_trajectory(session).axes[0].lines[0].get_ydata()
+    np.testing.assert_array_equal(y[1:], session.table()["ability"])
+    for bad, match in (("nobody", "no subject is called"), (99, "there are 30")):
+        with pytest.raises(ValueError, match=match):
+            plots.plot_trajectory(tests, bad)
+    with pytest.raises(ValueError, match="level 2"):
+        plots.plot_trajectory(tests, level=2)
+
+
+def test_the_information_of_items_is_drawn():
+    fit = small_fit(errors=False)
+    left, right = plots.plot_item_information(fit, 4, ability=0.3).axes
+    assert len(left.lines) == 4
+    nodes = np.append(left.lines[0].get_xdata(), 0.3)
+    table = irtjax.item_information(fit.model, fit.parameters.items, nodes)
+    best = np.argmax(plots.curves.expected_information(fit))
+    np.testing.assert_allclose(left.lines[0].get_ydata(), table[:-1, best], rtol=1e-9)
+    chosen, random = (line.get_ydata() for line in right.lines)
+    np.testing.assert_allclose(np.diff(chosen), np.sort(table[-1])[::-1], rtol=1e-9)
+    assert chosen[-1] == pytest.approx(random[-1]) and chosen[0] == random[0] == 0
+
+
+def test_subjects_may_respond_by_other_items(saved):
+    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--json")
+    content = json.loads(ok(saved, *few, "--truth", saved).stdout)
+    # The same fit as truth: nodes of other lengths of tests do not enter responses.
+    assert content["subjects"] == from_python().table().to_pylist()
+    refused = run("adapt", saved, *few, "--truth", "draw", "--quiet")
+    assert refused.exit_code == 2 and "no errors of items" in refused.stderr
+    noted = ok(saved, *few[:-1], "--reliability", 0.999).stdout
+    assert "reliability 0.999 cannot be reached" in " ".join(noted.split())

@@ -76,7 +76,7 @@ from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS
         # Words that are no settings, and values that cannot be typed, stay.
         ("the level of the model is a start; x=1 stays", ""),
         ("priors={'intercept': Normal(0, 1)}", ""),
-        ("use penalty=0 for plain maximum likelihood", ""),
+        ("use penalty=0 for plain maximum likelihood", "use --penalty 0 for plain"),
         ("bounds=(low, high) (--bounds LOW HIGH)", ""),
         ("no column 'max_steps'; it has max_steps, chains", ""),
         ("fit.method='em' a/model='x' --level=0.9", ""),

@@ -12,7 +12,7 @@ from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.multistart import multistart, random_starts
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
-from irtjax.models.catalogue import two_parameter
+from irtjax.models.catalogue import three_parameter, two_parameter
 from tests.tables import run_jit
 
 # Compilation takes minutes; test_grid.py covers the method by default.
@@ -84,3 +84,24 @@ def test_requests_without_a_key_or_a_start_are_refused(problem):
         multistart(problem, MM())
     with pytest.raises(ValueError, match="at least 1"):
         random_starts(problem, 0, key=jax.random.key(0))
+
+
+def test_starts_of_a_variance_have_its_law_and_keep_what_is_fixed(problem):
+    free = problem.free.at[:4].set(False)
+    fixed = Problem(two_parameter(positive=True), problem.data, free, anchored=True)
+    centre = start_values(fixed.model, problem.data)
+    key = jax.random.key(2)
+    starts = random_starts(fixed, 50, key=key, around=centre, variance=3.0)
+    log_slope = np.log(np.asarray(starts.items.discrimination[:, 4:]))
+    # 1,300 draws of each: the variance has a relative error of 0.04.
+    for drawn in (log_slope, np.asarray(starts.items.intercept[:, 4:])):
+        assert (
+            abs(drawn.var() / 3 - 1) < 0.16
+            and abs(drawn.mean()) < 4 * (3 / 1300) ** 0.5
+        )
+    assert abs(np.asarray(starts.theta).var() - 1) < 4 * (2 / 4000) ** 0.5
+    for many, one in zip(starts.items, centre.items, strict=True):
+        np.testing.assert_allclose(many[:, :4], jnp.broadcast_to(one[:4], (50, 4)))
+    model = three_parameter()
+    with pytest.raises(ValueError, match="a 3pl model has discrimination, intercept"):
+        random_starts(Problem.create(model, problem.data), 2, key=key, variance=1.0)

@@ -195,7 +195,16 @@ def test_difficulties_anchor_a_rasch_model(shifted):
     assert calibration.num_parameters == 8 + 2
 
 
-@pytest.mark.parametrize("model", ["graded", "partial_credit", "pcm", "nominal"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "graded",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("partial_credit", "pcm", "nominal")
+        ),
+    ],
+)
 def test_items_of_several_intercepts_are_those_of_a_saved_fit(model, tmp_path):
     """Half of the items of a fit as anchors, by file: fitted again they are the same.
 

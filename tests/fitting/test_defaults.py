@@ -94,7 +94,7 @@ def test_the_family_decides_whether_items_can_be_integrated_out(monkeypatch):
     few = table_of(8, 30)
     em = {"rasch", "1pl", "probit1pl", "pcm", "rsm", "nominal", "lart"}
     for name in catalogue.MODELS:
-        wanted = "mm" if name == "factor" else "em" if name in em else "laplace"
+        wanted = "gvem" if name == "factor" else "em" if name in em else "laplace"
         assert choose(few, name).method == wanted, name
     # A model object is treated as its name, unless its slopes or priors differ.
     made = functools.partial(catalogue.two_parameter, positive=True)

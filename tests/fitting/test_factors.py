@@ -15,8 +15,10 @@ from irtjax.calibration.factors import Factors, warnings_of
 from irtjax.cli.app import app
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
+from irtjax.fitting.defaults import choose
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor, bifactor, simple_structure
+from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
 
 SUBJECTS, ITEMS, FACTORS = 400, 60, 2
@@ -43,7 +45,8 @@ def drawn():
 
 @functools.cache
 def fitted(**settings):
-    return irtjax.fit(drawn()[0], "factor", **settings)
+    """The fit by MM; `tests/estimators/marginal` has the marginal methods."""
+    return irtjax.fit(drawn()[0], "factor", "mm", **settings)
 
 
 def predictors(fit):
@@ -145,7 +148,7 @@ def test_a_mask_fixes_loadings_at_zero_and_names_the_factors():
     table, *_ = drawn()
     names = np.array(["law", "code"])[GROUPS]
     loadings = simple_structure(table.items.tolist(), names.tolist())
-    fit = irtjax.fit(table, irtjax.Factor(loadings=loadings))
+    fit = irtjax.fit(table, irtjax.Factor(loadings=loadings), "mm")
     found = fit.factors
     assert found.names.tolist() == ["law", "code"] and found.rotation == "none"
     assert np.all(found.loadings[np.arange(ITEMS), 1 - GROUPS] == 0)
@@ -154,7 +157,7 @@ def test_a_mask_fixes_loadings_at_zero_and_names_the_factors():
     assert 0.2 < found.correlation[0, 1] < 0.6
     # The same by an array.
     mask = np.eye(2, dtype=bool)[GROUPS]
-    again = irtjax.fit(table, "factor", loadings=mask)
+    again = irtjax.fit(table, "factor", "mm", loadings=mask)
     assert again.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-9)
 
 
@@ -212,7 +215,6 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
     for call in (
         lambda: irtjax.audit(fit, table),
         lambda: irtjax.shrink(table, 10, model=fit),
-        lambda: irtjax.AdaptiveTest(fit, irtjax.adaptive.Design(5)),
         lambda: irtjax.plots.plot_wright_map(fit),
         lambda: irtjax.score(fit, table, method="wle"),
     ):
@@ -221,7 +223,8 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
         assert "\n" not in str(refused.value)
 
 
-def test_the_command_line_writes_loadings_and_figures(tmp_path):
+@pytest.mark.parametrize("method", ["mm", pytest.param("gvem", marks=pytest.mark.slow)])
+def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     table, *_ = drawn()
     rows = ["subject,item,response,task"]
     few = table.select(subjects=np.arange(60), items=np.arange(16))
@@ -233,7 +236,7 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path):
         ]
     (tmp_path / "long.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     command = ["fit", str(tmp_path / "long.csv"), "--benchmark", "task", "--model"]
-    command += ["factor", "--factors", "2", "--rotation", "varimax"]
+    command += ["factor", "--method", method, "--factors", "2", "--rotation", "varimax"]
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "fit")])
     assert done.exit_code == 0, done.output
     names = {path.name for path in (tmp_path / "fit").iterdir()}
@@ -243,7 +246,7 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path):
     masks = ["item,law,code"]
     masks += [f"{item},{k % 2 == 0:d},{k % 2:d}" for k, item in enumerate(few.items)]
     (tmp_path / "mask.csv").write_text("\n".join(masks) + "\n", encoding="utf-8")
-    command = [*command[:6], "--loadings", str(tmp_path / "mask.csv"), "--no-figures"]
+    command = [*command[:8], "--loadings", str(tmp_path / "mask.csv"), "--no-figures"]
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "masked")])
     assert done.exit_code == 0, done.output
     saved = irtjax.load(tmp_path / "masked")
@@ -264,6 +267,73 @@ def test_responses_are_simulated_from_a_fit():
     assert np.abs(error).max() < 5 * 0.5 / 5000**0.5
 
 
+@pytest.mark.slow  # Programs of its own.
+@pytest.mark.parametrize("method", ["gvem", "em"])
+def test_a_confirmatory_model_by_a_marginal_method(method, tmp_path):
+    table, slopes, score = drawn()
+    few = table.select(items=np.arange(24))
+    fit = irtjax.fit(few, "factor", method, loadings=np.eye(2, dtype=bool)[GROUPS[:24]])
+    found = fit.factors
+    assert fit.status is irtjax.Status.CONVERGED
+    # 400 subjects: the standard error of a correlation of .4 is .04, and about .06 with
+    # abilities of a reliability of .8.
+    assert abs(found.correlation[0, 1] - 0.4) < 3 * 0.06
+    total = np.einsum("jk,kl,jl->j", slopes, [[1, 0.4], [0.4, 1]], slopes)
+    true = (slopes / np.sqrt(total + np.pi**2 / 3)[:, None])[:24]
+    used = true != 0
+    error = (found.loadings - true)[used] / found.loadings_error[used]
+    # 24 numbers: the share of a normal below 1.96 has a standard error of .044.
+    assert (np.abs(error) < 1.96).mean() > 0.95 - 4 * 0.044
+    # Every verb of a fit without abilities as parameters.
+    assert irtjax.rank(fit).table.num_rows == SUBJECTS
+    scored = irtjax.score(fit, few).table
+    np.testing.assert_allclose(
+        scored["ability"].to_numpy(), fit.ability_table["ability"].to_numpy(), atol=1e-6
+    )
+    first, last = fit.ability_table["subject"].to_pylist()[:: SUBJECTS - 1]
+    assert irtjax.compare(fit, first, last, data=few).difference > 0
+    assert irtjax.predict(fit).expected.shape == (SUBJECTS, 24)
+    given = jax.tree.map(jnp.asarray, fit.parameters)
+    theta = simulate_abilities(50, jax.random.key(0), given.population)
+    assert irtjax.simulate(fit.model, given.items, theta, jax.random.key(1)).num_items
+    irtjax.save(fit, tmp_path / "fit")
+    again = irtjax.load(tmp_path / "fit")
+    np.testing.assert_array_equal(again.factors.correlation, found.correlation)
+    np.testing.assert_array_equal(
+        again.parameters.population.correlation, found.correlation
+    )
+
+
+@pytest.mark.slow  # Programs of its own.
+def test_planted_structure_is_found_from_few_items():
+    table, slopes, _ = drawn()
+    few = table.select(items=np.arange(24))
+    fit = irtjax.fit(few, "factor")
+    assert fit.options["method"] == "gvem"
+    assert "responses to a factor on average, below 100" in fit.options["choice"]
+    assert congruence(fit.factors.loadings, slopes[:24]).min() > 0.98
+    # Principal axes have the same likelihood.
+    plain = irtjax.fit(few, "factor", rotation="none")
+    assert plain.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-8)
+
+
+def test_the_default_method_goes_by_the_responses_to_a_factor():
+    table, *_ = drawn()
+    loadings = np.eye(2, dtype=bool)[GROUPS]
+    for settings, method in (
+        ({}, "gvem"),
+        ({"loadings": loadings}, "gvem"),
+        ({"factors": 1}, "em"),
+    ):
+        assert choose(table, "factor", settings=settings)[1] == method
+    # Four copies of every item: 108 responses to a factor.
+    wide = irtjax.ResponseTable.from_arrays(
+        np.tile(table.values, 4), observed=np.tile(table.observed, 4)
+    )
+    assert choose(wide, Factor(2))[1] == "mm"
+    assert "108 responses to a factor" in choose(wide, Factor(2)).reason
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -279,7 +349,20 @@ def test_responses_are_simulated_from_a_fit():
         ),
         ({"factors": 3, "loadings": np.ones((ITEMS, 2))}, "leave factors out"),
         ({"priors": None}, "a factor model needs priors"),
-        ({"method": "em"}, "is estimated by method='mm', not 'em'"),
+        (
+            {"method": "saem"},
+            "is estimated by method='em', 'gvem' or 'mm', not 'saem'",
+        ),
+        (
+            {"method": "em", "factors": 4},
+            "at most 3 abilities, not 4: use method='gvem' or",
+        ),
+        ({"method": "em", "window": 40}, "window of EM needs one ability"),
+        ({"method": "gvem", "factors": 1}, "fits at least two abilities"),
+        (
+            {"method": "gvem", "priors": {"discrimination": Normal(1.0, 1.0)}},
+            "with mean 0, not 1: pass",
+        ),
         ({"anchor": {"item 1": {"intercept": 0.0}}}, "takes no anchors"),
     ],
 )
@@ -297,7 +380,8 @@ def test_settings_of_factors_need_the_model():
 
 
 @pytest.mark.slow  # Another shape.
-def test_degenerate_data_give_finite_numbers_and_warnings():
+@pytest.mark.parametrize("method", ["mm", "gvem", "em"])
+def test_degenerate_data_give_finite_numbers_and_warnings(method):
     rng = np.random.default_rng(0)
     right = (rng.random((30, 12)) < 0.5).astype(np.int8)
     right[:, 0], right[0, 1:] = 1, 0
@@ -305,7 +389,10 @@ def test_degenerate_data_give_finite_numbers_and_warnings():
     seen = np.ones(right.shape, bool)
     seen[1] = False
     fit = irtjax.fit(
-        irtjax.ResponseTable.from_arrays(right, observed=seen), "factor", factors=2
+        irtjax.ResponseTable.from_arrays(right, observed=seen),
+        "factor",
+        method,
+        factors=2,
     )
     table = fit.ability_table
     for name in ("ability", "ability_se", "expected_score", "ability_factor_1"):
@@ -326,7 +413,7 @@ def test_factors_that_few_items_measure_are_named():
         np.eye(2),
         *(none, none, none, "oblimin", 0.01),
     )
-    warnings, notes = warnings_of(found, positive=True)
+    warnings, notes = warnings_of(found, {"positive": True})
     assert warnings[0].startswith("fewer than 3 items have a structure coefficient")
     assert "on code: use fewer factors" in warnings[0]
     assert "items measure code alone" in warnings[1] and "law" not in warnings[1]

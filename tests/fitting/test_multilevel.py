@@ -82,6 +82,7 @@ def by_subject(fit, values):
     return np.asarray(values)[[place[name] for name in drawn()[0].subjects.tolist()]]
 
 
+@pytest.mark.slow
 def test_abilities_by_group_and_in_general():
     fit, (_, theta, psi, _) = fitted(), drawn()
     assert fit.status == irtjax.Status.CONVERGED

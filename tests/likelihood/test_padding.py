@@ -32,7 +32,9 @@ def responses(subjects, items, categories=2, missing=0.0, seed=3):
     ("model", "table", "settings"),
     [
         ("2pl", responses(133, 21, missing=0.3), {}),
-        ("graded", responses(133, 9, 4, 0.1), {}),
+        pytest.param(
+            *("graded", responses(133, 9, 4, 0.1), {}), marks=pytest.mark.slow
+        ),
         pytest.param("1pl", responses(77, 11), {}, marks=pytest.mark.slow),
         pytest.param("rasch", responses(77, 11), {}, marks=pytest.mark.slow),
         pytest.param("3pl", responses(300, 13), {}, marks=pytest.mark.slow),

@@ -306,7 +306,10 @@ def test_no_optimiser_finds_a_better_value(name, num_starts):
     assert min(values) == pytest.approx(float(found.value), abs=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x != "oblimin")) for x in NAMES],
+)
 def test_results_do_not_depend_on_the_axes_of_the_input(name):
     found = turned(ATHLETES, name)
     for other in (ATHLETES[:, [2, 0, 1]] * [-1, 1, -1], ATHLETES @ TURN):

@@ -38,7 +38,7 @@ def plain_calibration(name: str):
     "name",
     [
         pytest.param(name, marks=pytest.mark.slow)
-        if name not in ("2pl", "graded", "mixed")
+        if name not in ("2pl", "graded")
         else name
         for name in tables.MODELS
     ],

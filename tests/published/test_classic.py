@@ -169,6 +169,7 @@ def test_science_partial_credit(shared_data):
     np.testing.assert_allclose(jnp.cumsum(items.intercept, 1), intercepts, atol=0.17)
 
 
+@pytest.mark.slow
 def test_science_nominal(shared_data):
     large = fitted(nominal(4, None), read(shared_data, "science") - 1)
     # The maximum is a little above what mirt printed.

@@ -228,6 +228,7 @@ def test_the_default_is_the_rule_that_it_names():
     assert "\n" not in found.reason and all(rule in found.reason for rule in METHODS)
 
 
+@pytest.mark.slow
 def test_ten_models_get_items_that_vary():
     table = models(0, 10)
     varies = np.ptp(table.values, axis=0) > 0

@@ -52,7 +52,11 @@ class AbstractPenalised(AbstractMethod):
             prior = estimation_scale(problem, Start(found.items, None, found[1]))
             prior = prior._replace(log_weights=None)
             problem = dataclasses.replace(problem, prior=prior)
-        return super().solve(problem, start, run)
+        return super().solve(self.laid_out(problem), start, run)
+
+    def laid_out(self, problem: Problem) -> Problem:
+        """The problem with its data as the method passes over them."""
+        return problem
 
 
 def start_abilities(problem: Problem, start: Start) -> Array:

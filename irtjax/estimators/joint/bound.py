@@ -1,9 +1,9 @@
-"""Block updates of sigma((theta_i . a_j + d_j) / s) under a quadratic bound.
+"""Block updates of a response to theta_i . a_j + d_j under a quadratic bound.
 
-With n trials (1 for a single response) a cell's log-likelihood has curvature at most
-n / (4 s^2) in eta = theta . a + d, so from the residual r = y - n sigma(eta / s)
+With eta = theta . a + d, temperature s and n trials (1 for a single response) a cell's
+log-likelihood has slope r in eta / s, and curvature at most n L (`cells`), hence
 
-    log p(eta') >= log p(eta) + (r / s) (eta' - eta) - n (eta' - eta)^2 / (8 s^2),
+    log p(eta') >= log p(eta) + (r / s) (eta' - eta) - n L (eta' - eta)^2 / (2 s^2),
 
 a weighted least-squares problem in items given abilities and in abilities given items.
 Everything is written for any number of latent dimensions.
@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
+from irtjax.estimators.joint.cells import LOGIT, AbstractCells, cells_of
 from irtjax.estimators.joint.objective import block_weight, by_subject
-from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
     block_size_for,
@@ -33,11 +33,15 @@ from irtjax.numerics.nnls import nnls
 
 
 class Factors(NamedTuple):
-    """The parameters of the bilinear predictor."""
+    """The parameters of the bilinear predictor, and cuts of ordered categories.
+
+    `cuts` are `[items, C - 1]` deviations of the intercepts from their mean.
+    """
 
     discrimination: Float[Array, "items dims"]
     intercept: Float[Array, " items"]
     theta: Float[Array, "subjects dims"]
+    cuts: Array | None = None
 
     def fold(self, shift: Array, log_scale: Array) -> Factors:
         """The same predictors from abilities (theta - shift) / scale, `[dims]` each."""
@@ -45,6 +49,7 @@ class Factors(NamedTuple):
             self.discrimination * jnp.exp(log_scale),
             self.intercept + self.discrimination @ shift,
             (self.theta - shift) * jnp.exp(-log_scale),
+            self.cuts,
         )
 
     @property
@@ -65,12 +70,26 @@ class Quadratic(NamedTuple):
         return jnp.diagonal(self.curvature, axis1=1, axis2=2)
 
 
+class CutSums(NamedTuple):
+    """Sums over the subjects of each item, with subject weights, in units of eta.
+
+    `log_lik` is that of the items; `scores`, their absolute `terms` and the expected
+    `information` are those of the cuts.
+    """
+
+    log_lik: Float[Array, " items"]
+    scores: Float[Array, "items cuts"]
+    terms: Float[Array, "items cuts"]
+    information: Float[Array, "items cuts cuts"]
+
+
 class ItemSweep(NamedTuple):
     """Results of a pass over the data at one point.
 
     `log_lik` is without subject weights; the bound of items in (d_j, a_j) has them, and
     that of subjects in theta_i has item weights. The terms are sums of the absolute
     terms of the gradients, without priors: what must cancel where a gradient is 0.
+    `cuts` is None for families with one intercept.
     """
 
     log_lik: Float[Array, " subjects"]
@@ -78,46 +97,38 @@ class ItemSweep(NamedTuple):
     subjects: Quadratic
     item_terms: Float[Array, "items p"]
     subject_terms: Float[Array, "subjects dims"]
+    cuts: CutSums | None = None
 
 
-class _Cells(NamedTuple):
-    """A block of cells, `[block, items]` each."""
+class _Block(NamedTuple):
+    """A block of cells, `[block, items]` each; `predictor` is eta / s."""
 
     values: Array
     exposure: Array | float
     predictor: Array
-    chance: Array
-    residual: Array
+    log_prob: Array
+    slope: Array
 
 
-def _block_cells(data: Responses, factors: Factors, temperature, start, size) -> _Cells:
-    """Responses, n (1 if complete), eta / s, sigma(eta / s) and the residual."""
-    slope = factors.discrimination / temperature
+def _block_cells(
+    data: Responses, factors: Factors, temperature, cells, start, size
+) -> _Block:
+    """Responses, n (1 if complete), eta / s, log p and its slope."""
+    discrimination = factors.discrimination / temperature
     eta = factors.intercept / temperature
     theta = take_block(factors.theta, start, size)
-    values = take_block(data.values, start, size).astype(slope.dtype)
+    dtype, dims = discrimination.dtype, discrimination.shape[1]
+    values = take_block(data.values, start, size).astype(dtype)
     exposure = take_block(data.exposure, start, size)
-    if slope.shape[1] > 4:
-        eta = theta @ slope.T + eta
+    if dims > 4:
+        eta = theta @ discrimination.T + eta
     else:  # a sum of outer products, which fuses with what follows
-        for k in range(slope.shape[1]):
-            eta = eta + theta[:, k, None] * slope[:, k]
-    chance = jax.nn.sigmoid(eta)
-    exposure = 1.0 if exposure is None else exposure.astype(slope.dtype)
-    return _Cells(values, exposure, eta, chance, values - exposure * chance)
-
-
-def _log_lik(data: Responses, cells: _Cells) -> Array:
-    """Sums of log p = y eta - n max(eta, 0) + n log max(sigma, 1 - sigma)."""
-    # For single responses the residual has the larger: one logarithm per cell.
-    if data.trials is None:
-        distance = jnp.abs(cells.residual)
-        likelier = jnp.log(jnp.maximum(distance, 1 - distance))
-    else:
-        likelier = jnp.log(jnp.maximum(cells.chance, 1 - cells.chance))
-        likelier = likelier * cells.exposure
-    above = jnp.maximum(cells.predictor, 0) * cells.exposure
-    return _row_sums(data, cells.values * cells.predictor - above + likelier)
+        for k in range(dims):
+            eta = eta + theta[:, k, None] * discrimination[:, k]
+    exposure = 1.0 if exposure is None else exposure.astype(dtype)
+    cuts = None if factors.cuts is None else factors.cuts / temperature
+    found = cells.cell(values, exposure, eta, cuts, data.trials is None)
+    return _Block(values, exposure, eta, *found)
 
 
 def _row_sums(data: Responses, cells: Array) -> Array:
@@ -128,19 +139,22 @@ def _row_sums(data: Responses, cells: Array) -> Array:
 
 
 def check_logistic(model: Model, what: str) -> None:
-    """Refuses models other than the logistic 1PL and 2PL, with bounded curvature."""
+    """Refuses models of other than right or wrong responses with the logistic link."""
     family = model.family
-    if not (
-        isinstance(family, Binary) and family.link == "logit" and family.asymptotes == 0
-    ):
+    if cells_of(model) is not LOGIT:
+        cure = "use method='mm'" if family.dims else "use Gradient or EM"
         raise ValueError(
-            f"{what} the logistic 1PL and 2PL, not {model.name!r}; use Gradient"
-            " for its joint or EM for its marginal likelihood"
+            f"{what} right or wrong responses with the logistic link alone, not those"
+            f" of this model {model.name!r}: {cure}"
         )
 
 
 def surrogate(
-    data: Responses, factors: Factors, anchor: Factors, temperature: Array | float
+    data: Responses,
+    factors: Factors,
+    anchor: Factors,
+    temperature: Array | float,
+    cells: AbstractCells = LOGIT,
 ) -> Float[Array, " subjects"]:
     """The quadratic bound of each subject's log-likelihood, at a point.
 
@@ -150,11 +164,11 @@ def surrogate(
     """
 
     def block(size, start, factors, anchor):
-        here = _block_cells(data, factors, temperature, start, size)
-        there = _block_cells(data, anchor, temperature, start, size)
+        here = _block_cells(data, factors, temperature, cells, start, size)
+        there = _block_cells(data, anchor, temperature, cells, start, size)
         move = here.predictor - there.predictor
-        rise = (there.residual - there.exposure * move / 8) * move
-        return _log_lik(data, there) + _row_sums(data, rise)
+        bend = there.exposure * cells.curvature * move / 2
+        return _row_sums(data, there.log_prob + (there.slope - bend) * move)
 
     dtype = jnp.result_type(factors.intercept, anchor.intercept)
     return by_subject(data, dtype, block, factors, anchor)
@@ -173,10 +187,55 @@ def _subject_curvature(data: Responses, exposure, slope) -> Array:
     return (exposure @ products).reshape(-1, dims, dims)
 
 
-def sweep(data: Responses, factors: Factors, temperature: Array | float) -> ItemSweep:
+def _cut_sums(block: _Block, cells, cuts, temperature, weight) -> CutSums:
+    """`CutSums` of a block of subjects."""
+    found = cells.cut_terms(*block[:3], cuts / temperature)
+    total = lambda cell: weight @ cell
+    none, size = jnp.zeros(cuts.shape[0], cuts.dtype), range(cells.num_cuts)
+    by_pair = {pair: total(x) for pair, x in found.information.items()}
+    pairs = [[(min(h, k), max(h, k)) for k in size] for h in size]
+    rows = [jnp.stack([by_pair.get(pair, none) for pair in row], -1) for row in pairs]
+    return CutSums(
+        total(block.log_prob),
+        jnp.stack([total(x) for x in found.scores], -1) / temperature,
+        jnp.stack([total(jnp.abs(x)) for x in found.scores], -1) / temperature,
+        jnp.stack(rows, 1) / temperature**2,
+    )
+
+
+def item_sweep(
+    data: Responses, factors: Factors, temperature: Array | float, cells: AbstractCells
+) -> tuple[Float[Array, " items"], Float[Array, "items p"]]:
+    """Log-likelihood of each item and its gradient in (d_j, a_j), in one pass."""
+    theta, size = factors.theta, factors.discrimination.shape[1]
+    dtype = theta.dtype
+    rows = block_size_for(data.num_subjects, data.num_items, dtype.itemsize)
+
+    def body(carry, start, is_new):
+        block = _block_cells(data, factors, temperature, cells, start, rows)
+        weight = block_weight(data, start, is_new, dtype)
+        left = _design(take_block(theta, start, rows)) * weight[:, None]
+        found = weight @ block.log_prob, (left.T @ block.slope).T / temperature
+        return tuple(x + y for x, y in zip(carry, found, strict=True))
+
+    none = jnp.zeros((data.num_items, 1 + size), dtype)
+    return scan_subject_blocks(body, (none[:, 0], none), data.num_subjects, rows)
+
+
+def _design(theta: Float[Array, "subjects dims"]) -> Array:
+    """(1, theta) of each subject."""
+    return jnp.concatenate([jnp.ones_like(theta[:, :1]), theta], 1)
+
+
+def sweep(
+    data: Responses,
+    factors: Factors,
+    temperature: Array | float,
+    cells: AbstractCells = LOGIT,
+) -> ItemSweep:
     """Log-likelihood and both quadratic bounds at a point, in one fused pass."""
     num_subjects, num_items = data.values.shape
-    slope, _, theta = factors
+    slope, theta, cuts = factors.discrimination, factors.theta, factors.cuts
     dtype, dims = slope.dtype, slope.shape[1]
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     complete = data.exposure is None
@@ -184,50 +243,60 @@ def sweep(data: Responses, factors: Factors, temperature: Array | float) -> Item
 
     def body(carry, start, is_new):
         """Adds a block of subjects to the sums; keeps what is per subject."""
-        log_lik, columns, terms, moments, rows, row_terms, curvature = carry
-        cells = _block_cells(data, factors, temperature, start, size)
+        log_lik, columns, terms, moments, rows, row_terms, curvature, of_cuts = carry
+        found = _block_cells(data, factors, temperature, cells, start, size)
         weight = block_weight(data, start, is_new, dtype)
-        ability = take_block(theta, start, size)
-        design = jnp.concatenate([jnp.ones((size, 1), dtype), ability], 1)
-        left, size_of = design * weight[:, None], jnp.abs(cells.residual)
+        design = _design(take_block(theta, start, size))
+        left, size_of = design * weight[:, None], jnp.abs(found.slope)
         products = _outer(design) * weight[:, None]
         if complete:
             moments = moments + jnp.sum(products, axis=0)
         else:
-            moments = moments + (products.T @ cells.exposure).T
-            block = _subject_curvature(data, cells.exposure, slope)
+            moments = moments + (products.T @ found.exposure).T
+            block = _subject_curvature(data, found.exposure, slope)
             curvature = put_block(curvature, block, start)
+        if of_cuts is not None:
+            more = _cut_sums(found, cells, cuts, temperature, weight)
+            of_cuts = jax.tree.map(jnp.add, of_cuts, more)
         return (
-            put_block(log_lik, _log_lik(data, cells), start),
-            columns + (left.T @ cells.residual).T,
+            put_block(log_lik, _row_sums(data, found.log_prob), start),
+            columns + (left.T @ found.slope).T,
             terms + (jnp.abs(left).T @ size_of).T,
             moments,
-            put_block(rows, cells.residual @ right, start),
+            put_block(rows, found.slope @ right, start),
             put_block(row_terms, size_of @ jnp.abs(right), start),
             curvature,
+            of_cuts,
         )
 
     columns = jnp.zeros((num_items, 1 + dims), dtype)
     moments = jnp.zeros((1 if complete else num_items, (1 + dims) ** 2), dtype)
     rows, curvature = _no_rows(data, factors)
-    none = jnp.zeros(num_subjects, dtype)
-    init = (none, columns, columns, moments, rows, rows, curvature)
-    log_lik, columns, terms, moments, rows, row_terms, curvature = scan_subject_blocks(
-        body, init, num_subjects, size
+    none, of_cuts = jnp.zeros(num_subjects, dtype), None
+    if cells.num_cuts > 1:
+        each = jnp.zeros((num_items, cells.num_cuts), dtype)
+        square = jnp.zeros((*each.shape, cells.num_cuts), dtype)
+        of_cuts = CutSums(each[:, 0], each, each, square)
+    init = (none, columns, columns, moments, rows, rows, curvature, of_cuts)
+    log_lik, columns, terms, moments, rows, row_terms, curvature, of_cuts = (
+        scan_subject_blocks(body, init, num_subjects, size)
     )
-    moments = moments.reshape(-1, 1 + dims, 1 + dims) / (4 * temperature**2)
+    bend = cells.curvature / temperature**2
     return ItemSweep(
         log_lik,
-        Quadratic(columns / temperature, moments),
-        Quadratic(rows / temperature, curvature / (4 * temperature**2)),
+        Quadratic(
+            columns / temperature, moments.reshape(-1, 1 + dims, 1 + dims) * bend
+        ),
+        Quadratic(rows / temperature, curvature * bend),
         terms / temperature,
         row_terms / temperature,
+        of_cuts,
     )
 
 
 def _no_rows(data: Responses, factors: Factors) -> tuple[Array, Array]:
     """Zeros for the gradients of subjects; their curvature if all have the same."""
-    slope, _, theta = factors
+    slope, theta = factors.discrimination, factors.theta
     if data.exposure is None:
         return jnp.zeros_like(theta), _subject_curvature(data, None, slope)
     shape = (*theta.shape, theta.shape[1])
@@ -235,7 +304,10 @@ def _no_rows(data: Responses, factors: Factors) -> tuple[Array, Array]:
 
 
 def subject_sweep(
-    data: Responses, factors: Factors, temperature: Array | float
+    data: Responses,
+    factors: Factors,
+    temperature: Array | float,
+    cells: AbstractCells = LOGIT,
 ) -> Quadratic:
     """The quadratic bound in the abilities alone: the second pass of an iteration."""
     slope = factors.discrimination
@@ -244,15 +316,16 @@ def subject_sweep(
 
     def body(carry, start, is_new):
         rows, curvature = carry
-        cells = _block_cells(data, factors, temperature, start, size)
+        found = _block_cells(data, factors, temperature, cells, start, size)
         if data.exposure is not None:
-            block = _subject_curvature(data, cells.exposure, slope)
+            block = _subject_curvature(data, found.exposure, slope)
             curvature = put_block(curvature, block, start)
-        return put_block(rows, cells.residual @ right, start), curvature
+        return put_block(rows, found.slope @ right, start), curvature
 
     init = _no_rows(data, factors)
     rows, curvature = scan_subject_blocks(body, init, data.num_subjects, size)
-    return Quadratic(rows / temperature, curvature / (4 * temperature**2))
+    bend = cells.curvature / temperature**2
+    return Quadratic(rows / temperature, curvature * bend)
 
 
 def add_normal_prior(

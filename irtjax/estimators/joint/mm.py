@@ -1,19 +1,22 @@
 """Joint maximum likelihood by block majorisation-minimisation.
 
-The algorithm of the constrained block MM paper (cBMM): bound the logistic
-log-likelihood below by a quadratic, maximise it exactly in the items and then in the
-abilities. Added here: an exact joint update of slope and intercept, missing cells and
-trials in every update, priors, the best change of ability scale after each iteration,
-and a safeguarded Anderson acceleration.
+The algorithm of the constrained block MM paper (cBMM): bound the log-likelihood below
+by a quadratic, maximise it exactly in the items and then in the abilities. Added here:
+an exact joint update of slope and intercept, missing cells and trials in every update,
+priors, the best change of ability scale after each iteration, a safeguarded Anderson
+acceleration, other links, and ordered categories.
+
+Intercepts of ordered categories are raised by Newton steps before each update (`cuts`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
@@ -25,11 +28,19 @@ from irtjax.estimators.joint.bound import (
     ItemSweep,
     Quadratic,
     add_normal_prior,
-    check_logistic,
     subject_sweep,
     sweep,
     update_items,
     update_subjects,
+)
+from irtjax.estimators.joint.cells import cells_of
+from irtjax.estimators.joint.cuts import (
+    CutPrior,
+    closed,
+    keep_order,
+    leaders,
+    raise_cuts,
+    residual_of,
 )
 from irtjax.estimators.joint.objective import (
     ability_prior,
@@ -41,8 +52,15 @@ from irtjax.estimators.joint.objective import (
     log_penalty,
     weighted_moments,
 )
+from irtjax.estimators.joint.sparse import (
+    ObservedCells,
+    is_sparse,
+    sparse_subject_sweep,
+    sparse_sweep,
+)
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
-from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.catalogue import weak_priors
+from irtjax.models.families.graded import Graded, SpacedGraded
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import LogNormal, Normal
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
@@ -55,6 +73,7 @@ class MMState(NamedTuple):
     `log_lik`, `log_prior`, `objective` and `residual` (relative KKT) are those of
     `best`. `image` is one MM iteration from it, tried when a proposal is refused.
     `change` is relative, of the objective; `refused` counts points refused in a row.
+    `together` are the intercepts that move as one (`cuts.leaders`); None without cuts.
     """
 
     point: Factors
@@ -68,17 +87,21 @@ class MMState(NamedTuple):
     memory: Memory
     refused: Array
     num_seen: Array
+    together: Array | None = None
 
 
 class MM(AbstractPenalised):
-    """Joint maximum likelihood (or joint MAP) of the logistic 1PL and 2PL.
+    """Joint maximum likelihood (or joint MAP) of models with a bounded curvature.
 
-    Maximises sum log p + penalty (log N(theta; 0, I) + item log priors), the first
-    prior as given by `Problem.prior`, with
-    P = sigma((a theta + d) / s). The residual is the largest share of a gradient that
-    does not cancel, |g| over the sum of its absolute terms (plus a hundredth of the
-    curvature bound times 1 + |x|, for gradients whose terms all vanish), where a slope
-    at 0 may be pushed against its bound: 0 exactly where the KKT conditions hold.
+    These are the logistic and the probit 1PL and 2PL, graded and partial credit models,
+    and factor models of their responses. Maximises
+    sum log p + penalty (log N(theta; 0, I) + item log priors), the first prior as given
+    by `Problem.prior`, with P = F((a theta + d) / s).
+
+    The residual is the largest share of a gradient that does not cancel, |g| over the
+    sum of its absolute terms (plus a hundredth of the curvature bound times 1 + |x|,
+    for gradients whose terms all vanish), where a slope at 0 may be pushed against its
+    bound: 0 exactly where the KKT conditions hold.
     Joint item estimates are biased when subjects have few responses; those of the
     marginal method `EM` are not.
 
@@ -88,10 +111,15 @@ class MM(AbstractPenalised):
         penalty: Weight of all log priors; 0 is plain maximum likelihood, for which
             `diverging` marks the subjects and items without a finite estimate.
         temperature: s. Priors apply to a and d on the scale of eta = a theta + d, and
-            reported items are a / s and d / s, so that P = sigma(a theta + d) with the
+            reported items are a / s and d / s, so that P = F(a theta + d) with the
             reported values. (With unit slopes it is theta that is divided by s.)
         stop: "kkt", or "relative_change" for the looser rule of the cBMM paper.
         memory: Depth of the acceleration; 0 turns it off.
+        lasso: lambda of a penalty -sum_j lambda_j sd(theta) a_j of slopes kept at or
+            above 0, a number or one for each item; None for none. The standard
+            deviation is that of the sample: a change of the scale of ability does not
+            change the penalty. With abilities of standard deviation 1 a slope is 0
+            where the score sum_i theta_i (y_ij - p_ij) is at most lambda_j.
 
     >>> import irtjax
     >>> data = irtjax.Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
@@ -110,22 +138,56 @@ class MM(AbstractPenalised):
     temperature: float | Array = 1.0
     stop: str = eqx.field(static=True, default="kkt")
     memory: int = eqx.field(static=True, default=10)
+    lasso: float | Array | None = None
+
+    @property
+    def _sparse(self) -> bool:
+        return self.lasso is not None
 
     def adapted(self, model: Model) -> Model:
         """The bound is quadratic, and so must priors be: slopes are kept at or above 0.
 
         The log-normal prior of positive slopes becomes that of free ones.
         """
-        prior = model.priors.get("discrimination")
-        if not (model.family.has_slope and isinstance(prior, LogNormal)):
+        family, prior = model.family, model.priors.get("discrimination")
+        if isinstance(family, SpacedGraded):
+            # The same model, in which the prior of each intercept is normal.
+            family = Graded(family.categories, slopes="positive")
+            model = dataclasses.replace(
+                model, family=family, priors=weak_priors(family)
+            )
+            prior = model.priors["discrimination"]
+        if not (family.has_slope and isinstance(prior, LogNormal)):
             return model
         priors = {**model.priors, "discrimination": Normal(1.0, 1.0)}
         return dataclasses.replace(model, priors=priors)
 
+    def laid_out(self, problem: Problem) -> Problem:
+        """The problem, with its observed cells alone where they are few."""
+        data = problem.data
+        if cells_of(problem.model).num_cuts > 1 or not is_sparse(data):
+            return problem
+        return eqx.tree_at(lambda x: x.data, problem, ObservedCells.of(data))
+
+    def record(self) -> dict[str, Any]:
+        """The settings that change the estimates, and the acceleration."""
+        return {
+            "penalty": self.penalty,
+            "temperature": float(self.temperature),
+            "stop": self.stop,
+            "memory": self.memory,
+            **({"lasso": np.asarray(self.lasso).tolist()} if self._sparse else {}),
+        }
+
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> MMState:
         """State at the start values; a ValueError for what does not suit the method."""
         self._check(problem)
-        slope, intercept = start.items.discrimination, start.items.intercept
+        cells, slope = cells_of(problem.model), start.items.discrimination
+        intercept, cuts = cells.split(start.items)
+        together = None
+        if cells.num_cuts > 1 and cuts is not None:
+            together = leaders(problem, cells, intercept.dtype)
+            intercept, cuts = closed(together, intercept, cuts)
         dtype, theta = intercept.dtype, start_abilities(problem, start)
         temperature = jnp.asarray(self.temperature, dtype)
         if problem.model.family.has_slope:
@@ -133,7 +195,8 @@ class MM(AbstractPenalised):
         else:
             slope, theta = jnp.ones_like(intercept), theta * temperature
         rows = slope.reshape(intercept.size, -1), theta.reshape(theta.shape[0], -1)
-        point = Factors(rows[0], intercept * temperature, rows[1])
+        cuts = None if cuts is None else cuts * temperature
+        point = Factors(rows[0], intercept * temperature, rows[1], cuts)
         flat, _ = ravel_pytree(point)
         zero, high = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
         none = jnp.zeros((), jnp.int32)
@@ -149,6 +212,7 @@ class MM(AbstractPenalised):
             memory=empty_memory(flat.size, max(self.memory, 1), dtype),
             refused=none,
             num_seen=none,
+            together=together,
         )
 
     def check(self, problem: Problem) -> None:
@@ -158,7 +222,11 @@ class MM(AbstractPenalised):
 
     def _check(self, problem: Problem) -> None:
         model = problem.model
-        check_logistic(model, "MM fits")
+        cells_of(model)
+        if self._sparse and not _is_positive(model):
+            raise ValueError(
+                "lasso is for slopes kept at or above 0: use positive=True"
+            )
         if self.stop not in ("kkt", "relative_change"):
             raise ValueError(f"stop {self.stop!r} is not 'kkt' or 'relative_change'")
         check_penalty(model, self.penalty, problem.anchored)
@@ -174,23 +242,30 @@ class MM(AbstractPenalised):
     def step(self, problem: Problem, state: MMState, key: KeyArray | None) -> MMState:
         """Judges the point and raises items and abilities: two passes over the data."""
         data, point = problem.data, state.point
-        seen = sweep(data, point, self.temperature)
+        once = sparse_sweep if isinstance(data, ObservedCells) else sweep
+        seen = once(data, point, self.temperature, cells_of(problem.model))
         log_prior = self._log_prior(problem, point)
         weight = data.subject_weight
         weight = jnp.ones_like(seen.log_lik) if weight is None else weight
         first = state.num_seen == 0
         # The first objective is a plain sum; later ones add small, accurate gains.
         gain = jnp.sum(weight * (seen.log_lik - state.log_lik))
-        gain = gain + self.penalty * (log_prior - state.log_prior)
+        gain = gain + (log_prior - state.log_prior)
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * seen.log_lik)
         accepted = first | (gain >= -slack)
         objective = state.objective + gain
         change = jnp.abs(gain) / jnp.maximum(jnp.abs(objective), 1e-30)
 
         bounds = self._bounds(problem, point, seen.items, seen.subjects)
-        image = self._image(problem, point, bounds[0])
+        image = self._image(problem, point, seen, bounds[0], state.together)
         residual = _kkt_residual(problem, point, seen, bounds)
-        proposal, memory = self._propose(problem, point, image, bounds, state.memory)
+        if seen.cuts is not None and state.together is not None:
+            prior = self._cut_prior(problem)
+            of_cuts = residual_of(problem, point, seen.cuts, state.together, prior)
+            residual = jnp.maximum(residual, of_cuts)
+        proposal, memory = self._propose(
+            problem, point, image, seen, bounds, state.memory
+        )
         better = state._replace(
             point=proposal,
             best=point,
@@ -209,14 +284,34 @@ class MM(AbstractPenalised):
         )
 
     def _log_prior(self, problem: Problem, point: Factors) -> Scalar:
-        if self.penalty == 0:
-            return jnp.zeros((), point.intercept.dtype)
-        return log_penalty(problem, _record(problem.model, point), point.theta)
+        """What the objective has in addition to the likelihood."""
+        total = jnp.zeros((), point.intercept.dtype)
+        if self.penalty:
+            record = _record(problem.model, point)
+            total = self.penalty * log_penalty(problem, record, point.theta)
+        if self._sparse:
+            _, sd = weighted_moments(point.theta, problem.data.subject_weight)
+            total = total - jnp.sum(self._lasso_sums(problem, point) * sd)
+        return total
+
+    def _lasso_sums(self, problem: Problem, point: Factors) -> Float[Array, " dims"]:
+        """sum_j lambda_j a_j of each ability, with item weights."""
+        weighted = weigh_rows(point.discrimination, problem.data.item_weight)
+        return self._lambda(weighted) @ weighted
+
+    def _lambda(self, rows: Array) -> Float[Array, " items"]:
+        return jnp.broadcast_to(jnp.asarray(self.lasso, rows.dtype), rows.shape[:1])
 
     def _bounds(
         self, problem: Problem, point: Factors, items: Quadratic, subjects: Quadratic
     ) -> tuple[Quadratic, Quadratic]:
         """Adds the priors to the bounds of the likelihood."""
+        subjects = self._with_ability_prior(problem, subjects, point)
+        if self._sparse:
+            _, sd = weighted_moments(point.theta, problem.data.subject_weight)
+            gradient = items.gradient
+            pull = self._lambda(gradient)[:, None] * sd
+            items = items._replace(gradient=gradient.at[:, 1:].add(-pull))
         if self.penalty == 0:
             return items, subjects
         moments = []
@@ -227,24 +322,55 @@ class MM(AbstractPenalised):
             inverse = self.penalty / prior.sd**2 if normal else 0.0
             moments.append((prior.mean if normal else 0.0, inverse))
         mean, precision = jnp.array(moments, point.intercept.dtype).T
+        if point.cuts is not None:  # The mean of as many intercepts has their priors.
+            precision = precision.at[0].multiply(point.cuts.shape[1])
         items = add_normal_prior(items, point.stacked, mean, precision)
-        return items, self._with_ability_prior(problem, subjects, point.theta)
+        return items, subjects
 
     def _with_ability_prior(
-        self, problem: Problem, subjects: Quadratic, theta: Array
+        self, problem: Problem, subjects: Quadratic, point: Factors
     ) -> Quadratic:
+        """Adds what depends on abilities to a bound in them."""
+        theta = point.theta
+        if self._sparse:
+            # -sd(theta) is concave in the sum of squares: its tangent is below it.
+            weight = problem.data.subject_weight
+            mean, sd = weighted_moments(theta, weight)
+            count = len(theta) if weight is None else jnp.sum(weight)
+            precision = self._lasso_sums(problem, point) / (count * sd)
+            subjects = add_normal_prior(subjects, theta, mean, precision)
         if self.penalty == 0:
             return subjects
         mean, sd = (jnp.asarray(x, theta.dtype) for x in ability_prior(problem))
         return add_normal_prior(subjects, theta, mean, self.penalty / sd**2)
 
-    def _image(self, problem: Problem, point: Factors, items: Quadratic) -> Factors:
-        """One MM iteration: items, abilities, then the scale of ability."""
-        positive = _is_positive(problem.model)
+    def _cut_prior(self, problem: Problem) -> CutPrior:
+        prior = problem.model.priors.get("intercept") if self.penalty else None
+        if not isinstance(prior, Normal):
+            return CutPrior(0.0, 0.0)
+        return CutPrior(prior.mean, self.penalty / prior.sd**2)
+
+    def _image(
+        self,
+        problem: Problem,
+        point: Factors,
+        seen: ItemSweep,
+        items: Quadratic,
+        together: Array | None,
+    ) -> Factors:
+        """One MM iteration: cuts, items, abilities, then the scale of ability."""
+        cells, positive = cells_of(problem.model), _is_positive(problem.model)
+        if together is not None:
+            given = problem, cells, self.temperature, point, seen, together
+            point, columns = raise_cuts(*given, self._cut_prior(problem))
+            there = seen.items._replace(gradient=columns)
+            items, _ = self._bounds(problem, point, there, seen.subjects)
         stacked = update_items(items, point.stacked, _free(problem), positive)
-        raised = Factors(stacked[:, 1:], stacked[:, 0], point.theta)
-        subjects = subject_sweep(problem.data, raised, self.temperature)
-        subjects = self._with_ability_prior(problem, subjects, raised.theta)
+        raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
+        few = isinstance(problem.data, ObservedCells)
+        again = sparse_subject_sweep if few else subject_sweep
+        subjects = again(problem.data, raised, self.temperature, cells)
+        subjects = self._with_ability_prior(problem, subjects, raised)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:
             return raised
@@ -266,7 +392,9 @@ class MM(AbstractPenalised):
             folded = moved(*best_fold(raised, dims, dtype))
         return tree_where(is_movable(problem, point.discrimination), folded, point)
 
-    def _propose(self, problem, point, image, bounds, memory) -> tuple[Factors, Memory]:
+    def _propose(
+        self, problem, point, image, seen, bounds, memory
+    ) -> tuple[Factors, Memory]:
         """Accelerated proposal; the image itself when acceleration is off."""
         if self.memory == 0:
             return image, memory
@@ -275,7 +403,11 @@ class MM(AbstractPenalised):
         subjects = weigh_rows(bounds[1].diagonal, data.subject_weight)
         items = jnp.sqrt(jnp.broadcast_to(items, point.stacked.shape))
         subjects = jnp.sqrt(jnp.broadcast_to(subjects, point.theta.shape))
-        scale = Factors(items[:, 1:], items[:, 0], subjects)
+        of_each = None if point.cuts is None else jnp.zeros_like(point.cuts)
+        if seen.cuts is not None:
+            diagonal = jnp.diagonal(seen.cuts.information, axis1=1, axis2=2)
+            of_each = jnp.sqrt(weigh_rows(diagonal, data.item_weight))
+        scale = Factors(items[:, 1:], items[:, 0], subjects, of_each)
         flat_point, unravel = ravel_pytree(point)
         flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
         flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
@@ -285,7 +417,11 @@ class MM(AbstractPenalised):
             proposal = proposal._replace(discrimination=slope)
         # Fixed coordinates stay exactly, not up to the rounding of a mixture.
         kept = jnp.where(_free(problem), proposal.stacked, point.stacked)
-        return Factors(kept[:, 1:], kept[:, 0], proposal.theta), memory
+        kept = proposal._replace(discrimination=kept[:, 1:], intercept=kept[:, 0])
+        if proposal.cuts is not None:
+            cells = cells_of(problem.model)
+            kept = kept._replace(cuts=keep_order(cells, proposal.cuts, image.cuts))
+        return kept, memory
 
     def progress(self, problem: Problem, state: MMState) -> Progress:
         """Objective, KKT residual and verdict of the best point."""
@@ -304,6 +440,8 @@ class MM(AbstractPenalised):
         """
         family, best = problem.model.family, state.best
         point = best._replace(intercept=best.intercept / self.temperature)
+        if best.cuts is not None:
+            point = point._replace(cuts=best.cuts / self.temperature)
         if family.has_slope:
             slope = best.discrimination / self.temperature
             point = point._replace(discrimination=slope)
@@ -328,14 +466,15 @@ class MM(AbstractPenalised):
             found.discrimination,
             point.intercept + point.discrimination @ found.shift,
             found.theta,
+            point.cuts,
         )
         return Parameters(_record(problem.model, moved), found.population, found.theta)
 
 
-def _record(model: Model, point: Factors) -> LogisticItems:
-    zero, slope = jnp.zeros_like(point.intercept), point.discrimination
+def _record(model: Model, point: Factors) -> Any:
+    slope = point.discrimination
     slope = slope if model.family.dims else slope[:, 0]
-    return LogisticItems(slope, point.intercept, zero, zero + 1)
+    return cells_of(model).join(slope, point.intercept, point.cuts)
 
 
 def _is_positive(model: Model) -> bool:
@@ -344,11 +483,15 @@ def _is_positive(model: Model) -> bool:
 
 
 def _free(problem: Problem) -> Bool[Array, "items p"]:
-    """The free mask in the order (d, a); slopes of unit families are fixed."""
-    free = problem.free
-    if not problem.model.family.has_slope:
-        return jnp.concatenate([free[:, :1], jnp.zeros_like(free[:, :1])], axis=1)
-    return jnp.concatenate([free[:, -1:], free[:, :-1]], axis=1)
+    """The free mask in the order (d, a); slopes of unit families are fixed.
+
+    The mean of several intercepts is free if each of them is.
+    """
+    family, free = problem.model.family, problem.free
+    mean = jnp.all(free[:, list(family.intercept_columns)], axis=1, keepdims=True)
+    if not family.has_slope:
+        return jnp.concatenate([mean, jnp.zeros_like(mean)], axis=1)
+    return jnp.concatenate([mean, free[:, list(family.slope_columns)]], axis=1)
 
 
 def _kkt_residual(problem: Problem, point: Factors, seen: ItemSweep, bounds) -> Scalar:

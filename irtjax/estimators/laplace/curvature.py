@@ -45,7 +45,9 @@ def fix_scales(
     flat, num = found.gradient.size, num_units(model)
     if not (problem.expected and num and model.learned[0]):
         zeros = jnp.zeros(flat, found.mean.dtype)
-        return _FixedScales(jnp.sum(zeros), zeros, jnp.zeros((flat, 0)), found.mean)
+        return _FixedScales(
+            jnp.sum(zeros), zeros, jnp.zeros((flat, 0), zeros.dtype), found.mean
+        )
     num = 1 if distinct.is_aligned else num
     of = distinct.group[:, 0] if num > 1 else jnp.zeros_like(distinct.group[:, 0])
     total = lambda x: jax.ops.segment_sum(distinct.weight * x, of, num)

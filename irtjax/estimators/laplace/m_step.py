@@ -313,22 +313,28 @@ def _descend(loss, first, num_steps: int = 25):
     """A point of lower loss, by L-BFGS; the first if that fails."""
     import optax  # Not needed where the program is stored.
 
+    # The line search mixes in numbers of JAX's default type and takes no other.
+    wide = jnp.zeros(()).dtype
+    as_given = lambda point: jax.tree.map(lambda x, y: x.astype(y.dtype), point, first)
+    widened = lambda point: loss(as_given(point)).astype(wide)
     # The default line search is a third of what compiling a whole fit takes.
     search = optax.scale_by_backtracking_linesearch(
         20, increase_factor=float("inf"), store_grad=True
     )
     solver = optax.lbfgs(linesearch=search)
-    value_and_grad = optax.value_and_grad_from_state(loss)
+    value_and_grad = optax.value_and_grad_from_state(widened)
 
     def body(_, carry):
         point, state = carry
         value, gradient = value_and_grad(point, state=state)
         moves, state = solver.update(
-            gradient, state, point, value=value, grad=gradient, value_fn=loss
+            gradient, state, point, value=value, grad=gradient, value_fn=widened
         )
         return optax.apply_updates(point, moves), state
 
-    best, _ = lax.fori_loop(0, num_steps, body, (first, solver.init(first)))
+    begun = jax.tree.map(lambda x: x.astype(wide), first)
+    best, _ = lax.fori_loop(0, num_steps, body, (begun, solver.init(begun)))
+    best = as_given(best)
     finite = jnp.all(jnp.isfinite(ravel_pytree(best)[0]))
     return jax.tree.map(lambda a, b: jnp.where(finite, a, b), best, first)
 

@@ -14,13 +14,23 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import Progress, Run, Solution, tree_where
+from irtjax.estimators.driver import (
+    AbstractEstimator,
+    Progress,
+    Run,
+    Solution,
+    tree_where,
+)
 from irtjax.estimators.estimates import Estimates, cut_estimates
+from irtjax.estimators.marginal.factor_em import check_factors
+from irtjax.estimators.marginal.grid import MOST_DIMS, solve_on_grid
+from irtjax.estimators.marginal.normal import NormalFactors
 from irtjax.estimators.marginal.refinement import (
     LARGE,
     AbstractOnNodes,
@@ -38,8 +48,9 @@ from irtjax.likelihood.problem import (
     orient,
     report_scale,
 )
+from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.lengths import LengthCoordinates, LengthParameters, orient_speed
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model, Population, check_one_ability
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.numerics.kernels import normal_log_weights
 
@@ -92,6 +103,8 @@ class EMState(NamedTuple):
 class EM(AbstractOnNodes):
     """Marginal maximum likelihood by EM; with priors, the marginal mode (MAP).
 
+    Models with two or three abilities are solved on a product grid (`marginal.grid`).
+
     Attributes:
         nodes: Standardised quadrature nodes. `irtjax.fit` chooses them so that they
             resolve the narrowest posterior; see `choose_nodes`.
@@ -108,6 +121,7 @@ class EM(AbstractOnNodes):
     common: ClassVar[bool] = True
     sorts_subjects: ClassVar[bool] = True
     pads: ClassVar[bool] = True
+    several: ClassVar[bool] = True
 
     tolerance: float | Array = 1e-4
     population: str = eqx.field(static=True, default="normal")
@@ -119,9 +133,33 @@ class EM(AbstractOnNodes):
         """Refuses settings that no fit can have."""
         check_least("EM", self, num_newton=1, memory=0, window=0)
 
+    def suited(self, model: Any, num_subjects: int) -> AbstractEstimator:
+        """Exact EM for several abilities of scores."""
+        family = getattr(model, "family", None)
+        if isinstance(family, LogitNormalScores) and family.dims:
+            return NormalFactors()
+        return super().suited(model, num_subjects)
+
+    def check(self, problem: Problem) -> None:
+        """Refuses more abilities than a grid has, and settings that need one."""
+        super().check(problem)
+        dims = problem.model.family.dims
+        if not dims:
+            return
+        check_factors(problem.model, "EM")
+        if dims > MOST_DIMS:
+            raise ValueError(
+                f"method 'em' integrates over a grid of at most {MOST_DIMS} abilities,"
+                f" not {dims}: use method='gvem' or method='mm'"
+            )
+        for name, usual in (("population", "normal"), ("num_newton", 1), ("window", 0)):
+            if getattr(self, name) != usual:
+                raise ValueError(f"{name} of EM needs one ability: leave {name} out")
+
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> EMState:
         """State at the start values."""
         self.check_nodes()
+        check_one_ability(problem.model, "a step of EM")
         if self.population not in ("normal", "histogram"):
             raise ValueError(
                 f"population {self.population!r} is neither 'normal' nor 'histogram'"
@@ -298,12 +336,18 @@ class EM(AbstractOnNodes):
             tolerance = max(tolerance, 1e-2)
         method = dataclasses.replace(self, tolerance=tolerance)
         steps = run.steps(self.max_steps)
+        if problem.model.family.dims:
+            line = None if self.nodes is None else np.asarray(self.nodes)
+            given = problem, start, run, tolerance, self.memory, steps
+            return solve_on_grid(*given, line)
         problem = pad_problem(problem, start.items[0].dtype)
         start = pad_start(start, problem.data)
         return solve_on_nodes(problem, method, start, None, steps, run.clock)
 
     def estimates(self, problem: Problem, solution: Solution, run: Run) -> Estimates:
         """Errors and abilities of the padded data that `solve` had."""
+        if problem.model.family.dims:
+            return super().estimates(problem, solution, run)
         dtype = solution.fit.parameters.items[0].dtype
         found = super().estimates(pad_problem(problem, dtype), solution, run)
         return cut_estimates(found, problem)

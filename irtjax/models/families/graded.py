@@ -6,6 +6,8 @@ indicators of the categories as statistics, with g_k = log P(y = k) - log P(y = 
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -53,6 +55,11 @@ def _cumulative_logits(means: tuple[Array, ...], slope: Array) -> Array:
     return 1.702 * ndtri(cumulative) * sd
 
 
+def _with_slopes(fields: dict[str, Array]) -> GradedItems:
+    unit = jnp.ones_like(fields["intercept"][..., 0])
+    return GradedItems(fields.get("discrimination", unit), fields["intercept"])
+
+
 class AbstractOrdered(AbstractResponseFamily):
     """A family of C `categories`, whose statistics are their indicators."""
 
@@ -73,17 +80,34 @@ class Graded(AbstractOrdered):
     """Graded response: P(y >= h) = sigmoid(a theta + d_h), d_1 > ... > d_{C-1}.
 
     Samejima (1969). Intercepts out of order have no probabilities: their
-    log-probability is NaN, and estimators refuse the step that leads there.
+    log-probability is NaN, and estimators refuse the step that leads there. `slopes` is
+    "free", "positive" or "unit" (1, not estimated), and `dims` the number of abilities,
+    0 for a single one.
     """
 
     Items: ClassVar[type] = GradedItems
     decreasing: ClassVar[tuple[str, ...]] = ("intercept",)
+    slopes: str = eqx.field(static=True, default="free")
+    dims: int = eqx.field(static=True, default=0)
+
+    def of_products(self) -> Graded:
+        """The family of one ability with slopes of 1."""
+        return dataclasses.replace(self, slopes="unit", dims=0)
+
+    @property
+    def link_variance(self) -> float:
+        """That of the logistic distribution."""
+        return math.pi**2 / 3
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Discrimination and C - 1 intercepts."""
-        size = self.categories - 1
-        return Parameter("discrimination"), Parameter("intercept", size=size)
+        """Discrimination unless "unit", and C - 1 intercepts."""
+        cuts = Parameter("intercept", size=self.categories - 1)
+        return *slope_parameters(self.slopes, self.dims), cuts
+
+    def complete(self, fields: dict[str, Array]) -> GradedItems:
+        """Adds the slopes of 1 where none are estimated."""
+        return _with_slopes(fields)
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0) and log P(k) - log P(0), without a difference of probabilities.
@@ -91,10 +115,12 @@ class Graded(AbstractOrdered):
         sigmoid(x) - sigmoid(z) = sigmoid(x) sigmoid(-z) (1 - e^(z - x)), and z - x is
         a difference of intercepts, which theta does not enter.
         """
-        return _graded_terms(predictor(item, theta), jnp.diff(item.intercept))
+        eta = predictor(item, theta, self.dims)
+        return _graded_terms(eta, jnp.diff(item.intercept))
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed cumulative shares."""
+        slope = start_slope(slope, self.slopes)
         return GradedItems(slope, _cumulative_logits(means, slope))
 
 
@@ -162,8 +188,7 @@ class PartialCredit(AbstractOrdered):
 
     def complete(self, fields: dict[str, Array]) -> GradedItems:
         """Adds the slopes of 1 where none are estimated."""
-        unit = jnp.ones_like(fields["intercept"][..., 0])
-        return GradedItems(fields.get("discrimination", unit), fields["intercept"])
+        return _with_slopes(fields)
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0), and log P(k) - log P(0) = k a theta + d_1 + ... + d_k."""

@@ -12,8 +12,9 @@ import math
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr, ndtri
+from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.models.family import AbstractResponseFamily
@@ -139,6 +140,22 @@ class Binary(AbstractBinary):
             above = jnp.log(jnp.maximum(1 - upper, tiny))
             log_wrong = log_add(log_wrong, above + log_up)
         return log_wrong, log_right - log_wrong
+
+    def expected_response(self, item: LogisticItems, theta: Array) -> Array:
+        """P(y = 1), by one evaluation of the link."""
+        eta = predictor(item, theta, self.dims)
+        share = jax.nn.sigmoid(eta) if self.link == "logit" else ndtr(eta)
+        if self.asymptotes == 0:
+            return share
+        lower, upper = item.lower_asymptote, item.upper_asymptote
+        return lower + (upper - lower) * share
+
+    def information(self, item: LogisticItems, theta: Array) -> Array:
+        """Fisher information; a^2 P (1 - P) for the logistic without asymptotes."""
+        if self.asymptotes or self.link != "logit" or self.dims:
+            return super().information(item, theta)
+        share = jax.nn.sigmoid(predictor(item, theta))
+        return item.discrimination**2 * share * (1 - share)
 
     def start(self, means: tuple[Array, ...], slope: Array) -> LogisticItems:
         """Intercepts that give the observed proportions at the given slopes.

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from irtjax._types import Status
@@ -413,7 +414,7 @@ def test_default_penalty_keeps_constant_rows_and_columns_finite():
 @pytest.mark.parametrize(
     ("model", "method", "message"),
     [
-        (three_parameter(), MM(), "MM fits the logistic 1PL and 2PL"),
+        (three_parameter(), MM(), "MM fits binary models without asymptotes"),
         (two_parameter(positive=True), MM(), "Normal prior for discrimination"),
         (two_parameter(None), MM(), "penalty=0"),
         (two_parameter(), MM(penalty=-1.0), "negative"),
@@ -425,3 +426,28 @@ def test_bad_requests_are_refused_in_one_line(model, method, message):
     with pytest.raises(ValueError, match=message) as caught:
         fitted(responses(values), model, method)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_the_trace_shows_the_rate_of_convergence():
+    """Gains shrink by the square of the spectral radius of one MM iteration."""
+    data = responses(*simulated(seed=4))
+    method, model = MM(memory=0, tolerance=1e-10), two_parameter(PRIORS)
+    problem, start = Problem.create(model, data), start_values(model, data)
+    fit = _run(problem, method, start, 2000)
+    # Near the optimum and not at it: there no change of scale raises the priors, and
+    # the map that leaves the scale alone has another derivative.
+    near = _run(problem, method, start, 40)
+    flat, unravel = ravel_pytree(near.state.best)
+
+    def image(at):
+        # With one point seen, the step accepts whatever it is given.
+        state = method.init(problem, start, None)._replace(point=unravel(at))
+        return ravel_pytree(method.step(problem, state, None).point)[0]
+
+    radius = np.abs(np.linalg.eigvals(jax.jit(jax.jacfwd(image))(flat))).max()
+    trace = np.asarray(fit.trace[: int(fit.num_steps)])
+    gain = np.diff(trace)
+    # Far enough from the start for one direction to dominate, and above rounding.
+    at = np.flatnonzero(gain > 1e-9)[-1]
+    assert np.sqrt(gain[at] / gain[at - 1]) == pytest.approx(radius, rel=0.01)

@@ -58,7 +58,7 @@ def problem_of(groups=1, width=1, **more) -> MultilevelProblem:
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({}, id="one ability"),
+        pytest.param({}, id="one ability", marks=pytest.mark.slow),
         pytest.param({"groups": 3}, id="benchmarks", marks=pytest.mark.slow),
         pytest.param({"groups": 2, "width": 2}, id="metrics", marks=pytest.mark.slow),
         pytest.param(

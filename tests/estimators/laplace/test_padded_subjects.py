@@ -35,7 +35,9 @@ def responses(subjects=SUBJECTS, benchmarks=1, scores=False, missing=0.0, seed=1
 
 COVARIATE = {"size": np.linspace(-1, 1, SUBJECTS) ** 3}
 CASES = [
-    pytest.param("2pl", responses(missing=0.2), {}, id="one ability"),
+    pytest.param(
+        "2pl", responses(missing=0.2), {}, id="one ability", marks=pytest.mark.slow
+    ),
     pytest.param(
         "multibenchmark",
         responses(benchmarks=3, scores=True),

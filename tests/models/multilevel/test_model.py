@@ -161,6 +161,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
     same_density(model, data, written, names)
 
 
+@pytest.mark.slow
 def test_fixed_priors_of_a_four_parameter_model():
     data = binary_data()
     model = MultilevelModel(

@@ -1,0 +1,129 @@
+"""Factor models with few items to a factor: joint and marginal estimates.
+
+    python experiments/aims/short_tests.py                        # small: half a minute
+    python experiments/aims/short_tests.py --full --out DIR       # the README's table
+    python experiments/aims/short_tests.py --full --only 30x2     # one row of it
+
+Draws responses of 300 subjects to items that each measure one of several correlated
+factors, and fits the confirmatory model by `mm` and `gvem`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.special import expit
+
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import irtjax
+
+Row = dict[str, Any]
+#: Correlation of the factors.
+CORRELATION = 0.3
+METHODS = ("mm", "gvem")
+#: Items and factors, and data sets, of a full run.
+DESIGNS = {"15x2": 40, "30x2": 40, "60x3": 40, "48x4": 15, "200x2": 20}
+
+
+def compared(
+    subjects: int, items: int, factors: int, replications: int, first: int = 1000
+) -> list[Row]:
+    """One row for each method: means over data sets, with their standard errors.
+
+    Args:
+        subjects: Number of subjects.
+        items: Number of items; item j measures the factor j modulo their number.
+        factors: Number of factors.
+        replications: Number of data sets.
+        first: Seed of the first one.
+    """
+    correlation = np.full((factors, factors), CORRELATION)
+    np.fill_diagonal(correlation, 1)
+    root = np.linalg.cholesky(correlation)
+    free = np.arange(items)[:, None] % factors == np.arange(factors)
+    found: dict[str, list[dict[str, float]]] = {method: [] for method in METHODS}
+    for seed in range(first, first + replications):
+        rng = np.random.default_rng(seed)
+        slopes = free * rng.uniform(0.7, 2, (items, 1))
+        theta = rng.normal(size=(subjects, factors)) @ root.T
+        chance = expit(theta @ slopes.T + rng.normal(size=items))
+        right = (rng.random(chance.shape) < chance).astype(np.int8)
+        table = irtjax.ResponseTable.from_arrays(right)
+        for method in METHODS:
+            fit = irtjax.fit(table, "factor", method, loadings=free)
+            found[method].append(one_fit(fit, table, chance, slopes))
+    rows = []
+    for method, values in found.items():
+        row: Row = {"items": items, "factors": factors, "method": method}
+        for name in values[0]:
+            each = np.array([x[name] for x in values])
+            row[name] = float(each.mean())
+            row[f"{name} se"] = float(each.std(ddof=1) / len(each) ** 0.5)
+        rows.append(row)
+    return rows
+
+
+def one_fit(fit, table, chance, slopes) -> dict[str, float]:
+    """Loadings, scores and correlations of one fit against the truth."""
+    used = slopes != 0
+    # Each item has one factor, of variance 1.
+    true = slopes[used] / np.sqrt(slopes[used] ** 2 + np.pi**2 / 3)
+    loadings, error = fit.factors.loadings[used], fit.factors.loadings_error[used]
+    score, place = fit.ability_table, {n: k for k, n in enumerate(table.subjects)}
+    rows = [place[name] for name in score["subject"].to_pylist()]
+    truth = chance.mean(axis=1)[rows]
+    low, high = (
+        score[f"expected_score_{end}"].to_numpy() for end in ("lower", "upper")
+    )
+    pairs = np.tril_indices(slopes.shape[1], -1)
+    return {
+        "loadings over truth": float(loadings.sum() / true.sum()),
+        "error of loadings": float(np.sqrt(np.mean((loadings - true) ** 2))),
+        "loadings held": float(np.mean(np.abs(loadings - true) < 1.96 * error)),
+        "scores held": float(np.mean((low <= truth) & (truth <= high))),
+        "correlation": float(fit.factors.correlation[pairs].mean()),
+        "converged": float(fit.status == irtjax.Status.CONVERGED),
+    }
+
+
+def main(arguments: list[str] | None = None) -> list[Row]:
+    """Runs the designs and prints their rows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="the sizes of the README")
+    parser.add_argument("--out", type=Path, help="folder for a CSV file")
+    parser.add_argument("--only", choices=DESIGNS, help="one design of a full run")
+    options = parser.parse_args(arguments)
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    if not options.full:
+        rows = compared(80, 12, 2, 2)
+    for name, replications in DESIGNS.items() if options.full else ():
+        if options.only in (None, name):
+            items, factors = (int(x) for x in name.split("x"))
+            rows += compared(300, items, factors, replications)
+    for row in rows:
+        for name, value in row.items():
+            if not name.endswith(" se"):
+                more = f" ± {row[f'{name} se']:.3f}" if f"{name} se" in row else ""
+                print(f"{name} {value:.4g}{more}" if more else value, end="; ")
+        print()
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with (options.out / "short_tests.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,405 @@
+"""Banks of one ability: posteriors on nodes, and the bank of one response model."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from irtjax._types import KeyArray
+from irtjax.adaptive import merits
+from irtjax.adaptive.bank import AbstractBank
+from irtjax.adaptive.state import Memory, Observation, Posterior, State
+from irtjax.likelihood.quadrature import REACH, nodes_for
+from irtjax.models.family import Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.scoring.information import item_information
+
+#: More steps than bisection alone needs from a grid interval in double precision.
+MOST_STEPS = 40
+
+
+class AbstractNodeBank(AbstractBank):
+    """A bank of one ability, whose posterior is a table of log weights at nodes.
+
+    Only `information` determines what is selected, only `log_prob` and `node_log_probs`
+    what is estimated: a model of several measures (a response and its length, for
+    example) adds their informations in the one and their log-likelihoods in the others.
+    """
+
+    theta: Float[Array, " nodes"]  # abilities of posteriors, equally spaced
+    log_prior: Float[Array, " nodes"]  # log weights of the population, summing to one
+    mean: Float[Array, ""]  # of the population
+    sd: Float[Array, ""]  # of the population
+
+    @abstractmethod
+    def information(self, theta: Array) -> Float[Array, " items"]:
+        """Fisher information of every item about ability at one ability."""
+
+    @abstractmethod
+    def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
+        """Log-likelihood of one observation of one item at one ability."""
+
+    @abstractmethod
+    def sample(self, item: Array, theta: Array, key: KeyArray) -> Observation:
+        """A random observation of one item at one ability."""
+
+    def node_log_probs(self, item: Array, observation: Observation) -> Array:
+        """Log-likelihood of one observation at every node, `[nodes]`."""
+        return jax.vmap(lambda node: self.log_prob(item, observation, node))(self.theta)
+
+    def log_memory(self, memory: Memory, theta: Array) -> Array:
+        """What the memory adds to the log-likelihood of an ability."""
+        return jnp.zeros_like(theta)
+
+    def gain(self, theta: Array, memory: Memory) -> Float[Array, " items"]:
+        """The information of each item at an ability, given the memory."""
+        return self.information(theta)
+
+    def draw(
+        self, item: Array, theta: Array, key: KeyArray, memory: Memory
+    ) -> Observation:
+        """A random observation given ability and memory."""
+        return self.sample(item, theta, key)
+
+    def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
+        """Abilities of subjects from the normal population."""
+        normal = jax.random.normal(key, (num_subjects,), self.theta.dtype)
+        return self.mean + self.sd * normal
+
+    @property
+    def prior(self) -> Posterior:
+        """The log weights of the population."""
+        return self.log_prior
+
+    def learn(
+        self, before: State, after: State, item: Array, observation: Observation
+    ) -> Posterior:
+        """Log weights plus the log-likelihood of the observation."""
+        log_posterior = before.posterior + self.node_log_probs(item, observation)
+        if jax.tree.leaves(after.memory):
+            at_nodes = jax.vmap(self.log_memory, in_axes=(None, 0))
+            change = at_nodes(after.memory, self.theta)
+            log_posterior += change - at_nodes(before.memory, self.theta)
+        return log_posterior
+
+    def scored(self, score: str, state: State) -> State:
+        """EAP or MAP with its standard error."""
+        ability, variance = (_mode if score == "map" else _mean)(self, state)
+        return state._replace(ability=ability, standard_error=jnp.sqrt(variance))
+
+    def begun(self, score: str, state: State) -> State:
+        """The population; its mode is its mean."""
+        if score == "map":
+            return state._replace(ability=self.mean, standard_error=self.sd)
+        return self.scored(score, state)
+
+    def merit(self, select: str, state: State) -> Float[Array, " items"]:
+        """The information of each item at the current ability."""
+        return self.gain(state.ability, state.memory)
+
+    @property
+    def more_precision(self) -> Array:
+        """Precision of ability that does not come from responses, at most."""
+        return jnp.zeros_like(self.sd)
+
+    def smallest_errors(
+        self, num_items: int, allowed: Bool[Array, " items"]
+    ) -> tuple[Array, Array]:
+        """1 / sqrt(1 / s^2 + the largest informations), at the nodes."""
+        best = _best_information(self, num_items, allowed) + self.more_precision
+        return 1 / jnp.sqrt(1 / self.sd**2 + best), jnp.exp(self.log_prior)
+
+    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
+        """Expected decrease of the variance, as of a normal posterior."""
+        variance = state.standard_error**2
+        share = variance * self.gain(state.ability, state.memory)
+        return variance * share / (1 + share)
+
+    def above(self, state: State, mark: Array) -> Float[Array, ""]:
+        """Mass of the nodes above a mark."""
+        return jax.nn.softmax(state.posterior) @ self._shares(mark)
+
+    def _shares(self, mark: Array) -> Float[Array, " nodes"]:
+        """Share of each node that is above a mark: it stands for its surroundings."""
+        step = self.theta[1] - self.theta[0]
+        return jnp.clip((self.theta - mark) / step + 0.5, 0, 1)
+
+    def odds(self, state: State, low: Array, high: Array) -> Float[Array, ""]:
+        """Log-likelihood ratio of the responses at two abilities."""
+
+        def log_likelihood(theta):
+            one = lambda item, seen: self.log_prob(item, seen, theta)
+            cells = jax.vmap(one)(state.items, state.observations)
+            total = jnp.sum(jnp.where(state.given, cells, 0))
+            return total + self.log_memory(state.memory, theta)
+
+        return log_likelihood(high) - log_likelihood(low)
+
+
+@eqx.filter_jit
+def _best_information(bank: AbstractNodeBank, num_items: int, allowed: Array) -> Array:
+    """Sum of the largest informations at each node, `[nodes]`."""
+
+    def at(theta):
+        information = jnp.where(allowed, bank.information(theta), 0)
+        return jnp.sum(lax.top_k(information, num_items)[0])
+
+    return lax.map(at, bank.theta)
+
+
+def _mean(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:
+    """EAP: mean and variance of the posterior on the nodes."""
+    posterior = jax.nn.softmax(state.posterior)
+    ability = posterior @ bank.theta
+    variance = posterior @ (bank.theta - ability) ** 2
+    # No narrower than the nodes resolve, as in `irtjax.scoring`.
+    return ability, jnp.maximum(variance, (bank.theta[1] - bank.theta[0]) ** 2 / 12)
+
+
+def _mode(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:
+    """MAP: a safeguarded Newton search from the best node, and 1 / (-l'' + 1 / s^2).
+
+    The search is exact: it uses the log-likelihood itself and not its table. The nodes,
+    half a posterior standard deviation apart, only select the highest of several modes.
+    """
+    given = state.given
+
+    def log_posterior(theta):
+        one = lambda item, seen: bank.log_prob(item, seen, theta)
+        cells = jax.vmap(one)(state.items, state.observations)
+        prior = -0.5 * ((theta - bank.mean) / bank.sd) ** 2
+        prior = prior + bank.log_memory(state.memory, theta)
+        return prior + jnp.sum(jnp.where(given, cells, 0))
+
+    slope_at = jax.grad(log_posterior)
+    nodes, last = bank.theta, bank.theta.shape[0] - 1
+    index = jnp.argmax(state.posterior)
+    tolerance = jnp.finfo(nodes.dtype).eps ** (2 / 3)
+
+    def body(search):
+        theta, low, high, _, _, num_steps = search
+        slope, bend = jax.jvp(slope_at, (theta,), (jnp.ones_like(theta),))
+        low = jnp.where(slope > 0, theta, low)
+        high = jnp.where(slope < 0, theta, high)
+        newton = theta - slope / jnp.where(bend < 0, bend, -1)
+        trusted = (bend < 0) & (newton >= low) & (newton <= high)
+        new = jnp.where(trusted, newton, (low + high) / 2)
+        new = jnp.where(slope == 0, theta, new)
+        return new, low, high, -bend, jnp.abs(new - theta) <= tolerance, num_steps + 1
+
+    theta = nodes[index]
+    low, high = nodes[jnp.maximum(index - 2, 0)], nodes[jnp.minimum(index + 2, last)]
+    zero = jnp.zeros((), jnp.int32)
+    init = (theta, low, high, theta, jnp.zeros((), bool), zero)
+    found = lax.while_loop(lambda s: ~s[4] & (s[5] < MOST_STEPS), body, init)
+    return found[0], 1 / jnp.maximum(found[3], (nodes[-1] - nodes[0]) ** -2)
+
+
+class ItemBank(AbstractNodeBank):
+    """The items of one model of responses; build it with `ItemBank.create`.
+
+    An observation is a response, one of the model's categories. What it adds to a
+    posterior is a row of the table.
+
+    >>> from irtjax.models.catalogue import two_parameter
+    >>> from irtjax.models.simulate import simulate_items
+    >>> model = two_parameter()
+    >>> items = simulate_items(model, 40, jax.random.key(0))
+    >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
+    >>> bank = ItemBank.create(model, items, unit, num_items=10)
+    >>> bank.table.shape
+    (40, 2, 61)
+    """
+
+    selections: ClassVar[tuple[str, ...]] = ("information", "mutual_information", "kl")
+    decides: ClassVar[bool] = True
+
+    model: Model
+    items: Items
+    table: Float[Array, "items categories nodes"]  # log-probabilities
+    histogram: bool = eqx.field(static=True, default=False)  # of the population
+
+    @classmethod
+    def create(
+        cls,
+        model: Model,
+        items: Items,
+        population: Population,
+        *,
+        num_items: int | None = None,
+        nodes: Float[Array, " nodes"] | np.ndarray | None = None,
+        extra_precision: float = 0.0,
+    ) -> ItemBank:
+        """Computes the tables of a bank, in the dtype of its items. On the host.
+
+        Args:
+            model: The model; its abilities have one dimension.
+            items: Item records, `[items]`.
+            population: Population of ability, the prior of every subject.
+            num_items: Length of the longest test, which determines how narrow a
+                posterior the nodes must resolve; None for the whole bank.
+            nodes: `[nodes]` standardised nodes, equally spaced; None chooses them from
+                the most informative items. A histogram population has its own.
+            extra_precision: Most precision of ability from other sources.
+
+        Raises:
+            ValueError: If the model is of scores, nodes do not suit a histogram, or an
+                item has no probabilities (parameters not finite, or out of order).
+        """
+        if model.family.dims:
+            raise ValueError(
+                f"an ItemBank is for one ability, and a {model.name} model has"
+                f" {model.family.dims}: use FactorBank"
+            )
+        if not model.family.num_categories:
+            raise ValueError(
+                f"a {model.name} model has scores and no categories, among which"
+                " adaptive tests choose: fit a model of right and wrong responses"
+            )
+        items = jax.tree.map(jnp.asarray, items)
+        dtype = items[0].dtype
+        mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))
+        log_weights = population.log_weights
+        if nodes is None and log_weights is not None:
+            nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
+        elif nodes is None:
+            nodes = _choose_nodes(model, items, mean, sd, num_items, extra_precision)
+        nodes = jnp.asarray(nodes, dtype)
+        if log_weights is None:
+            log_prior = normal_log_weights(nodes)
+        elif log_weights.shape == nodes.shape:
+            log_prior = jax.nn.log_softmax(jnp.asarray(log_weights)).astype(dtype)
+        else:
+            raise ValueError(
+                f"the population is a histogram on {log_weights.shape[0]} nodes, but"
+                f" {nodes.shape[0]} nodes were given; pass those it was estimated on"
+            )
+        theta = mean + sd * nodes
+        table = _table_jit(model, items, theta)
+        # Minus infinity is the log of a probability that underflows; NaN is none.
+        bad = np.isnan(np.asarray(table)).any((1, 2))
+        if bad.any():
+            raise ValueError(
+                f"item {bad.argmax() + 1} of the bank has no probabilities under the"
+                f" model {model.name}: its parameters are not finite or out of order;"
+                " leave it out"
+            )
+        histogram = log_weights is not None
+        return cls(mean, sd, theta, log_prior, model, items, table, histogram)
+
+    @property
+    def num_items(self) -> int:
+        """Number of items."""
+        return self.table.shape[0]
+
+    @property
+    def num_categories(self) -> int:
+        """Number of categories of a response."""
+        return self.table.shape[1]
+
+    @property
+    def blank(self) -> Observation:
+        """A response, int32."""
+        return jnp.zeros((), jnp.int32)
+
+    def information(self, theta: Array) -> Float[Array, " items"]:
+        """Fisher information of every item at one ability, `[items]`."""
+        family = self.model.family
+        return jax.vmap(family.information, in_axes=(0, None))(self.items, theta)
+
+    def merit(self, select: str, state: State) -> Float[Array, " items"]:
+        """What each item adds by a rule (`merits`)."""
+        if select == "mutual_information":
+            return merits.mutual_information(
+                self.table, jax.nn.softmax(state.posterior)
+            )
+        if select == "kl":
+            number = state.num_given.astype(self.theta.dtype)
+            reach = merits.KL_REACH * self.sd / jnp.sqrt(number + 1)
+            at = jax.vmap(self.model.family.category_log_probs, in_axes=(0, None))
+            here = at(self.items, state.ability)
+            known = self.table, self.theta, here
+            return merits.kullback_leibler(*known, state.ability, reach)
+        return super().merit(select, state)
+
+    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
+        """Expected decrease of the loss, exactly: over the responses to each item."""
+        posterior = jax.nn.softmax(state.posterior)
+        chance = jnp.exp(self.table)
+        marginal = chance @ posterior
+        if design.pass_mark is None:
+            # That of the variance is the variance of the posterior mean.
+            moved = chance @ (posterior * (self.theta - posterior @ self.theta))
+            tiny = jnp.finfo(moved.dtype).tiny
+            return jnp.sum(moved**2 / jnp.maximum(marginal, tiny), axis=-1)
+        dtype = chance.dtype
+        wrong_pass, wrong_fail = design.losses.astype(dtype)
+        above = posterior * self._shares(design.pass_mark.astype(dtype))
+        over = chance @ above
+        after = jnp.minimum(wrong_pass * (marginal - over), wrong_fail * over)
+        total = jnp.sum(above)
+        now = jnp.minimum(wrong_pass * (1 - total), wrong_fail * total)
+        return now - jnp.sum(after, axis=-1)
+
+    def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
+        """Log-probability of a response to one item at one ability."""
+        return self._log_probs(item, theta)[observation]
+
+    def sample(self, item: Array, theta: Array, key: KeyArray) -> Array:
+        """A random response to one item at one ability, int32."""
+        drawn = jax.random.categorical(key, self._log_probs(item, theta))
+        return drawn.astype(jnp.int32)
+
+    def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
+        """Abilities of subjects from the population, a histogram too."""
+        if not self.histogram:
+            return super().draw_abilities(num_subjects, key)
+        # A histogram has mass between its nodes: each stands for its surroundings.
+        which, where = jax.random.split(key)
+        node = jax.random.categorical(which, self.log_prior, shape=(num_subjects,))
+        dtype = self.theta.dtype
+        offset = jax.random.uniform(where, (num_subjects,), dtype, -0.5, 0.5)
+        return self.theta[node] + offset * (self.theta[1] - self.theta[0])
+
+    def check(self, design: Any) -> None:
+        """Refuses rules that do not suit, such as the mode of a histogram."""
+        super().check(design)
+        if design.score == "map" and self.histogram:
+            raise ValueError(
+                "score 'map' is not defined for a histogram population: use 'eap'"
+            )
+
+    def node_log_probs(self, item: Array, observation: Observation) -> Array:
+        """A row of the table, `[nodes]`."""
+        return self.table[item, observation]
+
+    def _log_probs(self, item: Array, theta: Array) -> Float[Array, " categories"]:
+        record = jax.tree.map(lambda array: array[item], self.items)
+        return self.model.family.category_log_probs(record, theta)
+
+
+@jax.jit
+def _table_jit(model: Model, items: Items, theta: Array) -> Array:
+    one = model.family.category_log_probs
+    over_nodes = jax.vmap(one, in_axes=(None, 0), out_axes=1)
+    return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
+
+
+def _choose_nodes(model, items, mean, sd, num_items, extra: float) -> np.ndarray:
+    """Nodes fine enough for the narrowest posterior a test of this length can give."""
+    theta = float(mean) + float(sd) * np.linspace(-4, 4, 65)
+    information = item_information(model, items, jnp.asarray(theta, items[0].dtype))
+    information = np.nan_to_num(np.asarray(information, float), nan=0.0, posinf=0.0)
+    # No test of that length has more information than the best items at an ability.
+    best = -np.sort(-information, axis=1)[:, :num_items]
+    largest = best.sum(axis=1).max(initial=0.0) + extra
+    return nodes_for(1 / math.sqrt(1 + largest * float(sd) ** 2))

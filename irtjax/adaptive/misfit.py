@@ -1,0 +1,220 @@
+"""Tests under wrong item parameters: banks whose items differ from the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax._types import KeyArray
+from irtjax.adaptive.bank import AbstractBank
+from irtjax.adaptive.design import Rules
+from irtjax.adaptive.factor_bank import FactorBank
+from irtjax.adaptive.item_bank import ItemBank
+from irtjax.adaptive.labels import LabelledBank, label
+from irtjax.adaptive.lengths import LengthBank
+from irtjax.adaptive.simulation import run_tests_jit
+from irtjax.calibration.calibration import Calibration
+from irtjax.data.arrays import places_of
+from irtjax.models.family import Items
+from irtjax.models.model import Population
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: 95 % of a normal distribution lie within so many standard deviations.
+NORMAL_95 = 1.959964
+
+
+def draw_items(fit: Calibration, key: KeyArray, size: float = 1.0) -> Items:
+    """Items drawn around those of a calibration, by their errors.
+
+    Args:
+        fit: A calibration with standard errors of its items.
+        key: Random key.
+        size: Factor of the errors.
+
+    Returns:
+        Item records, `[items]`.
+
+    Raises:
+        ValueError: If the calibration has no covariance of its items.
+    """
+    model, items = fit.model, jax.tree.map(jnp.asarray, fit.parameters.items)
+    coordinates = model.unconstrain(items)
+    covariance = fit.item_covariance
+    if covariance is None:
+        raise ValueError(
+            "items cannot be drawn: the fit has no errors of items; fit with"
+            " standard_errors='observed'"
+        )
+    if covariance.shape != (*coordinates.shape, coordinates.shape[1]) or (
+        model.family.common
+    ):
+        raise ValueError(f"items of a {model.name} model cannot be drawn one by one")
+    # Coordinates that are not identified have no finite variance: they stay.
+    blocks = np.nan_to_num(np.asarray(covariance, float), posinf=0, neginf=0)
+    values, vectors = np.linalg.eigh(blocks)
+    roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
+    noise = jax.random.normal(key, coordinates.shape, coordinates.dtype)
+    moves = jnp.einsum("jpq,jq->jp", jnp.asarray(roots, noise.dtype), noise)
+    drawn = model.constrain(coordinates + size * moves)
+    # What a model does not estimate stays as it is.
+    estimated = {parameter.name for parameter in model.family.parameters}
+    kept = {k: v for k, v in items._asdict().items() if k not in estimated}
+    return drawn._replace(**kept)
+
+
+def with_items(bank: Any, items: Items) -> AbstractBank:
+    """A bank that draws responses by other items; it scores nothing by them."""
+    return eqx.tree_at(lambda x: x.items, bank, items)
+
+
+def true_bank(
+    source: Any, bank: LabelledBank, truth: Any, key: KeyArray
+) -> AbstractBank:
+    """The bank by which simulated subjects respond: see `simulate_tests`, truth."""
+    if isinstance(truth, Calibration):
+        return _of_calibration(truth, bank)
+    if truth == "bank":
+        return bank.bank
+    if truth != "draw":
+        raise ValueError(f"truth {truth!r} is neither 'bank', 'draw' nor a calibration")
+    if not isinstance(source, Calibration):
+        raise ValueError("truth 'draw' needs a calibration, which has errors of items")
+    return with_items(bank.bank, draw_items(source, key))
+
+
+def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
+    """The bank of another calibration, its items in the order of this one."""
+    composite = getattr(bank.bank, "composite", None)
+    other = label(fit, None, None, None, composite)
+    places = places_of(other.names, bank.names)
+    if (places < 0).any():
+        name = str(bank.names[int(places.argmin())])
+        raise ValueError(f"truth: item {name!r} is not in that calibration")
+    kinds = [(type(x.bank), x.bank.num_categories) for x in (bank, other)]
+    if kinds[0] != kinds[1]:
+        raise ValueError("truth: that calibration is of another kind of model")
+    known: Any = other.bank
+    rows: Any = with_items(known, jax.tree.map(lambda x: x[places], known.items))
+    if isinstance(rows, LengthBank) and rows.lengths is not None:
+        lengths = jax.tree.map(lambda x: x[places], rows.lengths.items)
+        lengths = rows.lengths._replace(items=lengths)
+        rows = eqx.tree_at(lambda x: x.lengths, rows, lengths)
+    return rows
+
+
+def misfit_study(
+    fit: Calibration,
+    num_subjects: int = 200,
+    *,
+    key: KeyArray,
+    sizes: Sequence[float] = (0.0, 0.5, 1.0, 2.0),
+    draws: int = 5,
+    num_items: int = 30,
+    **rules: Unpack[Rules],
+) -> pa.Table:
+    """How far tests are off when the bank has errors: adaptive and random items.
+
+    The items of the fit are the truth, by which subjects respond. Tests select and
+    score by a bank drawn around it, as another calibration of the same size would
+    estimate it. Selection prefers items whose discrimination was drawn too high.
+
+    Args:
+        fit: A calibration with standard errors of its items.
+        num_subjects: Subjects drawn for each drawn bank.
+        key: Random key.
+        sizes: Errors of the items as multiples of those of the calibration.
+        draws: Banks drawn for each size.
+        num_items: Items of a test.
+        **rules: Those of `adaptive.Rules`.
+
+    Returns:
+        A row for each size and rule: `size`, `select`, `num_items` (mean), `bias`,
+        `rmse` with its standard error over draws, `standard_error` (root mean square of
+        those stated), `coverage` of 95 % intervals, and `slope_ratio`, the geometric
+        mean of drawn over true discriminations of the items given.
+
+    Raises:
+        ValueError: If the fit has no errors of items, or models response lengths.
+
+    >>> import irtjax
+    >>> fit = irtjax.fit(irtjax.make_demo().table, "rasch")
+    >>> options = dict(key=jax.random.key(0), sizes=[1.0], draws=1, num_items=5)
+    >>> misfit_study(fit, 20, **options)["select"].to_pylist()
+    ['information', 'random']
+    """
+    import pyarrow as pa
+
+    if draws < 1 or num_subjects < 1:
+        raise ValueError("draws and num_subjects: give at least 1 of each")
+    # Banks of overestimated slopes need finer nodes: as of tests four times as long.
+    known = label(fit, 4 * num_items, None, None, rules.get("composite"))
+    if isinstance(known.bank, LengthBank):
+        raise ValueError("misfit_study does not serve models with response lengths")
+    chosen = rules.pop("select", "information")
+    kinds = list(dict.fromkeys([chosen, "random"]))
+    designs = [known.design(num_items, **{**rules, "select": x}) for x in kinds]
+    rows = []
+    for size in sizes:
+        found: list[list[np.ndarray]] = [[] for _ in kinds]
+        for draw in range(draws):
+            # The same subjects and errors for every size and rule.
+            seeds = jax.random.split(jax.random.fold_in(key, draw), 3)
+            theta = known.bank.draw_abilities(num_subjects, seeds[2])
+            truth = np.asarray(known.bank.truth(theta), float)
+            bank = _rebuilt(known.bank, draw_items(fit, seeds[0], size))
+            for design, cell in zip(designs, found, strict=True):
+                options: Any = dict(theta=theta, answers=known.bank)
+                tests = run_tests_jit(bank, design, key=seeds[1], **options)
+                ratio = _slope_ratio(bank, known.bank, np.asarray(tests.items))
+                error = np.asarray(tests.ability[:, -1], float) - truth
+                stated = np.asarray(tests.standard_error[:, -1], float)
+                cell.append(np.stack([error, stated, ratio, tests.num_given]))
+        for select, cell in zip(kinds, found, strict=True):
+            rows.append({"size": float(size), "select": select, **_summary(cell)})
+    return pa.Table.from_pylist(rows)
+
+
+def _summary(cell: list[np.ndarray]) -> dict[str, float]:
+    """Columns of `misfit_study` from `[4, subjects]` of each draw."""
+    error, stated, ratio, count = np.concatenate(cell, axis=1)
+    each = [np.sqrt(np.mean(part[0] ** 2)) for part in cell]
+    spread = np.std(each, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.nan
+    return {
+        "num_items": float(count.mean()),
+        "bias": float(error.mean()),
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "rmse_se": float(spread),
+        "standard_error": float(np.sqrt(np.mean(stated**2))),
+        "coverage": float(np.mean(np.abs(error) < NORMAL_95 * stated)),
+        "slope_ratio": float(np.exp(np.mean(ratio))),
+    }
+
+
+def _rebuilt(bank: Any, items: Items) -> AbstractBank:
+    """A bank of other items with the same population, and nodes if it has some."""
+    if isinstance(bank, FactorBank):
+        options = dict(composite=bank.composite)
+        return FactorBank.create(bank.model, items, bank.population, **options)
+    nodes = (bank.theta - bank.mean) / bank.sd
+    histogram = bank.log_prior if bank.histogram else None
+    population = Population(bank.mean, bank.sd, histogram)
+    return ItemBank.create(bank.model, items, population, nodes=nodes)
+
+
+def _slope_ratio(bank: Any, true: Any, given: np.ndarray) -> np.ndarray:
+    """Mean log of drawn over true discriminations of the items given, by test."""
+    sizes = []
+    for items in (bank.items, true.items):
+        slope = np.asarray(items.discrimination, float)
+        slope = slope.reshape(len(slope), -1)
+        sizes.append(np.log(np.maximum(np.linalg.norm(slope, axis=1), 1e-12)))
+    ratio = (sizes[0] - sizes[1])[given]
+    used = given >= 0
+    return np.sum(np.where(used, ratio, 0), axis=1) / np.maximum(used.sum(axis=1), 1)

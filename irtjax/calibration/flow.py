@@ -1,0 +1,203 @@
+"""From ranks by accuracy, or by another fit, to ranks by ability: who moves, and why.
+
+A subject's ability in a model with discriminations a depends on its responses y through
+sum_j a_j y_j, its accuracy through sum_j y_j. With p the items' mean responses and
+a-bar the mean discrimination, item j therefore moves subject i by
+
+    (a_j / a-bar - 1) (y_ij - p_j) / n_i
+
+on the scale of accuracy, n_i its responses: items that it got right and that
+discriminate more than others move it up. This is exact for the order of subjects by a
+2PL with complete responses, and a guide elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import kendalltau, rankdata
+
+from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.tables import floats
+from irtjax.data import ResponseTable, read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Items named as the reason of a move.
+REASONS = 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RankFlow:
+    """Moves of the subjects that are in the top of both rankings.
+
+    Attributes:
+        table: A row for each, by rank: `subject`, `rank_before`, `rank`, `move` (places
+            gained), `rank_lower`, `rank_upper`, `beyond` (whether `rank_before` is
+            outside that interval), `before` (the accuracy, or the ability in the other
+            fit), `ability`, and with responses `item_1` to `item_3`, the items that
+            contribute most to the move.
+        against: "accuracy" or "another fit".
+        top: How many subjects are the top.
+        num_subjects: Subjects that have both ranks.
+        kendall: Kendall's tau of the two rankings of all of these.
+    """
+
+    table: pa.Table
+    against: str
+    top: int
+    num_subjects: int
+    kendall: float
+
+    @property
+    def sentence(self) -> str:
+        """The result in words."""
+        rows = self.table.to_pylist()
+        moved = [row for row in rows if row["move"]]
+        text = (
+            f"{len(rows):,} subjects are in the first {self.top:,} by {self.against}"
+            f" and by ability, and {len(moved):,} of them have different ranks."
+        )
+        beyond = [row for row in moved if row["beyond"]]
+        if moved and moved[0]["beyond"] is not None:
+            text += f" {len(beyond):,} move beyond their rank interval"
+            far = sorted(beyond, key=lambda row: -abs(row["move"]))[:2]
+            parts = [
+                f"{x['subject']} from {x['rank_before']} to {x['rank']}" for x in far
+            ]
+            text += f": {', '.join(parts)}." if far else "."
+        return f"{text} Kendall's tau of all subjects is {self.kendall:.2f}."
+
+
+def rank_flow(
+    fit: Calibration,
+    top: int = 50,
+    against: Calibration | str = "accuracy",
+    *,
+    data: Any = None,
+) -> RankFlow:
+    """Compares ranks by ability with ranks by accuracy, or by another fit.
+
+    Equal values share a rank. Ranks are among the subjects that have both values;
+    rank intervals are those of the fit, where these are all of its subjects.
+
+    Args:
+        fit: A calibration.
+        top: Subjects in the first `top` of both rankings are compared.
+        against: "accuracy", or another calibration, of the same subjects by name.
+        data: The responses, which a calibration does not keep (a `ResponseTable`, or
+            anything `irtjax.read` takes): adds the items that explain each move.
+
+    Returns:
+        The moves.
+
+    Raises:
+        ValueError: If fewer than two subjects have both ranks, or none is in both tops.
+
+    >>> import irtjax
+    >>> values = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(values), "rasch")
+    >>> rank_flow(fit).table.column("move").to_pylist()  # Order of sums in any case.
+    [0, 0, 0, 0]
+    """
+    import pyarrow as pa
+
+    if top < 1:
+        raise ValueError(f"top {top}: give 1 subject or more")
+    names, ability, before, known = _values(fit, against)
+    # Abilities that differ by rounding are equal, as in `ranking.rank`.
+    slack = 1e-6 * floats(fit.ability_table, "ability_se")[0][known]
+    ordered = np.sort(ability)
+    higher = np.searchsorted(ordered, ability + np.nan_to_num(slack), side="right")
+    rank = len(ability) - higher + 1
+    rank_before = rankdata(-before, "min").astype(int)
+    shown = np.flatnonzero((rank <= top) & (rank_before <= top))
+    if not shown.size:
+        raise ValueError(f"no subject is in the first {top} of both rankings")
+    shown = shown[np.lexsort((rank_before[shown], rank[shown]))]
+    move = rank_before - rank
+    columns: dict[str, Any] = {
+        "subject": names[shown],
+        "rank_before": rank_before[shown],
+        "rank": rank[shown],
+        "move": move[shown],
+    }
+    nothing = pa.nulls(len(shown))
+    low = high = beyond = nothing
+    if known.all():
+        low, high = (
+            x[known][shown].astype(int)
+            for x in floats(fit.ability_table, "rank_lower", "rank_upper")
+        )
+        beyond = (rank_before[shown] < low) | (rank_before[shown] > high)
+    columns |= {"rank_lower": low, "rank_upper": high, "beyond": beyond}
+    columns |= {"before": before[shown], "ability": ability[shown]}
+    if data is not None:
+        columns |= _reasons(fit, against, data, names[shown], move[shown])
+    tau = float(np.nan_to_num(np.asarray(kendalltau(rank_before, rank))[0]))
+    said = "accuracy" if isinstance(against, str) else "another fit"
+    return RankFlow(pa.table(columns), said, top, len(ability), tau)
+
+
+def _values(fit: Calibration, against: Calibration | str):
+    """Names, abilities and values before of subjects with both; who they are."""
+    names = np.asarray(fit.subjects)
+    ability, accuracy = floats(fit.ability_table, "ability", "accuracy")
+    if isinstance(against, str):
+        if against != "accuracy":
+            raise ValueError(f"against {against!r} is neither 'accuracy' nor a fit")
+        before = accuracy
+    else:
+        other = floats(against.ability_table, "ability")[0]
+        by_name = dict(zip(against.subjects.tolist(), other.tolist(), strict=True))
+        before = np.array([by_name.get(name, np.nan) for name in names.tolist()])
+    known = np.isfinite(ability) & np.isfinite(before) & np.isfinite(accuracy)
+    if known.sum() < 2:
+        raise ValueError(
+            f"{known.sum()} subjects have both ranks: a comparison needs two"
+            " (subjects are matched by name)"
+        )
+    return names[known], ability[known], before[known], known
+
+
+def _weights(fit: Calibration) -> np.ndarray | None:
+    """Discriminations over their mean; None where the fit has none of its own."""
+    if "discrimination" not in fit.item_table.column_names or fit.factors is not None:
+        return None
+    slope = np.nan_to_num(floats(fit.item_table, "discrimination")[0])
+    return slope / slope.mean() if slope.mean() > 0 else None
+
+
+def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
+    """Columns with the items that contribute most to each move, most first."""
+    columns: dict[str, list[str | None]] = {
+        f"item_{k + 1}": [None] * len(names) for k in range(REASONS)
+    }
+    after = _weights(fit)
+    before = np.ones(len(fit.items))
+    if not isinstance(against, str):
+        other = _weights(against)
+        places = {name: k for k, name in enumerate(against.items.tolist())}
+        if other is None or not set(fit.items.tolist()) <= set(places):
+            return columns
+        before = other[[places[name] for name in fit.items.tolist()]]
+    if after is None:
+        return columns
+    table = data if isinstance(data, ResponseTable) else read(data)
+    table = table.select(items=fit.items)
+    part = table.select(subjects=names)
+    seen = np.ones(part.values.shape) if part.observed is None else part.observed
+    trials = seen if part.trials is None else part.trials
+    share = part.values / np.maximum(trials, 1)
+    centred = np.where(trials > 0, share - np.nan_to_num(table.item_accuracy()), 0)
+    each = (after - before) * centred
+    for i in np.flatnonzero(move):
+        # Contributions in the direction of the move, largest first.
+        own = each[i] * np.sign(move[i])
+        best = np.argsort(-own, kind="stable")[:REASONS]
+        for k, j in enumerate(best[own[best] > 0]):
+            columns[f"item_{k + 1}"][i] = str(fit.items[j])
+    return columns

@@ -1,0 +1,153 @@
+"""`irtjax stability`: how much does a ranking depend on the items?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from irtjax.cli import options as opt
+from irtjax.cli.imports import own_or_name
+from irtjax.cli.machine import prepare
+from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
+from irtjax.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from irtjax.validity.stability import Stability
+
+#: Headings and columns of the table on screen.
+_COLUMNS = {
+    "subject": "subject",
+    "rank": "rank",
+    "from": "rank_lower",
+    "to": "rank_upper",
+    "P(first)": "share_first",
+    "P(top)": "share_in_top",
+}
+
+
+@opt.with_reading
+def stability_command(
+    files: opt.Files,
+    reading: opt.Reading,
+    by: Annotated[
+        str,
+        opt.option(
+            "What varies: items, halves (of the items), benchmarks (left out in turn),"
+            " subjects, or starts (of a joint fit).",
+            metavar="WHAT",
+        ),
+    ] = "items",
+    num: Annotated[
+        int | None,
+        opt.option(
+            "Replicates, or starts of each of five variances. \\[default: 200; 50"
+            " starts]",
+            min=2,
+        ),
+    ] = None,
+    model: Annotated[
+        str,
+        opt.option("Model of one ability: a name, or auto.", "--model", "-m"),
+    ] = "auto",
+    top: Annotated[
+        int | None,
+        opt.option("Subjects that are the top. \\[default: a quarter, 3 to 10]", min=1),
+    ] = None,
+    level: opt.Level = 0.95,
+    out: Annotated[
+        Path | None,
+        opt.out(
+            "DIR", "Folder for stability.csv, agreement.csv, runs.csv and a figure."
+        ),
+    ] = None,
+    seed: opt.Seed = 0,
+    figures: opt.Figures = True,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Measures how much the ranking depends on items, subjects or starts."""
+    opt.check_level(level)
+    check_out_folder(out)
+    with ProgressLine(quiet) as progress:
+        progress("read")
+        table = reading.read(files)
+        prepare()
+        import jax
+
+        from irtjax.validity.stability import KINDS, stability
+
+        if by not in KINDS:
+            raise ValueError(f"--by {by} is not one of {', '.join(KINDS)}")
+        found = stability(
+            table,
+            by,
+            num=num,
+            model=own_or_name(model, "--model"),
+            top=top,
+            level=level,
+            key=jax.random.key(seed),
+            progress=progress,
+        )
+    if out is not None:
+        _write(found, out, figures)
+    if json:
+        names = ("kind", "model", "top", "level", "sentence", "warnings", "notes")
+        tables = {
+            "rows": found.table.to_pylist(),
+            "agreement": found.agreement.to_pylist(),
+            "runs": found.runs.to_pylist(),
+        }
+        print_json({name: getattr(found, name) for name in names} | tables)
+    elif not quiet:
+        _show(found, out)
+
+
+def _write(found: Stability, out: Path, figures: bool) -> None:
+    make_folder(out)
+    contents = {
+        out / "stability.csv": found.table,
+        out / "agreement.csv": found.agreement,
+        out / "runs.csv": found.runs,
+    }
+    if figures and found.kind != "starts":
+        from irtjax.plots import plot_rank_ribbons, save_figure
+
+        draw = lambda path: save_figure(plot_rank_ribbons(found), path)
+        contents[out / "stability.png"] = draw
+    write_files(contents)
+
+
+def _show(found: Stability, out: Path | None) -> None:
+    """The table and the result in words."""
+    from irtjax.cli import screen
+    from irtjax.report.words import number
+
+    console = screen.console()
+    rows = found.table.to_pylist()
+    if found.kind == "starts":
+        rows = found.agreement.to_pylist()
+        header = ["quantity", "runs", "mean", "lowest"]
+        cells = [
+            [
+                row["quantity"],
+                row["runs"],
+                number(row["mean"], 4),
+                number(row["min"], 4),
+            ]
+            for row in rows
+        ]
+        screen.show_table(console, "", header, cells, left=2)
+    else:
+        shown = rows if len(rows) <= screen.LONGEST else rows[: screen.ENDS]
+        cells = [
+            [row["subject"], *(number(row[name], 0 if "rank" in name else 2)
+                               for name in list(_COLUMNS.values())[1:])]
+            for row in shown
+        ]  # fmt: skip
+        screen.show_table(console, "", list(_COLUMNS), cells)
+        if len(rows) > len(shown):
+            more = f"and {len(rows) - len(shown):,} more subjects: --out DIR, --json"
+            screen.show_sentences(console, [more])
+    place = [] if out is None else [f"Written to {out}."]
+    screen.show_sentences(console, [found.sentence, *place])
+    screen.show_warnings(console, found.warnings, found.notes)

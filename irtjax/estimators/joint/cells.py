@@ -1,0 +1,297 @@
+"""What MM needs of a response: log p(y), its slope in eta, a bound of its curvature.
+
+A response depends on abilities and discriminations through eta = a'theta + d alone. MM
+fits a family if there is a constant L with -d^2 log p(y) / d eta^2 <= L for every y and
+eta, since then, r being the slope,
+
+    log p(y | eta') >= log p(y | eta) + r (eta' - eta) - L (eta' - eta)^2 / 2.
+
+| family | slope r | L |
+|---|---|---|
+| logit, n trials | y - n sigma(eta) | 1/4 of each trial |
+| probit | q h(q eta), q = 2 y - 1, h = phi / Phi | 1, as 0 < h(x) (h(x) + x) < 1 |
+| graded | 1 - sigma(eta + c_y) - sigma(eta + c_{y+1}) | 1/2, twice sigma' |
+| partial credit | y - E[y] | (C - 1)^2 / 4, the largest variance of 0 ... C - 1 |
+
+Of two categories the last two are the first, with L = 1/4. Items of ordered categories
+have C - 1 intercepts: d is their mean, and `cuts` are their deviations from it. Given
+eta, log p is concave in the cuts, with the score and expected information below.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import log_ndtr
+from jaxtyping import Array
+
+from irtjax.models.families.graded import (
+    Graded,
+    GradedItems,
+    PartialCredit,
+    SpacedGraded,
+)
+from irtjax.models.families.logistic import Binary, LogisticItems
+from irtjax.models.model import Model
+from irtjax.numerics.kernels import softplus
+
+_HALF_LOG_TWO_PI = 0.9189385332046727
+
+
+class Cell(NamedTuple):
+    """Log p and its slope in eta; both 0 in missing cells."""
+
+    log_prob: Array
+    slope: Array
+
+
+class CutTerms(NamedTuple):
+    """Of the m cuts: scores, and expected information by pairs h <= k of cuts."""
+
+    scores: tuple[Array, ...]
+    information: dict[tuple[int, int], Array]
+
+
+class AbstractCells(eqx.Module):
+    """One response as MM sees it, elementwise in blocks `[subjects, items]`."""
+
+    #: Whether cuts must decrease.
+    ordered: ClassVar[bool] = False
+    #: Number of cuts, 0 for families with one intercept.
+    num_cuts: ClassVar[int] = 0
+
+    @property
+    @abstractmethod
+    def curvature(self) -> float:
+        """L, for each trial."""
+
+    @abstractmethod
+    def cell(self, values, exposure, eta, cuts, single: bool) -> Cell:
+        """Log p and slope; `exposure` is a mask or trials (not if `single`), or 1."""
+
+    def cut_terms(self, values, exposure, eta, cuts) -> CutTerms:
+        """Scores and information of the cuts."""
+        raise NotImplementedError
+
+    def split(self, items: Any) -> tuple[Array, Array | None]:
+        """The intercept d of item records, and the cuts."""
+        return items.intercept, None
+
+    @abstractmethod
+    def join(self, slope: Array, intercept: Array, cuts: Array | None) -> Any:
+        """The item records."""
+
+
+class _BinaryCells(AbstractCells):
+    def join(self, slope: Array, intercept: Array, cuts: Array | None) -> Any:
+        """Records without asymptotes."""
+        zero = jnp.zeros_like(intercept)
+        return LogisticItems(slope, intercept, zero, zero + 1)
+
+
+class LogitCells(_BinaryCells):
+    """Right or wrong, or numbers right of trials, by the logistic function."""
+
+    @property
+    def curvature(self) -> float:
+        """A variance of at most 1/4."""
+        return 0.25
+
+    def cell(self, values, exposure, eta, cuts, single: bool) -> Cell:
+        """Log p = y eta - n max(eta, 0) + n log max(sigma, 1 - sigma)."""
+        chance = jax.nn.sigmoid(eta)
+        slope = values - exposure * chance
+        # For single responses the slope has the larger: one logarithm per cell.
+        if single:
+            distance = jnp.abs(slope)
+            likelier = jnp.log(jnp.maximum(distance, 1 - distance))
+        else:
+            likelier = jnp.log(jnp.maximum(chance, 1 - chance)) * exposure
+        return Cell(values * eta - jnp.maximum(eta, 0) * exposure + likelier, slope)
+
+
+class ProbitCells(_BinaryCells):
+    """Right or wrong, or numbers right of trials, by the normal distribution."""
+
+    @property
+    def curvature(self) -> float:
+        """That of log Phi tends to 1 far below 0."""
+        return 1.0
+
+    def cell(self, values, exposure, eta, cuts, single: bool) -> Cell:
+        """Log Phi of each side, and its slope phi / Phi from logarithms."""
+
+        def side(x):
+            log_chance = log_ndtr(x)
+            ratio = jnp.exp(-0.5 * x**2 - _HALF_LOG_TWO_PI - log_chance)
+            return log_chance, ratio
+
+        if single:
+            sign = 2 * values - 1
+            log_chance, ratio = side(sign * eta)
+            return Cell(exposure * log_chance, exposure * sign * ratio)
+        right, wrong = side(eta), side(-eta)
+        rest = exposure - values
+        return Cell(
+            values * right[0] + rest * wrong[0], values * right[1] - rest * wrong[1]
+        )
+
+
+class _OrderedCells(AbstractCells):
+    categories: int = eqx.field(static=True)
+
+    @property
+    def num_cuts(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """One less than the categories."""
+        return self.categories - 1
+
+    def split(self, items: Any) -> tuple[Array, Array | None]:
+        """The mean of the intercepts, and their deviations."""
+        mean = jnp.mean(items.intercept, axis=1)
+        return mean, items.intercept - mean[:, None]
+
+    def join(self, slope: Array, intercept: Array, cuts: Array | None) -> Any:
+        """Records with all intercepts."""
+        return GradedItems(slope, intercept[:, None] + cuts)
+
+
+class GradedCells(_OrderedCells):
+    """P(y >= h) = sigma(eta + c_h), h = 1 ... C - 1."""
+
+    ordered: ClassVar[bool] = True
+
+    @property
+    def curvature(self) -> float:
+        """A slope of the logistic function at each of two intercepts."""
+        return 0.5 if self.categories > 2 else 0.25
+
+    def _sides(self, values, eta, cuts):
+        """Eta + c_y and eta + c_{y+1}, the distance of the two, and which exist."""
+        upper = lower = eta
+        # Of end categories one side does not exist: any distance but 0 serves.
+        gap = jnp.ones_like(eta)
+        for h in range(self.num_cuts):
+            upper = jnp.where(values == h + 1, eta + cuts[:, h], upper)
+            lower = jnp.where(values == h, eta + cuts[:, h], lower)
+            if h:
+                gap = jnp.where(values == h, cuts[:, h - 1] - cuts[:, h], gap)
+        return upper, lower, gap, values > 0, values < self.num_cuts
+
+    def cell(self, values, exposure, eta, cuts, single: bool) -> Cell:
+        """sigma(u) - sigma(v) = sigma(u) sigma(-v) (1 - e^(v - u)), u above v."""
+        upper, lower, gap, above, below = self._sides(values, eta, cuts)
+        log_prob = jnp.where(above, -softplus(-upper), 0)
+        log_prob = log_prob - jnp.where(below, softplus(lower), 0)
+        between = above & below
+        # Cuts out of order have no probability: NaN, and the point is refused.
+        log_prob = log_prob + jnp.where(between, jnp.log(-jnp.expm1(-gap)), 0)
+        slope = jnp.where(above, jax.nn.sigmoid(-upper), 0)
+        slope = slope - jnp.where(below, jax.nn.sigmoid(lower), 0)
+        return Cell(exposure * log_prob, exposure * slope)
+
+    def cut_terms(self, values, exposure, eta, cuts) -> CutTerms:
+        """Scores and information of intercepts that have two categories each.
+
+        With p_h the chance of category h and g_h = sigma'(eta + c_h), the slopes are
+        d log p_h / d c_h = g_h / p_h and d log p_{h-1} / d c_h = -g_h / p_{h-1}, so the
+        information has g_h^2 (1 / p_h + 1 / p_{h-1}), and -g_h g_{h+1} / p_h beside it.
+        """
+        chance = [jax.nn.sigmoid(eta + cuts[:, h]) for h in range(self.num_cuts)]
+        scores, information = [], {}
+        for h, here in enumerate(chance):
+            # g_h / p_h and g_h / p_{h-1}, without a difference of probabilities.
+            over, under = 1 - here, here
+            if h + 1 < self.num_cuts:
+                over = over + 1 / jnp.expm1(cuts[:, h] - cuts[:, h + 1])
+            if h:
+                under = under + 1 / jnp.expm1(cuts[:, h - 1] - cuts[:, h])
+            score = jnp.where(values == h + 1, over, 0)
+            scores.append(exposure * (score - jnp.where(values == h, under, 0)))
+            slope = exposure * here * (1 - here)
+            information[h, h] = slope * (over + under)
+            if h + 1 < self.num_cuts:
+                beside = chance[h + 1] * (1 - chance[h + 1])
+                information[h, h + 1] = -exposure * over * beside
+        return CutTerms(tuple(scores), information)
+
+
+class PartialCreditCells(_OrderedCells):
+    """P(y) ~ exp(y eta + c_1 + ... + c_y), normalised."""
+
+    @property
+    def curvature(self) -> float:
+        """The variance of a response that is 0 or C - 1, each with chance 1/2."""
+        return self.num_cuts**2 / 4
+
+    def _chances(self, eta, cuts):
+        """Log of the normaliser, and P(y >= h) for h = 1 ... C - 1."""
+        below = jnp.cumsum(cuts, axis=1)
+        logits = [jnp.zeros_like(eta)]
+        logits += [(h + 1) * eta + below[:, h] for h in range(self.num_cuts)]
+        highest = logits[0]
+        for logit in logits[1:]:
+            highest = jnp.maximum(highest, logit)
+        weights = [jnp.exp(logit - highest) for logit in logits]
+        at_least = [weights[-1]]
+        for weight in weights[-2::-1]:
+            at_least.insert(0, at_least[0] + weight)
+        total = at_least[0]
+        return highest + jnp.log(total), [x / total for x in at_least[1:]]
+
+    def cell(self, values, exposure, eta, cuts, single: bool) -> Cell:
+        """The logit of y less the log of the normaliser, and y - E[y]."""
+        total, at_least = self._chances(eta, cuts)
+        given = values * eta
+        for h in range(self.num_cuts):
+            given = given + jnp.where(values > h, cuts[:, h], 0)
+        slope = values - sum(at_least[1:], at_least[0])
+        return Cell(exposure * (given - total), exposure * slope)
+
+    def cut_terms(self, values, exposure, eta, cuts) -> CutTerms:
+        """Indicators of y >= h less their chances, and covariances of these."""
+        _, at_least = self._chances(eta, cuts)
+        scores = [
+            exposure * (jnp.where(values > h, 1, 0) - at_least[h])
+            for h in range(self.num_cuts)
+        ]
+        information = {
+            (h, k): exposure * at_least[k] * (1 - at_least[h])
+            for h in range(self.num_cuts)
+            for k in range(h, self.num_cuts)
+        }
+        return CutTerms(tuple(scores), information)
+
+
+#: The cells that the functions of `bound` take when none are given.
+LOGIT = LogitCells()
+
+
+def cells_of(model: Model) -> AbstractCells:
+    """What MM needs of a model's family; a ValueError for families that it cannot fit.
+
+    >>> from irtjax.models.catalogue import graded
+    >>> cells_of(graded(5)).curvature
+    0.5
+    """
+    family = model.family
+    no_lengths = model.lengths is None
+    if isinstance(family, Binary) and family.asymptotes == 0 and no_lengths:
+        return LOGIT if family.link == "logit" else ProbitCells()
+    if isinstance(family, Graded):
+        return GradedCells(family.categories)
+    if isinstance(family, PartialCredit):
+        return PartialCreditCells(family.categories)
+    if isinstance(family, SpacedGraded):
+        raise ValueError(
+            "MM fits a graded model with positive slopes under the default priors"
+            " alone: leave priors out, or use EM"
+        )
+    raise ValueError(
+        "MM fits binary models without asymptotes (logit or probit), graded and"
+        f" partial credit models, not {model.name!r}; use Gradient for its joint or EM"
+        " for its marginal likelihood"
+    )

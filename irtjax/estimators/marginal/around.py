@@ -1,0 +1,280 @@
+r"""EM of logistic factor models on points around the posterior of each subject.
+
+With theta_ir = c_i + L_i z_r around the mode c_i of a posterior, L_i L_i' its normal
+approximation, the likelihood of a subject is the sum over r of
+
+    |L_i| exp(q_r) N(theta_ir; 0, Sigma) prod_j p(y_ij | theta_ir)
+
+(`likelihood.cubature`): adaptive quadrature (Naylor and Smith 1982) or importance
+sampling. The points stay where they are while items change, so that EM never lowers
+this sum; they are placed again after it has converged (`refine`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irtjax._types import Status
+from irtjax.estimators.driver import Fit, Run, begin_jit, drive, run_jit
+from irtjax.estimators.joint.bound import Quadratic
+from irtjax.estimators.joint.objective import block_weight
+from irtjax.estimators.marginal.factor_em import (
+    AbstractFactorEM,
+    FactorPoint,
+    Sweep,
+    as_parameters,
+    inverse_of,
+)
+from irtjax.likelihood.cubature import Points
+from irtjax.likelihood.problem import Parameters, Problem, Start, rotates
+from irtjax.likelihood.products import outer
+from irtjax.models.model import Population
+from irtjax.numerics.kernels import (
+    BLOCK_BYTES,
+    put_block,
+    scan_subject_blocks,
+    take_block,
+    weigh_rows,
+)
+from irtjax.scoring.factors import score_factors
+
+#: Length of an item's slopes below which it has no direction.
+SHORTEST = 1e-6
+#: Placements of the points, and the gain in nats below which they stay.
+MOST_PLACEMENTS, SMALL_GAIN = 4, 0.01
+
+
+class Placed(NamedTuple):
+    """Centres and roots of the points of each subject."""
+
+    centre: Float[Array, "subjects dims"]
+    root: Float[Array, "subjects dims dims"]
+
+
+class EMAround(AbstractFactorEM):
+    """Marginal maximum likelihood (or MAP) of factor models on points of each subject.
+
+    Attributes:
+        points: Standard points; `likelihood.cubature.points_for` makes them.
+    """
+
+    points: Points | None = None
+
+    def first_posterior(self, problem: Problem, start: Start) -> Placed:
+        """Points around the modes at the start values."""
+        if self.points is None:
+            raise ValueError("EMAround has no points: use method='gvem', or points_for")
+        population = start.population
+        if population is None:
+            dims, dtype = self.points.dims, start.items.intercept.dtype
+            population = Population(jnp.zeros(dims, dtype), jnp.ones(dims, dtype))
+        found = score_factors(
+            problem.model, start.items, population, problem.data, start.theta
+        )
+        return Placed(found.ability, jnp.linalg.cholesky(found.covariance))
+
+    def sweep(self, problem: Problem, point: FactorPoint, posterior: Placed) -> Sweep:
+        """Likelihood of every subject, and what items need of its posterior."""
+        assert self.points is not None
+        data, points = problem.data, self.points
+        dtype, (num_items, width) = point.stacked.dtype, point.stacked.shape
+        num_subjects, dims = data.num_subjects, width - 1
+        bytes_of_row = points.num_points * num_items * dtype.itemsize
+        size = min(num_subjects, max(1, BLOCK_BYTES // (4 * bytes_of_row)))
+        size = -(-num_subjects // -(-num_subjects // size))
+        each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
+        right = weigh_rows(point.stacked, data.item_weight)
+        precision, log_det = inverse_of(point.correlation)
+        constant = -0.5 * (log_det + dims * jnp.log(2 * jnp.pi))
+
+        def body(carry, begin, is_new):
+            curvature, gradient, second, total, variance, log_lik = carry
+            values = take_block(data.values, begin, size).astype(dtype)
+            exposure = take_block(data.exposure, begin, size)
+            rows = begin + jnp.arange(size)
+            z, log_ratio = points.of_subjects(rows, dtype)
+            root = take_block(posterior.root, begin, size)
+            theta = take_block(posterior.centre, begin, size)[:, None]
+            theta = theta + jnp.einsum(
+                "nkl,nrl->nrk", root, jnp.broadcast_to(z, (size, *z.shape[1:]))
+            )
+            flat = theta.reshape(-1, dims)
+            eta = flat @ point.slopes.T + point.intercept
+
+            def counted(cells):
+                """Cells at every point, times the number of trials."""
+                if exposure is None:
+                    return cells
+                cells = cells.reshape(size, -1, num_items)
+                cells = cells * exposure.astype(dtype)[:, None]
+                return cells.reshape(-1, num_items)
+
+            # One exponential and one logarithm for each cell.
+            tail = jnp.exp(-jnp.abs(eta))
+            chance = jnp.where(eta >= 0, 1, tail) / (1 + tail)
+            far = jnp.abs(eta) > 1e-3
+            bend = jnp.where(far, (chance - 0.5) / jnp.where(far, eta, 1), 0.25)
+            base = jnp.maximum(eta, 0) + jnp.log1p(tail)
+            up = values @ right
+            joint = up[:, :1] + jnp.einsum("nrk,nk->nr", theta, up[:, 1:])
+            joint = joint - (counted(base) @ each).reshape(size, -1)
+            distance = jnp.sum((flat @ precision) * flat, axis=1).reshape(size, -1)
+            scale = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)
+            joint = joint - distance / 2 + log_ratio + scale[:, None]
+            found = jax.nn.logsumexp(joint, axis=1)
+            share = jnp.exp(joint - found[:, None])
+            weight = block_weight(data, begin, is_new, dtype)
+            at = (share * weight[:, None]).reshape(-1, 1)
+            design = jnp.concatenate([jnp.ones_like(flat[:, :1]), flat], axis=1)
+            mean = jnp.einsum("nr,nrk->nk", share, theta)
+            z_mean = jnp.concatenate([jnp.ones_like(mean[:, :1]), mean], axis=1)
+            minus = counted(chance).T @ (design * at)
+            moments = outer(flat) * at
+            return (
+                curvature + counted(bend).T @ (outer(design) * at),
+                gradient + values.T @ (z_mean * weight[:, None]) - minus,
+                second + jnp.sum(moments, axis=0).reshape(dims, dims),
+                total + jnp.sum(weight),
+                variance + weight**2 @ self._variance(share),
+                put_block(log_lik, found + constant, begin),
+            )
+
+        zero = jnp.zeros((), dtype)
+        init = (
+            jnp.zeros((num_items, width**2), dtype),
+            jnp.zeros((num_items, width), dtype),
+            jnp.zeros((dims, dims), dtype),
+            zero,
+            zero,
+            jnp.zeros(num_subjects, dtype),
+        )
+        found = scan_subject_blocks(body, init, num_subjects, size)
+        curvature, gradient, second, total, variance, log_lik = found
+        curvature = curvature.reshape(num_items, width, width)
+        items = Quadratic(gradient, curvature)
+        return Sweep(log_lik, items, second / total, posterior, zero, variance)
+
+    def _variance(self, share: Float[Array, "block points"]) -> Array:
+        """Variance of log-likelihoods by draws, which come in pairs; 0 of a rule."""
+        if self.points is None or not self.points.num_draws:
+            return jnp.zeros(share.shape[0], share.dtype)
+        half = share.shape[1] // 2
+        pairs = share[:, :half] + share[:, half:]
+        return jnp.sum((pairs - 1 / half) ** 2, axis=1) * half / max(half - 1, 1)
+
+
+class Refined(NamedTuple):
+    """A fit on points, and what the record of the fit states of them."""
+
+    fit: Fit
+    record: Mapping[str, Any]
+
+
+def refine(
+    problem: Problem, method: EMAround, fit: Fit, max_steps: int, run: Run
+) -> Refined:
+    """Maximises the likelihood from a fit of its bound; with 0 steps computes it.
+
+    Points are placed around the posteriors, EM on them is run to its end, and so on
+    until that gains less than `SMALL_GAIN`. With random draws, the log-likelihood that
+    is returned is that of other draws, on which nothing was maximised.
+    """
+    lasting = max(max_steps, 1)
+    weight, reported = problem.data.subject_weight, problem
+    problem, parameters = without_rotation(problem, fit.parameters)
+    trace, last = [_trace(fit)], fit
+
+    def start() -> Start:
+        return Start(parameters.items, None, parameters.population)
+
+    before = -np.inf
+    for _ in range(MOST_PLACEMENTS if max_steps else 0):
+        last = drive(problem, method, start(), None, lasting, run.clock)
+        trace.append(_trace(last))
+        parameters = last.parameters
+        gain = float(last.objective) - before
+        before = float(last.objective)
+        if gain < SMALL_GAIN or int(last.status) != Status.CONVERGED:
+            break
+    points = method.points
+    assert points is not None
+    if points.key is not None:
+        points = dataclasses.replace(points, key=jax.random.fold_in(points.key, 1))
+    method = dataclasses.replace(method, points=points)
+    loop = begin_jit(problem, method, start(), key=None, max_steps=lasting)
+    one = jax.device_put(np.int32(1))
+    seen = run_jit(
+        problem,
+        method,
+        start(),
+        key=None,
+        max_steps=lasting,
+        resume=loop,
+        stop_after=one,
+    )
+    by_subject = seen.subject_log_lik
+    total = by_subject if weight is None else by_subject * weight
+    steps = np.concatenate(trace)
+    error = float(np.sqrt(float(seen.state.variance)))
+    record = {"points": points.num_points, "log_likelihood_error": error}
+    best = FactorPoint(
+        jnp.concatenate(
+            [parameters.items.intercept[:, None], parameters.items.discrimination], 1
+        ),
+        parameters.population.correlation,
+    )
+    found = Fit(
+        as_parameters(reported, best),
+        jnp.sum(total),
+        by_subject,
+        last.objective,
+        last.residual,
+        last.status,
+        jnp.asarray(len(steps), jnp.int32),
+        jnp.asarray(steps),
+        last.state,
+        problem.model,
+    )
+    return Refined(found, record)
+
+
+def without_rotation(
+    problem: Problem, parameters: Parameters
+) -> tuple[Problem, Parameters]:
+    """The problem with slopes fixed at 0 where a rotation of the factors can make them.
+
+    Points that stay do not turn with the factors: the likelihood on them would depend
+    a little on the rotation, and EM would creep along it. Of the items with the
+    longest slopes in new directions, the first has slopes on one factor, the second on
+    two, and so on.
+    """
+    if not bool(rotates(problem)):
+        return problem, parameters
+    slopes = np.asarray(parameters.items.discrimination, np.float64)
+    free, basis, rest = np.array(problem.free), [], slopes.copy()
+    dims = slopes.shape[1]
+    for k in range(dims):
+        item = int(np.argmax(np.sum(rest**2, axis=1)))
+        length = np.linalg.norm(rest[item])
+        if length < SHORTEST:
+            return problem, parameters
+        basis.append(rest[item] / length)
+        rest = rest - np.outer(rest @ basis[-1], basis[-1])
+        free[item, k + 1 : dims] = False
+    turned = np.where(free[:, :dims], slopes @ np.stack(basis, axis=1), 0)
+    dtype = parameters.items.discrimination.dtype
+    items = parameters.items._replace(discrimination=jnp.asarray(turned, dtype))
+    problem = dataclasses.replace(problem, free=jnp.asarray(free))
+    return problem, parameters._replace(items=items)
+
+
+def _trace(fit: Fit) -> np.ndarray:
+    """The objectives after the steps that were taken."""
+    return np.asarray(fit.trace)[: int(fit.num_steps)]

@@ -1,0 +1,423 @@
+r"""Marginal estimation of logistic factor models: what its methods have in common.
+
+Each method integrates the abilities out in a way of its own (`AbstractFactorEM.sweep`)
+and has the rest from here. With h(t) = tanh(t / 2) / (4 t), the logistic function obeys
+
+    log sigma(t) >= log sigma(s) + (t - s) / 2 - h(s) (t^2 - s^2),
+
+with equality at t = s (Jaakkola and Jordan 2000), so the expected log-likelihood of an
+item has a quadratic lower bound in (d, a), which is maximised exactly, with priors, and
+with a >= 0 where requested. No step lowers the objective.
+
+Correlations R of factors are estimated in confirmatory models. Given the mean C of
+E[theta theta'] over n subjects and a prior worth k subjects with uncorrelated factors,
+
+    -k/2 (log |R| + tr R^-1),
+
+which keeps R away from singular matrices, R maximises -log |R| - tr R^-1 C* with
+C* = (n C + k I) / (n + k).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from irtjax._types import KeyArray, Scalar
+from irtjax.estimators.driver import AbstractMethod, Progress, tree_where
+from irtjax.estimators.joint.bound import (
+    Quadratic,
+    add_normal_prior,
+    update_items,
+)
+from irtjax.estimators.settings import check_least
+from irtjax.likelihood.problem import (
+    Parameters,
+    Problem,
+    Start,
+    correlates,
+    is_positive,
+    rotates,
+)
+from irtjax.models.families.logistic import Binary, LogisticItems
+from irtjax.models.model import Model, Population
+from irtjax.models.priors import Normal
+from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
+from irtjax.numerics.kernels import (
+    inverse_cholesky,
+    positive_definite_solve,
+    weigh_rows,
+)
+
+#: Scoring steps for the correlations of the factors in a step, each from the last.
+NUM_SCORING = 3
+#: Order of matrices up to which roots are written out; see `inverse_cholesky`.
+MOST_WRITTEN = 6
+#: Subjects that the prior of the correlations is worth.
+PRIOR_SUBJECTS = 2.0
+
+
+class FactorPoint(NamedTuple):
+    """What is estimated: rows (d, a) of the items, and correlations of the factors."""
+
+    stacked: Float[Array, "items p"]
+    correlation: Float[Array, "dims dims"]
+
+    @property
+    def slopes(self) -> Float[Array, "items dims"]:
+        """The discriminations."""
+        return self.stacked[:, 1:]
+
+    @property
+    def intercept(self) -> Float[Array, " items"]:
+        """The intercepts."""
+        return self.stacked[:, 0]
+
+
+class Sweep(NamedTuple):
+    """One pass over the data at a point.
+
+    Attributes:
+        log_lik: Log-likelihood of each subject, or its lower bound.
+        items: Quadratic bounds of the items' expected log-likelihoods.
+        second: Weighted mean of E[theta theta'] over subjects.
+        posterior: What the next pass starts from.
+        settled: Largest move of a posterior mean that is left, in its standard
+            deviations; 0 where posteriors are exact.
+        variance: Of the log-likelihood, by random draws of abilities.
+    """
+
+    log_lik: Float[Array, " subjects"]
+    items: Quadratic
+    second: Float[Array, "dims dims"]
+    posterior: Any
+    settled: Scalar
+    variance: Scalar
+
+
+class FactorState(NamedTuple):
+    """State: the point to evaluate next, and the best one so far.
+
+    `log_lik`, `log_prior`, `objective`, `residual` and `variance` are those of `best`.
+    `image` is one step from it, tried when a proposal is refused. `refused` counts
+    points refused in a row.
+    """
+
+    point: FactorPoint
+    best: FactorPoint
+    image: FactorPoint
+    posterior: Any
+    log_lik: Float[Array, " subjects"]
+    log_prior: Scalar
+    objective: Scalar
+    residual: Scalar
+    variance: Scalar
+    memory: Memory
+    refused: Array
+    num_seen: Array
+
+
+class AbstractFactorEM(AbstractMethod):
+    """Base class of marginal methods for logistic items with several abilities.
+
+    The residual is the largest gradient or move of a free parameter, in standard errors
+    given the abilities.
+
+    Attributes:
+        tolerance: Converged at this residual; None for 1e-4 (1e-2 in single precision).
+        memory: Depth of the acceleration; 0 turns it off.
+    """
+
+    marginal: ClassVar[bool] = True
+    several: ClassVar[bool] = True
+
+    tolerance: float | Array | None = None
+    memory: int = eqx.field(static=True, default=5)
+
+    def __check_init__(self):
+        """Refuses settings that no fit can have."""
+        check_least(type(self).__name__, self, memory=0)
+
+    @abstractmethod
+    def sweep(self, problem: Problem, point: FactorPoint, posterior: Any) -> Sweep:
+        """One pass over the data."""
+
+    @abstractmethod
+    def first_posterior(self, problem: Problem, start: Start) -> Any:
+        """What the first pass starts from."""
+
+    def check(self, problem: Problem) -> None:
+        """Refuses what the method does not solve."""
+        super().check(problem)
+        check_factors(problem.model, type(self).__name__)
+
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> FactorState:
+        """State at the start values."""
+        check_factors(problem.model, type(self).__name__)
+        slopes, intercept = start.items.discrimination, start.items.intercept
+        dtype, dims = intercept.dtype, slopes.shape[1]
+        correlation = jnp.eye(dims, dtype=dtype)
+        if start.population is not None and start.population.correlation is not None:
+            correlation = start.population.correlation.astype(dtype)
+        stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
+        point = FactorPoint(stacked, correlation)
+        flat, _ = ravel_pytree(point)
+        zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
+        return FactorState(
+            point,
+            best=point,
+            image=point,
+            posterior=self.first_posterior(problem, start),
+            log_lik=jnp.zeros(problem.data.num_subjects, dtype),
+            log_prior=zero,
+            objective=zero,
+            residual=jnp.full((), jnp.inf, dtype),
+            variance=zero,
+            memory=empty_memory(flat.size, max(self.memory, 1), dtype),
+            refused=none,
+            num_seen=none,
+        )
+
+    def step(
+        self, problem: Problem, state: FactorState, key: KeyArray | None
+    ) -> FactorState:
+        """Judges the point, and raises items and correlations: a pass over the data."""
+        data, point, model = problem.data, state.point, problem.model
+        seen = self.sweep(problem, point, state.posterior)
+        log_prior = log_prior_of(problem, point)
+        weight = data.subject_weight
+        weight = jnp.ones_like(seen.log_lik) if weight is None else weight
+        first = state.num_seen == 0
+        # The first objective is a plain sum; later ones add small, accurate gains.
+        gain = jnp.sum(weight * (seen.log_lik - state.log_lik))
+        gain = gain + log_prior - state.log_prior
+        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * seen.log_lik)
+        accepted = first | (gain >= -slack)
+
+        mean, precision = prior_moments(model, point)
+        items = add_normal_prior(seen.items, point.stacked, mean, precision)
+        free = free_of(problem)
+        stacked = update_items(items, point.stacked, free, is_positive(model))
+        total = jnp.sum(weight)
+        image = FactorPoint(stacked, self._correlation(problem, point, seen, total))
+        bend = weigh_rows(items.diagonal, data.item_weight)
+        shape = point.correlation.shape
+        scale = FactorPoint(jnp.sqrt(bend), jnp.broadcast_to(jnp.sqrt(total), shape))
+        tiny = jnp.finfo(items.diagonal.dtype).tiny * 1e6
+        root = jnp.sqrt(jnp.maximum(items.diagonal, tiny))
+        gradient = jnp.abs(items.gradient) / root
+        if is_positive(model):  # A slope of 0 may be pushed against its bound.
+            inside = point.stacked.at[:, 0].set(1) > 0
+            gradient = jnp.where(inside, gradient, 0)
+        moves = jax.tree.map(
+            lambda new, old, by: jnp.abs(new - old) * by, image, point, scale
+        )
+        at_items = jnp.where(free, jnp.maximum(gradient, moves.stacked), 0)
+        residual = jnp.maximum(jnp.max(at_items), jnp.max(moves.correlation))
+        proposal, memory = self._propose(problem, point, image, scale, state.memory)
+        better = FactorState(
+            point=proposal,
+            best=point,
+            image=image,
+            posterior=seen.posterior,
+            log_lik=seen.log_lik,
+            log_prior=log_prior,
+            objective=state.objective + gain,
+            residual=jnp.maximum(residual, seen.settled),
+            variance=seen.variance,
+            memory=memory,
+            refused=state.refused,
+            num_seen=state.num_seen,
+        )
+        again = state._replace(point=state.image, memory=memory)
+        return tree_where(accepted, better, again)._replace(
+            memory=forget(memory, ~accepted),
+            refused=jnp.where(accepted, 0, state.refused + 1),
+            num_seen=state.num_seen + 1,
+        )
+
+    def _correlation(self, problem, point: FactorPoint, seen: Sweep, total: Array):
+        """The best correlations where they are estimated."""
+        unit = jnp.eye(len(point.correlation), dtype=point.correlation.dtype)
+        second = total * seen.second + PRIOR_SUBJECTS * unit
+        second = second / (total + PRIOR_SUBJECTS)
+        found = best_correlation(point.correlation, second)
+        return jnp.where(correlates(problem), found, point.correlation)
+
+    def _propose(self, problem, point, image, scale, memory):
+        """Accelerated proposal; the image itself when acceleration is off."""
+        if self.memory == 0:
+            return image, memory
+        flat_point, unravel = ravel_pytree(point)
+        flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
+        flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
+        proposal = unravel(flat)
+        stacked = proposal.stacked
+        if is_positive(problem.model):
+            stacked = jnp.maximum(stacked, 0).at[:, 0].set(stacked[:, 0])
+        # Fixed coordinates stay exactly, not up to the rounding of a mixture.
+        stacked = jnp.where(free_of(problem), stacked, point.stacked)
+        matrix = proposal.correlation
+        fine = jnp.all(jnp.isfinite(inverse_root(matrix)))
+        return tree_where(fine, FactorPoint(stacked, matrix), image), memory
+
+    def progress(self, problem: Problem, state: FactorState) -> Progress:
+        """Objective and residual of the best point."""
+        dtype = state.residual.dtype
+        usual = 1e-4 if dtype == jnp.float64 else 1e-2
+        tolerance = usual if self.tolerance is None else self.tolerance
+        solved = state.residual <= jnp.asarray(tolerance, dtype)
+        return Progress(state.objective, state.residual, solved, state.refused >= 2)
+
+    def result(
+        self, problem: Problem, state: FactorState
+    ) -> tuple[Parameters, Float[Array, " subjects"]]:
+        """Items and correlations, in a fixed order, and `Sweep.log_lik`."""
+        return as_parameters(problem, state.best), state.log_lik
+
+
+def check_factors(model: Model, what: str) -> None:
+    """Refuses models other than logistic ones with several abilities, normal priors."""
+    if not model.family.dims:
+        raise ValueError(
+            f"{what} fits at least two abilities, and a {model.name} model has one: use"
+            " method='em'"
+        )
+    family = model.family
+    logistic = isinstance(family, Binary) and family.link == "logit"
+    if not logistic or family.asymptotes:
+        raise ValueError(
+            f"{what} fits several abilities with logits of right or wrong responses"
+            f" alone: use method={'mm' if family.num_categories else 'em'!r}"
+        )
+    for parameter in model.family.parameters:
+        prior = model.priors.get(parameter.name)
+        if not (prior is None or isinstance(prior, Normal)):
+            raise ValueError(
+                f"{what} needs a Normal prior for {parameter.name}, not"
+                f" {type(prior).__name__}: pass priors={{'{parameter.name}':"
+                " Normal(0, sd)}"
+            )
+    mean = getattr(model.priors.get("discrimination"), "mean", 0.0)
+    if isinstance(mean, float | int) and mean != 0:
+        raise ValueError(
+            f"{what} needs a prior of discriminations with mean 0, not {mean:g}: pass"
+            " priors={'discrimination': Normal(0, sd)}, or use method='mm'"
+        )
+
+
+def free_of(problem: Problem) -> Bool[Array, "items p"]:
+    """The free mask in the order (d, a)."""
+    return jnp.concatenate([problem.free[:, -1:], problem.free[:, :-1]], axis=1)
+
+
+def prior_moments(model: Model, point: FactorPoint) -> tuple[Array, Array]:
+    """Means and precisions of the priors of (d, a); precision 0 without one."""
+    means, precisions = [], []
+    for name in ("intercept", *["discrimination"] * point.slopes.shape[1]):
+        prior = model.priors.get(name)
+        normal = isinstance(prior, Normal)
+        means.append(prior.mean if normal else 0.0)
+        precisions.append(1 / jnp.square(prior.sd) if normal else 0.0)
+    dtype = point.stacked.dtype
+    stack = lambda part: jnp.stack([jnp.asarray(x, dtype) for x in part])
+    return stack(means), stack(precisions)
+
+
+def log_prior_of(problem: Problem, point: FactorPoint) -> Scalar:
+    """Log priors of the items, with item weights, and of the correlations."""
+    zero = jnp.zeros_like(point.intercept)
+    items = LogisticItems(point.slopes, point.intercept, zero, zero + 1)
+    priors = jax.vmap(problem.model.log_prior)(items)
+    inverse, log_det = inverse_of(point.correlation)
+    # 0 for uncorrelated factors.
+    rest = log_det + jnp.trace(inverse) - len(inverse)
+    total = jnp.sum(weigh_rows(priors, problem.data.item_weight))
+    return total - 0.5 * PRIOR_SUBJECTS * rest
+
+
+def inverse_of(matrix: Float[Array, "*batch p p"]) -> tuple[Array, Array]:
+    """Inverses and log determinants of small positive definite matrices."""
+    unit = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    shape = matrix.shape[:-1]
+    solve = lambda row: positive_definite_solve(matrix, jnp.broadcast_to(row, shape))
+    inverse, pivots = jax.vmap(solve, out_axes=-1)(unit)
+    return inverse, jnp.sum(jnp.log(pivots[..., 0]), axis=-1)
+
+
+def inverse_root(matrix: Float[Array, "p p"]) -> Array:
+    """L^-1 of L L', NaN where a matrix is not positive definite."""
+    if matrix.shape[-1] <= MOST_WRITTEN:
+        return inverse_cholesky(matrix)
+    unit = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    root = jnp.linalg.cholesky(matrix)
+    return jax.scipy.linalg.solve_triangular(root, unit, lower=True)
+
+
+def bend_of(square: Array) -> Array:
+    """2 h(t) of t^2: the curvature of the bound of log sigma."""
+    root = jnp.sqrt(jnp.maximum(square, 1e-6))
+    return jnp.where(square > 1e-6, jnp.tanh(root / 2) / (2 * root), 0.25)
+
+
+def best_correlation(
+    first: Float[Array, "dims dims"], second: Float[Array, "dims dims"]
+) -> Float[Array, "dims dims"]:
+    """The correlation matrix R of highest -log |R| - tr R^-1 C, C being `second`.
+
+    Scoring steps from a first one, each as long as it raises that.
+    """
+    dims, dtype = first.shape[0], first.dtype
+    if dims == 1:
+        return first
+    low, high = np.tril_indices(dims, -1)
+    basis = np.zeros((len(low), dims, dims))
+    basis[np.arange(len(low)), low, high] = basis[np.arange(len(low)), high, low] = 1
+    basis = jnp.asarray(basis, dtype)
+
+    def height(matrix):
+        root = inverse_root(matrix)
+        log_det = -2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+        found = -log_det - jnp.sum((root @ second) * root)
+        return jnp.where(jnp.isfinite(found), found, -jnp.inf)
+
+    def improve(_, matrix):
+        inverse, _ = inverse_of(matrix)
+        rest = inverse @ second @ inverse - inverse
+        gradient = jnp.tensordot(basis, rest, 2)
+        along = inverse @ basis @ inverse
+        step, _ = positive_definite_solve(
+            jnp.tensordot(along, basis, [(1, 2)] * 2), gradient
+        )
+        move = jnp.tensordot(step, basis, 1)
+        tried = matrix + jnp.array([1.0, 0.5, 0.1, 0.01], dtype)[:, None, None] * move
+        heights = jnp.stack([height(x) for x in (*tried, matrix)])
+        return jnp.concatenate([tried, matrix[None]])[jnp.argmax(heights)]
+
+    return lax.fori_loop(0, NUM_SCORING, improve, first)
+
+
+def as_parameters(problem: Problem, point: FactorPoint) -> Parameters:
+    """A point with factors in a fixed order and direction.
+
+    Where a rotation changes nothing, factors are the principal axes of the slopes, the
+    largest sum of squares first. Slopes of any sign have a positive sum.
+    """
+    slopes, correlation = point.slopes, point.correlation
+    unit = jnp.eye(len(correlation), dtype=correlation.dtype)
+    _, axes = jnp.linalg.eigh(slopes.T @ slopes)
+    slopes = slopes @ jnp.where(rotates(problem), axes[:, ::-1], unit)
+    turn = (jnp.sum(slopes, axis=0) < 0) & (not is_positive(problem.model))
+    sign = jnp.where(turn, -1, 1).astype(slopes.dtype)
+    correlation = correlation * sign[:, None] * sign + 0.0
+    zero, none = jnp.zeros_like(point.intercept), jnp.zeros_like(correlation[0])
+    items = LogisticItems(slopes * sign, point.intercept, zero, zero + 1)
+    return Parameters(items, Population(none, none + 1, None, correlation), None)

@@ -1,0 +1,183 @@
+r"""EM of logistic factor models with up to three abilities on a product grid.
+
+Bock and Aitkin's EM (1981) with nodes L x_t, x_t those of a square grid within
+`GRID_REACH` standard deviations and L L' the correlations of the factors: all subjects
+share the nodes, and a pass over the data is two products with the tables of the items
+(`likelihood.counts`). It is used where the posteriors are wide enough for the grid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irtjax._types import Status
+from irtjax.estimators.driver import Run, Solution, drive
+from irtjax.estimators.joint.bound import Quadratic
+from irtjax.estimators.marginal.factor_em import (
+    AbstractFactorEM,
+    FactorPoint,
+    Sweep,
+    bend_of,
+)
+from irtjax.estimators.marginal.gaussian import for_start
+from irtjax.likelihood.counts import expected_counts
+from irtjax.likelihood.cubature import (
+    AFFORDABLE_NODES,
+    MOST_NODES,
+    grid_nodes,
+    grid_size,
+)
+from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.likelihood.products import cells, outer
+from irtjax.likelihood.quadrature import MARGIN, TOO_WIDE
+from irtjax.models.families.logistic import LogisticItems
+from irtjax.numerics.programs import stored_jit
+
+#: Most abilities: a grid of four is too large.
+MOST_DIMS = 3
+#: Nodes of each ability, within three standard deviations, at which the information of
+#: the items is compared.
+PROBES = 7
+#: Spacings of grids to each halving.
+STEPS_OF_SPACING = 4
+
+
+class GridEM(AbstractFactorEM):
+    """Marginal maximum likelihood (or MAP) of factor models on a product grid.
+
+    Attributes:
+        nodes: `[nodes, dims]` of uncorrelated abilities of variance 1.
+    """
+
+    nodes: Float[Array, "nodes dims"] | None = None
+
+    def first_posterior(self, problem: Problem, start: Start) -> None:
+        """Nothing: posteriors are exact."""
+        if self.nodes is None:
+            raise ValueError("GridEM has no nodes: use method='em', or grid_nodes")
+
+    def sweep(self, problem: Problem, point: FactorPoint, posterior: None) -> Sweep:
+        """Expected counts at the nodes, and the quadratic bounds of the items there."""
+        dtype, width = point.stacked.dtype, point.stacked.shape[1]
+        standard = jnp.asarray(self.nodes, dtype)
+        theta = standard @ jnp.linalg.cholesky(point.correlation).T
+        zero = jnp.zeros_like(point.intercept)
+        items = LogisticItems(point.slopes, point.intercept, zero, zero + 1)
+        log_weights = jax.nn.log_softmax(-0.5 * jnp.sum(standard**2, axis=1))
+        given = problem.model, items, theta, log_weights, problem.data
+        counts = expected_counts(*given)
+        eta = theta @ point.slopes.T + point.intercept
+        design = jnp.concatenate([jnp.ones_like(theta[:, :1]), theta], axis=1)
+        rest = counts.statistics[0] - counts.base * jax.nn.sigmoid(eta)
+        bend = counts.base * bend_of(eta**2)
+        curvature = (bend.T @ outer(design)).reshape(-1, width, width)
+        total = jnp.sum(counts.nodes)
+        second = (counts.nodes @ outer(theta)).reshape(width - 1, width - 1) / total
+        bounds = Quadratic(rest.T @ design, curvature)
+        none = jnp.zeros((), dtype)
+        return Sweep(counts.log_marginal, bounds, second, None, none, none)
+
+    def record(self) -> dict[str, Any]:
+        """The number of nodes, and the form of abilities."""
+        count = 0 if self.nodes is None else len(self.nodes)
+        return {"population": "normal", "nodes": count}
+
+
+@stored_jit
+def _narrowest(problem: Problem, parameters: Parameters) -> Array:
+    """Standard deviation of the narrowest posterior, in units of the grid's axes.
+
+    In its narrowest direction, among abilities within three standard deviations; of a
+    subject with all items.
+    """
+    model, items, data = problem.model, parameters.items, problem.data
+    dims, dtype = model.family.dims, items.intercept.dtype
+    line = jnp.linspace(-3, 3, PROBES, dtype=dtype)
+    standard = jnp.stack(jnp.meshgrid(*[line] * dims), -1).reshape(-1, dims)
+    root = jnp.linalg.cholesky(parameters.population.covariance)
+    values = jnp.zeros((len(standard), len(items.intercept)), dtype)
+    found = cells(model, items, standard @ root.T, values, None)
+    exposure = jnp.ones(len(items.intercept), dtype)
+    if data.trials is not None:
+        exposure = jnp.max(data.trials, axis=0).astype(dtype)
+    if data.item_weight is not None:
+        exposure = exposure * data.item_weight.astype(dtype)
+    slopes = items.discrimination @ root
+    information = (found.curvature * exposure) @ outer(slopes)
+    largest = jnp.linalg.eigvalsh(information.reshape(-1, dims, dims))[:, -1]
+    return 1 / jnp.sqrt(1 + jnp.max(largest))
+
+
+def nodes_for_items(problem: Problem, parameters: Parameters) -> np.ndarray:
+    """Nodes that resolve the posteriors of these items.
+
+    Their spacing is half the standard deviation of the narrowest posterior where few
+    nodes do, else all of it, else 1.25 times.
+
+    Raises:
+        ValueError: If that needs more than `MOST_NODES`.
+    """
+    dims, smallest = problem.model.family.dims, float(_narrowest(problem, parameters))
+    widest, narrow = TOO_WIDE * smallest, smallest / MARGIN
+    needed = grid_size(widest, dims)
+    if needed > MOST_NODES:
+        raise ValueError(
+            f"the narrowest posterior has standard deviation {smallest:.2g}, for which"
+            f" a grid of {dims} abilities needs {needed:,} nodes, above {MOST_NODES:,}:"
+            " use method='gvem'"
+        )
+    half = grid_size(narrow / 2, dims) <= AFFORDABLE_NODES
+    wanted = narrow / 2 if half else narrow
+    # A few spacings, so that similar data share a compiled program.
+    wanted = 2 ** (math.floor(STEPS_OF_SPACING * math.log2(wanted)) / STEPS_OF_SPACING)
+    least = (grid_size(1.0, dims) / MOST_NODES) ** (1 / dims)
+    return grid_nodes(max(wanted, least), dims)
+
+
+def solve_on_grid(
+    problem: Problem,
+    start: Start,
+    run: Run,
+    tolerance: float | Array | None,
+    memory: int,
+    max_steps: int,
+    line: np.ndarray | None = None,
+) -> Solution:
+    """A fit on a grid that resolves the posteriors, which is refined once if needed.
+
+    Start values are those of the variational method. `line` are nodes of each ability
+    in place of chosen ones.
+    """
+    dims, dtype = problem.model.family.dims, start.items.intercept.dtype
+    start = for_start(problem, start, run)
+    method = GridEM(tolerance, memory)
+    for attempt in range(3):
+        if line is None:
+            found = Parameters(start.items, start.population)
+            nodes = nodes_for_items(problem, found)
+        else:
+            nodes = np.stack(np.meshgrid(*[line] * dims), -1).reshape(-1, dims)
+        method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype))
+        fit = drive(problem, method, start, None, max_steps, run.clock)
+        smallest = float(_narrowest(problem, fit.parameters))
+        spacing = float(np.diff(np.unique(np.round(nodes[:, 0], 9))).min())
+        fine = spacing <= TOO_WIDE * smallest or line is not None
+        if fine or int(fit.status) != Status.CONVERGED or attempt == 2:
+            break
+        start = Start(fit.parameters.items, None, fit.parameters.population)
+    warnings = ()
+    if spacing > TOO_WIDE * smallest:
+        needed = math.ceil((np.ptp(nodes[:, 0]) + spacing) / smallest)
+        warnings = (
+            f"quadrature nodes are too wide: they lie {spacing:.3g} apart, and the"
+            f" narrowest posterior has standard deviation {smallest:.3g}; use about"
+            f" {needed} nodes for each ability, or method='gvem'",
+        )
+    return Solution(fit, method, max_steps, warnings=warnings)

@@ -1,0 +1,503 @@
+r"""How much a ranking depends on the items, the subjects, or where a fit starts.
+
+- **Items.** Each replicate draws as many items as each benchmark has, with replacement,
+  and fits again: the ranking of another test of items of the same kinds.
+- **Halves.** Each replicate splits the items of every benchmark at random into halves.
+- **Benchmarks.** Each benchmark is left out in turn.
+- **Subjects.** Subjects are drawn with replacement, items are estimated from them, and
+  all subjects are scored: what calibration on other subjects would do to the ranking.
+- **Starts.** `irtjax.validity.starts`.
+
+Replicates are weights of the same arrays, so one compiled program serves all. They
+begin at the estimates from all responses. A subject of whose responses none is left in
+a replicate has no rank there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import kendalltau
+
+from irtjax._types import KeyArray, Status
+from irtjax.calibration.calibration import Calibration
+from irtjax.data import read
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.driver import AbstractMethod
+from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.marginal.em import EM
+from irtjax.fitting.bootstrap import Bootstrap, refit
+from irtjax.fitting.defaults import AUTO, choose
+from irtjax.fitting.fit import fit as fit_table
+from irtjax.fitting.problem import make_task, specify
+from irtjax.fitting.settings import sort_settings
+from irtjax.fitting.specification import Task
+from irtjax.likelihood.problem import Start
+from irtjax.likelihood.quadrature import nodes_for, resolution
+from irtjax.models.model import Model
+from irtjax.validity.starts import compare_starts, spearman_matrix
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = ("items", "halves", "benchmarks", "subjects", "starts")
+#: Replicates, splits or draws, and starts of each variance, where no number is given.
+REPLICATES, STARTS = 200, 50
+#: Fewest items, or subjects, of which resamples are like other samples.
+FEW = 20
+#: Models with equal discriminations in place of those chosen for few responses.
+EQUAL_SLOPES = {"2pl": "1pl", "graded": "pcm"}
+#: Spacing of nodes relative to that of a fit, which is half of the narrowest posterior:
+#: the trapezoid rule still errs by less than 1e-8 where repeated items narrow it.
+WIDER = 1.8
+#: Standard errors within which a replicate converges: far less moves a rank.
+TOLERANCE = 1e-3
+MOST_STEPS = 500
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stability:
+    """How stable a ranking, or an optimum, is.
+
+    Attributes:
+        kind: What was varied.
+        model: Name of the model.
+        table: Of resampling, a row for each subject, best first: `subject`, `ability`,
+            `rank` from all responses, `rank_lower`, `rank_upper` (the central `level`
+            of the ranks in replicates, and the rank itself), `share_first` and
+            `share_in_top`, of replicates. Of starts, a row for each pair of variances
+            and each `quantity`: mean, sd and minimum of Spearman's correlations.
+        agreement: A row for each measure: `kendall` and `top_overlap` of replicates
+            with all responses, the same `between` two replicates, `reliability` (of
+            halves, Spearman and Brown), `spearman_discrimination` (of subjects), each
+            with mean and central `level`. Of starts: correlations of runs of one
+            variance and of different ones.
+        runs: A row for each replicate or run.
+        top: How many subjects are the top; 0 for starts.
+        level: Level of the intervals.
+        sentence: The result in words.
+        warnings: Reasons to doubt it.
+        notes: What was fitted, and what was left out.
+    """
+
+    kind: str
+    model: str
+    table: pa.Table
+    agreement: pa.Table
+    runs: pa.Table
+    top: int
+    level: float
+    sentence: str
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def stability(
+    data: ResponseTable | Any,
+    kind: str = "items",
+    *,
+    num: int | None = None,
+    model: Model | str = AUTO,
+    top: int | None = None,
+    level: float = 0.95,
+    variances: Sequence[float] = (1, 2, 3, 4, 5),
+    key: KeyArray | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Stability:
+    """Measures how much the ranking varies with items, subjects or starts.
+
+    Args:
+        data: A `ResponseTable`, or anything `irtjax.read` takes.
+        kind: "items", "halves", "benchmarks", "subjects" or "starts"; see the module.
+        num: Number of replicates (200) or of starts of each variance (50). Of
+            benchmarks there are as many replicates as benchmarks.
+        model: A model of one ability, fitted by `em`, or a name. "auto" chooses as
+            `irtjax.fit` does, but equal discriminations (`1pl`, `pcm`) where that
+            integrates items out: estimated from few responses they overfit the ranking
+            of all items. Starts are of the `2pl` with discriminations of at least 0,
+            by `mm`.
+        top: How many subjects are the top; None for a quarter of them, 3 to 10.
+        level: Level of the intervals.
+        variances: Variances of log discriminations and intercepts of starts.
+        key: Random key; a fixed one when None.
+        progress: Called with what is being done.
+
+    Returns:
+        Tables, a sentence and warnings; `plots.plot_rank_ribbons` draws them.
+
+    Raises:
+        ValueError: If there is nothing to resample or compare, if settings are not
+            valid, or if fewer than half of the replicates converge.
+
+    >>> rng = np.random.default_rng(0)
+    >>> ability, easy = np.arange(6.0)[:, None], rng.normal(size=60)
+    >>> right = rng.random((6, 60)) < 1 / (1 + np.exp(2 - ability - easy))
+    >>> found = stability(ResponseTable.from_arrays(right), num=8)
+    >>> found.table.column("subject")[0].as_py(), found.model
+    ('subject 6', '1pl')
+    """
+    table = data if isinstance(data, ResponseTable) else read(data)
+    report = progress or (lambda text: None)
+    key = jax.random.key(0) if key is None else key
+    _check(table, kind, num, top, level, variances)
+    if kind == "starts":
+        task = _task(table, "2pl" if model == AUTO else model, "mm", positive=True)
+        if not task.problem.model.family.has_slope:
+            raise ValueError(
+                f"a {task.problem.model.name} model has equal discriminations, and its"
+                " objective one optimum: starts are compared for 2pl"
+            )
+        assert isinstance(task.method, MM)
+        options = {"num": num or STARTS, "variances": variances, "key": key}
+        found = compare_starts(task.problem, task.method, **options, report=report)
+        name = task.problem.model.name
+        tables = found.table, found.agreement, found.runs
+        said = found.sentence, found.warnings, found.notes
+        return Stability(kind, name, *tables, 0, level, *said)
+    chosen, note = _model(table, model)
+    report("all responses")
+    fit = fit_table(table, chosen, "em", standard_errors="none", level=level)
+    weight = _weights(table, kind, num or REPLICATES, key)
+    report(f"{len(weight):,} replicates")
+    replicates = _replicates(table, fit, chosen, weight, kind)
+    top = top or min(max(3, min(10, table.num_subjects // 4)), table.num_subjects - 1)
+    return _described(table, fit, replicates, weight, kind, top, level, note)
+
+
+def _check(table: ResponseTable, kind, num, top, level, variances) -> None:
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
+    if num is not None and num < 2:
+        raise ValueError(f"num {num}: a comparison needs at least 2")
+    if not 0 < level < 1:
+        raise ValueError(f"level {level:g} is not between 0 and 1")
+    if table.num_subjects < 2 or table.num_items < 2:
+        raise ValueError(
+            f"{table.num_subjects} subjects and {table.num_items} items: a ranking"
+            " and its stability need two of each"
+        )
+    if top is not None and not 1 <= top < table.num_subjects:
+        raise ValueError(f"top {top}: give 1 to {table.num_subjects - 1} subjects")
+    if kind == "benchmarks" and len(np.unique(table.benchmarks)) < 2:
+        raise ValueError("one benchmark: none can be left out; use kind 'items'")
+    if kind == "starts" and (not len(variances) or min(variances) <= 0):
+        raise ValueError(f"variances {tuple(variances)}: give numbers above 0")
+
+
+def _model(table: ResponseTable, model: Model | str) -> tuple[Model | str, str]:
+    """The model to fit by EM, and a note where the data decided."""
+    if not (isinstance(model, str) and model == AUTO):
+        return model, ""
+    chosen = choose(table)
+    # Reasons why `laplace` is not affordable are not reasons for free slopes.
+    count = table.num_observed / table.num_items
+    few = chosen.method == "laplace" and chosen.model in EQUAL_SLOPES
+    name = EQUAL_SLOPES[chosen.model] if few else chosen.model
+    why = f"an item has {count:,.0f} responses on average"
+    equal = ", equal discriminations" if few else ""
+    return name, f"replicates are fits of {name} by em{equal}: {why}"
+
+
+def _task(table: ResponseTable, model: Model | str, method: str, **settings) -> Task:
+    """The arrays of a fit; of a model object the settings are its own."""
+    kind = EM if method == "em" else MM
+    specification = specify(model, kind)
+    own = settings if isinstance(model, str) else {}
+    parts = sort_settings(own, specification, kind)
+    return make_task(table, specification, method, parts, level=0.95, dtype=None)
+
+
+def _weights(table: ResponseTable, kind: str, num: int, key: KeyArray) -> np.ndarray:
+    """Numbers of copies of items or subjects, a row for each replicate."""
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    names, code = np.unique(table.benchmarks, return_inverse=True)
+    if kind == "benchmarks":
+        return (code != np.arange(len(names))[:, None]).astype(float)
+    if kind == "subjects":
+        code = np.zeros(table.num_subjects, int)
+    order, sizes = np.argsort(code, kind="stable"), np.bincount(code)
+    if kind == "halves":
+        # Items in random order within their benchmarks, dealt to the two in turn.
+        noise = rng.random((num, code.size))
+        dealt = np.argsort(code + noise, axis=1)
+        first = np.zeros((num, code.size))
+        turn = (np.arange(code.size) + rng.integers(0, 2, (num, 1))) % 2
+        np.put_along_axis(first, dealt, turn.astype(float), axis=1)
+        return np.stack([first, 1 - first], axis=1).reshape(2 * num, -1)
+    begin, size = (np.cumsum(sizes) - sizes)[code[order]], sizes[code[order]]
+    drawn = order[begin + rng.integers(0, size, (num, code.size))]
+    place = drawn + code.size * np.arange(num)[:, None]
+    counts = np.bincount(place.ravel(), minlength=num * code.size)
+    return counts.reshape(num, -1).astype(float)
+
+
+class _Replicates(NamedTuple):
+    """Abilities `[replicates, subjects]`, NaN without responses; whether each is good.
+
+    Item parameters are those with one number per item, by name.
+    """
+
+    ability: np.ndarray
+    good: np.ndarray
+    items: dict[str, np.ndarray]
+
+
+def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicates:
+    task = _task(table, model, "em")
+    parameters = jax.tree.map(jnp.asarray, fit.parameters)
+    items, population = parameters.items, parameters.population
+    data, dtype = task.problem.data, jnp.asarray(items[0]).dtype
+    nodes = _nodes(fit.model, items, population, data)
+    assert isinstance(task.method, AbstractMethod)
+    tolerance = max(TOLERANCE, 1e-2 * (dtype == jnp.float32))
+    method = EM(jnp.asarray(nodes, dtype), tolerance=tolerance)
+    unit = "subjects" if kind == "subjects" else "items"
+    order = slice(None) if task.places is None else np.argsort(task.places)
+    rows = weight[:, order] if unit == "subjects" else weight
+    found: Bootstrap = refit(
+        task.problem,
+        method,
+        Start(items, population=population),
+        jnp.asarray(rows, dtype),
+        unit=unit,
+        max_steps=MOST_STEPS,
+    )
+    ability = np.array(found.ability, np.float64)
+    ability = ability if task.places is None else ability[:, task.places]
+    if unit == "items" and table.observed is not None:
+        ability[weight @ table.observed.T == 0] = np.nan
+    status = np.asarray(found.status)
+    good = (status == Status.CONVERGED) | (status == Status.STALLED)
+    if good.sum() < max(len(good) / 2, 2):
+        raise ValueError(
+            f"{good.sum():,} of {len(good):,} replicates converge: use a model with"
+            " fewer parameters, such as 1pl"
+        )
+    own = {
+        name: np.asarray(getattr(found.parameters.items, name))
+        for name in ("discrimination", "intercept")
+        if hasattr(items, name) and np.ndim(getattr(items, name)) == 1
+    }
+    return _Replicates(ability, good, own)
+
+
+def _nodes(model, items, population, data) -> np.ndarray:
+    """Nodes for the narrowest posterior: somewhat fewer than a fit has."""
+    probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
+    return nodes_for(WIDER * probe.smallest_posterior_sd / float(population.sd))
+
+
+def ranks_of(ability: np.ndarray) -> np.ndarray:
+    """Ranks `[replicates, subjects]`, 1 the best; equal abilities share the best one.
+
+    Abilities that differ by rounding are equal. NaN where there is none.
+
+    >>> ranks_of(np.array([[0.5, 1.0, 1.0 + 1e-12, np.nan]])).tolist()
+    [[3.0, 1.0, 1.0, nan]]
+    """
+    slack = np.sqrt(np.finfo(ability.dtype).eps)
+    ranks = np.full(ability.shape, np.nan)
+    for row, values in zip(ranks, ability, strict=True):
+        known = np.isfinite(values)
+        ordered = np.sort(values[known])
+        higher = np.searchsorted(ordered, values[known] + slack, side="right")
+        row[known] = known.sum() - higher + 1
+    return ranks
+
+
+def _agreement(first: np.ndarray, second: np.ndarray, top: int) -> tuple[float, float]:
+    """Kendall's tau-b of two rankings, and the share of the top that they share."""
+    known = np.isfinite(first) & np.isfinite(second)
+    if known.sum() < 2:
+        return np.nan, np.nan
+    x, y = first[known], second[known]
+    ahead, other = x <= top, y <= top
+    overlap = (ahead & other).sum() / max(ahead.sum(), other.sum())
+    return float(np.asarray(kendalltau(x, y))[0]), float(overlap)
+
+
+def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
+    """The tables and the sentence."""
+    ranks, good = ranks_of(found.ability), found.good
+    full = _ranks_of_fit(fit)
+    with_all = np.array([_agreement(full, row, top) for row in ranks])
+    partner = _partners(kind, good)
+    between = np.array(
+        [
+            _agreement(row, ranks[other], top) if other >= 0 else (np.nan, np.nan)
+            for row, other in zip(ranks, partner, strict=True)
+        ]
+    )
+    measures = {
+        "kendall": with_all[good, 0],
+        "top_overlap": with_all[good, 1],
+        "kendall_between": between[good, 0],
+        "top_overlap_between": between[good, 1],
+    }
+    if kind == "halves":
+        measures["reliability"] = _reliability(found.ability, partner)
+    if kind == "subjects":
+        for name, values in found.items.items():
+            own = np.asarray(getattr(fit.parameters.items, name))
+            both = np.concatenate([own[None], values[good]])
+            measures[f"spearman_{name}"] = spearman_matrix(both)[0, 1:]
+    rows = [_interval(name, values, level) for name, values in measures.items()]
+    import pyarrow as pa
+
+    agreement = pa.Table.from_pylist([row for row in rows if row["mean"] is not None])
+    subjects = _subject_table(fit, full, ranks[good], top, level)
+    runs = {"run": np.arange(len(good)), "converged": good}
+    runs |= {"kendall": with_all[:, 0], "top_overlap": with_all[:, 1]}
+    if kind == "benchmarks":
+        runs["left_out"] = np.unique(table.benchmarks)
+    return Stability(
+        kind,
+        fit.model.name,
+        subjects,
+        agreement,
+        pa.Table.from_pydict({k: _nullable(v) for k, v in runs.items()}),
+        top,
+        level,
+        _sentence(table, kind, agreement.to_pylist(), subjects.to_pylist(), top, level),
+        _warnings(table, fit, found, kind),
+        (note,) if note else (),
+    )
+
+
+def _nullable(values: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    floating = np.issubdtype(values.dtype, np.floating)
+    return pa.array(values, mask=~np.isfinite(values) if floating else None)
+
+
+def _ranks_of_fit(fit: Calibration) -> np.ndarray:
+    """Ranks from all responses; NaN for subjects without any."""
+    ability = fit.ability_table.column("ability").to_numpy()
+    observed = fit.ability_table.column("observed").to_numpy()
+    return ranks_of(np.where(observed > 0, ability, np.nan)[None])[0]
+
+
+def _partners(kind: str, good: np.ndarray) -> np.ndarray:
+    """The replicate that each is compared with, -1 for none: each pair once."""
+    partner = np.full(len(good), -1)
+    if kind == "halves":
+        partner[::2] = np.arange(1, len(good), 2)
+        both = good[::2] & good[1::2]
+        partner[::2][~both] = -1
+    elif kind != "benchmarks":
+        kept = np.flatnonzero(good)
+        partner[kept] = np.roll(kept, -1) if kept.size > 2 else -1
+    return partner
+
+
+def _reliability(ability: np.ndarray, partner: np.ndarray) -> np.ndarray:
+    """Spearman and Brown's reliability of all items from each pair of halves."""
+    found = []
+    for first in np.flatnonzero(partner >= 0):
+        x, y = ability[first], ability[partner[first]]
+        known = np.isfinite(x) & np.isfinite(y)
+        if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
+            r = np.corrcoef(x[known], y[known])[0, 1]
+            found.append(2 * r / (1 + r) if r > -1 else np.nan)
+    return np.array(found or [np.nan])
+
+
+def _interval(name: str, values: np.ndarray, level: float) -> dict[str, Any]:
+    """Mean and central `level` of a measure over replicates."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return {"measure": name, "mean": None, "lower": None, "upper": None}
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    ends = {"lower": float(low), "upper": float(high)}
+    return {"measure": name, "mean": float(known.mean()), **ends}
+
+
+def _subject_table(fit, full, ranks, top: int, level: float) -> pa.Table:
+    import pyarrow as pa
+
+    known = np.isfinite(ranks)
+    tail = (1 - level) / 2
+    # A subject without a rank in any replicate keeps its own.
+    filled = np.where(known.any(axis=0), ranks, full)
+    filled = np.where(np.isnan(full), 0, filled)
+    low = np.nanquantile(filled, tail, axis=0, method="lower")
+    high = np.nanquantile(filled, 1 - tail, axis=0, method="higher")
+    count = np.maximum(known.sum(axis=0), 1)
+    columns = {
+        "subject": np.asarray(fit.subjects),
+        "ability": fit.ability_table.column("ability").to_numpy(),
+        "rank": full,
+        "rank_lower": np.minimum(low, full),
+        "rank_upper": np.maximum(high, full),
+        "share_first": (ranks == 1).sum(axis=0) / count,
+        "share_in_top": (ranks <= top).sum(axis=0) / count,
+    }
+    order = np.lexsort((-columns["ability"], np.nan_to_num(full, nan=np.inf)))
+    ranked = ("rank", "rank_lower", "rank_upper")
+    made = {k: _nullable(v[order]) for k, v in columns.items()}
+    return pa.table(
+        {k: v.cast(pa.int64()) if k in ranked else v for k, v in made.items()}
+    )
+
+
+_COMPARED = {
+    "items": "Rankings by two tests of {items:,} items of these kinds have",
+    "halves": "Rankings by two random halves of the {items:,} items have",
+    "subjects": "Rankings by items calibrated on two samples of {subjects:,} subjects"
+    " have",
+    "benchmarks": "Rankings without one of the benchmarks and by all of them have",
+}
+
+
+def _sentence(table, kind, agreement, subjects, top: int, level: float) -> str:
+    by_name = {row["measure"]: row for row in agreement}
+    ending = "" if kind == "benchmarks" else "_between"
+    text = _COMPARED[kind].format(items=table.num_items, subjects=table.num_subjects)
+    tau, overlap = by_name.get("kendall" + ending), by_name.get("top_overlap" + ending)
+    if tau is None or overlap is None:
+        return "All subjects are tied: there is no ranking whose stability to measure."
+    text += (
+        f" Kendall's tau {tau['mean']:.2f} (central {100 * level:.3g} %:"
+        f" {tau['lower']:.2f} to {tau['upper']:.2f}) and share"
+        f" {top * overlap['mean']:.1f} of the first {top}."
+    )
+    ranked = [row for row in subjects if row["rank"] is not None]
+    widths = [row["rank_upper"] - row["rank_lower"] + 1 for row in ranked]
+    widest = ranked[int(np.argmax(widths))]
+    return text + (
+        f" The rank interval of a subject spans {np.median(widths):.0f} of"
+        f" {len(ranked):,} ranks at the median, and at most {max(widths)}:"
+        f" {widest['subject']}, {widest['rank_lower']} to {widest['rank_upper']}."
+    )
+
+
+def _warnings(table, fit, found: _Replicates, kind: str) -> tuple[str, ...]:
+    texts = []
+    if fit.status != Status.CONVERGED:
+        texts.append(f"the fit of all responses {fit.status.explain()}")
+    bad = int((~found.good).sum())
+    if bad:
+        texts.append(
+            f"{bad:,} of {found.good.size:,} replicates did not converge and are left"
+            " out"
+        )
+    unit = "subjects" if kind == "subjects" else "items"
+    count = table.num_subjects if kind == "subjects" else table.num_items
+    if count < FEW:
+        texts.append(
+            f"only {count} {unit}: a resample repeats some and lacks others, and is"
+            " not like another sample"
+        )
+    lost = np.isnan(found.ability).any(axis=0)
+    if lost.any():
+        texts.append(
+            f"{int(lost.sum()):,} subjects have no responses left in some replicates"
+            " and no rank there"
+        )
+    return tuple(texts)

@@ -1,0 +1,167 @@
+"""Moves between ranks by accuracy and by ability, their reasons, and their cause."""
+
+import dataclasses
+import functools
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.calibration.flow import rank_flow
+from irtjax.calibration.heterogeneity import discrimination_heterogeneity, variation
+from irtjax.cli.app import app
+from irtjax.plots import plot_rank_flow
+from tests.small_fits import small_fit, small_table
+
+
+def of_ranks(ability, accuracy, low=None, high=None) -> irtjax.Calibration:
+    """A calibration with these abilities and accuracies; rank intervals are wide."""
+    size = len(ability)
+    fit = small_fit("rasch", errors=False)
+    columns = {
+        "subject": [f"s{k}" for k in range(size)],
+        "ability": np.asarray(ability, float),
+        "ability_se": np.full(size, 0.1),
+        "accuracy": np.asarray(accuracy, float),
+        "rank_lower": np.ones(size, int) if low is None else low,
+        "rank_upper": np.full(size, size) if high is None else high,
+    }
+    names = np.array(columns["subject"])
+    return dataclasses.replace(fit, subjects=names, ability_table=pa.table(columns))
+
+
+def test_moves_ties_and_tops():
+    # By ability s0 > s1 > s2 > s3 > s4; by accuracy s3 is first, s1 and s2 tie.
+    fit = of_ranks(
+        [5, 4, 3, 2, 1],
+        [0.8, 0.7, 0.7, 0.9, 0.1],
+        low=[1, 1, 2, 4, 5],
+        high=[1, 2, 3, 4, 5],
+    )
+    rows = rank_flow(fit, top=5).table.to_pylist()
+    assert [row["rank_before"] for row in rows] == [2, 3, 3, 1, 5]
+    assert [row["move"] for row in rows] == [1, 1, 0, -3, 0]
+    assert [row["beyond"] for row in rows] == [True, True, False, True, False]
+    found = rank_flow(fit, top=3)
+    # s3 is fourth by ability, so it is in one top only.
+    assert found.table.column("subject").to_pylist() == ["s0", "s1", "s2"]
+    assert "s0 from 2 to 1" in found.sentence
+    with pytest.raises(ValueError, match="no subject is in the first 1"):
+        rank_flow(fit, top=1)
+
+
+def test_equal_abilities_up_to_rounding_share_a_rank():
+    fit = of_ranks([1, 1 + 1e-12, 0], [0.5, 0.6, 0.1])
+    assert rank_flow(fit).table.column("rank").to_pylist() == [1, 1, 3]
+
+
+def test_subjects_without_an_ability_or_responses_are_left_out():
+    fit = of_ranks([1, np.nan, 0, 2], [0.5, 0.6, 0.1, np.nan])
+    found = rank_flow(fit)
+    assert found.num_subjects == 2
+    assert found.table.column("rank").to_pylist() == [1, 2]
+    # Intervals are of ranks among all, so they are not compared with ranks of two.
+    assert found.table.column("beyond").to_pylist() == [None, None]
+
+
+@functools.cache
+def with_slopes() -> tuple[irtjax.Calibration, irtjax.ResponseTable]:
+    """Four items, the first two with slopes of 3: s0 is right on these alone."""
+    values = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 1], [0, 0, 0, 1]])
+    names, items = [f"s{k}" for k in range(4)], ["a", "b", "c", "d"]
+    table = irtjax.ResponseTable.from_arrays(values, subjects=names, items=items)
+    slope = np.array([3.0, 3.0, 1.0, 1.0])
+    fit = of_ranks(values @ slope / 4, values.mean(axis=1))
+    columns = {"item": items, "discrimination": slope}
+    fit = dataclasses.replace(fit, items=np.array(items), item_table=pa.table(columns))
+    return fit, table
+
+
+def test_reasons_are_the_items_that_weigh_more_or_less():
+    fit, table = with_slopes()
+    rows = {row["subject"]: row for row in rank_flow(fit, data=table).table.to_pylist()}
+    # s0 has ability 6 and s2 has 5: from the second place (tied) to the first.
+    assert rows["s0"]["move"] == 1 and rows["s2"]["move"] == -1
+    # By hand: weights 1.5 and 0.5; item means 1/2, 1/4, 1/2, 3/4. Of s0 the items give
+    # 1/4, 3/8, 1/4 and 3/8; of s2 1/4, -1/8, -1/4 and -1/8.
+    assert [rows["s0"][f"item_{k}"] for k in (1, 2, 3)] == ["b", "d", "a"]
+    assert [rows["s2"][f"item_{k}"] for k in (1, 2, 3)] == ["c", "b", "d"]
+    assert rows["s3"]["item_1"] is None
+
+
+def test_another_fit_takes_the_place_of_accuracy():
+    fit, table = with_slopes()
+    rows = rank_flow(fit, against=fit, data=table).table.to_pylist()
+    assert all(row["move"] == 0 and row["item_1"] is None for row in rows)
+    other = of_ranks([1, 2, 3, 4], [0.1] * 4)
+    assert rank_flow(fit, against=other).against == "another fit"
+    with pytest.raises(ValueError, match="neither 'accuracy' nor a fit"):
+        rank_flow(fit, against="score")
+
+
+def test_the_figure_has_a_ribbon_for_each_and_a_bar_for_each_rank():
+    fit = of_ranks([5, 4, 3, 2, 1], [0.8, 0.7, 0.7, 0.9, 0.1])
+    axes = plot_rank_flow(fit).axes[0]
+    assert len(axes.collections) == 5
+    # Four ranks by accuracy, of which one is shared, and five by ability.
+    assert len(axes.patches) == 9
+    texts = [text.get_text() for text in axes.texts]
+    assert texts.count("3=") == 1
+
+
+def test_the_command_shows_and_draws_the_flow(tmp_path):
+    folder, figure = tmp_path / "fit", tmp_path / "flow.png"
+    irtjax.save(small_fit(), folder)
+    responses = small_table().save(tmp_path / "responses.json")
+    command = ["rank", str(folder), "--flow", "accuracy", "--top", "9"]
+    command += ["--data", str(responses)]
+    result = CliRunner().invoke(app, [*command, "--figure", str(figure)])
+    assert result.exit_code == 0, result.stderr
+    assert "in the first 9 by accuracy" in " ".join(result.stdout.split())
+    assert figure.stat().st_size > 1000
+    content = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert content["top"] == 9 and "item_1" in content["subjects"][0]
+    for wrong, message in (
+        (["--top", "3"], "--top requires --flow"),
+        (["--flow", "accuracy", "--figure", "x.pdf"], "ends in .png"),
+        (["--flow", "accuracy", "--against", "x"], "leave one out"),
+    ):
+        result = CliRunner().invoke(app, ["rank", str(folder), *wrong])
+        assert result.exit_code == 2 and message in result.stderr
+
+
+def test_variation_without_noise_is_recovered():
+    rng = np.random.default_rng(8)
+    truth = rng.normal(1.2, 0.3, 4000)
+    variance = rng.uniform(0.02, 0.4, truth.size)
+    value = truth + np.sqrt(variance) * rng.normal(size=truth.size)
+    # tau^2 has a standard error of about 0.006 here, and sd = 0.3 one of 0.01.
+    assert variation(value, variance) == pytest.approx(0.25, abs=0.03)
+    assert value.std() / value.mean() > 0.45
+    assert variation(truth, np.zeros(truth.size)) == pytest.approx(
+        truth.std(ddof=1) / truth.mean(), rel=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_variation_of_discriminations_by_the_weak_prior():
+    rng = np.random.default_rng(3)
+    slope, easy = rng.normal(1.2, 0.3, 300), rng.normal(size=300)
+    chance = 1 / (1 + np.exp(-rng.normal(size=(150, 1)) * slope - easy))
+    table = irtjax.ResponseTable.from_arrays(rng.random(chance.shape) < chance)
+    found = discrimination_heterogeneity(irtjax.fit(table, "2pl"))
+    # Errors of slopes are about 0.25: their variance has 300 terms.
+    assert found.cv > 0.3
+    assert found.cv_corrected == pytest.approx(0.25, abs=0.05)
+    assert found.lower is not None and found.spearman is not None
+    assert found.lower <= found.spearman <= 1
+
+
+def test_what_has_no_discriminations_is_refused():
+    with pytest.raises(ValueError, match="no discrimination for each item"):
+        discrimination_heterogeneity(small_fit("rasch", errors=False))
+    found = discrimination_heterogeneity(small_fit())
+    assert found.num_items >= 13 and found.cv_corrected is not None

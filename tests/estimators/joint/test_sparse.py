@@ -1,0 +1,95 @@
+"""MM over observed cells alone is MM over all cells."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import irtjax
+from irtjax.data.responses import Responses
+from irtjax.estimators.joint import sparse
+from irtjax.estimators.joint.bound import Factors, subject_sweep, sweep
+from irtjax.estimators.joint.cells import cells_of
+from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.joint.sparse import ObservedCells
+from irtjax.likelihood.problem import Problem
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor
+
+SUBJECTS, ITEMS = 40, 23
+
+
+def responses(trials=False, weights=False) -> Responses:
+    """One subject without a response, one with many, an item without any."""
+    rng = np.random.default_rng(0)
+    share = np.linspace(0.02, 0.5, SUBJECTS)[:, None]
+    seen = rng.random((SUBJECTS, ITEMS)) < share
+    seen[3], seen[4], seen[:, 5] = False, True, False
+    count = seen * (rng.integers(1, 4, seen.shape) if trials else 1)
+    values = rng.binomial(count, 0.6)
+    weight = lambda n: jnp.asarray(rng.integers(0, 3, n), float) if weights else None
+    return Responses(
+        jnp.asarray(values, jnp.int8),
+        jnp.asarray(seen),
+        jnp.asarray(count, jnp.int32) if trials else None,
+        weight(SUBJECTS),
+        weight(ITEMS),
+    )
+
+
+def point(dims: int) -> Factors:
+    rng = np.random.default_rng(1)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape))
+    return Factors(draw(ITEMS, dims), draw(ITEMS), draw(SUBJECTS, dims))
+
+
+@pytest.mark.parametrize("dims", [1, 3])
+@pytest.mark.parametrize(("trials", "weights"), [(False, False), (True, True)])
+def test_the_passes_are_the_dense_ones(dims, trials, weights, monkeypatch):
+    monkeypatch.setattr(sparse, "CHUNK", 60)  # Several chunks, with padding.
+    data, at = responses(trials, weights), point(dims)
+    cells = cells_of(factor_model(Factor(factors=dims)))
+    few = ObservedCells.of(data)
+    assert len(few.subjects) > 2
+    given = at, 0.7, cells
+    found = (sparse.sparse_sweep(few, *given), sparse.sparse_subject_sweep(few, *given))
+    wanted = sweep(data, *given), subject_sweep(data, *given)
+    for x, y in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+
+
+def test_a_fit_is_the_dense_fit(monkeypatch):
+    data = responses()
+    table = irtjax.ResponseTable.from_arrays(
+        np.asarray(data.values), observed=np.asarray(data.observed)
+    )
+    dense = irtjax.fit(table, "2pl", method="mm")
+    monkeypatch.setattr(sparse, "MANY_CELLS", 1)
+    monkeypatch.setattr(sparse, "FEW_OBSERVED", 1.0)
+    problem = Problem.create(dense.model, data)
+    assert isinstance(MM().laid_out(problem).data, ObservedCells)
+    few = irtjax.fit(table, "2pl", method="mm")
+    assert few.log_likelihood == pytest.approx(dense.log_likelihood, abs=1e-8)
+    for name in ("ability", "ability_se"):
+        x, y = (fit.ability_table[name].to_numpy() for fit in (few, dense))
+        np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+def test_missing_values_change_nothing():
+    data = responses()
+    values = jnp.where(data.observed, data.values, 1)
+    few = ObservedCells.of(data)
+    other = ObservedCells.of(dataclasses.replace(data, values=values))
+    assert eqx.tree_equal(few, other)
+
+
+def test_complete_data_and_small_data_stay_dense():
+    data = responses()
+    assert not sparse.is_sparse(data)  # Few cells in all.
+    large = Responses(jnp.zeros((1024, 1024), jnp.int8))
+    assert not sparse.is_sparse(large)
+    seen = jnp.zeros((1024, 1024), bool).at[:50].set(True)
+    assert sparse.is_sparse(dataclasses.replace(large, observed=seen))

@@ -1,0 +1,54 @@
+"""Errors of rotated loadings against the spread of rotations of perturbed loadings."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from irtjax.numerics.rotation import align, rotate
+from irtjax.uncertainty.rotation import rotated_loading_errors
+
+ITEMS, DIMS, NOISE, DRAWS = 15, 3, 0.004, 400
+
+
+@pytest.mark.parametrize(
+    "rotation", ["oblimin", "varimax", "promax", "geomin", "bifactor"]
+)
+def test_errors_are_the_spread_of_rotated_loadings(rotation):
+    """Delta method and 400 draws agree within the error of a spread, 1 / sqrt(2 n)."""
+    rng = np.random.default_rng(0)
+    loadings = 0.1 * rng.normal(size=(ITEMS, DIMS))
+    loadings[np.arange(ITEMS), np.arange(ITEMS) % DIMS] += 0.6
+    if rotation == "bifactor":
+        loadings[:, 0] = 0.5 + 0.1 * rng.normal(size=ITEMS)
+    root = NOISE * (np.eye(DIMS) + 0.3 * rng.normal(size=(ITEMS, DIMS, DIMS)))
+    covariance = root @ np.swapaxes(root, 1, 2)
+    noise = np.einsum("jkl,rjl->rjk", root, rng.normal(size=(DRAWS, ITEMS, DIMS)))
+    given = jnp.asarray(loadings)
+    # Near the axes given, so one start finds the same minimum for every draw.
+    found = rotate(given, rotation, num_starts=1)
+    errors = rotated_loading_errors(
+        given, jnp.asarray(covariance), rotation, found.transform, 1
+    )
+
+    def again(moved):
+        new = rotate(moved, rotation, num_starts=1).loadings
+        return align(found.loadings, new).loadings
+
+    spread = np.asarray(jax.vmap(again)(jnp.asarray(loadings + noise))).std(axis=0)
+    # Five standard errors of a spread: 45 are compared.
+    np.testing.assert_allclose(errors, spread, rtol=5 / np.sqrt(2 * DRAWS))
+    back = np.linalg.inv(np.asarray(found.transform)).T
+    known = np.sqrt(np.einsum("ml,jmn,nl->jl", back, covariance, back))
+    # The error of the rotation matters: those of known axes would fail.
+    assert np.abs(known / spread - 1).max() > 5 / np.sqrt(2 * DRAWS)
+
+
+def test_a_flat_criterion_has_no_errors():
+    """Quartimax has one value for all rotations of these items."""
+    angle = np.arange(4) * np.pi / 4
+    given = 0.7 * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    covariance = jnp.broadcast_to(0.01 * jnp.eye(2), (4, 2, 2))
+    found = rotate(given, "quartimax", num_starts=5)
+    turned = rotated_loading_errors(given, covariance, "quartimax", found.transform)
+    assert turned is None

@@ -1,0 +1,223 @@
+"""Stability of rankings: against rankings by sums, and runs from many starts."""
+
+import csv
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import kendalltau, rankdata, spearmanr
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+from irtjax.plots import plot_rank_ribbons
+from irtjax.validity import stability as module
+from irtjax.validity import starts
+
+SUBJECTS, ITEMS, NUM, TOP = 8, 24, 16, 3
+KEY = jax.random.key(5)
+
+
+@functools.cache
+def responses() -> np.ndarray:
+    rng = np.random.default_rng(4)
+    ability, easy = np.linspace(-1.5, 1.5, SUBJECTS), rng.normal(size=ITEMS)
+    return (
+        rng.random((SUBJECTS, ITEMS)) < 1 / (1 + np.exp(-ability[:, None] - easy))
+    ) * 1.0
+
+
+@functools.cache
+def table(missing: bool = False) -> irtjax.ResponseTable:
+    """Two benchmarks of 8 and 16 items; one subject answered two items, if missing."""
+    values = responses().copy()
+    if missing:
+        values[2, 2:] = np.nan
+    benchmark = ["a"] * 8 + ["b"] * 16
+    return irtjax.ResponseTable.from_arrays(values, benchmark=benchmark)
+
+
+@functools.cache
+def found(kind: str, missing: bool = False):
+    return irtjax.stability(table(missing), kind, num=NUM, top=TOP, key=KEY)
+
+
+def ranks_by_sums(weight: np.ndarray) -> np.ndarray:
+    return rankdata(-(weight @ responses().T), "min", axis=1)
+
+
+def tau(first, second) -> float:
+    return float(np.asarray(kendalltau(first, second))[0])
+
+
+@pytest.mark.parametrize("kind", ["items", "halves", "benchmarks"])
+def test_ranks_of_replicates_are_those_of_sums(kind):
+    # By the 1PL and complete responses, abilities have the order of sums of weights
+    # times responses, whatever the estimates of the items.
+    stable = found(kind)
+    assert stable.model == "1pl"
+    weight = module._weights(table(), kind, NUM, KEY)
+    ranks, full = ranks_by_sums(weight), ranks_by_sums(np.ones((1, ITEMS)))[0]
+    rows = {row["subject"]: row for row in stable.table.to_pylist()}
+    rows = [rows[str(name)] for name in table().subjects]
+    assert [row["rank"] for row in rows] == full.tolist()
+    low = np.quantile(ranks, 0.025, axis=0, method="lower")
+    high = np.quantile(ranks, 0.975, axis=0, method="higher")
+    assert [row["rank_lower"] for row in rows] == np.minimum(low, full).tolist()
+    assert [row["rank_upper"] for row in rows] == np.maximum(high, full).tolist()
+    for name, mask in (("share_first", ranks == 1), ("share_in_top", ranks <= TOP)):
+        np.testing.assert_allclose([row[name] for row in rows], mask.mean(axis=0))
+    with_all = np.array([tau(row, full) for row in ranks])
+    np.testing.assert_allclose(stable.runs.column("kendall").to_numpy(), with_all)
+    by_name = {row["measure"]: row for row in stable.agreement.to_pylist()}
+    assert by_name["kendall"]["mean"] == pytest.approx(with_all.mean())
+    if kind == "halves":
+        pairs = zip(ranks[::2], ranks[1::2], strict=True)
+        halves = np.mean([tau(x, y) for x, y in pairs])
+        assert by_name["kendall_between"]["mean"] == pytest.approx(halves)
+        assert 0 < by_name["reliability"]["mean"] < 1
+    if kind == "items":
+        pairs = zip(ranks, np.roll(ranks, -1, axis=0), strict=True)
+        two = np.mean([tau(x, y) for x, y in pairs])
+        assert by_name["kendall_between"]["mean"] == pytest.approx(two)
+        assert f"{two:.2f}" in stable.sentence
+
+
+def test_other_subjects_do_not_change_the_order_of_sums():
+    stable = found("subjects")
+    by_name = {row["measure"]: row for row in stable.agreement.to_pylist()}
+    assert by_name["kendall"]["lower"] == pytest.approx(1)
+    # Items that other subjects answered have other estimates.
+    assert 0 < by_name["spearman_intercept"]["mean"] < 1
+    assert any("only 8 subjects" in text for text in stable.warnings)
+
+
+def test_weights_keep_the_benchmarks():
+    code = table().benchmarks == "b"
+    drawn = module._weights(table(), "items", 50, KEY)
+    assert (drawn[:, code].sum(1) == 16).all() and (drawn[:, ~code].sum(1) == 8).all()
+    # Multinomial counts have the variance 1 - 1 / n; five standard errors.
+    assert abs(drawn[:, code].var() - 15 / 16) < 5 * (2 / 800) ** 0.5
+    halves = module._weights(table(), "halves", 50, KEY)
+    np.testing.assert_array_equal(halves[::2] + halves[1::2], 1)
+    assert (halves[:, code].sum(1) == 8).all() and (halves[:, ~code].sum(1) == 4).all()
+    assert len(np.unique(halves, axis=0)) == 100
+    left = module._weights(table(), "benchmarks", 50, KEY)
+    np.testing.assert_array_equal(left, [code, ~code])
+
+
+def test_a_subject_without_responses_in_a_replicate_has_no_rank_there():
+    stable = found("items", missing=True)
+    weight = module._weights(table(True), "items", NUM, KEY)
+    lost = weight[:, :2].sum(axis=1) == 0
+    assert 0 < lost.sum() < NUM
+    assert "1 subjects have no responses left" in stable.warnings[-1]
+    for part in (stable.table, stable.agreement, stable.runs):
+        values = [x for row in part.to_pylist() for x in row.values()]
+        assert not any(isinstance(x, float) and not np.isfinite(x) for x in values)
+
+
+def test_few_responses_to_an_item_have_equal_discriminations():
+    many = irtjax.ResponseTable.from_arrays(np.tile(responses(), (10, 1)))
+    assert module._model(many, "auto")[0] == "2pl"
+    model, note = module._model(table(), "auto")
+    assert model == "1pl" and "8 responses" in note
+    assert module._model(table(), "rasch") == ("rasch", "")
+
+
+@functools.cache
+def from_starts():
+    return irtjax.stability(table(), "starts", num=4, variances=(1, 5), key=KEY)
+
+
+def test_starts_reach_the_optimum_of_the_fit():
+    stable = from_starts()
+    fit = irtjax.fit(table(), "2pl", "mm", positive=True, standard_errors="none")
+    runs = stable.runs.to_pylist()
+    assert len(runs) == 8 and all(row["at_best"] for row in runs)
+    best = max(row["objective"] for row in runs)
+    assert best == pytest.approx(fit.trace[-1], abs=1e-6)
+    rows = stable.table.to_pylist()
+    pairs = {(row["variance"], row["other_variance"]) for row in rows}
+    assert pairs == {(1, 1), (5, 1), (5, 5)}
+    abilities = [row["min"] for row in rows if row["quantity"] == "ability"]
+    # Runs end within a relative residual of 1e-6 of one point.
+    assert min(abilities) > 0.999
+    assert not stable.warnings and stable.sentence.startswith("8 of 8 runs")
+
+
+def test_reversed_runs_are_named(monkeypatch):
+    run = starts._run_batch
+
+    def turned(*given):
+        ability, slope, intercept, objective, *more = run(*given)
+        sign = np.where(np.arange(starts.BATCH) == 1, -1, 1)
+        lower = objective - 3.0 * (sign < 0)
+        return ability * sign[:, None], slope, intercept, lower, *more
+
+    monkeypatch.setattr(starts, "_run_batch", turned)
+    stable = irtjax.stability(table(), "starts", num=4, variances=(1, 5), key=KEY)
+    flags = stable.runs.column("reversed").to_pylist()
+    assert [k for k, flag in enumerate(flags) if flag] == [1, 5]
+    assert stable.warnings[0].startswith("2 of 8 runs are reversed")
+    assert stable.runs.column("gap").to_pylist()[1] == pytest.approx(3, abs=1e-6)
+
+
+def test_spearman_of_all_pairs_is_scipys():
+    rng = np.random.default_rng(2)
+    values = rng.normal(size=(4, 30)).round(1)
+    expected = np.asarray(spearmanr(values.T)[0])
+    np.testing.assert_allclose(starts.spearman_matrix(values), expected, atol=1e-12)
+
+
+def test_the_figure_has_names_or_a_band():
+    figure = plot_rank_ribbons(found("items"))
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert set(names) == set(table().subjects)
+    with pytest.raises(ValueError, match="starts have no rank intervals"):
+        plot_rank_ribbons(from_starts())
+
+
+def test_the_command_writes_tables_and_a_figure(tmp_path):
+    path, out = tmp_path / "responses.csv", tmp_path / "out"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["model", *table().items])
+        for name, row in zip(table().subjects, responses(), strict=True):
+            writer.writerow([name, *row.astype(int)])
+    command = ["stability", str(path), "--num", str(NUM), "--top", str(TOP)]
+    result = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "Kendall's tau" in " ".join(result.output.split())
+    written = {"stability.csv", "agreement.csv", "runs.csv", "stability.png"}
+    assert {p.name for p in out.iterdir()} == written
+    result = CliRunner().invoke(app, [*command, "--json"])
+    content = json.loads(result.stdout)
+    assert content["top"] == TOP and len(content["runs"]) == NUM
+    result = CliRunner().invoke(app, [*command, "--by", "nothing"])
+    assert result.exit_code == 2 and "--by nothing is not one of items" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kind": "cells"}, "kind 'cells' is not one of items"),
+        ({"num": 1}, "num 1: a comparison needs at least 2"),
+        ({"top": 8}, "top 8: give 1 to 7 subjects"),
+        ({"level": 95}, "level 95 is not between 0 and 1"),
+        ({"kind": "starts", "variances": (0,)}, "variances"),
+        ({"kind": "starts", "model": "rasch"}, "equal discriminations"),
+        ({"model": "multibenchmark"}, "method"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        irtjax.stability(table(), **given)
+
+
+def test_one_benchmark_cannot_be_left_out():
+    single = irtjax.ResponseTable.from_arrays(responses())
+    with pytest.raises(ValueError, match="one benchmark"):
+        irtjax.stability(single, "benchmarks")
