@@ -57,11 +57,19 @@ def plot_adaptive(
         axes.legend(fontsize=8, frameon=False, labelcolor=INK)
     if varied:
         _draw_lengths(panels[2], series)
-    left.xaxis.get_major_locator().set_params(integer=tests.cost is None)
+    if tests.cost is None:
+        _count(left)
     against = "scores from all responses" if tests.replayed else "true abilities"
     title(left, "Error", f"{len(tests.subjects):,} subjects, against {against}")
     title(right, "Use of the items", f"bank of {len(tests.items):,} items")
     return figure
+
+
+def _count(axes: Axes) -> None:
+    """Marks whole numbers alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
 
 def _draw_lengths(axes: Axes, series: list) -> None:
@@ -72,13 +80,13 @@ def _draw_lengths(axes: Axes, series: list) -> None:
     for one, colour, name in series:
         share = np.full(len(one.num_given), 1 / len(one.num_given))
         look = {"color": colour, "alpha": 0.55, "label": name or None}
-        axes.hist(one.num_given, edges, weights=share, **look)
+        axes.hist(one.num_given, edges.tolist(), weights=share, **look)
     axes.set_xlabel("Number of items")
     axes.set_ylabel("Share of tests")
     axes.set_xlim(-0.5, longest + 0.5)
     if len(series) > 1:
         axes.legend(fontsize=8, frameon=False, labelcolor=INK)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    _count(axes)
     title(axes, "Lengths of the tests", "the number of items at which each ended")
 
 
@@ -124,7 +132,7 @@ def plot_trajectory(
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.08 * (high - low), high)
     axes.set_xlim(0, max(len(ability) - 0.6, 1))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    _count(axes)
     axes.set_xlabel("Number of items")
     axes.set_ylabel("Ability")
     legend_below(figure, [axes], 5)
