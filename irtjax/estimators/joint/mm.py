@@ -106,8 +106,9 @@ class MM(AbstractPenalised):
     marginal method `EM` are not.
 
     Attributes:
-        tolerance: Converged when the criterion is at most this; None for 1e-6 (3e-5 in
-            single precision) on the KKT residual or 1e-4 on the relative change.
+        tolerance: Converged when the criterion is at most this; None for 1e-6 (in single
+            precision 3e-5, or 3e-4 of ordered categories) on the KKT residual or 1e-4
+            on the relative change.
         penalty: Weight of all log priors; 0 is plain maximum likelihood, for which
             `diverging` marks the subjects and items without a finite estimate.
         temperature: s. Priors apply to a and d on the scale of eta = a theta + d, and
@@ -426,7 +427,9 @@ class MM(AbstractPenalised):
     def progress(self, problem: Problem, state: MMState) -> Progress:
         """Objective, KKT residual and verdict of the best point."""
         dtype = state.residual.dtype
-        measure, default = state.residual, 1e-6 if dtype == jnp.float64 else 3e-5
+        several = cells_of(problem.model).num_cuts > 1
+        single = 3e-4 if several else 3e-5  # Few responses may lie between two cuts.
+        measure, default = state.residual, 1e-6 if dtype == jnp.float64 else single
         if self.stop == "relative_change":
             measure, default = state.change, 1e-4
         tolerance = default if self.tolerance is None else self.tolerance

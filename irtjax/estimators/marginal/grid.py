@@ -158,6 +158,11 @@ def solve_on_grid(
     in place of chosen ones.
     """
     dims, dtype = problem.model.family.dims, start.items.intercept.dtype
+    if line is not None and len(line) ** dims > MOST_NODES:
+        raise ValueError(
+            f"{len(line)} nodes for each of {dims} abilities are {len(line) ** dims:,},"
+            f" above {MOST_NODES:,}: use fewer nodes, or method='gvem'"
+        )
     start = for_start(problem, start, run)
     method = GridEM(tolerance, memory)
     for attempt in range(MOST_GRIDS):

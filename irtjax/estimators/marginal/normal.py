@@ -38,6 +38,7 @@ from irtjax.estimators.marginal.factor_em import (
     is_positive,
     prior_moments,
     rotates,
+    with_own_correlation,
 )
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.likelihood.products import outer
@@ -128,7 +129,7 @@ class NormalFactors(AbstractFactorEM):
     ) -> NormalState:
         """State at the start values."""
         self.check(problem)
-        slopes, intercept, dispersion = start.items
+        slopes, intercept, dispersion = with_own_correlation(problem, start).items
         dtype, dims = intercept.dtype, slopes.shape[1]
         stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
         point = NormalPoint(stacked, jnp.log(dispersion), jnp.eye(dims, dtype=dtype))
@@ -205,7 +206,8 @@ class NormalFactors(AbstractFactorEM):
             jnp.sqrt(2 * jnp.maximum(moments.total, 1)),
             jnp.broadcast_to(jnp.sqrt(total), shape),
         )
-        slope = jnp.abs(items.gradient) / jnp.sqrt(items.diagonal)
+        tiny = jnp.finfo(old.dtype).tiny * 1e6
+        slope = jnp.abs(items.gradient) / jnp.sqrt(jnp.maximum(items.diagonal, tiny))
         if is_positive(model):  # A slope of 0 may be pushed against its bound.
             slope = jnp.where(old.at[:, 0].set(1) > 0, slope, 0)
         moves = jax.tree.map(lambda x, y, by: jnp.abs(x - y) * by, image, point, scale)

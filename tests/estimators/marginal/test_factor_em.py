@@ -334,3 +334,22 @@ def test_the_grid_of_one_ability_is_that_of_em():
     assert float(grid.objective) == pytest.approx(float(em.objective), abs=1e-10)
     found = grid.parameters.items.discrimination[:, 0]
     np.testing.assert_allclose(found, em.parameters.items.discrimination, atol=1e-6)
+
+
+def test_a_start_with_correlated_factors_is_the_same_model():
+    """Where a rotation changes nothing, the correlations of a start go into slopes."""
+    problem, found = problem_of(), solved().fit
+    root = np.linalg.cholesky(np.array([[1, 0.6], [0.6, 1]]))
+    items, population = found.parameters.items, found.parameters.population
+    oblique = items._replace(discrimination=items.discrimination @ np.linalg.inv(root))
+    start = Start(oblique, None, population._replace(correlation=root @ root.T))
+    again = GVEM(tolerance=1e-6).solve(problem, start, Run(Clock(), max_steps=500)).fit
+    np.testing.assert_allclose(again.parameters.population.correlation, np.eye(DIMS))
+    # Of the random draws behind both log-likelihoods the seeds are the same.
+    assert float(again.log_lik) == pytest.approx(float(found.log_lik), abs=0.05)
+
+
+def test_too_many_nodes_are_refused_before_anything_is_fitted():
+    method = EM(jnp.linspace(-6, 6, 2001))
+    with pytest.raises(ValueError, match="2001 nodes for each of 2 abilities are 4,0"):
+        method.solve(problem_of(), start_of(), Run(Clock()))
