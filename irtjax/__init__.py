@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.validity.dimensionality import dimensions as dimensions
+    from irtjax.validity.discrimination_path import (
+        discrimination_path as discrimination_path,
+    )
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
     from irtjax.validity.stability import stability as stability
 
@@ -116,6 +119,7 @@ _HOMES = {
     "bootstrap": "irtjax.fitting.bootstrap",
     "compare": "irtjax.calibration.rank",
     "dimensions": "irtjax.validity.dimensionality",
+    "discrimination_path": "irtjax.validity.discrimination_path",
     "fit": "irtjax.fitting.fit",
     "heterogeneity": "irtjax.validity.heterogeneity",
     "item_covariance": "irtjax.uncertainty",

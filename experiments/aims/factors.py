@@ -3,10 +3,11 @@
     python experiments/aims/factors.py                      # small: half a minute
     python experiments/aims/factors.py --full --out DIR     # the README's tables
 
-Two studies. `held_out` draws responses from the fitted factors of a leaderboard
+Three studies. `held_out` draws responses from the fitted factors of a leaderboard
 (`shared/data/llm_factors`, where it lies beside the checkout; else from factors drawn
-at random) and predicts a fifth of the cells. `coverage` draws three correlated factors
-and compares intervals with the truth.
+at random) and predicts a fifth of the cells. `number` compares the number
+of factors that `irtjax.dimensions` chooses with the one that predicts held-out cells
+best. `coverage` draws three correlated factors and compares intervals with the truth.
 """
 
 from __future__ import annotations
@@ -91,6 +92,28 @@ def held_out(name: str, subjects: int, items: int, factors=FACTORS) -> list[Row]
     return [*rows, row("truth", eta)]
 
 
+def number(name: str, subjects: int, items: int, most: int) -> list[Row]:
+    """The number of factors by `dimensions`, and the best one for other cells."""
+    rng = np.random.default_rng(0)
+    eta = logits(name, subjects, items, rng)
+    right = (rng.random(eta.shape) < expit(eta)).astype(np.int8)
+    table = irtjax.ResponseTable.from_arrays(right)
+    found = irtjax.dimensions(table, most=most, key=jax.random.key(1))
+    rows = held_out(name, subjects, items, range(1, most + 1))
+    loss = {int(r["model"].split()[0]): r["log_loss"] for r in rows[1:-1]}
+    return [
+        {
+            "generator": name,
+            "chosen": found.chosen,
+            "best by its folds": found.best,
+            "best for other cells": min(loss, key=loss.__getitem__),
+            "jic": found.by_jic,
+            "parallel analysis": found.by_parallel,
+            "penalty of noise": found.by_penalty,
+        }
+    ]
+
+
 def drawn_factors(rng, subjects: int, items: int, factors: int):
     """Slopes near simple structure, intercepts, correlated abilities, correlations."""
     correlation = np.full((factors, factors), CORRELATION)
@@ -163,16 +186,20 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the sizes of the README")
     parser.add_argument("--out", type=Path, help="folder for a CSV file of each study")
-    parser.add_argument("--only", choices=["held_out", "coverage"])
+    parser.add_argument("--only", choices=["held_out", "number", "coverage"])
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     full, found = options.full, {}
-    if options.only != "coverage":
+    if options.only in (None, "held_out"):
         size = (300, 1000) if full else (60, 40)
         names = ("k16", "k64") if full else ("k16",)
         counts = FACTORS if full else (1, 2)
         found["held_out"] = [row for x in names for row in held_out(x, *size, counts)]
-    if options.only != "held_out":
+    if options.only in (None, "number"):
+        size = (300, 1000, 12) if full else (60, 40, 2)
+        names = ("k16", "k64") if full else ("k16",)
+        found["number"] = [row for name in names for row in number(name, *size)]
+    if options.only in (None, "coverage"):
         size = (300, 200, 3, 100) if full else (80, 30, 2, 2)
         found["coverage"] = coverage(*size)
     for study, rows in found.items():

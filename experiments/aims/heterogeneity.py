@@ -4,8 +4,9 @@
     python experiments/aims/heterogeneity.py --replicates 200      # the README's table
 
 Responses are drawn from one ability (2PL, slopes U(0.5, 2), intercepts N(0, 1)), or
-from two that correlate, each measured by half of the items. A factor model of two
-factors is fitted by its defaults, and `irtjax.heterogeneity` gives the verdict.
+from two that correlate, each measured by half of the items. A factor model is
+fitted by its defaults, with two factors unless `--factors` gives another number, and
+`irtjax.heterogeneity` gives the verdict.
 """
 
 from __future__ import annotations
@@ -42,16 +43,14 @@ def drawn(correlation: float, subjects: int, items: int, seed: int):
     return irtjax.ResponseTable.from_arrays(right.astype(np.int8))
 
 
-def study(
-    correlation: float, replicates: int, subjects: int, items: int, seconds: float
-) -> dict[str, Any]:
+def study(correlation: float, given: argparse.Namespace) -> dict[str, Any]:
     """Shares of the verdicts, and the mean of the smallest correlation."""
     verdicts, smallest, began = [], [], time.perf_counter()
-    for seed in range(replicates):
-        if verdicts and time.perf_counter() - began > seconds:
+    for seed in range(given.replicates):
+        if verdicts and time.perf_counter() - began > given.seconds:
             break
-        table = drawn(correlation, subjects, items, seed)
-        fit = irtjax.fit(table, "factor", factors=2)
+        table = drawn(correlation, given.subjects, given.items, seed)
+        fit = irtjax.fit(table, "factor", factors=given.factors)
         found = irtjax.heterogeneity(fit, table, key=jax.random.key(seed))
         row = found.table.to_pylist()[0]
         verdicts.append(row["verdict"])
@@ -65,7 +64,7 @@ def study(
         "one skill": share("one skill"),
         "related skills": share("related skills"),
         "conflicting skills": share("conflicting skills"),
-        "several clusters": len(known) / count,
+        "several compared": len(known) / count,
         "mean smallest": float(np.mean(known)) if known else float("nan"),
     }
 
@@ -76,6 +75,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--replicates", type=int, default=3)
     parser.add_argument("--subjects", type=int, default=150)
     parser.add_argument("--items", type=int, default=40)
+    parser.add_argument("--factors", type=int, default=2)
     parser.add_argument(
         "--correlations", type=float, nargs="+", default=list(CORRELATIONS)
     )
@@ -87,8 +87,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     jax.config.update("jax_enable_x64", True)
     rows = []
     for correlation in given.correlations:
-        size = given.replicates, given.subjects, given.items, given.seconds
-        rows.append(study(correlation, *size))
+        rows.append(study(correlation, given))
         print(", ".join(f"{name} {value:.3g}" for name, value in rows[-1].items()))
         sys.stdout.flush()
     if given.out is not None:

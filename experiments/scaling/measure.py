@@ -27,7 +27,7 @@ import numpy as np
 import irtjax
 from irtjax import ranking
 from irtjax._types import Status
-from irtjax.adaptive import Design, ItemBank
+from irtjax.adaptive import Design, FactorBank, ItemBank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.estimators.driver import Run, begin_jit, loop_of, run_jit
 from irtjax.estimators.joint.mm import MM
@@ -38,7 +38,9 @@ from irtjax.estimators.start import start_values
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import Problem
 from irtjax.likelihood.quadrature import choose_nodes
-from irtjax.models.catalogue import latency_response, two_parameter
+from irtjax.models.catalogue import factor_model, latency_response, two_parameter
+from irtjax.models.factors import Factor
+from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.lengths import LengthParameters
 from irtjax.models.model import Population
 from irtjax.models.simulate import (
@@ -368,6 +370,36 @@ def measure_adaptive(spec: Spec) -> list[Row]:
                 float(jnp.sqrt(jnp.mean((tests.ability[:, -1] - theta) ** 2)))),
             row("  mean standard error", float(jnp.mean(tests.standard_error[:, -1]))),
         ]  # fmt: skip
+    return rows + (_measure_several(spec) if "dims" in spec else [])
+
+
+def _measure_several(spec: Spec) -> list[Row]:
+    """Simulated adaptive tests of several abilities, in double precision."""
+    dims, size, length = spec["dims"], spec["items"], spec["length"]
+    rng = np.random.default_rng(0)
+    parts = rng.normal(0.6, 0.5, (size, dims)), rng.normal(size=size)
+    with jax.enable_x64(True):
+        parts += np.zeros(size), np.ones(size)
+        items = LogisticItems(*(jnp.asarray(x) for x in parts))
+        unit = Population(jnp.zeros(dims), jnp.ones(dims))
+        model = factor_model(Factor(factors=dims))
+        bank = FactorBank.create(model, items, unit)
+        theta = bank.draw_abilities(spec["subjects"], jax.random.key(1))
+        truth, rows = bank.truth(theta), []
+        for select in ("information", "d_optimal", "mutual_information", "random"):
+            design = Design.create(length, select=select)
+            run_them = lambda d=design: run_tests_jit(
+                bank, d, key=jax.random.key(2), theta=theta
+            )
+            tests = jax.block_until_ready(run_them())
+            target = spec.get("max_several_seconds")
+            known = target if select in ("information", "d_optimal") else None
+            seconds = best_seconds(run_them)
+            error = jnp.sqrt(jnp.mean((tests.ability[:, -1] - truth) ** 2))
+            rows += [
+                row(f"{dims} abilities, {select}: all tests", seconds, "s", known),
+                row("  RMSE of the expected score", float(error)),
+            ]
     return rows
 
 

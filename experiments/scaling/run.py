@@ -57,8 +57,8 @@ FULL: dict[str, Spec] = {
         "max_em_seconds": 1, "max_saem_seconds": 5,
     },
     "adaptive": {
-        "kind": "adaptive", "subjects": 100, "items": 1000, "length": 50,
-        "max_seconds": 0.5,
+        "kind": "adaptive", "subjects": 100, "items": 1000, "length": 50, "dims": 4,
+        "max_seconds": 0.5, "max_several_seconds": 0.2,
     },
     "audit": {
         "kind": "audit", "subjects": 2211, "items": 12032,
@@ -92,7 +92,9 @@ SMALL: dict[str, Spec] = {
     },
     "errors": {"kind": "errors", "subjects": 400, "items": 300, "repeats": 1},
     "lengths": {"kind": "lengths", "subjects": 60, "items": 20},
-    "adaptive": {"kind": "adaptive", "subjects": 20, "items": 100, "length": 10},
+    "adaptive": {
+        "kind": "adaptive", "subjects": 20, "items": 100, "length": 10, "dims": 2,
+    },
     "audit": {"kind": "audit", "subjects": 400, "items": 300},
     "bayes": {
         "kind": "bayes", "subjects": 10, "items": 20,

@@ -373,7 +373,7 @@ def fingerprint(bank: LabelledBank) -> str:
         digest.update(json.dumps([type(family).__name__, *fields]).encode())
         population = parts.mean, parts.sd, getattr(parts, "lengths", None)
         if isinstance(parts, FactorBank):
-            population = parts.center, parts.spread
+            population = parts.center, parts.spread, parts.composite
         parts = (parts.items, *population)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)

@@ -173,8 +173,9 @@ class AbstractMethod(AbstractEstimator):
             return
         model, named = problem.model, f"the model {problem.model.name} is"
         if model.family.num_categories == 0:
+            others = "" if model.family.dims else ", 'saem', 'laplace', 'nuts' or 'vi'"
             raise ValueError(
-                f"{named} estimated by method='em', 'saem', 'laplace', 'nuts' or 'vi',"
+                f"{named} estimated by method='em'{others},"
                 f" not {self.name!r}: in a joint likelihood the dispersion of one item"
                 " goes to 0"
             )

@@ -105,7 +105,7 @@ def _factors(problem: Problem, found, modes, covariance) -> FactorEstimates:
         slopes,
         parts,
         np.asarray(population, np.float64),
-        problem.model.family.link_variance,
+        _residual_variance(problem.model, found.items),
         *(np.asarray(x, np.float64) for x in modes[:3]),
     )
 
@@ -139,10 +139,21 @@ def _loading_covariance(slopes, covariance, correlation, variance) -> np.ndarray
     dims = slopes.shape[1]
     along = slopes @ correlation
     total = np.sum(along * slopes, axis=1) + variance
-    block = covariance[:, :dims, :dims] / total[:, None, None]
     # d lambda / d a = (I - a (Phi a)' / total) / sqrt(total)
     jacobian = np.eye(dims) - slopes[:, :, None] * along[:, None] / total[:, None, None]
+    jacobian, kept = jacobian / np.sqrt(total)[:, None, None], np.arange(dims)
+    if np.ndim(variance):
+        # By item: the last coordinate is the logarithm of its root.
+        move = -slopes * (variance / total**1.5)[:, None]
+        jacobian = np.concatenate([jacobian, move[:, :, None]], axis=2)
+        kept = np.append(kept, covariance.shape[1] - 1)
+    block = covariance[:, kept[:, None], kept]
     return np.einsum("jkl,jlm,jnm->jkn", jacobian, block, jacobian, optimize=True)
+
+
+def _residual_variance(model, items) -> Any:
+    """Variance of the latent response given abilities: one, or `[items]`."""
+    return np.asarray(model.family.residual_variance(items), np.float64)
 
 
 def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates:
@@ -166,7 +177,7 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
             np.asarray(found.parameters.items.discrimination, np.float64),
             np.asarray(found.covariance.items, np.float64),
             found.factors.correlation,
-            found.problem.model.family.link_variance,
+            _residual_variance(found.problem.model, found.parameters.items),
         )
         errors = rotated_loading_errors(
             jnp.asarray(found.factors.loadings),
@@ -203,7 +214,7 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         slopes,
         None if covariance is None else np.asarray(covariance.items, np.float64),
         correlation,
-        found.problem.model.family.link_variance,
+        _residual_variance(found.problem.model, items),
         ability,
         posterior,
         found.factors.mean @ transform,

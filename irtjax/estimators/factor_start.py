@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import jax
@@ -39,6 +40,19 @@ def category_means(model: Model, data: Responses, mean: Array) -> tuple[Array, .
     return tuple((s[:, 0] + 1 / count) / (exposure[:, 0] + 1) for s in statistics)
 
 
+def _standardised(model: Model, data: Responses, dtype):
+    """Scores in units of each item's standard deviation, their means and these."""
+    ones = jnp.ones((data.num_subjects, 1), dtype)
+    (total, square), _, exposure = column_products(model, data, ones)
+    count = jnp.maximum(exposure[:, 0], 1)
+    mean = total[:, 0] / count
+    sd = jnp.sqrt(jnp.maximum(square[:, 0] / count - mean**2, 1e-4))
+    values = (data.values.astype(dtype) - mean) / sd
+    if data.exposure is not None:
+        values = jnp.where(data.exposure > 0, values, 0)
+    return dataclasses.replace(data, values=values), mean, sd
+
+
 @stored_jit
 def leading_factors(
     model: Model, data: Responses, dims: int, dtype
@@ -70,7 +84,9 @@ def leading_factors(
     root = jnp.asarray(data.num_subjects, dtype) ** 0.5
     # Of responses that are missing at random a share of each product is missing.
     share = jnp.maximum(jnp.sum(exposure) / data.values.size, 1e-6)
-    unit = LOGITS * (model.family.link_variance / LOGISTIC_VARIANCE) ** 0.5
+    unit = 1.0  # Scores are standardised.
+    if model.family.num_categories:
+        unit = LOGITS * (model.family.link_variance / LOGISTIC_VARIANCE) ** 0.5
     slopes = unit * (vectors @ turned.T)[:, :dims] * singular[:dims] / root / share
     return left[:, :dims] * root, jnp.clip(slopes, -LARGEST, LARGEST), mean[:, 0]
 
@@ -96,6 +112,9 @@ def factor_start(
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     family = model.family
     dims = family.dims
+    given, centre, spread = data, None, None
+    if not family.num_categories:
+        data, centre, spread = _standardised(model, given, dtype)
     scores, slopes, mean = leading_factors(model, data, dims, dtype)
     positive = family.parameters[0].bijection.kind == "positive"
     if mask is not None or positive:
@@ -115,7 +134,14 @@ def factor_start(
         sd = jnp.sqrt(jnp.mean(deviation**2, axis=0))
         scores = deviation / jnp.maximum(sd, 1e-6)
     size = jnp.sqrt(jnp.sum(slopes**2, axis=1))
-    items = family.start(category_means(model, data, mean), size)
+    if spread is None:
+        items = family.start(category_means(model, data, mean), size)
+    else:
+        # At least a fifth of the variance is residual at the start.
+        slopes = slopes * jnp.minimum(1, 0.9 / jnp.maximum(size, 1e-6))[:, None]
+        rest = jnp.sqrt(1 - jnp.sum(slopes**2, axis=1))
+        items = family.Items(slopes, centre, spread * rest)
+        slopes = slopes * spread[:, None]
     items = items._replace(discrimination=slopes)
     population = Population(jnp.zeros(dims, dtype), jnp.ones(dims, dtype))
     return Start(items, scores, population)

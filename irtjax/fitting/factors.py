@@ -12,6 +12,7 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.joint.bound import check_logistic
 from irtjax.estimators.start import start_values
 from irtjax.fitting.resolve import (
     check_data,
@@ -77,6 +78,8 @@ class FactorAnalysis(AbstractSpecification):
         if plan.count == 1:
             return "em", "the factor model has one ability"
         plan = plan.of(kind_of(table))
+        if plan.responses == "continuous":
+            return "em", "scores have an exact marginal likelihood"
         if plan.link != "logit" or plan.responses != "binary":
             return "mm", "gvem is for right or wrong by the logistic link"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count
@@ -97,6 +100,8 @@ class FactorAnalysis(AbstractSpecification):
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
             model = made.adapted(model)
+        if made.marginal and model.family.dims and model.family.num_categories:
+            check_logistic(model, f"method {made.name!r} fits several abilities to")
         check_data(table, model, level)
         most = min(table.num_subjects, table.num_items) - 1
         if plan.count > most:

@@ -93,6 +93,12 @@ def make_method(
     if not isinstance(method, str):
         return method
     suited = method_class(method)().suited(model, count)
+    own = {field.name for field in dataclasses.fields(suited)}
+    if set(fields) - own:
+        raise ValueError(
+            f"{min(set(fields) - own)} has no effect on a {model.name} model by method"
+            f" {method!r}: leave it out"
+        )
     return dataclasses.replace(suited, **fields) if fields else suited
 
 

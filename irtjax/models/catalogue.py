@@ -63,7 +63,7 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
     signed = Normal(1.0, 2.0 if logit else 1.0)
     if family.dims:
         # The density of a rotated vector of discriminations is the same.
-        positive, signed = False, Normal(0.0, 1.0)
+        positive, signed = False, Normal(0.0, 2.0 if logit else 1.0)
     chosen: dict[str, AbstractPrior] = {
         "discrimination": LogNormal(0.0, 1.0) if positive else signed,
         "lower_asymptote": Beta(2.0, 8.0),

@@ -3,9 +3,9 @@
     P(y_ij = 1) = F(a_j' theta_i + d_j),    theta_i ~ N(0, Sigma),  diag Sigma = 1,
 
 F logistic or normal (AIMS, the logistic factor model; cBMM 2 with a >= 0), or ordered
-categories with P(y_ij >= h) = F(a_j' theta_i + d_jh), F logistic. It is exploratory
-(Sigma = I, then rotated), non-negative (`positive`), or confirmatory (a mask of the
-loadings to estimate).
+categories with P(y_ij >= h) = F(a_j' theta_i + d_jh), F logistic, or scores whose logit
+is N(a_j' theta_i + d_j, sigma_j^2). It is exploratory (Sigma = I, then rotated),
+non-negative (`positive`), or confirmatory (a mask of the loadings to estimate).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from irtjax.data.table import ResponseTable
+from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.graded import Graded
 from irtjax.models.families.logistic import Binary
 from irtjax.models.priors import AbstractPrior
@@ -24,7 +25,7 @@ from irtjax.numerics.rotation import ROTATIONS
 
 #: Rotations by name, without those to a target; "none" are the principal axes.
 NAMES = ("none", *(name for name, x in ROTATIONS.items() if not x.needs_target))
-LINKS, RESPONSES = ("logit", "probit"), ("binary", "graded")
+LINKS, RESPONSES = ("logit", "probit"), ("binary", "graded", "continuous")
 #: Items with a discrimination that a factor needs: two are exchangeable with others.
 FEWEST_ITEMS = 3
 
@@ -42,8 +43,8 @@ class Factor:
             order of the table's items, or by item name, each a list of names of
             factors (`simple_structure`, `bifactor`); None for all.
         link: F of binary responses, "logit" or "probit".
-        responses: "binary" (right or wrong, or counts), or "graded" (ordered
-            categories); None: as the table's responses are.
+        responses: "binary" (right or wrong, or counts), "graded" (ordered categories),
+            or "continuous" (scores in [0, 1]); None: as the table's responses are.
         priors: As for other models: weak, N(0, 1) of discriminations.
 
     Raises:
@@ -85,8 +86,8 @@ class Factor:
             )
         if self.link != "logit" and self.responses not in (None, "binary"):
             raise ValueError(
-                f"link {self.link!r} is for binary responses, and {self.responses} ones"
-                " have the logistic link: leave link out"
+                f"link {self.link!r} is for binary responses, not {self.responses}"
+                " ones: leave link out"
             )
         if self.rotation is not None and self.rotation not in NAMES:
             raise ValueError(
@@ -127,27 +128,20 @@ class Factor:
         return self.rotation or "oblimin"
 
     def of(self, kind: str) -> Factor:
-        """The model with the responses of a table of a kind, if none are stated.
-
-        Raises:
-            ValueError: If there is no factor model of the kind.
-        """
+        """The model with the responses of a table of a kind, if none are stated."""
         kinds = {"binary": "binary", "counts": "binary", "ordinal": "graded"}
         if self.responses is not None:
             return self
-        if kind not in kinds:
-            raise ValueError(
-                f"a factor model needs responses that are right or wrong or ordered"
-                f" categories, not {kind}: choose another metric"
-            )
-        return dataclasses.replace(self, responses=kinds[kind])
+        return dataclasses.replace(self, responses=kinds.get(kind, "continuous"))
 
-    def family(self, num_categories: int = 2) -> Binary | Graded:
+    def family(self, num_categories: int = 2) -> Binary | Graded | LogitNormalScores:
         """The response family; of one factor it is that of one ability."""
         slopes = "positive" if self.positive else "free"
         dims = self.count if self.count > 1 else 0
         if self.responses == "graded":
             return Graded(num_categories, slopes, dims)
+        if self.responses == "continuous":
+            return LogitNormalScores(slopes, dims)
         return Binary(self.link, slopes=slopes, dims=dims)
 
     def names(self) -> tuple[str, ...]:

@@ -70,6 +70,10 @@ class AbstractResponseFamily(eqx.Module):
         """Variance of the latent response given abilities, for families with `dims`."""
         raise NotImplementedError(f"{type(self).__name__} has one ability")
 
+    def residual_variance(self, items: Items) -> Array | float:
+        """Variance of the latent response given abilities: one, or by item."""
+        return self.link_variance
+
     @property
     def diverges(self) -> bool:
         """Whether joint estimates without priors can have no finite value."""

@@ -119,13 +119,13 @@ def predict(
     rows = find_names(fit.subjects, subjects, "subject")
     places = find_names(fit.items, items, "item")
     family = fit.model.family
-    if family.dims:
-        return _predict_factors(fit, rows, places, categories)
     if categories and not family.num_categories:
         raise ValueError(
             f"a {fit.model.name} model is one of scores, without categories: leave"
             " categories out"
         )
+    if family.dims:
+        return _predict_factors(fit, rows, places, categories)
     family = family.of_items(places)
     points = _item_points(fit, places)
     # Abilities and errors are `[subjects, groups]`.

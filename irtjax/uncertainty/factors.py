@@ -56,7 +56,6 @@ def factor_covariance(
     # The second derivatives of a cell are several arrays.
     wide = num_items * (1 if rest == 1 else (1 + rest) ** 2)
     size = block_size_for(data.num_subjects, wide, dtype.itemsize)
-    width = dims + rest
     flat_outer = outer(slopes)
 
     def body(carry, begin, is_new):
@@ -117,14 +116,20 @@ def factor_covariance(
         ],
         1,
     )
+    return _inverse(problem, information, penalty)
+
+
+def _inverse(problem: Problem, information: Array, penalty: float) -> Array:
+    """The inverse for free coordinates, priors included; see `factor_covariance`."""
+    dtype = information.dtype
     priors = []
     for parameter in problem.model.family.parameters:
         prior = problem.model.priors.get(parameter.name)
         inverse = penalty / prior.sd**2 if isinstance(prior, Normal) else 0.0
         priors += [inverse] * parameter.columns
-    unit = jnp.eye(width, dtype=dtype)
+    unit = jnp.eye(information.shape[1], dtype=dtype)
     information = information + jnp.asarray(priors, dtype) * unit
-    information = weigh_rows(information, data.item_weight)
+    information = weigh_rows(information, problem.data.item_weight)
     free = problem.free
     both = free[:, :, None] & free[:, None, :]
     information = jnp.where(both, information, unit)

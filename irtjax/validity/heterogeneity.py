@@ -121,10 +121,11 @@ def _sentence(row: dict[str, Any], level: float) -> str:
     if row["smallest"] is None:
         return f"{head} No two of its {count} clusters are reliable enough to compare."
     low, high = row["band_lower"], row["band_upper"]
+    band = f"{low:.2f} to {high:.2f}" if low < 1 else "no two clusters to compare"
     return (
         f"{head} The smallest correlation of its {count} clusters is"
         f" {row['smallest']:.2f} ({percent(level)} interval {row['lower']:.2f} to"
-        f" {row['upper']:.2f}); one skill gives {low:.2f} to {high:.2f}."
+        f" {row['upper']:.2f}); one skill gives {band}."
     )
 
 
@@ -152,7 +153,7 @@ class _Parts(NamedTuple):
     groups: np.ndarray  # [items] code of each item's group.
     used: np.ndarray  # [items] with variation.
     kept: list[int]  # Groups with enough of these.
-    columns: np.ndarray  # Positions of the items that are clustered.
+    columns: np.ndarray  # Positions of the items with variation.
     layout: _Layout  # Of the kept groups, in positions of `columns`.
 
 
@@ -194,7 +195,7 @@ def heterogeneity(
         Clusters, scores, correlations and verdicts.
 
     Raises:
-        ValueError: If the fit has no factors, the responses are not right or wrong or
+        ValueError: If the fit has one ability, the responses are not right or wrong or
             of other items, there is no such facet, or there are too few simulations.
 
     >>> rng = np.random.default_rng(0)
@@ -224,19 +225,25 @@ def heterogeneity(
     draws = []
     for k in range(simulations):
         report(f"one skill: simulation {k + 1} of {simulations}")
-        draws.append(analyse(seen, jax.random.fold_in(null_key, k), most))
+        draws.append(analyse(values, seen, jax.random.fold_in(null_key, k), most))
     report("intervals")
     ordered = np.sort(draws, axis=0)
     band = ordered[lowest - 1], ordered[-lowest]
-    return _result(table, parts, found, band, resample, level, simulations)
+    result = _result(table, parts, found, band, resample, level, simulations)
+    if sorted(fit.subjects.tolist()) == sorted(table.subjects.tolist()):
+        return result
+    other = (
+        "the subjects are not those that were fitted: the band assumes that they are"
+    )
+    return dataclasses.replace(result, warnings=(other, *result.warnings))
 
 
 def _check(fit: Calibration, table: ResponseTable, most, simulations, level) -> int:
     """Refuses what cannot be analysed; the rank of the band's lower bound."""
     if fit.factors is None:
         raise ValueError(
-            f"the fit by {fit.model.name} has no factors: fit model='factor' to these"
-            " responses"
+            f"the fit of {fit.model.name} has one ability: fit model='factor' with two"
+            " or more factors"
         )
     if table.kind != "binary":
         raise ValueError(
@@ -279,7 +286,7 @@ def _parts(table: ResponseTable, by: str) -> _Parts:
             f"no benchmark has {FEWEST_ITEMS} items with variation: there is nothing to"
             " cluster"
         )
-    columns = np.flatnonzero(used & np.isin(groups, kept))
+    columns = np.flatnonzero(used)
     rows = [np.flatnonzero(groups[columns] == k) for k in kept]
     index = np.zeros((len(rows), sizes.max()), int)
     for place, row in zip(index, rows, strict=True):
@@ -349,41 +356,37 @@ def _draw(items, abilities, group, seen, key):
 
 @eqx.filter_jit
 def _structure(slopes, population, variance):
-    slopes = slopes.reshape(slopes.shape[0], -1)
-    correlation = jnp.eye(slopes.shape[1], dtype=slopes.dtype)
-    if jnp.ndim(population.mean):
-        correlation = population.covariance.astype(slopes.dtype)
-    along = slopes @ correlation
+    """Correlations of items and factors, of factors of any variance."""
+    covariance = population.covariance.astype(slopes.dtype)
+    along = slopes @ covariance
     total = jnp.sum(along * slopes, axis=1) + variance
-    # Of factors of any variance, as MM leaves them.
-    scale = jnp.sqrt(jnp.diagonal(correlation))
-    return along / jnp.sqrt(total)[:, None] / scale
+    return along / jnp.sqrt(total)[:, None] / jnp.sqrt(jnp.diagonal(covariance))
 
 
 def _null(fit: Calibration, table: ResponseTable, places, parts: _Parts, report):
     """A function that draws one ability per benchmark and repeats the analysis."""
     dtype = jnp.zeros(()).dtype
-    code, *drawn = (jnp.asarray(x) for x in _one_ability(table, parts, report))
-    slope, intercept, mean, error = (x.astype(dtype) for x in drawn)
+    code, *found = (jnp.asarray(x) for x in _one_ability(table, parts, report))
+    slope, intercept, mean, error = (x.astype(dtype) for x in found)
+    # Items of benchmarks that are not clustered keep their responses.
+    drawn = jnp.asarray(np.isin(parts.groups[parts.columns], parts.kept))
     model, mask = fit.model, None
     if fit.options.get("loadings") == "given":
         slopes = np.asarray(fit.parameters.items.discrimination)
-        mask = slopes.reshape(len(fit.items), -1)[places] != 0
+        mask = slopes[places] != 0
     method = MM(tolerance=jnp.asarray(TOLERANCE, dtype))
 
-    def analyse(seen, key, most: int) -> np.ndarray:
+    def analyse(given, seen, key, most: int) -> np.ndarray:
         draw_key, key = jax.random.split(key)
         items, abilities = (slope, intercept), (mean, error)
         values = _draw(items, abilities, code, seen, draw_key)
+        values = jnp.where(drawn, values, given)
         data = Responses(values, seen)
         problem = Problem.create(model, data)
         if mask is not None:
             free = problem.free.at[:, : mask.shape[1]].set(jnp.asarray(mask))
             problem = dataclasses.replace(problem, free=free)
-        if model.family.dims:
-            start = factor_start(model, data, mask=mask, dtype=dtype)
-        else:
-            start = start_values(model, data, how="proportions", dtype=dtype)
+        start = factor_start(model, data, mask=mask, dtype=dtype)
         found = run_jit(problem, method, start, max_steps=MOST_STEPS)
         items, population, _ = found.parameters[:3]
         variance = model.family.link_variance

@@ -164,7 +164,8 @@ def some_slow(cases, first):
     return [pytest.param(*row, marks=marked(k)) for k, row in enumerate(rows)]
 
 
-@pytest.mark.parametrize(("rule", "composite"), some_slow(CASES, 1))
+@SLOW
+@pytest.mark.parametrize(("rule", "composite"), CASES)
 def test_the_best_item_by_brute_force_is_given_each_time(rule, composite):
     tests = run_of(rule, "map", composite)
     bank, data = bank_of(composite), masked(tests)
@@ -269,21 +270,27 @@ def fitted():
     return table, irtjax.fit(table, "factor", factors=2, standard_errors="none")
 
 
-def test_the_same_verbs_serve_a_factor_fit(tmp_path):
-    table, fit = fitted()
-    test = AdaptiveTest(fit, 6)
+def test_the_same_verbs_serve_several_abilities(tmp_path):
+    """From a bank here; the page of documentation starts from a fit."""
+    test = AdaptiveTest(bank_of(), 6)
     assert test.standard_error > 0 and test.reliability == pytest.approx(0)
     while test.num_given < 3:
         test.record(test.next_item(), 1)
-    again = AdaptiveTest.load(test.save(tmp_path / "t.json"), fit)
-    assert (
-        again.ability == test.ability > fit.ability_table["ability"].to_numpy().mean()
-    )
+    again = AdaptiveTest.load(test.save(tmp_path / "t.json"), bank_of())
+    assert again.ability == test.ability > float(bank_of().mean)
     assert again.abilities == test.abilities
     assert list(test.abilities) == ["factor_1", "factor_2"]
     while (item := again.next_item()) is not None:
         again.record(item, 0)
     assert again.stopped == "number of items"
+    with pytest.raises(ValueError, match="other items or parameters"):
+        AdaptiveTest.load(tmp_path / "t.json", bank_of(COMPOSITE))
+
+
+@SLOW
+def test_replayed_tests_of_all_items_are_scored_as_irtjax_scores():
+    table, fit = fitted()
+    refused(lambda: AdaptiveTest(fit, composite=[1]), "give 2 finite weights")
     # Each item given: the score is that of `irtjax.score`.
     tests = irtjax.simulate_tests(fit, key=KEY, num_items=16, responses=table)
     scored = irtjax.score(fit, table).table
@@ -305,39 +312,62 @@ def test_the_same_verbs_serve_a_factor_fit(tmp_path):
     )
 
 
+@SLOW
+@pytest.mark.parametrize("kind", ["graded", "probit"])
+def test_other_responses_and_links_are_scored_as_irtjax_scores(kind):
+    rng = np.random.default_rng(1)
+    latent = rng.normal(size=(90, 2)) @ rng.uniform(0, 2, (2, 12))
+    latent += rng.logistic(size=latent.shape)
+    values = (latent > -0.7).astype(int) + ((latent > 0.7) if kind == "graded" else 0)
+    table = irtjax.ResponseTable.from_arrays(values)
+    more = {"link": "probit"} if kind == "probit" else {}
+    fit = irtjax.fit(table, "factor", factors=2, standard_errors="none", **more)
+    tests = irtjax.simulate_tests(fit, key=KEY, num_items=12, responses=table)
+    scored = irtjax.score(fit, table).table
+    np.testing.assert_allclose(tests.ability[:, -1], scored["ability"], atol=1e-8)
+    np.testing.assert_allclose(
+        tests.standard_error[:, -1], scored["ability_se"], atol=1e-8
+    )
+    drawn = irtjax.simulate_tests(
+        fit, 100, key=KEY, num_items=4, select="mutual_information"
+    )
+    assert drawn.responses.max() == (2 if kind == "graded" else 1)
+
+
+def refused(call, match: str) -> None:
+    with pytest.raises(ValueError, match=match) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
 def test_what_does_not_suit_is_refused_in_one_line():
-    _, fit = fitted()
-    one = irtjax.fit(fitted()[0], "rasch", standard_errors="none")
-    plain = ItemBank.create(
+    several, composite = bank_of(), FactorBank.create
+    one = ItemBank.create(
         two_parameter(),
         LogisticItems(*jnp.ones((4, 3))),
         Population(jnp.array(0.0), jnp.array(1.0)),
     )
     broken = items_of()._replace(intercept=items_of().intercept.at[4].set(jnp.nan))
-    model = factor_model(Factor(factors=2))
+    parts = several.model, items_of(), POPULATION
     for call, match in (
-        (lambda: AdaptiveTest(fit, gain=0.1), "gain is for one ability"),
-        (lambda: AdaptiveTest(fit, composite=[1]), "give 2 finite weights"),
-        (lambda: AdaptiveTest(fit, composite=[0, 0]), "a weight other than 0"),
+        (lambda: AdaptiveTest(several, gain=0.1), "gain is for one ability"),
+        (lambda: AdaptiveTest(several, select="kl"), "does not suit several abilities"),
+        (lambda: composite(*parts, composite=[1]), "give 2 finite weights"),
+        (lambda: composite(*parts, composite=[0, 0]), "a weight other than 0"),
         (lambda: AdaptiveTest(one, composite=[1]), "several abilities: leave it out"),
-        (lambda: AdaptiveTest(bank_of(), composite=[1, 1]), "FactorBank.create"),
+        (lambda: AdaptiveTest(several, composite=[1, 1]), "FactorBank.create"),
         (lambda: AdaptiveTest(one, select="d_optimal"), "does not suit one ability"),
         (lambda: AdaptiveTest(one, determinant=0.1), "is for several abilities"),
-        (lambda: AdaptiveTest(fit, determinant=-1.0), "is not above 0"),
-        (lambda: FactorBank.create(model, broken, POPULATION), "item 5 of the bank"),
-        (lambda: ItemBank.create(model, items_of(), POPULATION), "use FactorBank"),
+        (lambda: AdaptiveTest(several, determinant=-1.0), "is not above 0"),
+        (lambda: FactorBank.create(parts[0], broken, POPULATION), "item 5 of the bank"),
+        (lambda: ItemBank.create(*parts), "use FactorBank"),
+        (lambda: FactorBank.create(one.model, one.items, POPULATION), "use ItemBank"),
         (
-            lambda: FactorBank.create(plain.model, plain.items, POPULATION),
-            "use ItemBank",
-        ),
-        (
-            lambda: irtjax.simulate_tests(fit, key=KEY, ability=[1, 2, 3]),
+            lambda: irtjax.simulate_tests(several, key=KEY, ability=[1, 2, 3]),
             "give subjects x abilities",
         ),
     ):
-        with pytest.raises(ValueError, match=match) as refused:
-            call()
-        assert "\n" not in str(refused.value)
+        refused(call, match)
 
 
 @SLOW

@@ -100,7 +100,7 @@ def decision(mark, losses, step):
     return loss
 
 
-@pytest.mark.parametrize("kind", ["variance", "decision"])
+@pytest.mark.parametrize("kind", ["variance", pytest.param("decision", marks=SLOW)])
 def test_a_test_ends_when_no_item_is_worth_its_price(kind):
     bank, rules = bank_of(), {}
     loss = variance

@@ -12,6 +12,8 @@ from irtjax.adaptive.simulation import run_tests_jit
 from tests.adaptive.test_adaptive_factors import bank_of as factor_bank
 from tests.adaptive_cases import KEY, LENGTH, SIZE, THETA, bank_of
 
+SLOW = pytest.mark.slow
+
 
 def state_of(bank, num_given: int = 3):
     """A state after some responses, with a posterior that is not normal."""
@@ -26,7 +28,7 @@ def entropy(p):
     return -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), -1)
 
 
-@pytest.mark.parametrize("name", ["2pl", "graded"])
+@pytest.mark.parametrize("name", ["2pl", pytest.param("graded", marks=SLOW)])
 def test_mutual_information_is_the_expected_decrease_of_entropy(name):
     bank = bank_of(name)
     state = state_of(bank)
@@ -105,7 +107,7 @@ def test_mutual_information_of_several_abilities_is_that_of_the_plane():
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("rule", ["mutual_information", "kl"])
 def test_tests_by_these_rules_end_as_those_by_information(rule):
     errors = {}

@@ -60,6 +60,7 @@ def test_selection_seeks_overestimated_slopes():
     assert wrong["rmse"] > exact["rmse"] and wrong["coverage"] < exact["coverage"]
 
 
+@pytest.mark.slow
 def test_a_study_has_a_row_for_each_size_and_rule():
     rows = misfit_study(small_fit(), 40, key=KEY, sizes=[1], draws=2, num_items=4)
     assert rows["select"].to_pylist() == ["information", "random"]

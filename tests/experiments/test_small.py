@@ -193,6 +193,18 @@ def test_scaling_adaptive():
 
 
 @pytest.mark.slow
+def test_scaling_adaptive_of_several_abilities():
+    result = measure.measure(scaling.SMALL["adaptive"] | {"subjects": 60})
+    errors = [
+        row["value"]
+        for row in result["rows"]
+        if row["quantity"] == "  RMSE of the expected score"
+    ]
+    # Expected scores have a standard deviation of about 0.2 here.
+    assert len(errors) == 4 and min(errors[0], errors[2]) < errors[3] < 0.2
+
+
+@pytest.mark.slow
 def test_scaling_bayes(monkeypatch):
     spec = scaling.SMALL["bayes"]
     result = bayes.measure(spec)

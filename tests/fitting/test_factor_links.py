@@ -12,6 +12,7 @@ from scipy.special import ndtr
 import irtjax
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.joint.bound import check_logistic
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.simulate import simulate_abilities
@@ -200,10 +201,19 @@ def test_what_there_is_not_is_refused_in_one_line(settings, message):
     assert "\n" not in str(refused.value)
 
 
+def test_marginal_methods_of_the_logistic_link_refuse_others():
+    class Marginal(irtjax.MM):
+        marginal = True
+
+    check_logistic(factor_model(Factor()), "it fits")
+    message = "'marginal' fits several abilities to right or wrong responses"
+    with pytest.raises(ValueError, match=message) as refused:
+        irtjax.fit(drawn("graded")[0], "factor", method=Marginal())
+    assert str(refused.value).endswith("use method='mm'")
+    with pytest.raises(ValueError, match="'probit2pl': use Gradient or EM"):
+        check_logistic(irtjax.MODELS["probit2pl"](), "it fits")
+
+
 def test_a_link_of_ordered_responses_is_refused():
     with pytest.raises(ValueError, match="link 'probit' is for binary responses"):
         irtjax.fit(drawn("graded")[0], "factor", link="probit")
-    scores = np.random.default_rng(0).random((30, 12))
-    table = irtjax.ResponseTable.from_arrays(scores)
-    with pytest.raises(ValueError, match="right or wrong or ordered"):
-        irtjax.fit(table, "factor")

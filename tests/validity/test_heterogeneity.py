@@ -44,6 +44,7 @@ def stub(table: irtjax.ResponseTable, skill=SKILL):
     return types.SimpleNamespace(
         factors=types.SimpleNamespace(structure=structure),
         items=table.items,
+        subjects=table.subjects,
         model=factor_model(Factor(2)),
         options={"loadings": "all"},
     )
@@ -69,6 +70,7 @@ def test_two_skills_are_found_and_one_is_not_split():
     assert "related skills. The smallest correlation of its 2" in texts["two"]
     assert "no verdict, with fewer than 6 items that vary" in texts["few"]
     assert any("few" in text for text in found.warnings)
+    assert not any("subjects are not those" in text for text in found.warnings)
     assert any(
         text.startswith("items in no cluster") and text.endswith(": 1")
         for text in found.warnings
@@ -151,7 +153,7 @@ def test_other_data_and_fits_are_refused():
         factors=None, model=types.SimpleNamespace(name="2pl"), items=table.items
     )
     with pytest.raises(
-        ValueError, match="fit by 2pl has no factors: fit model='factor'"
+        ValueError, match="fit of 2pl has one ability: fit model='factor'"
     ):
         irtjax.heterogeneity(none, table)
     scores = irtjax.ResponseTable.from_arrays(np.full((4, 40), 0.5), items=table.items)
@@ -179,15 +181,6 @@ def test_conflicting_skills_and_another_rotation():
         labels.append(found.items["cluster"].to_pylist())
     assert verdicts == {"conflicting skills"}
     assert labels[0] == labels[1]
-
-
-@pytest.mark.slow
-def test_a_model_of_one_factor_has_one_skill():
-    skill = np.zeros(21, int)
-    table = planted(0, ["b"] * 21, skill, subjects=200)
-    fit = irtjax.fit(table, "factor", factors=1)
-    found = irtjax.heterogeneity(fit, table)
-    assert found.table["verdict"].to_pylist() == ["one skill"]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
@@ -114,6 +115,11 @@ class MM(AbstractPenalised):
             reported values. (With unit slopes it is theta that is divided by s.)
         stop: "kkt", or "relative_change" for the looser rule of the cBMM paper.
         memory: Depth of the acceleration; 0 turns it off.
+        lasso: lambda of a penalty -sum_j lambda_j sd(theta) a_j of slopes kept at or
+            above 0, a number or one for each item; None for none. The standard
+            deviation is that of the sample: a change of the scale of ability does not
+            change the penalty. With abilities of standard deviation 1 a slope is 0
+            where the score sum_i theta_i (y_ij - p_ij) is at most lambda_j.
 
     >>> import irtjax
     >>> data = irtjax.Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
@@ -132,6 +138,11 @@ class MM(AbstractPenalised):
     temperature: float | Array = 1.0
     stop: str = eqx.field(static=True, default="kkt")
     memory: int = eqx.field(static=True, default=10)
+    lasso: float | Array | None = None
+
+    @property
+    def _sparse(self) -> bool:
+        return self.lasso is not None
 
     def adapted(self, model: Model) -> Model:
         """The bound is quadratic, and so must priors be: slopes are kept at or above 0.
@@ -165,6 +176,7 @@ class MM(AbstractPenalised):
             "temperature": float(self.temperature),
             "stop": self.stop,
             "memory": self.memory,
+            **({"lasso": np.asarray(self.lasso).tolist()} if self._sparse else {}),
         }
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> MMState:
@@ -211,6 +223,10 @@ class MM(AbstractPenalised):
     def _check(self, problem: Problem) -> None:
         model = problem.model
         cells_of(model)
+        if self._sparse and not _is_positive(model):
+            raise ValueError(
+                "lasso is for slopes kept at or above 0: use positive=True"
+            )
         if self.stop not in ("kkt", "relative_change"):
             raise ValueError(f"stop {self.stop!r} is not 'kkt' or 'relative_change'")
         check_penalty(model, self.penalty, problem.anchored)
@@ -234,7 +250,7 @@ class MM(AbstractPenalised):
         first = state.num_seen == 0
         # The first objective is a plain sum; later ones add small, accurate gains.
         gain = jnp.sum(weight * (seen.log_lik - state.log_lik))
-        gain = gain + self.penalty * (log_prior - state.log_prior)
+        gain = gain + (log_prior - state.log_prior)
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * seen.log_lik)
         accepted = first | (gain >= -slack)
         objective = state.objective + gain
@@ -243,7 +259,7 @@ class MM(AbstractPenalised):
         bounds = self._bounds(problem, point, seen.items, seen.subjects)
         image = self._image(problem, point, seen, bounds[0], state.together)
         residual = _kkt_residual(problem, point, seen, bounds)
-        if seen.cuts is not None:
+        if seen.cuts is not None and state.together is not None:
             prior = self._cut_prior(problem)
             of_cuts = residual_of(problem, point, seen.cuts, state.together, prior)
             residual = jnp.maximum(residual, of_cuts)
@@ -268,14 +284,34 @@ class MM(AbstractPenalised):
         )
 
     def _log_prior(self, problem: Problem, point: Factors) -> Scalar:
-        if self.penalty == 0:
-            return jnp.zeros((), point.intercept.dtype)
-        return log_penalty(problem, _record(problem.model, point), point.theta)
+        """What the objective has in addition to the likelihood."""
+        total = jnp.zeros((), point.intercept.dtype)
+        if self.penalty:
+            record = _record(problem.model, point)
+            total = self.penalty * log_penalty(problem, record, point.theta)
+        if self._sparse:
+            _, sd = weighted_moments(point.theta, problem.data.subject_weight)
+            total = total - jnp.sum(self._lasso_sums(problem, point) * sd)
+        return total
+
+    def _lasso_sums(self, problem: Problem, point: Factors) -> Float[Array, " dims"]:
+        """sum_j lambda_j a_j of each ability, with item weights."""
+        weighted = weigh_rows(point.discrimination, problem.data.item_weight)
+        return self._lambda(weighted) @ weighted
+
+    def _lambda(self, rows: Array) -> Float[Array, " items"]:
+        return jnp.broadcast_to(jnp.asarray(self.lasso, rows.dtype), rows.shape[:1])
 
     def _bounds(
         self, problem: Problem, point: Factors, items: Quadratic, subjects: Quadratic
     ) -> tuple[Quadratic, Quadratic]:
         """Adds the priors to the bounds of the likelihood."""
+        subjects = self._with_ability_prior(problem, subjects, point)
+        if self._sparse:
+            _, sd = weighted_moments(point.theta, problem.data.subject_weight)
+            gradient = items.gradient
+            pull = self._lambda(gradient)[:, None] * sd
+            items = items._replace(gradient=gradient.at[:, 1:].add(-pull))
         if self.penalty == 0:
             return items, subjects
         moments = []
@@ -289,11 +325,20 @@ class MM(AbstractPenalised):
         if point.cuts is not None:  # The mean of as many intercepts has their priors.
             precision = precision.at[0].multiply(point.cuts.shape[1])
         items = add_normal_prior(items, point.stacked, mean, precision)
-        return items, self._with_ability_prior(problem, subjects, point.theta)
+        return items, subjects
 
     def _with_ability_prior(
-        self, problem: Problem, subjects: Quadratic, theta: Array
+        self, problem: Problem, subjects: Quadratic, point: Factors
     ) -> Quadratic:
+        """Adds what depends on abilities to a bound in them."""
+        theta = point.theta
+        if self._sparse:
+            # -sd(theta) is concave in the sum of squares: its tangent is below it.
+            weight = problem.data.subject_weight
+            mean, sd = weighted_moments(theta, weight)
+            count = len(theta) if weight is None else jnp.sum(weight)
+            precision = self._lasso_sums(problem, point) / (count * sd)
+            subjects = add_normal_prior(subjects, theta, mean, precision)
         if self.penalty == 0:
             return subjects
         mean, sd = (jnp.asarray(x, theta.dtype) for x in ability_prior(problem))
@@ -325,7 +370,7 @@ class MM(AbstractPenalised):
         few = isinstance(problem.data, ObservedCells)
         again = sparse_subject_sweep if few else subject_sweep
         subjects = again(problem.data, raised, self.temperature, cells)
-        subjects = self._with_ability_prior(problem, subjects, raised.theta)
+        subjects = self._with_ability_prior(problem, subjects, raised)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:
             return raised

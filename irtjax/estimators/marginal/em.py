@@ -20,10 +20,17 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import Progress, Run, Solution, tree_where
+from irtjax.estimators.driver import (
+    AbstractEstimator,
+    Progress,
+    Run,
+    Solution,
+    tree_where,
+)
 from irtjax.estimators.estimates import Estimates, cut_estimates
 from irtjax.estimators.marginal.factor_em import check_factors
 from irtjax.estimators.marginal.grid import MOST_DIMS, solve_on_grid
+from irtjax.estimators.marginal.normal import NormalFactors
 from irtjax.estimators.marginal.refinement import (
     LARGE,
     AbstractOnNodes,
@@ -41,6 +48,7 @@ from irtjax.likelihood.problem import (
     orient,
     report_scale,
 )
+from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.lengths import LengthCoordinates, LengthParameters, orient_speed
 from irtjax.models.model import Model, Population, check_one_ability
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
@@ -124,6 +132,13 @@ class EM(AbstractOnNodes):
     def __check_init__(self):
         """Refuses settings that no fit can have."""
         check_least("EM", self, num_newton=1, memory=0, window=0)
+
+    def suited(self, model: Any, num_subjects: int) -> AbstractEstimator:
+        """Exact EM for several abilities of scores."""
+        family = getattr(model, "family", None)
+        if isinstance(family, LogitNormalScores) and family.dims:
+            return NormalFactors()
+        return super().suited(model, num_subjects)
 
     def check(self, problem: Problem) -> None:
         """Refuses more abilities than a grid has, and settings that need one."""

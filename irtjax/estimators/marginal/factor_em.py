@@ -296,7 +296,7 @@ def check_factors(model: Model, what: str) -> None:
     if not binary or family.link != "logit" or family.asymptotes:
         raise ValueError(
             f"{what} fits several abilities with logits of right or wrong responses"
-            " alone: use method='mm'"
+            f" alone: use method={'mm' if family.num_categories else 'em'!r}"
         )
     for parameter in model.family.parameters:
         prior = model.priors.get(parameter.name)

@@ -6,6 +6,7 @@ logit, every log-density here is one of z plus h(y): the `log_base` of a family.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -65,7 +66,7 @@ class AbstractScoreFamily(AbstractResponseFamily):
         """Discrimination, intercept and dispersion."""
         family: Any = self  # Each family has its own field `slopes`.
         rest = Parameter("intercept"), Parameter("dispersion", POSITIVE)
-        return *slope_parameters(family.slopes), *rest
+        return *slope_parameters(family.slopes, family.dims), *rest
 
     @property
     def num_categories(self) -> int:
@@ -158,11 +159,26 @@ def _start_correlation(slope: Array, slopes: str) -> Array:
 class LogitNormalScores(AbstractScoreFamily):
     """Logit-normal scores: logit(y) ~ N(a theta + d, sigma^2); sigma the dispersion.
 
-    The continuous model of LEGO-IRT. Information about ability is a^2 / sigma^2.
+    The continuous model of LEGO-IRT. Information about ability is a^2 / sigma^2. Of
+    `dims` abilities it is the factor model of the logits.
     """
 
     simulated = {"dispersion": (0.5, 1.5)}
     slopes: str = eqx.field(static=True, default="free")
+    dims: int = eqx.field(static=True, default=0)
+
+    def of_products(self) -> LogitNormalScores:
+        """The family of one ability with slopes of 1."""
+        return dataclasses.replace(self, slopes="unit", dims=0)
+
+    def residual_variance(self, items: ScoreItems) -> Array:
+        """That of the logit given abilities, of each item."""
+        return items.dispersion**2
+
+    def complete(self, fields: dict[str, Array]) -> ScoreItems:
+        """Adds the slopes of 1 where none are estimated."""
+        unit = jnp.ones_like(fields["intercept"])
+        return ScoreItems(**({"discrimination": unit} | fields))
 
     def statistics(self, values: Array) -> tuple[Array, ...]:
         """The logit and its square."""
@@ -170,7 +186,7 @@ class LogitNormalScores(AbstractScoreFamily):
 
     def natural(self, item: ScoreItems, theta: Array) -> tuple[Array, ...]:
         """Of the normal density of the logit."""
-        eta, sd = predictor(item, theta), item.dispersion
+        eta, sd = predictor(item, theta, self.dims), item.dispersion
         precision = 1 / sd**2
         base = -0.5 * precision * eta**2 - jnp.log(sd) - _HALF_LOG_TWO_PI
         return base, precision * eta, -0.5 * precision
@@ -198,7 +214,7 @@ class LogitNormalScores(AbstractScoreFamily):
 
     def sample(self, key: KeyArray, items: ScoreItems, theta: Array) -> Array:
         """Random logits."""
-        eta = predictor(items, theta[:, None])
+        eta = predictor(items, theta[:, None], self.dims)
         noise = jax.random.normal(key, eta.shape, eta.dtype)
         return eta + items.dispersion * noise
 

@@ -1,0 +1,288 @@
+r"""Which items discriminate: a path of lasso penalties on discriminations.
+
+Slopes a_j >= 0 of a logistic 2PL maximise, abilities having a standard deviation of 1,
+
+    sum_ij log p(y_ij) + log priors - sum_j lambda_j a_j,
+    lambda_j = z sqrt(sum_i (theta_i - mean_j)^2 p_j (1 - p_j)),
+
+the sums over the subjects who answered item j, p_j its share right. A slope is 0
+exactly where the score S_j = sum_i theta_i (y_ij - p_ij) at a_j = 0 is at most lambda_j
+(KKT). An item at 0 plays no part in the abilities, so if it does not discriminate its
+score has mean 0 and the variance under the root, and is above lambda_j with
+probability 1 - Phi(z): z = 0 keeps half of such items, z = 1.645 a share of 5 %.
+
+Each step of the path starts from the one before, z rising from 0, in one program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+from scipy.special import ndtr, ndtri
+
+from irtjax._types import Status
+from irtjax.data import ResponseTable, read
+from irtjax.data.responses import Responses
+from irtjax.estimators.driver import run
+from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.start import column_products, start_values
+from irtjax.likelihood.problem import Problem, Start
+from irtjax.models.families.logistic import Binary
+from irtjax.models.model import Model
+from irtjax.models.priors import AbstractPrior, Normal
+from irtjax.numerics.precision import full_precision
+from irtjax.numerics.programs import stored_jit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Weak priors centred at 0, which do not move the score of a slope at 0.
+PRIORS: dict[str, AbstractPrior] = {
+    "discrimination": Normal(0.0, 2.0),
+    "intercept": Normal(0.0, 3.0),
+}
+#: Largest z of the default path: of items that do not discriminate it keeps 3e-5.
+HIGHEST = 4.0
+#: Steps at each point of the path, and largest KKT residual of a point.
+MOST_STEPS, TOLERANCE = 500, 1e-5
+#: Items that abilities should rest on at least.
+FEW_ITEMS = 20
+
+
+class _Points(NamedTuple):
+    """Arrays with the points of the path in front."""
+
+    slope: Float[Array, "points items"]
+    intercept: Float[Array, "points items"]
+    theta: Float[Array, "points subjects"]
+    penalty: Float[Array, "points items"]
+    residual: Float[Array, " points"]
+    steps: Array
+    status: Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DiscriminationPath:
+    """Discriminations at each penalty, and the items that are kept at a level.
+
+    Attributes:
+        items: `[items]` names.
+        table: A row for each point: z, level (1 - Phi(z), the chance that an item which
+            does not discriminate is kept), penalty (the median lambda), kept, zero,
+            false_discovery_rate (at most: items times level over kept), residual,
+            steps, converged.
+        discrimination: `[points, items]` slopes, abilities having mean 0 and standard
+            deviation 1.
+        intercept: `[points, items]`.
+        ability: `[points, subjects]`.
+        penalty: `[points, items]` lambda_j.
+        level: The level of `selected`.
+        selected: `[items]` whether an item is kept at that level.
+        notes: What to know about the path.
+    """
+
+    items: np.ndarray
+    table: pa.Table
+    discrimination: np.ndarray
+    intercept: np.ndarray
+    ability: np.ndarray
+    penalty: np.ndarray
+    level: float
+    selected: np.ndarray
+    notes: tuple[str, ...]
+
+    @property
+    def item_table(self) -> pa.Table:
+        """By item: discrimination without penalty, the largest z that keeps it, kept.
+
+        `largest_z` is 0 for an item that only z = 0 keeps, and null if none does.
+        """
+        import pyarrow as pa
+
+        z = self.table["z"].to_numpy()
+        kept = self.discrimination > 0
+        last = np.where(kept, z[:, None], -1.0).max(axis=0)
+        return pa.table(
+            {
+                "item": self.items.tolist(),
+                "discrimination": self.discrimination[0],
+                "largest_z": pa.array(last, mask=last < 0),
+                "kept": self.selected,
+            }
+        )
+
+    def __str__(self) -> str:
+        """One sentence."""
+        kept, count = int(self.selected.sum()), len(self.items)
+        return (
+            f"{kept:,} of {_count(count, 'item')} discriminate at level {self.level:g};"
+            f" {count - kept:,} have a discrimination of 0"
+        )
+
+
+@full_precision
+def discrimination_path(
+    data: ResponseTable | Any,
+    *,
+    level: float = 0.05,
+    num: int = 17,
+    highest: float = HIGHEST,
+) -> DiscriminationPath:
+    """Finds items that do not discriminate, by a path of lasso penalties.
+
+    Args:
+        data: A `ResponseTable` of right or wrong responses (or counts), or anything
+            `irtjax.read` takes.
+        level: Chance that an item which does not discriminate is selected.
+        num: Number of penalties from 0 to the largest; that of `level` is added.
+        highest: z of the largest penalty.
+
+    Returns:
+        Discriminations at each penalty, and the items that are kept at `level`.
+
+    Raises:
+        ValueError: If responses are not right or wrong, or a setting is out of range.
+
+    >>> rng = np.random.default_rng(0)
+    >>> ability, slope = rng.normal(size=(300, 1)), np.repeat([0.0, 1.5], [6, 24])
+    >>> right = rng.random((300, 30)) < 1 / (1 + np.exp(-ability * slope))
+    >>> path = discrimination_path(ResponseTable.from_arrays(right), num=3)
+    >>> path.table.num_rows, path.selected[6:].all()
+    (4, True)
+    """
+    table = data if isinstance(data, ResponseTable) else read(data)
+    _check(table, level, num, highest)
+    calibrated = float(ndtri(1 - level))
+    grid = np.linspace(0, max(highest, calibrated), num)
+    z = np.unique(np.append(grid, calibrated))
+    dtype = jnp.zeros(()).dtype
+    model = Model("2pl", Binary(slopes="positive"), PRIORS)
+    problem = Problem.create(model, table.responses(dtype))
+    start = start_values(model, problem.data)
+    found = _path(problem, start, jnp.asarray(z, dtype))
+    found = jax.tree.map(np.asarray, found)
+    flat = table.item_accuracy()
+    varies = np.isfinite(flat) & (flat > 0) & (flat < 1)
+    place = int(np.flatnonzero(z == calibrated)[0])
+    return DiscriminationPath(
+        table.items,
+        _rows(z, found),
+        found.slope,
+        found.intercept,
+        found.theta,
+        found.penalty,
+        level,
+        found.slope[place] > 0,
+        _notes(table, varies, found),
+    )
+
+
+def _check(table: ResponseTable, level: float, num: int, highest: float) -> None:
+    if table.kind not in ("binary", "counts"):
+        raise ValueError(
+            "discrimination_path needs responses that are right or wrong, not"
+            f" {table.kind}: choose a 0/1 metric"
+        )
+    if not 0 < level <= 0.5:
+        raise ValueError(f"level {level} is not above 0 and at most 0.5")
+    if num < 2 or not highest > 0:
+        raise ValueError(
+            f"num {num} and highest {highest:g}: give at least 2 penalties, up to a z"
+            " above 0"
+        )
+
+
+@stored_jit
+def _path(problem: Problem, start: Start, z: Float[Array, " points"]) -> _Points:
+    """Every point from the one before."""
+    dtype = z.dtype
+    tolerance = jnp.asarray(max(TOLERANCE, 300 * float(jnp.finfo(dtype).eps)), dtype)
+
+    def point(carry, z):
+        items, theta = carry
+        unit = _score_deviation(problem.model, problem.data, theta)
+        method = MM(tolerance=tolerance, lasso=z * unit)
+        fit = run(problem, method, Start(items, theta), max_steps=MOST_STEPS)
+        items, theta = fit.parameters.items, fit.parameters.theta
+        assert theta is not None  # The method is a joint one.
+        found = _Points(
+            items.discrimination,
+            items.intercept,
+            theta,
+            z * unit,
+            fit.residual,
+            fit.num_steps,
+            fit.status,
+        )
+        return (items, theta), found
+
+    cast = lambda x: jnp.asarray(x, dtype)
+    first = jax.tree.map(cast, (start.items, start.theta))
+    return lax.scan(point, first, z)[1]
+
+
+def _score_deviation(model: Model, data: Responses, theta: Array) -> Array:
+    """Standard deviation of each item's score under no discrimination."""
+    powers = jnp.stack([jnp.ones_like(theta), theta, theta**2], axis=1)
+    _, values, exposure = column_products(model, data, powers)
+    count, first, second = jnp.moveaxis(exposure, 1, 0)
+    share = values[:, 0] / jnp.maximum(count, 1)
+    squares = second - first**2 / jnp.maximum(count, 1)
+    deviation = jnp.sqrt(jnp.maximum(share * (1 - share) * squares, 0))
+    # An item without variation has no score: any penalty above 0 leaves it at 0.
+    return jnp.where(deviation > 0, deviation, jnp.sqrt(jnp.maximum(count, 1)))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _rows(z: np.ndarray, found: _Points) -> pa.Table:
+    import pyarrow as pa
+
+    kept = (found.slope > 0).sum(axis=1)
+    chance, count = ndtr(-z), found.slope.shape[1]
+    return pa.table(
+        {
+            "z": z,
+            "level": chance,
+            "penalty": np.median(found.penalty, axis=1),
+            "kept": kept,
+            "zero": count - kept,
+            "false_discovery_rate": np.minimum(count * chance / np.maximum(kept, 1), 1),
+            "residual": found.residual,
+            "steps": found.steps,
+            "converged": found.status == Status.CONVERGED,
+        }
+    )
+
+
+def _notes(table: ResponseTable, varies: np.ndarray, found: _Points) -> tuple[str, ...]:
+    """Items without variation, points that did not converge, abilities of few items."""
+    notes = []
+    if not varies.all():
+        names = ", ".join(map(str, table.items[~varies][:5]))
+        more = ", ..." if (~varies).sum() > 5 else ""
+        notes.append(
+            f"{_count(int((~varies).sum()), 'item')} without right and wrong responses"
+            f" cannot discriminate: {names}{more}"
+        )
+    unfinished = int((found.status != Status.CONVERGED).sum())
+    if unfinished:
+        notes.append(
+            f"{_count(unfinished, 'point')} of the path did not converge (largest"
+            f" residual {found.residual.max():.2g}): treat them as provisional"
+        )
+    fewest = int((found.slope > 0).sum(axis=1).min())
+    if fewest < FEW_ITEMS:
+        notes.append(
+            f"abilities rest on {_count(fewest, 'item')} at the largest penalty: below"
+            f" {FEW_ITEMS} the level is approximate"
+        )
+    return tuple(notes)

@@ -1,0 +1,171 @@
+"""The lasso path of discriminations: KKT conditions, error rates of its selection."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import irtjax
+from irtjax._types import Status
+from irtjax.estimators.driver import run_jit
+from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.start import start_values
+from irtjax.likelihood.problem import Problem
+from irtjax.models.catalogue import two_parameter
+from irtjax.models.priors import Normal
+
+SIZE, SHARE = 400, 0.5
+
+
+@functools.cache
+def drawn():
+    """The redundancy design of the cBMM paper, A.6.4, at a share of one half."""
+    rng = np.random.default_rng(1)
+    theta, slope = rng.normal(size=SIZE), rng.uniform(0.5, 1, SIZE)
+    null = rng.permutation(SIZE) < SHARE * SIZE
+    slope[null] = 0
+    eta = np.outer(theta, slope) + 0.5 * rng.normal(size=SIZE)
+    right = rng.random(eta.shape) < 1 / (1 + np.exp(-eta))
+    return irtjax.ResponseTable.from_arrays(right), null
+
+
+@functools.cache
+def path():
+    return irtjax.discrimination_path(drawn()[0], num=11)
+
+
+def test_null_items_are_kept_at_the_stated_rates():
+    found, null = path(), drawn()[1]
+    assert found.table["converged"].to_numpy(zero_copy_only=False).all()
+    assert found.notes == ()
+    z = found.table["z"].to_numpy()
+    level = found.table["level"].to_numpy()
+    kept = found.discrimination > 0
+    of_null = (kept & null).sum(axis=1)
+    count = null.sum()
+    # Binomial, at five standard deviations.
+    allowed = 5 * np.sqrt(count * level * (1 - level)) + 1
+    assert (np.abs(of_null - count * level) < allowed).all()
+    # Items that discriminate are all kept up to z = 2, and most of them to the end.
+    recall = (kept & ~null).sum(axis=1) / (~null).sum()
+    assert (recall[z <= 2] == 1).all() and recall[-1] > 0.8
+    # Without penalty half of the null items are kept, precision 1 / 1.5; at z = 1.2 it
+    # is .5 / (.5 + .5 * .115) = .897. Half of five standard deviations of the counts.
+    precision = (kept & ~null).sum(axis=1) / kept.sum(axis=1)
+    assert precision[0] == pytest.approx(2 / 3, abs=0.04)
+    assert precision[np.argmin(abs(z - 1.2))] == pytest.approx(0.897, abs=0.05)
+    rate = found.table["false_discovery_rate"].to_numpy()
+    assert (1 - precision <= rate + 0.02)[z <= 2].all()
+    assert found.selected.tolist() == kept[np.isclose(level, 0.05)][0].tolist()
+
+
+def test_scores_satisfy_the_conditions_of_the_path():
+    """At a slope of 0 the score is at most lambda, elsewhere it is equal to it."""
+    found, values = path(), np.asarray(drawn()[0].values)
+    for k in range(len(found.ability)):
+        theta, slope = found.ability[k], found.discrimination[k]
+        assert abs(theta.mean()) < 1e-9 and abs(theta.std() - 1) < 1e-9
+        chance = 1 / (1 + np.exp(-np.outer(theta, slope) - found.intercept[k]))
+        score = theta @ (values - chance)
+        # Priors N(0, 1) and N(0, 2^2) of abilities and slopes settle at the scale c of
+        # abilities with N c^2 = sum a^2 / (2 c)^2; the second pulls by a / (2 c)^2.
+        square = np.sqrt(np.sum(slope**2) / 4 / SIZE)
+        gap = (score - slope / 4 / square - found.penalty[k]) / 10
+        # Points end at a residual of 1e-5, scores being sums of 400 terms.
+        assert gap[slope == 0].max(initial=-1) < 1e-3
+        assert np.abs(gap[slope > 0]).max(initial=0) < 1e-3
+    rows = found.item_table
+    last = rows["largest_z"].to_numpy(zero_copy_only=False)
+    kept = rows["kept"].to_numpy(zero_copy_only=False)
+    assert (last[kept] >= 1.64).all()
+    assert str(found).startswith(
+        f"{kept.sum()} of 400 items discriminate at level 0.05"
+    )
+
+
+def test_the_penalised_optimum_and_its_conditions():
+    rng = np.random.default_rng(3)
+    count, items = 60, 40
+    theta = rng.normal(size=count)
+    slope = np.where(np.arange(items) % 2, 1.2, 0.0)
+    right = rng.random((count, items)) < 1 / (1 + np.exp(-np.outer(theta, slope)))
+    seen = rng.random(right.shape) < 0.9
+    values = (right & seen).astype(np.int8)
+    data = irtjax.Responses(jnp.asarray(values), jnp.asarray(seen))
+    priors = {"discrimination": Normal(0.0, 2.0), "intercept": Normal(0.0, 3.0)}
+    model = two_parameter(priors, positive=True)
+    penalty = np.linspace(2.0, 5.0, items)
+    method = MM(tolerance=jnp.asarray(1e-8), lasso=jnp.asarray(penalty))
+    problem = Problem.create(model, data)
+    fit = run_jit(problem, method, start_values(model, data), max_steps=2000)
+    assert fit.status == Status.CONVERGED
+    trace = np.asarray(fit.trace)[: int(fit.num_steps)]
+    assert np.diff(trace).min() > -1e-10
+    best = fit.state.best
+    a, d = np.asarray(best.discrimination)[:, 0], np.asarray(best.intercept)
+    t = np.asarray(best.theta)[:, 0]
+    assert 0 < (a == 0).sum() < items
+
+    def terms(a, d, t):
+        eta = np.outer(t, a) + d
+        residual = seen * (values - 1 / (1 + np.exp(-eta)))
+        sd, pull = t.std(), penalty @ a
+        height = np.sum(seen * (values * eta - np.logaddexp(0, eta))) - pull * sd
+        height -= np.sum(t**2) / 2 + np.sum(a**2) / 8 + np.sum(d**2) / 18
+        by_a = t @ residual - a / 4 - penalty * sd
+        by_t = residual @ a - t - pull * (t - t.mean()) / (count * sd)
+        return height, by_a, residual.sum(0) - d / 9, by_t
+
+    _, by_a, by_d, by_t = terms(a, d, t)
+    assert by_a[a == 0].max() <= 1e-6
+    for gradient in (by_a[a > 0], by_d, by_t):
+        assert np.abs(gradient).max() < 1e-5
+    constants = count * np.log(2 * np.pi) / 2 + items * np.log(2 * np.pi * 6)
+
+    def loss(x):
+        height, *gradient = terms(x[:items], x[items : 2 * items], x[2 * items :])
+        return constants - height, -np.concatenate(gradient)
+
+    bounds = [(0, None)] * items + [(None, None)] * (items + count)
+    first = np.concatenate([a + 0.01, d, t])
+    options = {"maxiter": 5000, "maxfun": 9000, "ftol": 1e-15, "gtol": 1e-8}
+    found = minimize(
+        loss, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
+    assert float(fit.objective) == pytest.approx(-found.fun, abs=1e-6)
+
+
+def test_items_without_variation_are_named():
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=(80, 1))
+    right = rng.random((80, 12)) < 1 / (1 + np.exp(-2 * theta))
+    right[:, 3] = True
+    table = irtjax.ResponseTable.from_arrays(right)
+    found = irtjax.discrimination_path(table, num=3)
+    assert not found.selected[3] and found.selected.sum() >= 10
+    assert found.notes[0].startswith("1 item without right and wrong responses")
+    assert "item 4" in found.notes[0]
+    assert "abilities rest on" in found.notes[-1]
+    assert np.isfinite(found.discrimination).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"level": 0.7}, "level 0.7 is not above 0"),
+        ({"num": 1}, "num 1 and highest 4: give at least 2"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(ValueError, match=message):
+        irtjax.discrimination_path(drawn()[0], **settings)
+
+
+def test_what_has_no_path_is_refused():
+    table = irtjax.ResponseTable.from_arrays([[0, 1, 2], [2, 1, 0], [1, 1, 0]])
+    with pytest.raises(ValueError, match="right or wrong, not ordinal"):
+        irtjax.discrimination_path(table)
+    with pytest.raises(ValueError, match="lasso is for slopes kept at or above 0"):
+        irtjax.fit(drawn()[0], "2pl", irtjax.MM(lasso=3.0))
