@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -72,7 +72,8 @@ def by_place(rows: int, columns: int, rate: float) -> np.ndarray:
     if rate <= 0:
         return np.zeros(place.shape)
     off = lambda alpha: float(expit(alpha + BETA * place).mean()) - rate
-    return expit(brentq(off, -40, 40, xtol=1e-12) + BETA * place)
+    alpha: Any = brentq(off, -40, 40, xtol=1e-12)
+    return expit(alpha + BETA * place)
 
 
 def suites(most_rows: int, most_columns: int) -> dict[str, np.ndarray]:

@@ -57,7 +57,7 @@ def means(rows: list[Row]) -> list[Row]:
             values = [row.get(name) for row in members]
             numbers = [x for x in values if isinstance(x, int | float | np.number)]
             if name not in settings and name not in REPEATED and numbers:
-                mean[name] = float(np.mean(numbers))
+                mean[name] = float(np.mean(np.array(numbers, float)))
         found.append(mean | {"replicates": len(members)})
     return found
 

@@ -22,6 +22,7 @@ from experiments.cbmm.methods import (
     timed,
 )
 from experiments.cbmm.printed import printed
+from irtjax.functional import log_likelihood
 from irtjax.validity.recovery import (
     aligned_rmse,
     hellinger,
@@ -153,6 +154,7 @@ def missing(scale: Scale) -> list[Row]:
             continue
         for seed in range(scale.replicates):
             drawn = make(seed=seed, **setting)
+            assert drawn.observed is not None
             # Here what is missing was wrong: reading it as wrong restores the data.
             values = np.where(drawn.observed, drawn.values, 0)
             row = measured("em", drawn._replace(values=values, observed=None), seed)
@@ -320,6 +322,4 @@ def speed(scale: Scale) -> list[Row]:
 
 def _height(found, drawn: Simulated) -> jax.Array:
     model, data = irtjax.MODELS["2pl"](None), data_of(drawn.values, None)
-    return irtjax.functional.log_likelihood(
-        model, found.items, found.theta, data.values
-    )
+    return log_likelihood(model, found.items, found.theta, data.values)

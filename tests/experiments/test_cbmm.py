@@ -14,6 +14,7 @@ from experiments.cbmm.printed import printed
 
 def test_a_step_of_the_printed_algorithm_is_lines_5_to_9():
     drawn = designs.simulated(12, 7, 0, pattern="mcar", rate=0.3)
+    assert drawn.observed is not None
     y = np.where(drawn.observed, 2.0 * drawn.values - 1, 0)
     key = jax.random.key(2)
     keys = jax.random.split(key, 3)
