@@ -106,9 +106,9 @@ class MM(AbstractPenalised):
     marginal method `EM` are not.
 
     Attributes:
-        tolerance: Converged when the criterion is at most this; None for 1e-6 (in single
-            precision 3e-5, or 3e-4 of ordered categories) on the KKT residual or 1e-4
-            on the relative change.
+        tolerance: Converged when the criterion is at most this; None for 1e-6 (in
+            single precision 3e-5, or 3e-4 of ordered categories) on the KKT residual or
+            1e-4 on the relative change.
         penalty: Weight of all log priors; 0 is plain maximum likelihood, for which
             `diverging` marks the subjects and items without a finite estimate.
         temperature: s. Priors apply to a and d on the scale of eta = a theta + d, and
