@@ -242,7 +242,8 @@ class MM(AbstractPenalised):
 
     def step(self, problem: Problem, state: MMState, key: KeyArray | None) -> MMState:
         """Judges the point and raises items and abilities: two passes over the data."""
-        data, point = problem.data, state.point
+        data: Any = problem.data
+        point = state.point
         once = sparse_sweep if isinstance(data, ObservedCells) else sweep
         seen = once(data, point, self.temperature, cells_of(problem.model))
         log_prior = self._log_prior(problem, point)
@@ -368,9 +369,10 @@ class MM(AbstractPenalised):
             items, _ = self._bounds(problem, point, there, seen.subjects)
         stacked = update_items(items, point.stacked, _free(problem), positive)
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
-        few = isinstance(problem.data, ObservedCells)
+        data: Any = problem.data
+        few = isinstance(data, ObservedCells)
         again = sparse_subject_sweep if few else subject_sweep
-        subjects = again(problem.data, raised, self.temperature, cells)
+        subjects = again(data, raised, self.temperature, cells)
         subjects = self._with_ability_prior(problem, subjects, raised)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:
