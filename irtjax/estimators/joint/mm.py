@@ -244,7 +244,7 @@ class MM(AbstractPenalised):
         """Judges the point and raises items and abilities: two passes over the data."""
         data: Any = problem.data
         point = state.point
-        once = sparse_sweep if isinstance(data, ObservedCells) else sweep
+        once: Any = sparse_sweep if isinstance(data, ObservedCells) else sweep
         seen = once(data, point, self.temperature, cells_of(problem.model))
         log_prior = self._log_prior(problem, point)
         weight = data.subject_weight
