@@ -31,7 +31,7 @@ Row = dict[str, Any]
 CORRELATION = 0.3
 METHODS = ("mm", "gvem")
 #: Items and factors, and data sets, of a full run.
-DESIGNS = {"15x2": 40, "30x2": 40, "60x3": 40, "48x4": 15, "200x2": 20}
+DESIGNS = {"15x2": 40, "30x2": 40, "60x3": 40, "200x2": 20}
 
 
 def compared(

@@ -352,12 +352,13 @@ def measure_adaptive(spec: Spec) -> list[Row]:
         row("nodes", bank.theta.shape[0]),
         row("tables of the bank", best_seconds(lambda: make().table), "s"),
     ]
-    for name, rules, target in (
+    kinds: list[tuple[str, dict[str, Any], Any]] = [
         ("most informative item, EAP", {}, spec.get("max_seconds")),
         ("most informative item, MAP", {"score": "map"}, spec.get("max_seconds")),
         ("one of the 5 most informative", {"randomesque": 5}, None),
         ("random item", {"select": "random"}, None),
-    ):
+    ]
+    for name, rules, target in kinds:
         design = Design.create(length, **rules)
         run_them = lambda d=design: run_tests_jit(bank, d, key=keys[2], theta=theta)
         began = time.perf_counter()

@@ -174,7 +174,7 @@ class Design(eqx.Module):
         unknown = rules.keys() - DEFAULTS.keys()
         if unknown:
             raise TypeError(f"there is no rule {min(unknown)!r}")
-        chosen = DEFAULTS | rules
+        chosen: dict[str, Any] = {**DEFAULTS, **rules}
         select, score = chosen["select"], chosen["score"]
         randomesque = chosen["randomesque"]
         if select not in SELECTIONS:

@@ -355,20 +355,29 @@ class FactorBank(AbstractBank):
         """
         family, records = by_product(self.model, self.items)
         sd = jnp.sqrt(jnp.maximum(variance, 0))
+        kinds = [x.astype(sd.dtype) for x in family.statistics(self._categories)]
 
         def add(total, part):
             node, weight = part
-            at = jax.vmap(family.category_log_probs)(records, mean + node * sd)
-            chance = jnp.exp(at)
-            found = chance, merits.entropy(chance)
+            base, *rest = jax.vmap(family.natural)(records, mean + node * sd)
+            found = []
+            # One category at a time: a short last axis of them is several times slower.
+            for y in range(self.num_categories):
+                log = base + sum(k[y] * g for k, g in zip(kinds, rest, strict=True))
+                chance = jnp.exp(log)
+                found.append((chance, -jnp.where(chance > 0, chance * log, 0)))
             return jax.tree.map(lambda x, y: x + weight * y, total, found), None
 
         nodes = jnp.linspace(-ENTROPY_REACH, ENTROPY_REACH, ENTROPY_NODES)
         pairs = (x.astype(sd.dtype) for x in (nodes, jax.nn.softmax(-(nodes**2) / 2)))
-        zeros = jnp.zeros((self.num_items, self.num_categories), sd.dtype)
-        init = zeros, jnp.zeros_like(sd)
-        chance, conditional = lax.scan(add, init, tuple(pairs), unroll=True)[0]
-        return merits.entropy(chance) - conditional
+        zeros = [(jnp.zeros_like(sd),) * 2] * self.num_categories
+        found = lax.scan(add, zeros, tuple(pairs))[0]
+        chance = jnp.stack([part[0] for part in found], axis=-1)
+        return merits.entropy(chance) - sum(part[1] for part in found)
+
+    @property
+    def _categories(self) -> Array:
+        return jnp.arange(self.num_categories)
 
     def _responses(self, product: Array) -> tuple[Array, Array]:
         """Expected responses and their slopes, at products `[subjects, items]`."""

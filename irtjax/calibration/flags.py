@@ -18,6 +18,7 @@ from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.data.wording import percent
 from irtjax.estimators.estimates import Estimates
+from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 
 #: Subjects below which a model's item parameters depend strongly on their priors. From
@@ -335,6 +336,9 @@ def fit_warnings(
             )
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
         cure = f": use method={'gvem' if model.family.dims else 'em'!r}"
+        family = model.family
+        if family.dims and not (isinstance(family, Binary) and family.link == "logit"):
+            cure = ""  # No marginal method for these.
         found.append(
             "joint estimates of items are biased when each subject has few responses"
             f" (here {responses_per_subject:,.0f}){cure}"

@@ -7,16 +7,15 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
 from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
-from irtjax.cli.side_tables import SideTable
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from irtjax.adaptive import SimulatedTests
     from irtjax.calibration.calibration import Calibration
 
@@ -125,6 +124,8 @@ class RuleOptions:
         for name in ("composite", "losses"):
             found[name] = _numbers(f"--{name}", found[name])
         if self.cost is not None:
+            from irtjax.cli.side_tables import SideTable
+
             side = SideTable.read("--cost", self.cost, "item", names)
             found["cost"] = side.numbers("cost")
         return found

@@ -18,6 +18,7 @@ from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring import score_on_nodes
+from irtjax.scoring.factors import score_factors
 
 UNITS = ("subjects", "items")
 
@@ -27,7 +28,9 @@ class Bootstrap(NamedTuple):
 
     Attributes:
         parameters: Estimates with a leading `[replicates]` axis.
-        ability: `[replicates, subjects]` scores: EAP, or joint estimates.
+        ability: `[replicates, subjects]` scores: EAP, or joint estimates. Of several
+            abilities `[replicates, subjects, dims]` modes, on the replicate's own
+            factors: `numerics.rotation.align` matches those by its slopes.
         status: `[replicates]` status codes.
         weight: `[replicates, size]` weights drawn for subjects or items.
     """
@@ -167,7 +170,9 @@ def _refit(problem, method, start, weight, keys, unit, max_steps):
                 jnp.asarray([-6.0, 6.0], dtype),
                 method="eap",
             ).ability
-        assert ability is not None  # Marginal methods have nodes, joint ones abilities.
+        if ability is None:  # Marginal methods of several abilities.
+            given = problem.model, parameters.items, parameters.population, weighted
+            ability = score_factors(*given).ability
         return parameters, ability, fit.status, weight
 
     return Bootstrap(*jax.vmap(replicate)((weight, keys)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -51,8 +52,13 @@ def with_wide_slopes(model: Model, num_subjects: int, num_items: float) -> Model
     return dataclasses.replace(model, priors=priors)
 
 
-def kind_of(table) -> str:
-    """Kind of the responses; scores that are 0 or 1 but for a few are binary."""
+def kind_of(table, bounds=None) -> str:
+    """Kind of the responses; scores that are 0 or 1 but for a few are binary.
+
+    Responses with bounds are scores, whatever values they took.
+    """
+    if bounds is not None:
+        return "continuous"
     return "binary" if nearly_binary(table) else table.kind
 
 
@@ -77,11 +83,15 @@ class FactorAnalysis(AbstractSpecification):
         plan = Factor(**known) if isinstance(self.model, str) else self.model
         if plan.count == 1:
             return "em", "the factor model has one ability"
-        plan = plan.of(kind_of(table))
+        plan = plan.of(kind_of(table, settings.get("bounds")))
         if plan.responses == "continuous":
             return "em", "scores have an exact marginal likelihood"
         if plan.link != "logit" or plan.responses != "binary":
             return "mm", "gvem is for right or wrong by the logistic link"
+        priors = plan.priors if isinstance(plan.priors, Mapping) else {}
+        prior = priors.get("discrimination")
+        if isinstance(prior, Normal) and prior.mean != 0:
+            return "mm", "gvem needs a prior of discriminations with mean 0"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count
         told = f"a subject has {each:,.0f} responses to a factor on average"
         if each >= ENOUGH_RESPONSES:
@@ -95,7 +105,7 @@ class FactorAnalysis(AbstractSpecification):
     def task(self, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""
         plan = Factor(**parts.model) if isinstance(self.model, str) else self.model
-        plan = plan.of(kind_of(table))
+        plan = plan.of(kind_of(table, parts.data["bounds"]))
         model = factor_model(plan, num_categories(table))
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
@@ -137,6 +147,10 @@ class FactorAnalysis(AbstractSpecification):
             first = factor_start(model, responses, mask=mask, dtype=floating)
         else:
             first = start_values(model, responses, how=start, dtype=floating)
+            if mask is not None:  # One factor, which some items do not measure.
+                slope = jnp.where(mask[:, 0], first.items.discrimination, 0)
+                items = first.items._replace(discrimination=slope)
+                first = first._replace(items=items)
         record = {
             "model": model.name,
             "priors": {name: repr(prior) for name, prior in model.priors.items()},

@@ -66,7 +66,10 @@ class Points(eqx.Module):
         """
         if self.nodes is not None and self.log_weights is not None:
             return self.nodes.astype(dtype)[None], self.log_weights.astype(dtype)[None]
-        keys = jax.vmap(lambda row: jax.random.fold_in(self.key, row))(rows)
+        key = self.key
+        if key is None:
+            raise ValueError("random points need a key: use points_for")
+        keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
         shape = self.num_draws // 2, self.dims + FREEDOM
         normal = jax.vmap(lambda key: jax.random.normal(key, shape, dtype))(keys)
         z, rest = normal[..., : self.dims], normal[..., self.dims :]

@@ -89,6 +89,11 @@ class Factor:
                 f"link {self.link!r} is for binary responses, not {self.responses}"
                 " ones: leave link out"
             )
+        if self.loadings is not None and self.positive and self.count == 1:
+            raise ValueError(
+                "loadings of one factor with positive=True: leave positive out, or the"
+                " items that do not measure the factor"
+            )
         if self.rotation is not None and self.rotation not in NAMES:
             raise ValueError(
                 f"no rotation {self.rotation!r}; there are {', '.join(NAMES)}"

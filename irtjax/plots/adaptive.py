@@ -23,7 +23,8 @@ def plot_adaptive(
 
     Lines are root mean squared errors, dashes the root mean squared standard errors:
     where they differ, standard errors are wrong. Tests that have ended count with
-    their last score. Of tests with costs, errors are drawn against these.
+    their last score. Of tests with costs, errors are drawn against these. Where tests
+    have several lengths, a third panel has their histogram.
 
     Args:
         tests: What `irtjax.simulate_tests` returned.
@@ -32,7 +33,10 @@ def plot_adaptive(
     Returns:
         The figure; nothing is shown or saved.
     """
-    figure, (left, right) = new_figure(10.5, 4.2, 2, grid="y")
+    varied = any(np.ptp(x.num_given) > 0 for x in (tests, baseline) if x is not None)
+    width = 14.5 if varied else 10.5
+    figure, panels = new_figure(width, 4.2, 3 if varied else 2, grid="y")
+    left, right = panels[:2]
     series = [(tests, PALETTE[0], "adaptive" if baseline else "")]
     if baseline is not None:
         series.append((baseline, PALETTE[1], "random"))
@@ -51,10 +55,39 @@ def plot_adaptive(
         axes.set_xlim(left=1 if whole and axes.get_xlim()[1] > 1 else 0)
     for axes in (left,) if baseline is None else (left, right):
         axes.legend(fontsize=8, frameon=False, labelcolor=INK)
+    if varied:
+        _draw_lengths(panels[2], series)
+    if tests.cost is None:
+        _count(left)
     against = "scores from all responses" if tests.replayed else "true abilities"
     title(left, "Error", f"{len(tests.subjects):,} subjects, against {against}")
     title(right, "Use of the items", f"bank of {len(tests.items):,} items")
     return figure
+
+
+def _count(axes: Axes) -> None:
+    """Marks whole numbers alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+
+
+def _draw_lengths(axes: Axes, series: list) -> None:
+    """Histogram of the numbers of items of tests."""
+    longest = max(int(one.num_given.max()) for one, _, _ in series)
+    step = max(1, -(-longest // 30))
+    edges = np.arange(0, longest + 2 * step, step) - 0.5
+    for one, colour, name in series:
+        share = np.full(len(one.num_given), 1 / len(one.num_given))
+        look = {"color": colour, "alpha": 0.55, "label": name or None}
+        axes.hist(one.num_given, edges.tolist(), weights=share, **look)
+    axes.set_xlabel("Number of items")
+    axes.set_ylabel("Share of tests")
+    axes.set_xlim(-0.5, longest + 0.5)
+    if len(series) > 1:
+        axes.legend(fontsize=8, frameon=False, labelcolor=INK)
+    _count(axes)
+    title(axes, "Lengths of the tests", "the number of items at which each ended")
 
 
 def plot_trajectory(
@@ -99,7 +132,7 @@ def plot_trajectory(
     low, high = axes.get_ylim()
     axes.set_ylim(low - 0.08 * (high - low), high)
     axes.set_xlim(0, max(len(ability) - 0.6, 1))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    _count(axes)
     axes.set_xlabel("Number of items")
     axes.set_ylabel("Ability")
     legend_below(figure, [axes], 5)

@@ -170,8 +170,10 @@ def _predict_factors(
     size = max(BLOCK_CELLS // max(len(places), 1), 1)
     for start in range(0, len(rows), size):
         part = slice(start, start + size)
-        given = [jnp.asarray(x[part], records[0].dtype) for x in (ability, covariance)]
-        found = _factor_cells(fit.model, records, *given, categories)
+        at, spread = (
+            jnp.asarray(x[part], records[0].dtype) for x in (ability, covariance)
+        )
+        found = _factor_cells(fit.model, records, at, spread, categories)
         expected[part], error[part] = found[:2]
         if kinds is not None:
             kinds[part] = found[2]

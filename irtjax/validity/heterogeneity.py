@@ -63,6 +63,8 @@ FEWEST_ITEMS = 6
 #: Steps of a factor fit to simulated responses, and the KKT residual at its end. The
 #: likelihood is flat along factors of noise: one fit in ten would take 300 to 1,000.
 MOST_STEPS, TOLERANCE = 200, 1e-4
+#: Name of its method.
+METHOD = "mm"
 #: Facet of subjects whose members are resampled together where none is named.
 FAMILY = "family"
 #: Name of no facet: all items together.
@@ -230,12 +232,8 @@ def heterogeneity(
     ordered = np.sort(draws, axis=0)
     band = ordered[lowest - 1], ordered[-lowest]
     result = _result(table, parts, found, band, resample, level, simulations)
-    if sorted(fit.subjects.tolist()) == sorted(table.subjects.tolist()):
-        return result
-    other = (
-        "the subjects are not those that were fitted: the band assumes that they are"
-    )
-    return dataclasses.replace(result, warnings=(other, *result.warnings))
+    warnings = (*_mismatches(fit, table), *result.warnings)
+    return dataclasses.replace(result, warnings=warnings)
 
 
 def _check(fit: Calibration, table: ResponseTable, most, simulations, level) -> int:
@@ -262,6 +260,22 @@ def _check(fit: Calibration, table: ResponseTable, most, simulations, level) -> 
             f" {least}"
         )
     return lowest
+
+
+def _mismatches(fit: Calibration, table: ResponseTable) -> list[str]:
+    """Differences of the fit from those to simulated responses."""
+    found, method = [], fit.options.get("method", METHOD)
+    if sorted(fit.subjects.tolist()) != sorted(table.subjects.tolist()):
+        found.append(
+            "the subjects are not those that were fitted: the band assumes that they"
+            " are"
+        )
+    if method != METHOD:
+        found.append(
+            f"the band of one skill is that of fits by {METHOD}, and this one is by"
+            f" {method}: fit by {METHOD} to compare like with like"
+        )
+    return found
 
 
 def _groups(table: ResponseTable, by: str) -> tuple[np.ndarray, list[str]]:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 BATCH = 8
 #: Nats below the best within which a run has reached it.
 NEAR = 1e-3
+#: Standard deviations below which two neighbouring values of a run are tied.
+TIED = 1e-5
 
 
 class Runs(NamedTuple):
@@ -210,12 +212,20 @@ def fit_items(problem: Problem, runs: Runs, place: int) -> Any:
 def spearman_matrix(values: np.ndarray) -> np.ndarray:
     """Spearman's correlations of all pairs of rows; NaN of rows without variation.
 
+    Values that differ by less than `TIED` standard deviations are ties: subjects with
+    equal responses have equal abilities, up to where a run stops.
+
     >>> spearman_matrix(np.array([[1.0, 2, 3], [2, 4, 9], [3, 2, 1]])).tolist()[0]
     [1.0, 1.0, -1.0]
     """
     if values.shape[1] < 2:
         return np.full((len(values), len(values)), np.nan)
-    ranks = rankdata(values, axis=1)
+    ranks = np.empty(values.shape)
+    for row, own in zip(ranks, values, strict=True):
+        order = np.argsort(own, kind="stable")
+        apart = np.diff(own[order]) > TIED * own.std()
+        row[order] = np.concatenate([[0], np.cumsum(apart)])
+    ranks = rankdata(ranks, axis=1)
     ranks -= ranks.mean(axis=1, keepdims=True)
     length = np.sqrt(np.sum(ranks**2, axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -238,4 +248,4 @@ def _summary(values: np.ndarray) -> dict[str, float | None]:
 
 def _down(value: float) -> str:
     """A correlation rounded down: 1 is exact."""
-    return f"{np.floor(value * 1000) / 1000:.3f}"
+    return f"{np.floor(value * 1000 + 1e-6) / 1000:.3f}"

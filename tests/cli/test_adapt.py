@@ -148,6 +148,13 @@ def test_the_figure_draws_the_curves():
     assert len(drawn) == 4
     shares = right.lines[0].get_ydata()
     np.testing.assert_array_equal(np.sort(shares), np.sort(tests.exposure()))
+    limit = float(np.median(tests.standard_error[:, 3]))
+    shorter = from_python(standard_error=limit)
+    lengths = plots.plot_adaptive(shorter, random).axes[2]
+    shares = [patch.get_height() for patch in lengths.patches]
+    # A bar for 0 items to the most, of each arm.
+    count = np.bincount(shorter.num_given, minlength=LENGTH + 1) / 30
+    np.testing.assert_allclose(shares[: LENGTH + 1], count)
     alone = plots.plot_adaptive(tests).axes[0]
     assert [line.get_label() for line in alone.lines] == ["RMSE", "standard error"]
 

@@ -15,7 +15,9 @@ from irtjax.calibration.factors import Factors, warnings_of
 from irtjax.cli.app import app
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.marginal.gaussian import GVEM
 from irtjax.fitting.defaults import choose
+from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor, bifactor, simple_structure
 from irtjax.models.priors import Normal
@@ -335,6 +337,9 @@ def test_the_default_method_goes_by_the_responses_to_a_factor():
         ({}, "gvem"),
         ({"loadings": loadings}, "gvem"),
         ({"factors": 1}, "em"),
+        ({"priors": {"discrimination": Normal(1.0, 1.0)}}, "mm"),
+        ({"bounds": (0, 1)}, "em"),
+        ({"link": "probit"}, "mm"),
     ):
         assert choose(table, "factor", settings=settings)[1] == method
     # Four copies of every item: 108 responses to a factor.
@@ -343,6 +348,30 @@ def test_the_default_method_goes_by_the_responses_to_a_factor():
     )
     assert choose(wide, Factor(2))[1] == "mm"
     assert "108 responses to a factor" in choose(wide, Factor(2)).reason
+
+
+def test_items_that_the_only_factor_leaves_out_have_no_slope():
+    table, *_ = drawn()
+    mask = np.arange(ITEMS)[:, None] > 1
+    fit = irtjax.fit(table, "factor", "mm", loadings=mask, standard_errors="none")
+    slopes = np.asarray(fit.parameters.items.discrimination)
+    assert (slopes[:2] == 0).all() and (np.abs(slopes[2:]) > 0.01).all()
+    with pytest.raises(ValueError, match="of one factor with positive=True"):
+        Factor(loadings=mask, positive=True)
+
+
+@pytest.mark.slow
+def test_a_bootstrap_of_a_marginal_method_has_modes():
+    table, *_ = drawn()
+    few = table.select(items=np.arange(12))
+    fit = irtjax.fit(few, "factor", "gvem", rotation="none", standard_errors="none")
+    problem = Problem.create(fit.model, few.responses(jnp.float64))
+    start = Start(fit.parameters.items, None, fit.parameters.population)
+    found = irtjax.bootstrap(
+        problem, GVEM(), start, key=jax.random.key(0), num_replicates=3, max_steps=5
+    )
+    assert found.ability.shape == (3, few.num_subjects, 2)
+    assert np.isfinite(found.ability).all()
 
 
 @pytest.mark.parametrize(

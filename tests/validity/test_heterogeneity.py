@@ -16,7 +16,13 @@ import irtjax
 from irtjax.cli.app import app
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
-from irtjax.validity.heterogeneity import Heterogeneity, _groups, _judged, _resampler
+from irtjax.validity.heterogeneity import (
+    Heterogeneity,
+    _groups,
+    _judged,
+    _mismatches,
+    _resampler,
+)
 
 SUBJECTS = 150
 #: Items: one skill, two skills, too few for a verdict, one that all solve.
@@ -225,3 +231,13 @@ def test_all_items_are_one_group_by_that_name():
     assert _groups(table, "benchmark")[1] == ["few", "one", "two"]
     bare = dataclasses.replace(table, item_facets={})
     assert _groups(bare, "benchmark")[1] == [""]
+
+
+def test_a_fit_unlike_those_to_simulated_responses_is_stated():
+    table = planted(0)
+    assert _mismatches(stub(table), table) == []
+    fit = stub(table)
+    fit.options["method"] = "gvem"
+    subjects, method = _mismatches(fit, table.select(subjects=np.arange(9)))
+    assert subjects.startswith("the subjects are not those that were fitted")
+    assert "this one is by gvem: fit by mm" in method

@@ -52,7 +52,10 @@ class AbstractPenalised(AbstractMethod):
             prior = estimation_scale(problem, Start(found.items, None, found[1]))
             prior = prior._replace(log_weights=None)
             problem = dataclasses.replace(problem, prior=prior)
-        return super().solve(self.laid_out(problem), start, run)
+        laid_out = self.laid_out(problem)
+        if laid_out is not problem and start.theta is None:
+            start = start._replace(theta=start_abilities(problem, start))
+        return super().solve(laid_out, start, run)
 
     def laid_out(self, problem: Problem) -> Problem:
         """The problem with its data as the method passes over them."""

@@ -156,6 +156,7 @@ class _OrderedCells(AbstractCells):
 
     def join(self, slope: Array, intercept: Array, cuts: Array | None) -> Any:
         """Records with all intercepts."""
+        assert cuts is not None
         return GradedItems(slope, intercept[:, None] + cuts)
 
 

@@ -67,6 +67,8 @@ def leaders(
             chosen = data.values == h
             if data.exposure is not None:
                 chosen = chosen & (data.exposure > 0)
+            if data.subject_weight is not None:
+                chosen = chosen & (data.subject_weight > 0)[:, None]
             seen.append(jnp.any(chosen, axis=0))
         # Intercepts that are fixed stay where they are.
         free = jnp.all(_free(problem), axis=1, keepdims=True)

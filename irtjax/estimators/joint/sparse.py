@@ -93,7 +93,7 @@ class ObservedCells(eqx.Module):
         place = np.arange(len(row), dtype=np.int32)
         shape = num_subjects, num_items
         turned = csr_array((place, column.astype(np.int32), start), shape).tocsc()
-        order = turned.data
+        order = np.asarray(turned.data, np.int64)
         trials = trials.astype(np.int8 if data.trials is None else trials.dtype)
         return cls(
             _buckets(start, column, value, trials),

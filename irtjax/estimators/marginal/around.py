@@ -194,7 +194,7 @@ def refine(
     def start() -> Start:
         return Start(parameters.items, None, parameters.population)
 
-    before = -np.inf
+    before, gain = -np.inf, 0.0
     for _ in range(MOST_PLACEMENTS if max_steps else 0):
         last = drive(problem, method, start(), None, lasting, run.clock)
         trace.append(_trace(last))
@@ -203,6 +203,9 @@ def refine(
         before = float(last.objective)
         if gain < SMALL_GAIN or int(last.status) != Status.CONVERGED:
             break
+    status = last.status
+    if gain >= SMALL_GAIN and int(status) == Status.CONVERGED:
+        status = jnp.full_like(status, Status.MAX_STEPS)  # Points still moved.
     points = method.points
     assert points is not None
     if points.key is not None:
@@ -228,7 +231,7 @@ def refine(
         jnp.concatenate(
             [parameters.items.intercept[:, None], parameters.items.discrimination], 1
         ),
-        parameters.population.correlation,
+        parameters.population.covariance,
     )
     found = Fit(
         as_parameters(reported, best),
@@ -236,7 +239,7 @@ def refine(
         by_subject,
         last.objective,
         last.residual,
-        last.status,
+        status,
         jnp.asarray(len(steps), jnp.int32),
         jnp.asarray(steps),
         last.state,

@@ -162,11 +162,11 @@ class AbstractFactorEM(AbstractMethod):
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> FactorState:
         """State at the start values."""
         check_factors(problem.model, type(self).__name__)
+        start = with_own_correlation(problem, start)
+        assert start.population is not None
         slopes, intercept = start.items.discrimination, start.items.intercept
-        dtype, dims = intercept.dtype, slopes.shape[1]
-        correlation = jnp.eye(dims, dtype=dtype)
-        if start.population is not None and start.population.correlation is not None:
-            correlation = start.population.correlation.astype(dtype)
+        dtype = intercept.dtype
+        correlation = start.population.covariance.astype(dtype)
         stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
         point = FactorPoint(stacked, correlation)
         flat, _ = ravel_pytree(point)
@@ -292,8 +292,8 @@ def check_factors(model: Model, what: str) -> None:
             " method='em'"
         )
     family = model.family
-    logistic = isinstance(family, Binary) and family.link == "logit"
-    if not logistic or family.asymptotes:
+    binary = isinstance(family, Binary)
+    if not binary or family.link != "logit" or family.asymptotes:
         raise ValueError(
             f"{what} fits several abilities with logits of right or wrong responses"
             f" alone: use method={'mm' if family.num_categories else 'em'!r}"
@@ -403,6 +403,27 @@ def best_correlation(
         return jnp.concatenate([tried, matrix[None]])[jnp.argmax(heights)]
 
     return lax.fori_loop(0, NUM_SCORING, improve, first)
+
+
+def with_own_correlation(problem: Problem, start: Start) -> Start:
+    """Start values with correlations of the factors as the model has them.
+
+    Where a rotation changes nothing, factors are uncorrelated: with L L' the given
+    correlations, slopes A L on such factors mean the same. Other models without free
+    correlations start from the slopes as they are.
+    """
+    slopes = start.items.discrimination
+    dtype, dims = slopes.dtype, slopes.shape[1]
+    none, unit = jnp.zeros(dims, dtype), jnp.eye(dims, dtype=dtype)
+    given = unit
+    if start.population is not None and start.population.correlation is not None:
+        given = start.population.correlation.astype(dtype)
+    slopes = jnp.where(rotates(problem), slopes @ jnp.linalg.cholesky(given), slopes)
+    population = Population(
+        none, none + 1, None, jnp.where(correlates(problem), given, unit)
+    )
+    items = start.items._replace(discrimination=slopes)
+    return start._replace(items=items, population=population)
 
 
 def as_parameters(problem: Problem, point: FactorPoint) -> Parameters:

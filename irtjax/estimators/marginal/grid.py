@@ -40,6 +40,8 @@ from irtjax.likelihood.quadrature import MARGIN, TOO_WIDE
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.numerics.programs import stored_jit
 
+#: Grids that a fit is tried on, each for the items found on the last one.
+MOST_GRIDS = 3
 #: Most abilities: a grid of four is too large.
 MOST_DIMS = 3
 #: Nodes of each ability, within three standard deviations, at which the information of
@@ -156,28 +158,36 @@ def solve_on_grid(
     in place of chosen ones.
     """
     dims, dtype = problem.model.family.dims, start.items.intercept.dtype
+    if line is not None and len(line) ** dims > MOST_NODES:
+        raise ValueError(
+            f"{len(line)} nodes for each of {dims} abilities are {len(line) ** dims:,},"
+            f" above {MOST_NODES:,}: use fewer nodes, or method='gvem'"
+        )
     start = for_start(problem, start, run)
     method = GridEM(tolerance, memory)
-    for attempt in range(3):
+    for attempt in range(MOST_GRIDS):
         if line is None:
-            found = Parameters(start.items, start.population)
-            nodes = nodes_for_items(problem, found)
+            assert start.population is not None
+            nodes = nodes_for_items(problem, Parameters(start.items, start.population))
         else:
             nodes = np.stack(np.meshgrid(*[line] * dims), -1).reshape(-1, dims)
         method = dataclasses.replace(method, nodes=jnp.asarray(nodes, dtype))
         fit = drive(problem, method, start, None, max_steps, run.clock)
         smallest = float(_narrowest(problem, fit.parameters))
         spacing = float(np.diff(np.unique(np.round(nodes[:, 0], 9))).min())
-        fine = spacing <= TOO_WIDE * smallest or line is not None
-        if fine or int(fit.status) != Status.CONVERGED or attempt == 2:
-            break
+        fine = spacing <= TOO_WIDE * smallest
+        last = line is not None or attempt == MOST_GRIDS - 1
+        if fine or last or int(fit.status) != Status.CONVERGED:
+            warnings = () if fine else (_too_wide(nodes, spacing, smallest),)
+            return Solution(fit, method, max_steps, warnings=warnings)
         start = Start(fit.parameters.items, None, fit.parameters.population)
-    warnings = ()
-    if spacing > TOO_WIDE * smallest:
-        needed = math.ceil((np.ptp(nodes[:, 0]) + spacing) / smallest)
-        warnings = (
-            f"quadrature nodes are too wide: they lie {spacing:.3g} apart, and the"
-            f" narrowest posterior has standard deviation {smallest:.3g}; use about"
-            f" {needed} nodes for each ability, or method='gvem'",
-        )
-    return Solution(fit, method, max_steps, warnings=warnings)
+    raise AssertionError("the last attempt returns")
+
+
+def _too_wide(nodes: np.ndarray, spacing: float, smallest: float) -> str:
+    needed = math.ceil((np.ptp(nodes[:, 0]) + spacing) / smallest)
+    return (
+        f"quadrature nodes are too wide: they lie {spacing:.3g} apart, and the"
+        f" narrowest posterior has standard deviation {smallest:.3g}; use about"
+        f" {needed} nodes for each ability, or method='gvem'"
+    )

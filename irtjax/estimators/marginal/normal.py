@@ -38,6 +38,7 @@ from irtjax.estimators.marginal.factor_em import (
     is_positive,
     prior_moments,
     rotates,
+    with_own_correlation,
 )
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.likelihood.products import outer
@@ -70,7 +71,7 @@ class Moments(NamedTuple):
     design: Float[Array, "items p p"]
     products: Float[Array, "items p"]
     squares: Float[Array, " items"]
-    count: Float[Array, " items"]
+    total: Float[Array, " items"]
 
 
 class NormalState(NamedTuple):
@@ -123,10 +124,12 @@ class NormalFactors(AbstractFactorEM):
                     f" several abilities, not {type(prior).__name__}"
                 )
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> NormalState:
+    def init(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, problem: Problem, start: Start, key: KeyArray | None
+    ) -> NormalState:
         """State at the start values."""
         self.check(problem)
-        slopes, intercept, dispersion = start.items
+        slopes, intercept, dispersion = with_own_correlation(problem, start).items
         dtype, dims = intercept.dtype, slopes.shape[1]
         stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
         point = NormalPoint(stacked, jnp.log(dispersion), jnp.eye(dims, dtype=dtype))
@@ -145,7 +148,7 @@ class NormalFactors(AbstractFactorEM):
             num_seen=none,
         )
 
-    def step(
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, problem: Problem, state: NormalState, key: KeyArray | None
     ) -> NormalState:
         """Judges the point, and raises items and correlations: a pass over the data."""
@@ -200,10 +203,11 @@ class NormalFactors(AbstractFactorEM):
         shape = point.correlation.shape
         scale = NormalPoint(
             jnp.sqrt(each),
-            jnp.sqrt(2 * jnp.maximum(moments.count, 1)),
+            jnp.sqrt(2 * jnp.maximum(moments.total, 1)),
             jnp.broadcast_to(jnp.sqrt(total), shape),
         )
-        slope = jnp.abs(items.gradient) / jnp.sqrt(items.diagonal)
+        tiny = jnp.finfo(old.dtype).tiny * 1e6
+        slope = jnp.abs(items.gradient) / jnp.sqrt(jnp.maximum(items.diagonal, tiny))
         if is_positive(model):  # A slope of 0 may be pushed against its bound.
             slope = jnp.where(old.at[:, 0].set(1) > 0, slope, 0)
         moves = jax.tree.map(lambda x, y, by: jnp.abs(x - y) * by, image, point, scale)
@@ -226,7 +230,7 @@ class NormalFactors(AbstractFactorEM):
         fine = jnp.all(jnp.isfinite(jnp.linalg.cholesky(proposal.correlation)))
         return tree_where(fine, proposal._replace(stacked=stacked), image), memory
 
-    def result(
+    def result(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, problem: Problem, state: NormalState
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
         """Items and correlations, in the order of `factor_em.as_parameters`."""
@@ -308,7 +312,7 @@ def _log_sd(model: Model, moments: Moments, stacked: Array) -> Array:
     """Logarithms of the best residual standard deviations of given (d, a)."""
     along = jnp.einsum("jpq,jq->jp", moments.design, stacked)
     rest = moments.squares + jnp.sum((along - 2 * moments.products) * stacked, axis=1)
-    rest, count = jnp.maximum(rest, 0), moments.count
+    rest, count = jnp.maximum(rest, 0), moments.total
     prior = model.priors.get("dispersion")
     if isinstance(prior, InverseChi):
         rest = rest + prior.degrees * jnp.square(prior.scale)

@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import irtjax
 from irtjax.estimators.joint.bound import Factors, sweep
 from irtjax.estimators.joint.cells import LOGIT, GradedCells, ProbitCells, cells_of
+from irtjax.estimators.joint.cuts import leaders
+from irtjax.likelihood.problem import Problem
 from irtjax.models import catalogue
 from tests.estimators.joint.joint_cases import SHAPE, responses, simulated
 
@@ -120,3 +123,20 @@ def test_two_ordered_categories_are_right_and_wrong():
     )
     for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+
+
+def test_a_category_of_weight_zero_is_one_that_nobody_chose():
+    values = jnp.asarray([[0], [1], [2], [3]], jnp.int8)
+    model = catalogue.graded(4)
+    cells = cells_of(model)
+    both = [
+        leaders(
+            Problem.create(model, irtjax.Responses(values, subject_weight=weight)),
+            cells,
+            jnp.float64,
+        )
+        for weight in (None, jnp.asarray([1.0, 1.0, 0.0, 1.0]))
+    ]
+    np.testing.assert_array_equal(both[0][0], np.eye(3))
+    # The third intercept moves with the second, around the category without weight.
+    np.testing.assert_array_equal(both[1][0], [[1, 0, 0], [0, 1, 0], [0, 1, 0]])

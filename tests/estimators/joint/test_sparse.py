@@ -10,11 +10,13 @@ import pytest
 
 import irtjax
 from irtjax.data.responses import Responses
+from irtjax.estimators.driver import Run
 from irtjax.estimators.joint import sparse
 from irtjax.estimators.joint.bound import Factors, subject_sweep, sweep
 from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.sparse import ObservedCells
+from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -93,3 +95,14 @@ def test_complete_data_and_small_data_stay_dense():
     assert not sparse.is_sparse(large)
     seen = jnp.zeros((1024, 1024), bool).at[:50].set(True)
     assert sparse.is_sparse(dataclasses.replace(large, observed=seen))
+
+
+def test_a_start_without_abilities(monkeypatch):
+    monkeypatch.setattr(sparse, "MANY_CELLS", 1)
+    monkeypatch.setattr(sparse, "FEW_OBSERVED", 1.0)
+    data = responses()
+    problem = Problem.create(irtjax.MODELS["2pl"](), data)
+    start = irtjax.start_values(problem.model, data)
+    given = MM(memory=0), start._replace(theta=None), Run(Clock(), max_steps=2)
+    found = given[0].solve(problem, *given[1:]).fit
+    assert np.isfinite(found.parameters.theta).all()

@@ -119,7 +119,9 @@ def test_the_log_likelihood_is_that_of_quadrature(confirmatory):
     assert found.record["log_likelihood_error"] == 0
 
 
-@pytest.mark.parametrize("confirmatory", [False, True])
+@pytest.mark.parametrize(
+    "confirmatory", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_both_methods_end_at_the_maximum_of_the_log_posterior(confirmatory):
     problem, gvem = problem_of(confirmatory), solved(confirmatory).fit
     found = GridEM(tolerance=1e-5, nodes=jnp.asarray(grid_nodes(0.4, DIMS)))
@@ -165,6 +167,7 @@ def test_both_methods_end_at_the_maximum_of_the_log_posterior(confirmatory):
 def test_an_item_without_responses_changes_nothing():
     problem, start = problem_of(True), start_of(True)
     data = problem.data
+    assert data.observed is not None
     unseen = data.observed.at[:, 5].set(False)
     lacking = irtjax.Responses(data.values * unseen, unseen)
     weighted = dataclasses.replace(
@@ -191,6 +194,7 @@ def test_weights_of_subjects_count_copies():
     problem, start = problem_of(True), start_of(True)
     rows = np.r_[np.arange(SUBJECTS), np.arange(20)]
     data = problem.data
+    assert data.observed is not None
     copied = irtjax.Responses(data.values[rows], data.observed[rows])
     weight = jnp.ones(SUBJECTS).at[:20].set(2.0)
     weighted = dataclasses.replace(data, subject_weight=weight)
@@ -330,3 +334,22 @@ def test_the_grid_of_one_ability_is_that_of_em():
     assert float(grid.objective) == pytest.approx(float(em.objective), abs=1e-10)
     found = grid.parameters.items.discrimination[:, 0]
     np.testing.assert_allclose(found, em.parameters.items.discrimination, atol=1e-6)
+
+
+def test_a_start_with_correlated_factors_is_the_same_model():
+    """Where a rotation changes nothing, the correlations of a start go into slopes."""
+    problem, found = problem_of(), solved().fit
+    root = np.linalg.cholesky(np.array([[1, 0.6], [0.6, 1]]))
+    items, population = found.parameters.items, found.parameters.population
+    oblique = items._replace(discrimination=items.discrimination @ np.linalg.inv(root))
+    start = Start(oblique, None, population._replace(correlation=root @ root.T))
+    again = GVEM(tolerance=1e-6).solve(problem, start, Run(Clock(), max_steps=500)).fit
+    np.testing.assert_allclose(again.parameters.population.correlation, np.eye(DIMS))
+    # Of the random draws behind both log-likelihoods the seeds are the same.
+    assert float(again.log_lik) == pytest.approx(float(found.log_lik), abs=0.05)
+
+
+def test_too_many_nodes_are_refused_before_anything_is_fitted():
+    method = EM(jnp.linspace(-6, 6, 2001))
+    with pytest.raises(ValueError, match="2001 nodes for each of 2 abilities are 4,0"):
+        method.solve(problem_of(), start_of(), Run(Clock()))

@@ -1,0 +1,126 @@
+"""Every study of the cBMM paper, with the printed algorithm beside irtjax's methods.
+
+python experiments/cbmm/run.py                       # medium: the README's figures
+python experiments/cbmm/run.py --small               # a minute
+python experiments/cbmm/run.py --full --out DIR      # the paper's sizes: many hours
+python experiments/cbmm/run.py --only sizes --replicates 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.cbmm import methods, real, simulations
+from irtjax.cli.machine import prepare
+
+Row = dict[str, Any]
+STUDIES: dict[str, Callable[..., list[Row]]] = {
+    "sizes": simulations.sizes,
+    "temperature": simulations.temperature,
+    "missing": simulations.missing,
+    "redundancy": simulations.redundancy,
+    "resampling": simulations.resampling,
+    "degenerate": simulations.degenerate,
+    "speed": simulations.speed,
+    "stability": real.stability,
+    "discrimination": real.discrimination,
+    "flow": real.flow,
+    "math500": real.math500,
+}
+#: What the printed tables are means over.
+REPEATED = ("replicate",)
+
+
+def means(rows: list[Row]) -> list[Row]:
+    """Rows with the means over replicates, and how many these are."""
+    settings = [k for k in rows[0] if k not in REPEATED and _labels(rows, k)]
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(k) for k in settings), []).append(row)
+    found = []
+    for key, members in groups.items():
+        mean = dict(zip(settings, key, strict=True))
+        for name in dict.fromkeys(n for row in members for n in row):
+            values = [row.get(name) for row in members]
+            numbers = [x for x in values if isinstance(x, int | float | np.number)]
+            if name not in settings and name not in REPEATED and numbers:
+                mean[name] = float(np.mean(np.array(numbers, float)))
+        found.append(mean | {"replicates": len(members)})
+    return found
+
+
+def _labels(rows: list[Row], name: str) -> bool:
+    """Whether a column states a setting: words, or a number that repeats with it."""
+    known = {"rows", "columns", "log10_s", "rate", "zeros", "subjects", "items"}
+    text = isinstance(rows[0][name], str) and name != "status"
+    return name in known or text
+
+
+def show(study: str, rows: list[Row]) -> None:
+    """Prints the means of a study."""
+    print(f"\n{study}")
+    table = means(rows) if "replicate" in rows[0] else rows
+    for row in table:
+        cells = [
+            f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
+            for k, v in row.items()
+            if v is not None
+        ]
+        print("  " + ", ".join(cells), flush=True)
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    """Writes the rows of a study as CSV."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
+    """Runs the studies, prints their means and writes their rows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=STUDIES, action="append")
+    parser.add_argument(
+        "--small", action="store_true", help="tiny sizes, for the tests"
+    )
+    parser.add_argument("--full", action="store_true", help="the sizes of the paper")
+    parser.add_argument("--replicates", type=int, help="simulated data sets")
+    parser.add_argument("--out", type=Path, help="folder for CSV files and figures")
+    options = parser.parse_args(arguments)
+    prepare()  # Double precision; compiled programs are kept for the next run.
+    size = "small" if options.small else "full" if options.full else "medium"
+    scale = simulations.SCALES[size]
+    if options.replicates:
+        scale = dataclasses.replace(scale, replicates=options.replicates)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    print("not installed, left out:", ", ".join(methods.missing_peers()) or "none")
+    found = {}
+    for name in options.only or STUDIES:
+        began = time.perf_counter()
+        more = {"out": options.out} if name == "flow" else {}
+        found[name] = STUDIES[name](scale, **more)
+        show(name, found[name])
+        print(f"  ({time.perf_counter() - began:.0f} s)", flush=True)
+        if options.out is not None:
+            write(options.out / f"{name}.csv", found[name])
+    return found
+
+
+if __name__ == "__main__":
+    main()

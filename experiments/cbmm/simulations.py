@@ -1,0 +1,325 @@
+"""Studies of simulated responses: sizes, temperature, missing cells, redundancy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import kendalltau
+
+import irtjax
+from experiments.cbmm.designs import Simulated, by_place, simulated
+from experiments.cbmm.methods import (
+    FEW,
+    METHODS,
+    data_of,
+    left_gradient,
+    share_diverging,
+    timed,
+)
+from experiments.cbmm.printed import printed
+from irtjax.functional import log_likelihood
+from irtjax.validity.recovery import (
+    aligned_rmse,
+    hellinger,
+    relative_error,
+    selection,
+    spearman,
+)
+
+Row = dict[str, Any]
+#: Methods without a plain joint likelihood to be a stationary point of.
+OTHER = ("mm", "em", "gradient", "additive")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How large a run of the studies is.
+
+    `fixed` and `sizes` are of the study of sizes, `cells` of temperature and missing
+    cells, `rates` the shares missing, `starts` those of each variance on matrices of at
+    most `side` rows and columns, `most` the largest side of other suites, and `speed`
+    numbers of items for `speed_rows` subjects.
+    """
+
+    replicates: int
+    fixed: int
+    sizes: Sequence[int]
+    cells: tuple[int, int]
+    rates: Sequence[float]
+    starts: int
+    side: int
+    most: int
+    speed: Sequence[int]
+    speed_rows: int
+
+
+SCALES = {
+    "small": Scale(1, 60, (40,), (60, 40), (0.5,), 2, 60, 60, (40,), 60),
+    "medium": Scale(
+        3, 400, (100, 400, 800), (300, 300), (0.2, 0.4, 0.6, 0.8), 8, 200, 300,
+        (541, 1192, 5761), 500,
+    ),
+    "full": Scale(
+        50, 1000, (200, 500, 1000, 2000, 5000), (1000, 1000),
+        tuple(np.arange(1, 9) / 10), 50, 100_000, 100_000,
+        (541, 756, 1192, 1324, 5761, 12032), 2211,
+    ),
+}  # fmt: skip
+
+
+def measured(name: str, drawn: Simulated, seed: int) -> Row:
+    """All measures of one fit."""
+    more = {"temperature": drawn.temperature} if name == "printed" else {}
+    found, seconds = timed(name, drawn.values, drawn.observed, seed, **more)
+    point, (items, theta) = (found.items, found.theta), drawn.truth
+    errors = aligned_rmse(drawn.truth, point)
+    plain = None
+    if name not in OTHER:
+        plain = left_gradient(found, drawn.values, drawn.observed)
+    subjects, columns = share_diverging(found, drawn.values, drawn.observed)
+    values = {
+        "spearman_theta": spearman(theta, found.theta),
+        "spearman_a": spearman(items.discrimination, found.items.discrimination),
+        "rmse_theta": errors.ability,
+        "rmse_a": errors.discrimination,
+        "rmse_d": errors.intercept,
+        "slope_ratio": jnp.median(found.items.discrimination)
+        / jnp.median(items.discrimination * jnp.std(theta)),
+        "relative_error": relative_error(drawn.truth, point),
+        "hellinger": hellinger(drawn.truth, point),
+    }
+    row: Row = {"method": name} | {k: float(v) for k, v in values.items()}
+    return row | {
+        "seconds": seconds,
+        "steps": found.steps,
+        "status": found.status,
+        "gradient": plain,
+        "diverging_subjects": subjects,
+        "diverging_items": columns,
+    }
+
+
+def over(
+    settings: Sequence[Row],
+    make: Callable[..., Simulated],
+    methods: Sequence[str],
+    replicates: int,
+) -> list[Row]:
+    """Rows of every method on every setting and replicate."""
+    rows = []
+    for setting in settings:
+        for seed in range(replicates):
+            drawn = make(seed=seed, **setting)
+            rows += [
+                setting | {"replicate": seed} | measured(name, drawn, seed)
+                for name in methods
+            ]
+    return rows
+
+
+def sizes(scale: Scale) -> list[Row]:
+    """More items and more subjects: which errors fall, and how fast."""
+    pairs = [(scale.fixed, x) for x in scale.sizes]
+    pairs += [(x, scale.fixed) for x in scale.sizes if x != scale.fixed]
+    settings = [{"rows": n, "columns": j} for n, j in pairs]
+    return over(settings, simulated, tuple(METHODS), scale.replicates)
+
+
+def temperature(scale: Scale) -> list[Row]:
+    """The logits over s: weak signal for large s, separation for small s."""
+    logs = (0.0,) if scale.replicates == 1 else np.arange(-3, 4) / 4
+    settings = [{"log10_s": float(x)} for x in logs]
+    make = lambda seed, log10_s: simulated(*scale.cells, seed, temperature=10**log10_s)
+    return over(settings, make, FEW, scale.replicates)
+
+
+def missing(scale: Scale) -> list[Row]:
+    """Cells missing at random, by place, and wrong responses of gated items."""
+    rates = {"mcar": (0.0, *scale.rates), "mar": scale.rates}
+    rates["mnar"] = tuple(x for x in (0.1, 0.3, 0.5) if x in scale.rates or x > 0.2)
+    settings = [
+        {"pattern": pattern, "rate": float(rate)}
+        for pattern, several in rates.items()
+        for rate in several
+    ]
+    make = lambda seed, **setting: simulated(*scale.cells, seed, **setting)
+    rows = over(settings, make, FEW, scale.replicates)
+    for setting in settings:
+        if setting["pattern"] != "mnar":
+            continue
+        for seed in range(scale.replicates):
+            drawn = make(seed=seed, **setting)
+            assert drawn.observed is not None
+            # Here what is missing was wrong: reading it as wrong restores the data.
+            values = np.where(drawn.observed, drawn.values, 0)
+            row = measured("em", drawn._replace(values=values, observed=None), seed)
+            rows.append(
+                setting | {"replicate": seed} | row | {"method": "em, as wrong"}
+            )
+    name = {"pattern": "mcar", "method": "printed, 30 x 20"}
+    rises = [
+        name | {"rate": rate, "replicate": seed, "runs_that_rise": _rises(seed, rate)}
+        for rate in (0.0, 0.5, 0.8, 0.9)
+        for seed in range(40 if scale.replicates > 1 else 4)
+    ]
+    achieved = by_place(*scale.cells, 0.4).mean()
+    assert abs(achieved - 0.4) < 1e-6
+    return rows + rises
+
+
+def _rises(seed: int, rate: float) -> int:
+    """Whether the printed algorithm raises its loss in some of 200 steps."""
+    drawn = simulated(30, 20, seed, pattern="mcar", rate=rate)
+    assert drawn.observed is not None
+    sign = np.where(drawn.observed, 2.0 * drawn.values - 1, 0)
+    found = printed(jnp.asarray(sign), jax.random.key(seed), -1.0, max_steps=200)
+    return int(found[-1] > 0)
+
+
+def redundancy(scale: Scale) -> list[Row]:
+    """Items with a discrimination of 0: found by a >= 0 alone, and by the audit."""
+    shares = (0.3,) if scale.replicates == 1 else (0.05, 0.1, 0.3, 0.5)
+    side, rows = scale.cells[0], []
+    for share in shares:
+        for seed in range(scale.replicates):
+            drawn = simulated(side, side, seed, zeros=share)
+            has = drawn.truth[0].discrimination > 0
+            found = METHODS["mm, penalty 0"](drawn.values, None, seed).items
+            table = irtjax.ResponseTable.from_arrays(drawn.values)
+            report = irtjax.audit(irtjax.fit(table, "2pl"), table)
+            answered = report.items.column("discriminates").to_pylist()
+            chosen = {
+                "a >= 0": found.discrimination > 0,
+                "audit": jnp.array([bool(x) for x in answered]),
+            }
+            for name, those in chosen.items():
+                scores = selection(has, those)
+                rows.append(
+                    {
+                        "zeros": share,
+                        "replicate": seed,
+                        "method": name,
+                        "recall": float(scores.recall),
+                        "precision": float(scores.precision),
+                        "limit": (1 - share) / (1 - share / 2),
+                    }
+                )
+    return rows
+
+
+def resampling(scale: Scale) -> list[Row]:
+    """Kendall's tau of two new tests, and of two resamples of the items of one test.
+
+    By sums of responses, whose order is that of 1PL abilities: `irtjax.stability` gives
+    the same ranks (tests/validity/test_stability.py), and this takes no fits.
+    """
+    rows = []
+    tau = lambda x, y: float(np.asarray(kendalltau(x, y))[0])
+    for subjects, items in ((10, 240), (40, 100)):
+        for seed in range(50 * scale.replicates):
+            rng = np.random.default_rng([seed, subjects])
+            theta, tests = rng.normal(size=(subjects, 1)), []
+            for _ in range(6):
+                slope, easy = (
+                    np.exp(0.4 * rng.normal(size=items)),
+                    rng.normal(size=items),
+                )
+                chance = 1 / (1 + np.exp(-slope * theta - 1.5 * easy))
+                tests.append((rng.random(chance.shape) < chance).astype(float))
+            sums = [test.sum(axis=1) for test in tests]
+            weight = rng.multinomial(items, np.full(items, 1 / items), size=60)
+            resampled = weight @ tests[0].T
+            ranks = 1 + (resampled[:, None] > resampled[:, :, None]).sum(axis=2)
+            low, high = np.quantile(ranks, [0.025, 0.975], axis=0, method="nearest")
+            true = 1 + (theta.ravel() > theta).sum(axis=1)
+            pairs = zip(resampled, np.roll(resampled, -1, axis=0), strict=True)
+            new = zip(sums, sums[1:], strict=False)
+            rows.append(
+                {
+                    "subjects": subjects,
+                    "items": items,
+                    "replicate": seed,
+                    "tau of new tests": np.mean([tau(x, y) for x, y in new]),
+                    "tau of resamples": np.mean([tau(x, y) for x, y in pairs]),
+                    "true ranks inside": np.mean((low <= true) & (true <= high)),
+                }
+            )
+    return rows
+
+
+def degenerate(scale: Scale) -> list[Row]:
+    """Data on which the paper's peers fail: finite numbers and flags here."""
+    size = 40 if scale.replicates == 1 else 80
+    base = simulated(size, 20, 0).values.astype(float)
+    cases = {name: base.copy() for name in ("near-constant", "identical", "duplicated")}
+    cases["near-constant"][1:, :5] = 1
+    cases["identical"][:, 1:5] = base[:, :1]
+    cases["duplicated"][1 : size // 2] = base[0]
+    ordered = np.argsort(base[:, 1:].sum(axis=1))
+    cases["separable"] = base.copy()
+    cases["separable"][ordered, 0] = np.arange(size) >= size // 2
+    single = np.full(base.shape, np.nan)
+    single[np.arange(size), np.arange(size) % 20] = base[
+        np.arange(size), np.arange(size) % 20
+    ]
+    cases["one response a row"] = single
+    rows = []
+    for name, values in cases.items():
+        table = irtjax.ResponseTable.from_arrays(values)
+        for method in ("em", "mm"):
+            fit = irtjax.fit(table, "2pl", method, standard_errors="none")
+            numbers = [
+                *fit.parameters.items[:2],
+                fit.ability_table["ability"].to_numpy(),
+            ]
+            flags = [x for x in fit.item_table.column("flags").to_pylist() if x]
+            finite = all(np.isfinite(np.asarray(x)).all() for x in numbers)
+            rows.append(
+                {
+                    "case": name,
+                    "method": method,
+                    "finite": finite,
+                    "status": fit.status.name,
+                    "flagged_items": len(flags),
+                    "separated": int(
+                        np.sum(fit.item_table["separated"].to_numpy(False))
+                    ),
+                    "warnings": len(fit.warnings),
+                }
+            )
+    return rows
+
+
+def speed(scale: Scale) -> list[Row]:
+    """Seconds by number of items, at the paper's stop and at a small KKT residual."""
+    rows, subjects = [], scale.speed_rows
+    for columns in scale.speed:
+        drawn = simulated(subjects, columns, 0)
+        names = ["mm", "mm, penalty 0", "printed"]
+        if subjects * columns <= 400_000 or subjects >= 2211:
+            names.append("scipy")
+        for name in names:
+            found, seconds = timed(name, drawn.values, None, 0)
+            rows.append(
+                {
+                    "subjects": subjects,
+                    "items": columns,
+                    "method": name,
+                    "seconds": seconds,
+                    "steps": found.steps,
+                    "status": found.status,
+                    "gradient": left_gradient(found, drawn.values, None),
+                    "log_likelihood": float(_height(found, drawn)),
+                }
+            )
+    return rows
+
+
+def _height(found, drawn: Simulated) -> jax.Array:
+    model, data = irtjax.MODELS["2pl"](None), data_of(drawn.values, None)
+    return log_likelihood(model, found.items, found.theta, data.values)
