@@ -7,6 +7,8 @@ import pytest
 
 import irtjax
 from irtjax.adaptive import AdaptiveTest, ItemBank, draw_items, misfit_study
+from irtjax.adaptive.labels import label
+from irtjax.adaptive.misfit import _designs
 from irtjax.models.catalogue import rasch
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
@@ -67,6 +69,19 @@ def test_a_study_has_a_row_for_each_size_and_rule():
     assert rows["num_items"].to_pylist() == [4, 4]
     numbers = rows.drop_columns(["select"]).to_pandas().to_numpy()
     assert np.isfinite(numbers).all()
+
+
+def test_random_items_of_a_study_have_no_rule_of_choice_and_no_end_but_the_budget():
+    known = label(rasch_bank(9), 4, None, None)
+    rules = dict(randomesque=3, standard_error=0.5, score="map", budget=5.0)
+    rules |= dict(cost=np.ones(9), gain=0.1, price=0.01)
+    chosen, random = _designs(known, 4, rules)
+    assert (chosen.select, chosen.randomesque) == ("information", 3)
+    assert chosen.standard_error is not None
+    assert (random.select, random.randomesque, random.score) == ("random", 1, "map")
+    assert random.budget is not None and random.cost is not None
+    assert random.standard_error is random.gain is random.price is None
+    assert len(_designs(known, 4, dict(select="random", standard_error=0.5))) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`irtjax adapt` and the figure of adaptive tests."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax import plots
+from irtjax.cli.adapt import RuleOptions, _of_decisions
 from irtjax.cli.app import app
 from tests.small_fits import small_fit, small_table
 
@@ -99,6 +101,12 @@ def test_costs_and_decisions(tmp_path, saved):
     out = tmp_path / "out"
     shown = ok(saved, *few, *more, "--out", out).stdout
     assert "Tests cost" in shown and "of the decisions were wrong" in shown
+    # Of recorded subjects no true ability is known.
+    replayed = dataclasses.replace(want, replayed=True)
+    sentence = _of_decisions(replayed, RuleOptions(pass_mark=0.1))[0]
+    share = 100 * (want.passed != (want.truth > 0.1)).mean()
+    assert f"{share:.1f} % of the decisions differ from that by" in sentence
+    assert "score from all responses" in sentence and "wrong" not in sentence
     left = plots.plot_adaptive(want, from_python(**rules, select="random")).axes[0]
     assert left.get_xlabel() == "Cost of a test" and len(left.lines) == 2
     budgets, errors = left.lines[0].get_data()
@@ -125,6 +133,8 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--budget", 2), "--budget 2 needs a cost"),
         ((saved, "--risk", 0.1), "--risk 0.1 needs a pass_mark"),
         ((saved, "--losses", "a"), "--losses a: write numbers"),
+        ((saved, "--losses", "1,1"), "--losses requires --pass-mark"),
+        ((saved, "--pass-mark", 0, "--risk", 0.5), "--risk 0.5 is not below 0.5"),
         ((saved, "--pass-mark", 0, "--losses", "1"), "--losses: give two numbers"),
         ((saved, "--cost", tmp_path / "no.csv"), "cannot read it"),
         ((saved, *few, "--out", tmp_path / "file"), "is a file: name a folder"),
