@@ -72,6 +72,7 @@ def test_the_most_information_per_cost_is_given_among_what_is_affordable():
             ability = float(tests.ability[subject, k])
 
 
+@SLOW
 def test_equal_costs_change_nothing_but_the_number_of_items():
     tests = run(cost=np.full(SIZE, 0.1), budget=0.3)
     full = run_of()
@@ -126,7 +127,8 @@ def decision(mark, losses, step):
     return loss
 
 
-@pytest.mark.parametrize("kind", ["variance", pytest.param("decision", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("kind", ["variance", "decision"])
 def test_a_test_ends_when_no_item_is_worth_its_price(kind):
     bank, rules = bank_of(), {}
     loss = variance
@@ -152,6 +154,7 @@ def test_a_test_ends_when_no_item_is_worth_its_price(kind):
     assert len(lengths) > 1 or kind == "decision"
 
 
+@SLOW
 def test_a_decision_is_made_when_its_risk_is_small():
     """Against a grid of 4,001 abilities, where nodes of the bank are few."""
     bank = bank_of()
@@ -240,12 +243,14 @@ def test_only_an_item_that_can_be_given_is_not_worth_its_price():
     groups[best] = "few"
     # The group of the best item is not due.
     quota = {"most": 0.9, "few": 0.1}
-    design = Design.create(LENGTH, groups=groups, quota=quota, price=0.01)
+    rules = dict(select="fixed", groups=groups, quota=quota)
+    design = Design.create(LENGTH, price=0.01, **rules)
     worth = float(start(bank, design, key=KEY).worth)
     assert worth == pytest.approx(np.delete(decrease, best).max())
     assert worth < decrease[best]
     # Where nothing is affordable the reason is the budget alone.
-    design = Design.create(LENGTH, cost=np.ones(SIZE), budget=0.5, price=1e-9)
+    rules = dict(select="fixed", cost=np.ones(SIZE), budget=0.5)
+    design = Design.create(LENGTH, price=1e-9, **rules)
     state = start(bank, design, key=KEY)
     assert int(stop(bank, design, state)) == StopFlag.BUDGET
 
@@ -259,6 +264,7 @@ def test_the_risk_of_several_abilities_is_normal():
     assert float(risk(bank, design, state)) == pytest.approx(want, abs=1e-12)
 
 
+@SLOW
 def test_items_that_may_not_be_given_are_as_good_as_dropped():
     """Masked items change neither the path nor the scores, with every rule of cost."""
     kept = np.sort(np.random.default_rng(3).permutation(SIZE)[:22])
@@ -283,6 +289,7 @@ def test_items_that_may_not_be_given_are_as_good_as_dropped():
     np.testing.assert_array_equal(want.stopped, got.stopped)
 
 
+@SLOW
 def test_names_costs_and_decisions_in_python(tmp_path):
     fit = small_fit(errors=False)
     cost = {name: 1.0 + k for k, name in enumerate(small_table().items.tolist())}
