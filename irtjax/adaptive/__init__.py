@@ -17,6 +17,7 @@ from irtjax.adaptive.state import State
 from irtjax.adaptive.steps import (
     affordable,
     open_items,
+    passed,
     risk,
     select,
     spent,
@@ -45,6 +46,7 @@ __all__ = [
     "draw_items",
     "misfit_study",
     "open_items",
+    "passed",
     "risk",
     "run_test",
     "run_tests",

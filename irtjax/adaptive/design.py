@@ -18,6 +18,9 @@ SELECTIONS = (
 )
 ORDERS = ("random", "fixed")
 SCORES = ("eap", "map")
+#: Rules that tests of random items keep, with which others are compared: what is scored
+#: and which content and budget a test has. What else ends a test is left out.
+COMPARED = "score quota composite cost budget pass_mark losses".split()
 #: Rules that are above 0, if given.
 ABOVE_0 = "standard_error determinant budget price risk indifference".split()
 #: Rules that are a number, or None.
@@ -89,15 +92,17 @@ class Rules(TypedDict, total=False):
         cost: Cost of each item (tokens, dollars, seconds), `[items]` or by name. Rules
             that compare items then take the most per cost.
         budget: Also end when no item left is affordable; needs `cost`.
-        price: Loss that a unit of cost is worth: also end when the best item decreases
-            the expected loss by less than price times its cost (1 without `cost`). The
-            loss is the variance of the ability, or the risk of the decision.
+        price: Loss that a unit of cost is worth: also end when the best item that can
+            be given next decreases the expected loss by less than price times its cost
+            (1 without `cost`). The loss is the variance of the ability, or the risk of
+            the decision.
         pass_mark: The decision to make: is the ability above this?
         losses: Of passing a subject below the mark, and of failing one above it.
-        risk: Also end when the expected loss of the better decision is below this.
-        indifference: Judge the risk by the likelihoods at the mark plus and minus this
-            alone: Wald's sequential probability ratio test, with the error rates risk
-            over each loss.
+        risk: Also end when the expected loss of the better decision is below this. It
+            must be below l10 l01 / (l10 + l01), which no expected loss exceeds.
+        indifference: Decide by the likelihoods at the mark plus and minus this alone:
+            Wald's sequential probability ratio test, with the error rates risk over
+            each loss.
     """
 
     select: str
@@ -219,6 +224,14 @@ def _check_decision(rules: Mapping[str, Any]) -> None:
     losses = np.asarray(rules["losses"], float)
     if losses.shape != (2,) or not (np.isfinite(losses) & (losses > 0)).all():
         raise ValueError("losses: give two numbers above 0, of a wrong pass and fail")
+    if mark is None and (losses != DEFAULTS["losses"]).any():
+        raise ValueError("losses: they need a pass_mark, on which to decide")
+    largest = losses.prod() / losses.sum()
+    if rules["risk"] is not None and rules["risk"] >= largest:
+        raise ValueError(
+            f"risk {rules['risk']:g} is not below {largest:g}, the largest expected"
+            " loss of the better decision: every test would end before its first item"
+        )
 
 
 def _costs(rules: Mapping[str, Any]) -> np.ndarray | None:

@@ -34,6 +34,7 @@ from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.kernels import inverse_cholesky, positive_definite_solve
+from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import FactorScores, expected_on_items, score_factors
 
 #: More Newton steps than a mode needs from the one before the last response.
@@ -387,6 +388,7 @@ class FactorBank(AbstractBank):
         return jax.jvp(at, (product,), (jnp.ones_like(product),))
 
 
+@full_precision
 @eqx.filter_jit
 def _bounds(bank: FactorBank, num_items: int, allowed: Array, points: Array) -> Array:
     """`FactorBank.smallest_errors` at points `[points, dims]`."""
@@ -409,6 +411,7 @@ def _bounds(bank: FactorBank, num_items: int, allowed: Array, points: Array) -> 
     return lax.map(at, points)
 
 
+@full_precision
 @eqx.filter_jit
 def _true_scores(bank: FactorBank, theta: Array) -> Array:
     one = lambda point: jnp.mean(

@@ -21,6 +21,7 @@ from irtjax.likelihood.quadrature import REACH, nodes_for
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.numerics.precision import full_precision
 from irtjax.scoring.information import item_information
 
 #: More steps than bisection alone needs from a grid interval in double precision.
@@ -145,6 +146,7 @@ class AbstractNodeBank(AbstractBank):
         return log_likelihood(high) - log_likelihood(low)
 
 
+@full_precision
 @eqx.filter_jit
 def _best_information(bank: AbstractNodeBank, num_items: int, allowed: Array) -> Array:
     """Sum of the largest informations at each node, `[nodes]`."""
@@ -387,6 +389,7 @@ class ItemBank(AbstractNodeBank):
         return self.model.family.category_log_probs(record, theta)
 
 
+@full_precision
 @jax.jit
 def _table_jit(model: Model, items: Items, theta: Array) -> Array:
     one = model.family.category_log_probs

@@ -15,6 +15,7 @@ from irtjax.adaptive.design import Design
 from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import LengthBank
+from irtjax.adaptive.steps import decided_by_population
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import check_unique, names_of
 
@@ -53,7 +54,23 @@ class LabelledBank(NamedTuple):
     def warnings(
         self, design: Design, allowed: np.ndarray | None = None
     ) -> tuple[str, ...]:
-        """Targets of error that the items cannot reach, each a sentence."""
+        """Targets that cannot be reached or are reached at once, each a sentence."""
+        return self._out_of_reach(design, allowed) + self._decided(design)
+
+    def _decided(self, design: Design) -> tuple[str, ...]:
+        """A decision that needs no responses."""
+        if not decided_by_population(self.bank, design):
+            return ()
+        return (
+            f"risk {float(design.risk):g} is reached without a response: the population"
+            f" alone decides on pass_mark {float(design.pass_mark):g}; give a smaller"
+            " risk, or an indifference",
+        )
+
+    def _out_of_reach(
+        self, design: Design, allowed: np.ndarray | None
+    ) -> tuple[str, ...]:
+        """Targets of error that the items cannot reach."""
         sd = float(self.bank.sd)
         limits = {}
         if design.standard_error is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank
-from irtjax.adaptive.design import Rules
+from irtjax.adaptive.design import COMPARED, Design, Rules
 from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, label
@@ -22,6 +22,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import places_of
 from irtjax.models.family import Items
 from irtjax.models.model import Population
+from irtjax.numerics.precision import full_precision
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 NORMAL_95 = 1.959964
 
 
+@full_precision
 def draw_items(fit: Calibration, key: KeyArray, size: float = 1.0) -> Items:
     """Items drawn around those of a calibration, by their errors.
 
@@ -109,6 +111,7 @@ def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     return rows
 
 
+@full_precision
 def misfit_study(
     fit: Calibration,
     num_subjects: int = 200,
@@ -131,8 +134,9 @@ def misfit_study(
         key: Random key.
         sizes: Errors of the items as multiples of those of the calibration.
         draws: Banks drawn for each size.
-        num_items: Items of a test.
-        **rules: Those of `adaptive.Rules`.
+        num_items: Items of a test, at the most.
+        **rules: Those of `adaptive.Rules`. Tests of random items have the same score,
+            quota, composite, cost and budget, and no other rule that ends a test.
 
     Returns:
         A row for each size and rule: `size`, `select`, `num_items` (mean), `bias`,
@@ -144,9 +148,11 @@ def misfit_study(
         ValueError: If the fit has no errors of items, or models response lengths.
 
     >>> import irtjax
-    >>> fit = irtjax.fit(irtjax.make_demo().table, "rasch")
+    >>> table = irtjax.make_demo().table
+    >>> fit = irtjax.fit(table, "rasch")  # doctest: +SKIP
     >>> options = dict(key=jax.random.key(0), sizes=[1.0], draws=1, num_items=5)
-    >>> misfit_study(fit, 20, **options)["select"].to_pylist()
+    >>> study = misfit_study(fit, 20, **options)  # doctest: +SKIP
+    >>> study["select"].to_pylist()  # doctest: +SKIP
     ['information', 'random']
     """
     import pyarrow as pa
@@ -157,9 +163,8 @@ def misfit_study(
     known = label(fit, 4 * num_items, None, None, rules.get("composite"))
     if isinstance(known.bank, LengthBank):
         raise ValueError("misfit_study does not serve models with response lengths")
-    chosen = rules.pop("select", "information")
-    kinds = list(dict.fromkeys([chosen, "random"]))
-    designs = [known.design(num_items, **{**rules, "select": x}) for x in kinds]
+    designs = _designs(known, num_items, rules)
+    kinds = [design.select for design in designs]
     rows = []
     for size in sizes:
         found: list[list[np.ndarray]] = [[] for _ in kinds]
@@ -179,6 +184,15 @@ def misfit_study(
         for select, cell in zip(kinds, found, strict=True):
             rows.append({"size": float(size), "select": select, **_summary(cell)})
     return pa.Table.from_pylist(rows)
+
+
+def _designs(known: LabelledBank, num_items: int, rules: Rules) -> list[Design]:
+    """The tests of a study, and those of random items unless they are."""
+    designs = [known.design(num_items, **rules)]
+    if designs[0].select != "random":
+        kept: Any = {name: rules[name] for name in COMPARED if name in rules}
+        designs.append(known.design(num_items, **kept, select="random"))
+    return designs
 
 
 def _summary(cell: list[np.ndarray]) -> dict[str, float]:

@@ -21,8 +21,17 @@ from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.state import State
-from irtjax.adaptive.steps import open_items, select, spent, start, stop, update
+from irtjax.adaptive.steps import (
+    open_items,
+    passed,
+    select,
+    spent,
+    start,
+    stop,
+    update,
+)
 from irtjax.data.files import atomic_path
+from irtjax.numerics.precision import full_precision
 from irtjax.storage.encoding import plain
 
 if TYPE_CHECKING:
@@ -32,13 +41,15 @@ FORMAT = "irtjax.adaptive_test"
 VERSION = 1
 
 
+@full_precision
 @eqx.filter_jit
 def _propose(bank: AbstractBank, design: Design, state: State):
     return select(bank, design, state), stop(bank, design, state)
 
 
-_start_jit = eqx.filter_jit(start)
-_update_jit = eqx.filter_jit(update)
+_start_jit = full_precision(eqx.filter_jit(start))
+_update_jit = full_precision(eqx.filter_jit(update))
+_passed_jit = full_precision(eqx.filter_jit(passed))
 
 
 class AdaptiveTest:
@@ -172,12 +183,24 @@ class AdaptiveTest:
         return float(spent(self._design, self._state))
 
     @property
+    @full_precision
     def probability_passed(self) -> float:
         """Probability that the ability is above the pass mark; NaN without one."""
         if self._design.pass_mark is None:
             return float("nan")
         mark = self._design.pass_mark.astype(self._state.ability.dtype)
         return float(self._bank.bank.above(self._state, mark))
+
+    @property
+    def passed(self) -> bool | None:
+        """The decision if the test ended now; None without a pass mark.
+
+        The one of the smaller expected loss; with `indifference` that of Wald's test,
+        and between its bounds that of the nearer one.
+        """
+        if self._design.pass_mark is None:
+            return None
+        return bool(_passed_jit(self._bank.bank, self._design, self._state))
 
     @property
     def responses(self) -> dict[str, int]:
@@ -196,7 +219,7 @@ class AdaptiveTest:
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Targets of error that the items cannot reach, each a sentence."""
+        """Targets that cannot be reached or are reached at once, each a sentence."""
         return self._bank.warnings(self._design, self._open_items)
 
     @property

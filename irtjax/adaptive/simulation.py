@@ -15,7 +15,8 @@ from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
 from irtjax.adaptive.state import Observation, State
-from irtjax.adaptive.steps import open_items, select, start, stop, update
+from irtjax.adaptive.steps import open_items, passed, select, start, stop, update
+from irtjax.numerics.precision import full_precision
 
 #: Tests run side by side; more than that follow in turns, to bound the memory.
 SIDE_BY_SIDE = 256
@@ -32,6 +33,7 @@ class Tests(NamedTuple):
     stopped: Int[Array, "*tests"]  # why it ended, `StopFlag` codes
     abilities: Any = ()  # of several abilities the last `FactorPosterior`
     above: Any = ()  # with a pass mark, the probability of an ability above it
+    passed: Any = ()  # with a pass mark, the decision (`steps.passed`)
 
 
 # Not a test, whatever its name suggests to a test runner.
@@ -80,10 +82,12 @@ def _run_test(bank: AbstractBank, design: Design, respond, first: State) -> Test
     last, (items, ability, error) = lax.scan(step, first, length=design.num_items)
     why = stop(bank, design, last)
     path = items, last.observations, ability, error
-    above = ()
+    decision: tuple[Any, ...] = ()
     if design.pass_mark is not None:
         above = bank.above(last, design.pass_mark.astype(ability.dtype))
-    return Tests(*path, last.num_given, why, bank.reported(last.posterior), above)
+        decision = above, passed(bank, design, last)
+    known = bank.reported(last.posterior)
+    return Tests(*path, last.num_given, why, known, *decision)
 
 
 def run_tests(
@@ -139,4 +143,4 @@ def run_tests(
 
 
 #: Compiled once for all tests of a shape.
-run_tests_jit = eqx.filter_jit(run_tests)
+run_tests_jit = full_precision(eqx.filter_jit(run_tests))

@@ -6,6 +6,8 @@ test, and the steps may be scanned, vmapped over subjects, or called one by one.
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -15,6 +17,7 @@ from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design, StopFlag
 from irtjax.adaptive.state import Observation, State
+from irtjax.numerics.precision import full_precision
 
 
 def start(
@@ -158,7 +161,7 @@ def _informed(bank: AbstractBank, design: Design, state: State) -> State:
         decrease = bank.decrease(design, state)
         if design.cost is not None:
             decrease = decrease / design.cost.astype(decrease.dtype)
-        worth = jnp.max(jnp.where(affordable(design, state), decrease, -jnp.inf))
+        worth = jnp.max(jnp.where(_candidates(design, state), decrease, -jnp.inf))
         state = state._replace(worth=worth)
     return state
 
@@ -177,8 +180,10 @@ def affordable(design: Design, state: State) -> Bool[Array, " items"]:
         return state.available
     cost = design.cost.astype(state.ability.dtype)
     budget = design.budget.astype(cost.dtype)
-    # Costs such as 0.1 must add up to 0.3, whatever the rounding.
+    # Costs such as 0.1 must add up to 0.3, whatever the rounding. In single precision
+    # the bound on the rounding of a long test can exceed a whole item.
     slack = budget * (2 * design.num_items * jnp.finfo(cost.dtype).eps)
+    slack = jnp.minimum(slack, 1e-3 * cost)
     return state.available & (cost <= budget - spent(design, state) + slack)
 
 
@@ -186,14 +191,61 @@ def risk(bank: AbstractBank, design: Design, state: State) -> Float[Array, ""]:
     """Expected loss of the better decision on the pass mark."""
     assert design.pass_mark is not None and design.losses is not None
     dtype = state.ability.dtype
-    mark = design.pass_mark.astype(dtype)
-    if design.indifference is None:
-        above = bank.above(state, mark)
-    else:
-        half = design.indifference.astype(dtype)
-        above = jax.nn.sigmoid(bank.odds(state, mark - half, mark + half))
+    above = bank.above(state, design.pass_mark.astype(dtype))
     wrong_pass, wrong_fail = design.losses.astype(dtype)
     return jnp.minimum(wrong_pass * (1 - above), wrong_fail * above)
+
+
+def passed(bank: AbstractBank, design: Design, state: State) -> Bool[Array, ""]:
+    """The decision on the pass mark if the test ended now.
+
+    The one of the smaller expected loss; with `indifference` the one of Wald's test,
+    and between its bounds that of the nearer one.
+    """
+    assert design.pass_mark is not None and design.losses is not None
+    dtype = state.ability.dtype
+    if design.indifference is not None:
+        ratio, low, high = _wald(bank, design, state)
+        return ratio > (low + high) / 2
+    above = bank.above(state, design.pass_mark.astype(dtype))
+    wrong_pass, wrong_fail = design.losses.astype(dtype)
+    return wrong_fail * above > wrong_pass * (1 - above)
+
+
+def decided(bank: AbstractBank, design: Design, state: State) -> Bool[Array, ""]:
+    """Whether `risk` ends the test: see `Rules`, risk and indifference."""
+    assert design.risk is not None
+    if design.indifference is not None:
+        ratio, low, high = _wald(bank, design, state)
+        return (ratio < low) | (ratio > high)
+    return risk(bank, design, state) < design.risk.astype(state.ability.dtype)
+
+
+def _wald(bank: AbstractBank, design: Design, state: State) -> tuple[Array, ...]:
+    """Log-likelihood ratio and its bounds, log b / (1 - a) and log (1 - b) / a.
+
+    With a = risk / l10 and b = risk / l01, the rates of wrong passes and wrong fails
+    (Wald 1945); a + b < 1, which `Design.create` checks.
+    """
+    assert design.pass_mark is not None and design.indifference is not None
+    assert design.losses is not None and design.risk is not None
+    dtype = state.ability.dtype
+    mark, half = design.pass_mark.astype(dtype), design.indifference.astype(dtype)
+    ratio = bank.odds(state, mark - half, mark + half)
+    wrong_pass, wrong_fail = design.risk.astype(dtype) / design.losses.astype(dtype)
+    low = jnp.log(wrong_fail) - jnp.log1p(-wrong_pass)
+    return ratio, low, jnp.log1p(-wrong_fail) - jnp.log(wrong_pass)
+
+
+@full_precision
+def decided_by_population(bank: AbstractBank, design: Design) -> bool:
+    """Whether `risk` ends every test before its first item."""
+    # The likelihood ratio of no responses is 1, which is between Wald's bounds.
+    if design.risk is None or design.indifference is not None:
+        return False
+    # No rule needs anything of the items.
+    bare = dataclasses.replace(design, select="fixed", gain=None, price=None)
+    return bool(decided(bank, bare, start(bank, bare, key=jax.random.key(0))))
 
 
 def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
@@ -215,10 +267,11 @@ def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
         ends.append((StopFlag.BUDGET, left))
     if design.price is not None:
         assert state.worth is not None
-        ends.append((StopFlag.UTILITY, state.worth < design.price.astype(dtype)))
+        # Minus infinity where no item can be given, which is another reason.
+        worthless = state.worth < design.price.astype(dtype)
+        ends.append((StopFlag.UTILITY, worthless & (state.worth > -jnp.inf)))
     if design.risk is not None:
-        limit = design.risk.astype(dtype)
-        ends.append((StopFlag.DECIDED, risk(bank, design, state) < limit))
+        ends.append((StopFlag.DECIDED, decided(bank, design, state)))
     if design.determinant is not None:
         limit = design.determinant.astype(dtype)
         ends.append((StopFlag.DETERMINANT, bank.determinant(state) < limit))

@@ -27,6 +27,7 @@ from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
+from irtjax.numerics.precision import full_precision
 
 
 class TestedFactors(NamedTuple):
@@ -69,6 +70,9 @@ class SimulatedTests:
         prior: Mean and standard deviation of the reported ability over the population.
         cost: `[subjects, num_items]` what a test cost so far; None without costs.
         probability_passed: `[subjects]` of an ability above the pass mark, or None.
+        passed: `[subjects]` the decisions on the pass mark, or None. Those of the
+            smaller expected loss; with `indifference` those of Wald's test, and between
+            its bounds those of the nearer one.
     """
 
     subjects: np.ndarray
@@ -86,6 +90,7 @@ class SimulatedTests:
     prior: tuple[float, float] = (math.nan, math.nan)
     cost: np.ndarray | None = None
     probability_passed: np.ndarray | None = None
+    passed: np.ndarray | None = None
 
     def rmse(self) -> np.ndarray:
         """Root mean squared error after each number of items, or the last of a test."""
@@ -130,7 +135,7 @@ class SimulatedTests:
         """One row per subject: number of items, ability, error, truth, why it ended.
 
         Of several abilities each and its error too; what tests cost; with a pass mark
-        the probability of an ability above it.
+        the probability of an ability above it, and the decision.
         """
         reasons = [StopFlag(int(flag)).explain() for flag in self.stopped]
         last = "ability_all_items" if self.replayed else "true_ability"
@@ -144,6 +149,7 @@ class SimulatedTests:
             columns["cost"] = self.cost[:, -1]
         if self.probability_passed is not None:
             columns["probability_passed"] = self.probability_passed
+        decision = {} if self.passed is None else {"passed": pa.array(self.passed)}
         return pa.table(
             {
                 "subject": pa.array(self.subjects.tolist(), pa.string()),
@@ -152,11 +158,13 @@ class SimulatedTests:
                 "ability_se": pa.array(self.standard_error[:, -1].astype(np.float64)),
                 last: pa.array(self.truth.astype(np.float64)),
                 **{k: pa.array(v.astype(np.float64)) for k, v in columns.items()},
+                **decision,
                 "stopped": pa.array(reasons, pa.string()),
             }
         )
 
 
+@full_precision
 def simulate_tests(
     source: Any,
     num_subjects: int = 100,
@@ -236,7 +244,8 @@ def simulate_tests(
         answers=None if answers is bank.bank else answers,
     )
     tests = run_tests_jit(bank.bank, design, key=test_key, **options)
-    given, observations, *scores, last, above = jax.tree.map(np.asarray, tests)
+    found = jax.tree.map(np.asarray, tests)
+    given, observations, *scores, last, above, passed = found
     seen = np.asarray(bank.bank.response_of(observations))
     factors = None
     if bank.factors is not None:
@@ -251,6 +260,7 @@ def simulate_tests(
         prior=(float(bank.bank.mean), float(bank.bank.sd)),
         cost=_cumulated(design, given),
         probability_passed=None if design.pass_mark is None else above,
+        passed=None if design.pass_mark is None else passed,
     )
 
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 #: Lengths at which the table shows the errors.
 SHOWN = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 
-#: Rules of the tests of random items that these are compared with.
-KEPT = ("num_items", "score", "quota", "composite", "cost", "budget", "pass_mark")
-
 #: Options for arguments of `irtjax.simulate_tests`, in messages.
 _OPTIONS = {
     "num_items": "--items",
@@ -102,15 +99,19 @@ class RuleOptions:
         float | None, _decide("Decide whether abilities are above this.")
     ] = None
     losses: Annotated[
-        str,
-        _decide("Losses of a wrong pass and of a wrong fail.", metavar="A,B"),
-    ] = "1,1"
+        str | None,
+        _decide(
+            "Losses of a wrong pass and of a wrong fail, 1,1 if not given; with"
+            " --pass-mark.",
+            metavar="A,B",
+        ),
+    ] = None
     risk: Annotated[
         float | None, _decide("End when the expected loss of deciding is below this.")
     ] = None
     indifference: Annotated[
         float | None,
-        _decide("Judge the risk at the mark plus and minus this: Wald's test."),
+        _decide("Decide by Wald's test of the mark plus and minus this; with --risk."),
     ] = None
 
     def rules(self, names: np.ndarray) -> dict[str, Any]:
@@ -123,6 +124,9 @@ class RuleOptions:
         found["quota"] = "equal" if self.quota else None
         for name in ("composite", "losses"):
             found[name] = _numbers(f"--{name}", found[name])
+        if self.losses is not None and self.pass_mark is None:
+            raise ValueError("--losses requires --pass-mark: they are of its decision")
+        found["losses"] = found["losses"] or [1.0, 1.0]
         if self.cost is not None:
             from irtjax.cli.side_tables import SideTable
 
@@ -215,12 +219,13 @@ def _simulate(
     import jax
 
     from irtjax.adaptive import simulate_tests
+    from irtjax.adaptive.design import COMPARED
 
     chosen = {"key": jax.random.key(seed), **source}
     tests = simulate_tests(fit, subjects, **chosen, **rules)
     if rules["select"] == "random":
         return tests, None
-    kept = {name: rules[name] for name in KEPT}
+    kept = {name: rules[name] for name in ("num_items", *COMPARED)}
     # The same key: the same subjects.
     return tests, simulate_tests(fit, subjects, **chosen, **kept, select="random")
 
@@ -332,14 +337,13 @@ def _of_costs(tests: SimulatedTests, baseline: SimulatedTests | None) -> list[st
 
 def _of_decisions(tests: SimulatedTests, rules: RuleOptions) -> list[str]:
     """How many subjects passed, and how many were decided wrongly."""
-    if tests.probability_passed is None:
+    if tests.passed is None:
         return []
-    wrong_pass, wrong_fail = _numbers("--losses", rules.losses) or (1, 1)
-    passed = wrong_fail * tests.probability_passed > wrong_pass * (
-        1 - tests.probability_passed
-    )
-    wrong = float((passed != (tests.truth > rules.pass_mark)).mean())
-    return [
-        f"{passed.sum():,} of {len(passed):,} subjects passed; {100 * wrong:.1f} % of"
-        " the decisions were wrong."
-    ]
+    passed = tests.passed
+    share = 100 * float((passed != (tests.truth > rules.pass_mark)).mean())
+    wrong = f"{share:.1f} % of the decisions were wrong."
+    if tests.replayed:
+        # No true ability is known.
+        wrong = f"{share:.1f} % of the decisions differ from that by the score from all"
+        wrong += " responses."
+    return [f"{passed.sum():,} of {len(passed):,} subjects passed; {wrong}"]

@@ -135,7 +135,8 @@ CASES = [
 
 
 def test_merits_are_those_of_whole_matrices():
-    state = irtjax.adaptive.start(bank_of(), Design.create(LENGTH), key=KEY)
+    design = Design.create(LENGTH, select="fixed")
+    state = irtjax.adaptive.start(bank_of(), design, key=KEY)
     rng = np.random.default_rng(1)
     root = rng.normal(size=(2, 2))
     precision, mode = root @ root.T + np.eye(2), rng.normal(size=2)
@@ -155,13 +156,6 @@ def test_merits_are_those_of_whole_matrices():
 
 
 SLOW = pytest.mark.slow
-
-
-def some_slow(cases, first):
-    """The first cases by default: each is a program of its own."""
-    marked = lambda k: [SLOW] if k >= first else []
-    rows = [x if isinstance(x, tuple) else (x,) for x in cases]
-    return [pytest.param(*row, marks=marked(k)) for k, row in enumerate(rows)]
 
 
 @SLOW
@@ -194,9 +188,8 @@ def first_gradient(bank):
     return irtjax.adaptive.start(bank, design, key=KEY).posterior.gradient
 
 
-@pytest.mark.parametrize(
-    "rule", some_slow(["d_optimal", "a_optimal", "information"], 1)
-)
+@SLOW
+@pytest.mark.parametrize("rule", ["d_optimal", "a_optimal", "information"])
 def test_one_factor_gives_the_test_of_one_ability(rule):
     slopes, intercept = np.asarray(items_of().discrimination[:, :1]), items_of()[1]
     rest = items_of()[2:]
@@ -233,9 +226,8 @@ def test_the_population_of_the_reported_ability():
     assert float(composite.sd) == pytest.approx(np.sqrt(weights @ covariance @ weights))
 
 
-@pytest.mark.parametrize(
-    "rule", some_slow(["determinant", "standard_error", "reliability"], 1)
-)
+@SLOW
+@pytest.mark.parametrize("rule", ["determinant", "standard_error", "reliability"])
 def test_a_test_stops_exactly_when_its_rule_says(rule):
     full, bank = run_of(), bank_of()
     error = np.asarray(full.standard_error)

@@ -1,6 +1,7 @@
 """Costs, budgets, utility and decisions: each rule holds at every step of a test."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,17 @@ import pytest
 from scipy.stats import norm
 
 import irtjax
-from irtjax.adaptive import AdaptiveTest, Design, ItemBank, StopFlag, risk, start
+from irtjax.adaptive import (
+    AdaptiveTest,
+    Design,
+    ItemBank,
+    StopFlag,
+    affordable,
+    risk,
+    start,
+    stop,
+)
+from irtjax.adaptive.labels import label
 from irtjax.adaptive.simulation import run_tests_jit
 from tests.adaptive.test_adaptive_factors import bank_of as factor_bank
 from tests.adaptive_cases import KEY, LENGTH, POPULATION, SIZE, THETA, bank_of, run_of
@@ -61,12 +72,28 @@ def test_the_most_information_per_cost_is_given_among_what_is_affordable():
             ability = float(tests.ability[subject, k])
 
 
+@SLOW
 def test_equal_costs_change_nothing_but_the_number_of_items():
     tests = run(cost=np.full(SIZE, 0.1), budget=0.3)
     full = run_of()
     assert (tests.num_given == 3).all()
     assert (tests.stopped == StopFlag.BUDGET).all()
     np.testing.assert_array_equal(tests.items[:, :3], full.items[:, :3])
+
+
+@pytest.mark.parametrize("cost", [1.0, 0.1])
+def test_a_budget_of_a_long_test_is_kept_in_single_precision(cost):
+    size, within = 12_000, 1_000
+    design = Design.create(size, cost=np.full(size, cost), budget=within * cost)
+    for count in (within - 1, within, within + 1):
+        state = SimpleNamespace(
+            num_given=jnp.asarray(count),
+            given=jnp.arange(size) < count,
+            items=jnp.arange(size),
+            available=jnp.arange(size) >= count,
+            ability=jnp.zeros((), jnp.float32),
+        )
+        assert bool(affordable(design, state).any()) == (count < within)
 
 
 def posterior_of(bank, items, responses):
@@ -100,7 +127,8 @@ def decision(mark, losses, step):
     return loss
 
 
-@pytest.mark.parametrize("kind", ["variance", pytest.param("decision", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("kind", ["variance", "decision"])
 def test_a_test_ends_when_no_item_is_worth_its_price(kind):
     bank, rules = bank_of(), {}
     loss = variance
@@ -126,6 +154,7 @@ def test_a_test_ends_when_no_item_is_worth_its_price(kind):
     assert len(lengths) > 1 or kind == "decision"
 
 
+@SLOW
 def test_a_decision_is_made_when_its_risk_is_small():
     """Against a grid of 4,001 abilities, where nodes of the bank are few."""
     bank = bank_of()
@@ -155,7 +184,10 @@ def test_a_decision_is_made_when_its_risk_is_small():
             if abs(expected - limit) > 0.01:
                 ended = k == count and bool(tests.stopped[subject] & StopFlag.DECIDED)
                 assert (expected < limit) == ended
-        assert float(tests.above[subject]) == pytest.approx(above, abs=0.004)
+        stated = float(tests.above[subject])
+        assert stated == pytest.approx(above, abs=0.004)
+        passed = losses[1] * stated > losses[0] * (1 - stated)
+        assert bool(tests.passed[subject]) == passed
         decided += bool(tests.stopped[subject] & StopFlag.DECIDED)
     assert 0 < decided
 
@@ -163,25 +195,64 @@ def test_a_decision_is_made_when_its_risk_is_small():
 def test_walds_test_is_the_special_case():
     bank, half, alpha, beta = bank_of(), 0.5, 0.1, 0.2
     # Error rates are the risk over each loss.
-    rules = dict(risk=0.2, losses=(0.2 / alpha, 0.2 / beta))
-    tests = run(pass_mark=0.2, indifference=half, **rules)
+    losses = 0.2 / alpha, 0.2 / beta
+    rules = dict(risk=0.2, losses=losses, indifference=half)
+    # Wald's bounds, at which the rates of error are alpha and beta.
+    low, high = np.log(beta / (1 - alpha)), np.log((1 - beta) / alpha)
     at = lambda theta: np.asarray(
         jax.vmap(bank.model.family.category_log_probs, (0, None))(bank.items, theta)
     )
-    ratio = at(jnp.asarray(0.2 + half)) - at(jnp.asarray(0.2 - half))
-    for subject in range(len(THETA)):
-        items, seen = (
-            np.asarray(x[subject]) for x in (tests.items, tests.observations)
-        )
-        path = np.cumsum(ratio[items, seen])
-        # Accept when the odds of an error are below alpha or beta.
-        over = (path > np.log((1 - alpha) / alpha)) | (
-            path < -np.log((1 - beta) / beta)
-        )
-        count = int(tests.num_given[subject])
-        assert not over[: count - 1].any()
-        ended = bool(tests.stopped[subject] & StopFlag.DECIDED)
-        assert over[count - 1] == ended and (ended or count == LENGTH)
+    differ = 0
+    for mark in (0.2, 2.0):
+        tests = run(pass_mark=mark, **rules)
+        ratio = at(jnp.asarray(mark + half)) - at(jnp.asarray(mark - half))
+        for subject in range(len(THETA)):
+            items, seen = (
+                np.asarray(x[subject]) for x in (tests.items, tests.observations)
+            )
+            path = np.cumsum(ratio[items, seen])
+            over = (path > high) | (path < low)
+            count = int(tests.num_given[subject])
+            assert not over[: count - 1].any()
+            ended = bool(tests.stopped[subject] & StopFlag.DECIDED)
+            assert over[count - 1] == ended and (ended or count == LENGTH)
+            # The decision is the test's own, without the population.
+            passed = bool(tests.passed[subject])
+            assert passed == (path[count - 1] > (low + high) / 2)
+            above = float(tests.above[subject])
+            differ += passed != (losses[1] * above > losses[0] * (1 - above))
+    assert differ
+
+
+def test_a_decision_of_the_population_alone_is_named():
+    bank = bank_of()
+    rules = dict(pass_mark=3.5, risk=0.05)
+    test = AdaptiveTest(bank, 5, **rules)
+    assert (test.num_given, test.stopped, test.passed) == (0, "decided", False)
+    assert "risk 0.05 is reached without a response" in test.warnings[0]
+    known = label(bank, 5, None, None)
+    for other in (dict(rules, pass_mark=0.0), dict(rules, indifference=0.5)):
+        assert known.warnings(known.design(5, **other)) == ()
+
+
+def test_only_an_item_that_can_be_given_is_not_worth_its_price():
+    bank = bank_of()
+    groups = np.full(SIZE, "most")
+    decrease = expected_loss(bank, posterior_of(bank, [], []), variance)
+    best = int(decrease.argmax())
+    groups[best] = "few"
+    # The group of the best item is not due.
+    quota = {"most": 0.9, "few": 0.1}
+    rules = dict(select="fixed", groups=groups, quota=quota)
+    design = Design.create(LENGTH, price=0.01, **rules)
+    worth = float(start(bank, design, key=KEY).worth)
+    assert worth == pytest.approx(np.delete(decrease, best).max())
+    assert worth < decrease[best]
+    # Where nothing is affordable the reason is the budget alone.
+    rules = dict(select="fixed", cost=np.ones(SIZE), budget=0.5)
+    design = Design.create(LENGTH, price=1e-9, **rules)
+    state = start(bank, design, key=KEY)
+    assert int(stop(bank, design, state)) == StopFlag.BUDGET
 
 
 def test_the_risk_of_several_abilities_is_normal():
@@ -193,6 +264,7 @@ def test_the_risk_of_several_abilities_is_normal():
     assert float(risk(bank, design, state)) == pytest.approx(want, abs=1e-12)
 
 
+@SLOW
 def test_items_that_may_not_be_given_are_as_good_as_dropped():
     """Masked items change neither the path nor the scores, with every rule of cost."""
     kept = np.sort(np.random.default_rng(3).permutation(SIZE)[:22])
@@ -217,6 +289,7 @@ def test_items_that_may_not_be_given_are_as_good_as_dropped():
     np.testing.assert_array_equal(want.stopped, got.stopped)
 
 
+@SLOW
 def test_names_costs_and_decisions_in_python(tmp_path):
     fit = small_fit(errors=False)
     cost = {name: 1.0 + k for k, name in enumerate(small_table().items.tolist())}
@@ -226,6 +299,7 @@ def test_names_costs_and_decisions_in_python(tmp_path):
         test.record(item, 1)
     assert test.cost == sum(cost[name] for name in test.responses) <= 20
     assert test.stopped == "budget" and test.probability_passed > 0.5
+    assert test.passed
     again = AdaptiveTest.load(test.save(tmp_path / "t.json"), fit)
     assert (again.cost, again.stopped) == (test.cost, "budget")
     assert json.loads((tmp_path / "t.json").read_text())["rules"]["cost"] == cost
@@ -235,6 +309,7 @@ def test_names_costs_and_decisions_in_python(tmp_path):
     assert tests.cost.max() <= 20 and (np.diff(tests.cost, axis=1) >= 0).all()
     share = np.asarray(table["probability_passed"])
     assert ((share > 0.5) == (tests.ability[:, -1] > 0)).mean() > 0.9
+    np.testing.assert_array_equal(table["passed"], share > 0.5)
     # At a budget of everything: the last errors; of nothing: those of the population.
     errors = tests.rmse_by_cost([0.5, 20.0])
     prior = np.sqrt(np.mean((tests.truth - tests.prior[0]) ** 2))
@@ -254,6 +329,9 @@ def test_names_costs_and_decisions_in_python(tmp_path):
         (dict(pass_mark=0.0, indifference=0.1), "needs a risk"),
         (dict(pass_mark=0.0, losses=(1.0, 0.0)), "two numbers above 0"),
         (dict(pass_mark=float("nan")), "not a finite number"),
+        (dict(losses=(1.0, 2.0)), "losses: they need a pass_mark"),
+        # The largest risk of any posterior is 1 * 3 / (1 + 3).
+        (dict(pass_mark=0.0, losses=(1.0, 3.0), risk=0.75), "is not below 0.75"),
     ],
 )
 def test_rules_that_do_not_suit_are_refused_in_one_line(rules, match):

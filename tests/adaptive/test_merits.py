@@ -28,7 +28,8 @@ def entropy(p):
     return -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), -1)
 
 
-@pytest.mark.parametrize("name", ["2pl", pytest.param("graded", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("name", ["2pl", "graded"])
 def test_mutual_information_is_the_expected_decrease_of_entropy(name):
     bank = bank_of(name)
     state = state_of(bank)
@@ -75,6 +76,7 @@ def test_kl_is_its_integral(num_given):
         assert got[j] == pytest.approx(want[0], rel=(step / reach) ** 2)
 
 
+@SLOW
 def test_an_impossible_category_is_no_nan():
     table = jnp.log(jnp.array([[[1.0, 1.0, 0.5], [0.0, 0.0, 0.5]]]))
     nodes = jnp.array([-1.0, 0.0, 1.0])
@@ -86,6 +88,7 @@ def test_an_impossible_category_is_no_nan():
     assert float(found[0]) == pytest.approx(0.5 * np.log(2))
 
 
+@SLOW
 def test_mutual_information_of_several_abilities_is_that_of_the_plane():
     bank = factor_bank()
     state = start(bank, Design.create(LENGTH), key=KEY)

@@ -7,6 +7,8 @@ import pytest
 
 import irtjax
 from irtjax.adaptive import AdaptiveTest, ItemBank, draw_items, misfit_study
+from irtjax.adaptive.labels import label
+from irtjax.adaptive.misfit import _designs, true_bank
 from irtjax.models.catalogue import rasch
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
@@ -16,6 +18,7 @@ from tests.small_fits import small_fit, small_table
 KEY = jax.random.key(6)
 
 
+@pytest.mark.slow
 def test_drawn_items_have_the_covariance_of_the_calibration():
     fit = small_fit()
     keys = jax.random.split(KEY, 3000)
@@ -31,15 +34,30 @@ def test_drawn_items_have_the_covariance_of_the_calibration():
         assert (np.abs(np.cov(drawn[:, j].T) - want[j]) < 5 * width).all()
 
 
-def test_subjects_respond_by_the_true_items():
-    fit = small_fit()
+def test_the_items_of_another_calibration_are_in_the_order_of_the_bank():
+    bank, other = label(rasch_bank(15), 3, None, None), small_fit(errors=False)
+    order = np.random.default_rng(0).permutation(15)
+    bank = bank._replace(names=other.items[order])
+    true = true_bank(None, bank, other, KEY)
+    want = other.parameters.items.intercept[order]
+    np.testing.assert_array_equal(true.items.intercept, want)
+
+
+@pytest.mark.slow
+def test_subjects_respond_by_the_items_of_another_calibration():
     # Items of another calibration that nobody gets wrong: every response is right.
     other = irtjax.fit(small_table(), "2pl", standard_errors="none")
     items = other.parameters.items
     easy = items._replace(intercept=np.full_like(items.intercept, 60.0))
     object.__setattr__(other, "parameters", other.parameters._replace(items=easy))
-    tests = irtjax.simulate_tests(fit, 20, key=KEY, num_items=5, truth=other)
+    bank = small_fit(errors=False)
+    tests = irtjax.simulate_tests(bank, 20, key=KEY, num_items=5, truth=other)
     assert (tests.responses == 1).all()
+
+
+@pytest.mark.slow
+def test_subjects_respond_by_drawn_items():
+    fit = small_fit()
     plain = irtjax.simulate_tests(fit, 20, key=KEY, num_items=5)
     assert 0 < plain.responses.mean() < 1
     drawn = irtjax.simulate_tests(fit, 20, key=KEY, num_items=5, truth="draw")
@@ -69,6 +87,19 @@ def test_a_study_has_a_row_for_each_size_and_rule():
     assert np.isfinite(numbers).all()
 
 
+def test_random_items_of_a_study_have_no_rule_of_choice_and_no_end_but_the_budget():
+    known = label(rasch_bank(9), 4, None, None)
+    rules = dict(randomesque=3, standard_error=0.5, score="map", budget=5.0)
+    rules |= dict(cost=np.ones(9), gain=0.1, price=0.01)
+    chosen, random = _designs(known, 4, rules)
+    assert (chosen.select, chosen.randomesque) == ("information", 3)
+    assert chosen.standard_error is not None
+    assert (random.select, random.randomesque, random.score) == ("random", 1, "map")
+    assert random.budget is not None and random.cost is not None
+    assert random.standard_error is random.gain is random.price is None
+    assert len(_designs(known, 4, dict(select="random", standard_error=0.5))) == 1
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [
@@ -91,6 +122,14 @@ def rasch_bank(size: int) -> ItemBank:
     return ItemBank.create(rasch(), items, Population(jnp.array(0.0), jnp.array(1.0)))
 
 
+def test_a_target_out_of_reach_has_a_sentence():
+    known = label(rasch_bank(50), 30, None, None)
+    said = known.warnings(known.design(30, reliability=0.95))
+    assert "reliability 0.95 cannot be reached: 30 items" in said[0]
+    assert known.warnings(known.design(30, reliability=0.7)) == ()
+
+
+@pytest.mark.slow
 def test_a_target_out_of_reach_is_named_with_what_can_be_reached():
     """The book's example: 30 Rasch items give at most 1 - 1 / (1 + 7.5) = 0.882."""
     tests = irtjax.simulate_tests(
@@ -109,6 +148,7 @@ def test_a_target_out_of_reach_is_named_with_what_can_be_reached():
     assert "of the population alone" in rare
 
 
+@pytest.mark.slow
 def test_the_smallest_error_of_several_abilities_is_a_bound():
     bank = factor_bank((1.0, -0.5))
     errors, weights = bank.smallest_errors(4, jnp.ones(bank.num_items, bool))

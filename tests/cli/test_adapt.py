@@ -1,5 +1,6 @@
 """`irtjax adapt` and the figure of adaptive tests."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax import plots
+from irtjax.cli.adapt import RuleOptions, _of_decisions
 from irtjax.cli.app import app
 from tests.small_fits import small_fit, small_table
 
@@ -84,6 +86,7 @@ def test_it_can_be_quiet_and_has_no_baseline_for_random_items(saved):
     assert content["random_by_num_items"] is None
 
 
+@pytest.mark.slow
 def test_costs_and_decisions(tmp_path, saved):
     names = small_table().items.tolist()
     rows = [("item", "cost"), *((f'"{x}"', 1 + k % 3) for k, x in enumerate(names))]
@@ -103,6 +106,22 @@ def test_costs_and_decisions(tmp_path, saved):
     assert left.get_xlabel() == "Cost of a test" and len(left.lines) == 2
     budgets, errors = left.lines[0].get_data()
     np.testing.assert_array_equal(errors, want.rmse_by_cost(budgets))
+
+
+def test_decisions_on_recorded_subjects_are_not_called_wrong():
+    found = from_python()
+    passed = found.ability[:, -1] > 0.1
+    share = 100 * (passed != (found.truth > 0.1)).mean()
+    rules = RuleOptions(pass_mark=0.1)
+    simulated = dataclasses.replace(found, passed=passed)
+    assert (
+        f"{share:.1f} % of the decisions were wrong"
+        in _of_decisions(simulated, rules)[0]
+    )
+    # No true ability is known.
+    sentence = _of_decisions(dataclasses.replace(simulated, replayed=True), rules)[0]
+    assert f"{share:.1f} % of the decisions differ from that by" in sentence
+    assert "score from all responses" in sentence and "wrong" not in sentence
 
 
 def test_bad_input_is_one_line(tmp_path, saved):
@@ -125,6 +144,8 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--budget", 2), "--budget 2 needs a cost"),
         ((saved, "--risk", 0.1), "--risk 0.1 needs a pass_mark"),
         ((saved, "--losses", "a"), "--losses a: write numbers"),
+        ((saved, "--losses", "1,1"), "--losses requires --pass-mark"),
+        ((saved, "--pass-mark", 0, "--risk", 0.5), "--risk 0.5 is not below 0.5"),
         ((saved, "--pass-mark", 0, "--losses", "1"), "--losses: give two numbers"),
         ((saved, "--cost", tmp_path / "no.csv"), "cannot read it"),
         ((saved, *few, "--out", tmp_path / "file"), "is a file: name a folder"),
@@ -198,6 +219,7 @@ def test_the_information_of_items_is_drawn():
     assert chosen[-1] == pytest.approx(random[-1]) and chosen[0] == random[0] == 0
 
 
+@pytest.mark.slow
 def test_subjects_may_respond_by_other_items(saved):
     few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--json")
     content = json.loads(ok(saved, *few, "--truth", saved).stdout)
