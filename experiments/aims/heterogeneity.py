@@ -4,9 +4,9 @@
     python experiments/aims/heterogeneity.py --replicates 200      # the README's table
 
 Responses are drawn from one ability (2PL, slopes U(0.5, 2), intercepts N(0, 1)), or
-from two that correlate, each measured by half of the items. A factor model is
-fitted by its defaults, with two factors unless `--factors` gives another number, and
-`irtjax.heterogeneity` gives the verdict.
+from two that correlate, each measured by half of the items. A factor model is fitted
+by `mm`, with two factors unless `--factors` gives another number, and
+`irtjax.heterogeneity` gives the verdict, which does not depend on the method.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from irtjax.validity.heterogeneity import CONFLICTING, NONE, ONE, RELATED
 
 #: Correlations of the two abilities; 1 is one skill.
 CORRELATIONS = (1.0, 0.9, 0.7, 0.0, -0.5)
@@ -50,7 +51,7 @@ def study(correlation: float, given: argparse.Namespace) -> dict[str, Any]:
         if verdicts and time.perf_counter() - began > given.seconds:
             break
         table = drawn(correlation, given.subjects, given.items, seed)
-        fit = irtjax.fit(table, "factor", factors=given.factors)
+        fit = irtjax.fit(table, "factor", "mm", factors=given.factors, rotation="none")
         found = irtjax.heterogeneity(fit, table, key=jax.random.key(seed))
         row = found.table.to_pylist()[0]
         verdicts.append(row["verdict"])
@@ -61,9 +62,7 @@ def study(correlation: float, given: argparse.Namespace) -> dict[str, Any]:
     return {
         "correlation": correlation,
         "replicates": count,
-        "one skill": share("one skill"),
-        "related skills": share("related skills"),
-        "conflicting skills": share("conflicting skills"),
+        **{name: share(name) for name in (ONE, RELATED, CONFLICTING, NONE)},
         "several compared": len(known) / count,
         "mean smallest": float(np.mean(known)) if known else float("nan"),
     }

@@ -71,7 +71,7 @@ def clusters_command(
 ) -> None:
     """Finds clusters of items, and whether each benchmark measures one skill.
 
-    DIR is a fit of a factor model, FILE... the responses that were fitted.
+    DIR is a fit of a factor model, FILE... responses to its items.
     """
     opt.check_level(level)
     check_out_folder(out)
@@ -144,7 +144,7 @@ def _show(found: Heterogeneity, out: Path | None) -> None:
     console = screen.console()
     header = ["benchmark", "items", "clusters", "smallest correlation"]
     header += [f"{percent(found.level)} interval", "one skill", "verdict"]
-    judged = [row for row in found.table.to_pylist() if row["verdict"]]
+    judged = [row for row in found.table.to_pylist() if row["clusters"]]
     rows = [
         [
             row["benchmark"] or "all items",
@@ -158,8 +158,8 @@ def _show(found: Heterogeneity, out: Path | None) -> None:
         for row in judged
     ]
     screen.show_table(console, "", header, screen.shortened(rows))
-    pairs = zip(found.table["verdict"].to_pylist(), found.sentences, strict=True)
-    sentences = [text for verdict, text in pairs if verdict][: screen.LONGEST]
+    pairs = zip(found.table["clusters"].to_pylist(), found.sentences, strict=True)
+    sentences = [text for count, text in pairs if count][: screen.LONGEST]
     if out is not None:
         sentences.append(written(out, (*TABLES, *FIGURES)))
     screen.show_sentences(console, sentences)

@@ -105,10 +105,10 @@ def _draw_correlations(axes: Axes, row: dict[str, Any], found: Heterogeneity) ->
         look = {"ha": "center", "va": "center", "fontsize": 8 if count <= 5 else 6}
         axes.text(at[1], at[0], text, color=ink, **look)
     low, high = _short(row["band_lower"]), _short(row["band_upper"])
-    band = f"smallest under one skill: {low} … {high}"
-    # Simulated tables of one skill had no two clusters to compare.
+    # Simulated tables of one skill may have no two clusters to compare.
     alone = row["band_lower"] >= 1
-    below = f"{row['verdict']}; {'one skill: one cluster' if alone else band}"
+    band = "nothing to compare" if alone else f"{low} … {high}"
+    below = f"{row['verdict']}; one skill: {band}"
     style.title(axes, style.label(name or "All items", 30), below)
     return picture
 

@@ -53,13 +53,16 @@ def cluster_sums(values, seen, member) -> Sums:
 
 
 def reliabilities(sums: Sums, sizes) -> tuple[Any, Any]:
-    """Cronbach's alpha, and the mean covariance of two items, of each cluster."""
+    """Cronbach's alpha, and the mean covariance of two items, of each cluster.
+
+    Alpha is NaN of a cluster without responses of one subject to two of its items.
+    """
     total, square, answers = sums
     pairs = jnp.sum(answers * (answers - 1), axis=0)
     covariance = jnp.sum(total**2 - square, axis=0) / jnp.maximum(pairs, 1)
     variance = jnp.sum(square, axis=0) / jnp.maximum(jnp.sum(answers, axis=0), 1)
     whole = jnp.maximum(variance + (sizes - 1) * covariance, 1e-12)
-    return sizes * covariance / whole, covariance
+    return jnp.where(pairs > 0, sizes * covariance / whole, jnp.nan), covariance
 
 
 def comparable(alpha, sizes):
@@ -86,8 +89,9 @@ def correlations(sums: Sums, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
         weights: `[resamples, subjects]` weights of the subjects.
 
     Returns:
-        Raw ones, of the mean responses of the subjects with responses to both, and
-        corrected ones. NaN where a score does not vary, or the mean covariance within a
+        Raw ones, of the subjects with responses to both, and corrected ones. A score is
+        the mean of d_ij: the mean response, adjusted for the difficulty of the items
+        observed. NaN where a score does not vary, or the mean covariance within a
         cluster is not positive.
     """
     total, square, answers = sums

@@ -1,17 +1,14 @@
-r"""Clusters of items, and whether a benchmark measures one skill (AIMS 2.3.2.5).
+"""Clusters of items, and whether a benchmark measures one skill (AIMS 2.3.2.5).
 
-Items are clustered by their structure vectors, correlations of items and factors, with
-a Gaussian mixture whose number of components has the lowest BIC. A subject's score on a
-cluster is the mean response; `cluster_scores` has the correlations of these scores, raw
-and corrected for unreliability.
+`item_clusters` clusters the items of a benchmark by a factor fit. `cluster_scores` has
+the correlations of subjects' scores on the clusters, raw and corrected for
+unreliability.
 
 Clusters are found where chance made items alike, so the corrected correlation of two
 clusters of one skill lies below 1, by more the fewer the subjects. Its band is that of
-the whole analysis of simulated responses: one ability for each benchmark (a 2PL fitted
-to its items, abilities drawn from their posteriors), the same missing cells, then the
-factor model, the clusters and the smallest correlation again. Clusters that are held
-fixed would leave this out. Structure vectors are standardised by their covariance
-first, so a rotation of the factors does not change the clusters.
+the whole analysis of simulated responses (`one_skill`): one ability for each benchmark,
+the same missing cells, then the factor fit, the clusters and the smallest correlation
+as for the data. Clusters that are held fixed would leave this out.
 """
 
 from __future__ import annotations
@@ -20,30 +17,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
 from irtjax.data.matching import match_all_items
-from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing, percent
-from irtjax.estimators.driver import run, run_jit
-from irtjax.estimators.factor_start import factor_start
-from irtjax.estimators.joint.mm import MM
-from irtjax.estimators.marginal.em import EM
-from irtjax.estimators.start import start_values
-from irtjax.likelihood.counts import expected_counts
-from irtjax.likelihood.problem import Problem
-from irtjax.likelihood.quadrature import nodes_for
-from irtjax.models.catalogue import two_parameter
-from irtjax.numerics.kernels import inverse_cholesky, normal_log_weights
-from irtjax.numerics.mixture import choose_mixture
 from irtjax.validity import cluster_scores
 from irtjax.validity.cluster_scores import (
     Sums,
@@ -52,24 +35,32 @@ from irtjax.validity.cluster_scores import (
     correlations,
     reliabilities,
     resampled_bounds,
-    smallest_correlation,
 )
+from irtjax.validity.item_clusters import (
+    MOST_STEPS,
+    Analysis,
+    Found,
+    Layout,
+    varied,
+    with_joint_priors,
+)
+from irtjax.validity.one_skill import fit_one_skill
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Items without which a benchmark is not clustered.
 FEWEST_ITEMS = 6
-#: Steps of a factor fit to simulated responses, and the KKT residual at its end. The
-#: likelihood is flat along factors of noise: one fit in ten would take 300 to 1,000.
-MOST_STEPS, TOLERANCE = 200, 1e-4
-#: Name of its method.
-METHOD = "mm"
+#: Families of subjects without which an interval is too short.
+FEWEST_FAMILIES = 10
 #: Facet of subjects whose members are resampled together where none is named.
 FAMILY = "family"
 #: Name of no facet: all items together.
 ALL = "all"
-ONE, RELATED, CONFLICTING = "one skill", "related skills", "conflicting skills"
+#: Verdicts. That one skill is not rejected does not show that there is one.
+ONE = "no evidence against one skill"
+RELATED, CONFLICTING = "related skills", "conflicting skills"
+NONE = "no verdict"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,16 +72,18 @@ class Heterogeneity:
             `excluded` items without variation, `clusters`, `entropy` of the assignment
             (nats per item), `smallest` correlation of two clusters without their
             unreliability with its interval `lower`, `upper`, the band of it under one
-            skill, `band_lower` and `band_upper` (1 for a simulated table with one
-            cluster), and `verdict`.
+            skill, `band_lower` and `band_upper` (1 for a simulated table without two
+            clusters to compare), and `verdict`.
         items: A row for each item: `item`, `benchmark`, `cluster` (1 is the largest;
             null if excluded) and its `probability`.
         clusters: A row for each cluster: `benchmark`, `cluster`, `items`, `share` of
-            the benchmark's items, `alpha`, `mean` response.
-        correlations: A row for each two clusters of a benchmark: correlation `raw`
-            with its interval, and `correlation` without their unreliability with
-            `lower` and `upper`; `compared` where both clusters are long and reliable
-            enough for the verdict.
+            the benchmark's items, `alpha` (null if no subject has responses to two of
+            them), `mean` response.
+        correlations: A row for each two clusters of a benchmark: correlation `raw` of
+            mean responses, adjusted for the difficulty of the items observed, with its
+            interval, and `correlation` without their unreliability with `lower` and
+            `upper`; `compared` where both clusters are long and reliable enough for
+            the verdict.
         scores: A row for each subject and cluster: `subject`, `benchmark`, `cluster`,
             `score` (mean response), `responses`.
         level: Level of the intervals and the band.
@@ -115,13 +108,13 @@ class Heterogeneity:
 
 def _sentence(row: dict[str, Any], level: float) -> str:
     name, count = row["benchmark"] or "all items", row["clusters"]
-    if row["verdict"] is None:
-        return f"{name}: no verdict, with fewer than {FEWEST_ITEMS} items that vary."
+    if count is None:
+        return f"{name}: {NONE}, with fewer than {FEWEST_ITEMS} items that vary."
     head = f"{name}: {row['verdict']}."
     if count == 1:
         return f"{head} The {row['items']:,} items are one cluster."
     if row["smallest"] is None:
-        return f"{head} No two of its {count} clusters are reliable enough to compare."
+        return f"{head[:-1]}, its {count} clusters are too unreliable to compare."
     low, high = row["band_lower"], row["band_upper"]
     band = f"{low:.2f} to {high:.2f}" if low < 1 else "no two clusters to compare"
     return (
@@ -129,23 +122,6 @@ def _sentence(row: dict[str, Any], level: float) -> str:
         f" {row['smallest']:.2f} ({percent(level)} interval {row['lower']:.2f} to"
         f" {row['upper']:.2f}); one skill gives {band}."
     )
-
-
-class _Layout(NamedTuple):
-    """Benchmarks as rows of items, padded to the longest."""
-
-    place: jax.Array  # [benchmarks, width] position of an item.
-    valid: jax.Array  # [benchmarks, width] 1, or 0 for padding.
-
-
-class _Found(NamedTuple):
-    """Clusters of each benchmark, `[benchmarks, ...]`."""
-
-    label: jax.Array  # [width]
-    probability: jax.Array  # [width]
-    num_clusters: jax.Array
-    entropy: jax.Array
-    smallest: jax.Array  # Smallest correlation; 1 where no two clusters compare.
 
 
 class _Parts(NamedTuple):
@@ -156,7 +132,7 @@ class _Parts(NamedTuple):
     used: np.ndarray  # [items] with variation.
     kept: list[int]  # Groups with enough of these.
     columns: np.ndarray  # Positions of the items with variation.
-    layout: _Layout  # Of the kept groups, in positions of `columns`.
+    layout: Layout  # Of the kept groups, in positions of `columns`.
 
 
 def heterogeneity(
@@ -176,13 +152,21 @@ def heterogeneity(
     The verdict on a benchmark rests on the smallest correlation of two clusters,
     without their unreliability, of those with 3 items and a reliability of 0.7:
 
-    - "one skill": it lies in the band of one skill, or there is one cluster;
-    - "related skills": it lies below the band;
-    - "conflicting skills": moreover its interval lies below 0.
+    - "no evidence against one skill": it lies in the band of one skill, or there is
+      one cluster;
+    - "related skills": it lies below the band, which one skill does with a probability
+      of (1 - level) / 2. Verdicts are not corrected for the number of benchmarks;
+    - "conflicting skills": moreover its interval lies below 0;
+    - "no verdict": there are several clusters but no two to compare, or fewer than 6
+      items that vary.
+
+    Clusters are those of a joint fit (`mm`, weak priors) of the model to the responses
+    given, since simulated responses are fitted in the same way. Of `fit` they use the
+    number of factors, the signs and which loadings are free.
 
     Args:
         fit: A calibration of a factor model.
-        data: The responses that were fitted: right or wrong.
+        data: Responses to items of the fit: right or wrong.
         by: Facet of the items whose groups are analysed, or "all" for all items
             together, as they are where there are no benchmarks.
         family: Facet of the subjects whose members are resampled together, such as
@@ -198,7 +182,8 @@ def heterogeneity(
 
     Raises:
         ValueError: If the fit has one ability, the responses are not right or wrong or
-            of other items, there is no such facet, or there are too few simulations.
+            of other items, there is no such facet, there are too few simulations, or
+            all subjects are of one family.
 
     >>> rng = np.random.default_rng(0)
     >>> eta = np.repeat(rng.normal(size=(90, 2)), 10, axis=1)
@@ -214,26 +199,46 @@ def heterogeneity(
     report = progress or (lambda text: None)
     key = jax.random.key(0) if key is None else key
     own_key, null_key, draw_key = jax.random.split(key, 3)
-    resample = _resampler(table, family, draw_key)
+    families, resample = _resampler(table, family, draw_key)
     parts = _parts(table, by)
-    assert fit.factors is not None
     places = match_all_items(table, fit.items, "analyse")[parts.columns]
     small = table.select(items=parts.columns)
     values, seen = (jnp.asarray(x) for x in _cells(small))
+    mask = None
+    if fit.options.get("loadings") == "given":
+        mask = np.asarray(fit.parameters.items.discrimination)[places] != 0
+    analysis = Analysis(with_joint_priors(fit.model), mask, parts.layout, most)
     report("clusters")
-    structure = jnp.asarray(fit.factors.structure[places], jnp.zeros(()).dtype)
-    found = _clusters(structure, values, seen, parts.layout, own_key, most)
-    analyse = _null(fit, small, places, parts, report)
+    found, converged = analysis.run(values, seen, own_key)
+    one = fit_one_skill(values, seen, parts.layout, report)
     draws = []
     for k in range(simulations):
         report(f"one skill: simulation {k + 1} of {simulations}")
-        draws.append(analyse(values, seen, jax.random.fold_in(null_key, k), most))
+        first, second = jax.random.split(jax.random.fold_in(null_key, k))
+        drawn = one.draw(values, seen, first)
+        draws.append(np.asarray(analysis.run(drawn, seen, second)[0].smallest))
     report("intervals")
     ordered = np.sort(draws, axis=0)
     band = ordered[lowest - 1], ordered[-lowest]
     result = _result(table, parts, found, band, resample, level, simulations)
-    warnings = (*_mismatches(fit, table), *result.warnings)
-    return dataclasses.replace(result, warnings=warnings)
+    doubts = _doubts(families, converged)
+    return dataclasses.replace(result, warnings=(*doubts, *result.warnings))
+
+
+def _doubts(families: int | None, converged: bool) -> list[str]:
+    """Warnings about intervals from few families, and about the factor fit."""
+    doubts = []
+    if families is not None and families < FEWEST_FAMILIES:
+        doubts.append(
+            f"intervals are resamples of {families} families: with fewer than"
+            f" {FEWEST_FAMILIES} they are too short"
+        )
+    if not converged:
+        doubts.append(
+            f"the joint factor fit did not converge in {MOST_STEPS} steps, so clusters"
+            " may be rough: fit fewer factors"
+        )
+    return doubts
 
 
 def _check(fit: Calibration, table: ResponseTable, most, simulations, level) -> int:
@@ -262,22 +267,6 @@ def _check(fit: Calibration, table: ResponseTable, most, simulations, level) -> 
     return lowest
 
 
-def _mismatches(fit: Calibration, table: ResponseTable) -> list[str]:
-    """Differences of the fit from those to simulated responses."""
-    found, method = [], fit.options.get("method", METHOD)
-    if sorted(fit.subjects.tolist()) != sorted(table.subjects.tolist()):
-        found.append(
-            "the subjects are not those that were fitted: the band assumes that they"
-            " are"
-        )
-    if method != METHOD:
-        found.append(
-            f"the band of one skill is that of fits by {METHOD}, and this one is by"
-            f" {method}: fit by {METHOD} to compare like with like"
-        )
-    return found
-
-
 def _groups(table: ResponseTable, by: str) -> tuple[np.ndarray, list[str]]:
     """Code of each item's group, and the names by code."""
     if by not in table.item_facets:
@@ -292,7 +281,7 @@ def _groups(table: ResponseTable, by: str) -> tuple[np.ndarray, list[str]]:
 def _parts(table: ResponseTable, by: str) -> _Parts:
     """Groups of items, those with enough items that vary as rows."""
     groups, names = _groups(table, by)
-    used = _varied(*_cells(table))
+    used = varied(*_cells(table))
     sizes = np.bincount(groups[used], minlength=len(names))
     kept = np.flatnonzero(sizes >= FEWEST_ITEMS).tolist()
     if not kept:
@@ -306,7 +295,7 @@ def _parts(table: ResponseTable, by: str) -> _Parts:
     for place, row in zip(index, rows, strict=True):
         place[: len(row)] = row
     valid = np.arange(sizes.max()) < sizes[kept][:, None]
-    layout = _Layout(jnp.asarray(index), jnp.asarray(valid))
+    layout = Layout(jnp.asarray(index), jnp.asarray(valid))
     return _Parts(names, groups, used, kept, columns, layout)
 
 
@@ -316,155 +305,28 @@ def _cells(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
     return table.values, seen
 
 
-def _varied(values, seen):
-    """Items with right and with wrong responses."""
-    right = (values > 0) & seen
-    return right.any(axis=0) & (seen & ~right).any(axis=0)
+def _resampler(
+    table: ResponseTable, family: str | None, key
+) -> tuple[int | None, Callable[[int], np.ndarray]]:
+    """The number of families, or None, and a function that gives weights of subjects.
 
-
-@eqx.filter_jit
-def _clusters(structure, values, seen, layout: _Layout, key, most: int) -> _Found:
-    """Clusters of each benchmark, and their smallest correlation."""
-    dtype = structure.dtype
-    varied = _varied(values, seen)
-
-    def one(row):
-        index, valid, number = row
-        weights = (valid & varied[index]).astype(dtype)
-        points = _standardised(structure[index], weights)
-        part = jax.random.fold_in(key, number)
-        found, _ = choose_mixture(points, weights, part, most=most)
-        label = jnp.argmax(found.responsibilities, axis=1)
-        own = jax.nn.one_hot(label, most, dtype=dtype) * weights[:, None]
-        cells = values[:, index].astype(dtype), seen[:, index].astype(dtype)
-        smallest = smallest_correlation(cluster_sums(*cells, own), own.sum(axis=0))
-        chance = jnp.max(found.responsibilities, axis=1)
-        return _Found(label, chance, found.num_components, found.entropy, smallest)
-
-    return lax.map(one, (*layout, jnp.arange(len(layout.place))))
-
-
-def _standardised(points, weights):
-    """Points with mean 0 and, up to a ridge, the covariance I."""
-    total = jnp.maximum(jnp.sum(weights), 1)
-    apart = points - weights @ points / total
-    covariance = (weights[:, None] * apart).T @ apart / total
-    dims = points.shape[1]
-    # A factor that no item measures is not blown up to the size of the others.
-    ridge = 1e-6 * jnp.trace(covariance) / dims + jnp.finfo(points.dtype).tiny
-    lower = inverse_cholesky(covariance + ridge * jnp.eye(dims, dtype=points.dtype))
-    return apart @ lower.T
-
-
-@eqx.filter_jit
-def _draw(items, abilities, group, seen, key):
-    """Responses of one ability per group, drawn from its posterior."""
-    slope, intercept = items
-    mean, error = abilities
-    theta_key, key = jax.random.split(key)
-    theta = mean + error * jax.random.normal(theta_key, mean.shape, mean.dtype)
-    eta = theta[:, group] * slope + intercept
-    right = jax.random.bernoulli(key, jax.nn.sigmoid(eta))
-    return jnp.where(seen, right, False).astype(jnp.int8)
-
-
-@eqx.filter_jit
-def _structure(slopes, population, variance):
-    """Correlations of items and factors, of factors of any variance."""
-    covariance = population.covariance.astype(slopes.dtype)
-    along = slopes @ covariance
-    total = jnp.sum(along * slopes, axis=1) + variance
-    return along / jnp.sqrt(total)[:, None] / jnp.sqrt(jnp.diagonal(covariance))
-
-
-def _null(fit: Calibration, table: ResponseTable, places, parts: _Parts, report):
-    """A function that draws one ability per benchmark and repeats the analysis."""
-    dtype = jnp.zeros(()).dtype
-    code, *found = (jnp.asarray(x) for x in _one_ability(table, parts, report))
-    slope, intercept, mean, error = (x.astype(dtype) for x in found)
-    # Items of benchmarks that are not clustered keep their responses.
-    drawn = jnp.asarray(np.isin(parts.groups[parts.columns], parts.kept))
-    model, mask = fit.model, None
-    if fit.options.get("loadings") == "given":
-        slopes = np.asarray(fit.parameters.items.discrimination)
-        mask = slopes[places] != 0
-    method = MM(tolerance=jnp.asarray(TOLERANCE, dtype))
-
-    def analyse(given, seen, key, most: int) -> np.ndarray:
-        draw_key, key = jax.random.split(key)
-        items, abilities = (slope, intercept), (mean, error)
-        values = _draw(items, abilities, code, seen, draw_key)
-        values = jnp.where(drawn, values, given)
-        data = Responses(values, seen)
-        problem = Problem.create(model, data)
-        if mask is not None:
-            free = problem.free.at[:, : mask.shape[1]].set(jnp.asarray(mask))
-            problem = dataclasses.replace(problem, free=free)
-        start = factor_start(model, data, mask=mask, dtype=dtype)
-        found = run_jit(problem, method, start, max_steps=MOST_STEPS)
-        items, population, _ = found.parameters[:3]
-        variance = model.family.link_variance
-        structure = _structure(items.discrimination, population, variance)
-        found = _clusters(structure, values, seen, parts.layout, key, most)
-        return np.asarray(found.smallest)
-
-    return analyse
-
-
-def _one_ability(table: ResponseTable, parts: _Parts, report) -> tuple:
-    """A 2PL of each benchmark.
-
-    The benchmarks, slopes and intercepts of items, and the abilities with their errors,
-    `[subjects, benchmarks]`.
+    Subjects of a family have the same weight.
     """
-    values, seen = (jnp.asarray(x) for x in _cells(table))
-    slope, intercept = np.zeros(table.num_items), np.zeros(table.num_items)
-    code, posteriors = np.zeros(table.num_items, int), []
-    for k in range(len(parts.kept)):
-        report(f"one ability: benchmark {k + 1} of {len(parts.kept)}")
-        index, valid = parts.layout.place[k], parts.layout.valid[k]
-        found = _two_parameters(values[:, index], seen[:, index] & valid)
-        own = np.asarray(index)[np.asarray(valid)]
-        code[own] = k
-        for array, part in zip((slope, intercept), found[:2], strict=True):
-            array[own] = np.asarray(part)[np.asarray(valid)]
-        posteriors.append(found[2:])
-    mean, error = (jnp.stack(x, axis=1) for x in zip(*posteriors, strict=True))
-    return code, slope, intercept, mean, error
-
-
-@eqx.filter_jit
-def _two_parameters(values, seen):
-    """Slopes, intercepts, and posterior means and standard deviations, by EM."""
-    width, dtype = values.shape[1], jnp.zeros(()).dtype
-    # One skill: no item measures it in reverse, or its clusters would correlate at -1.
-    model = two_parameter(positive=True)
-    # For items of slope 1.4 that are all of one difficulty, with room for steeper ones.
-    nodes = jnp.asarray(nodes_for((1 + width / 2) ** -0.5), dtype)
-    data = Responses(values, seen)
-    start = start_values(model, data, how="proportions", dtype=dtype)
-    problem = Problem.create(model, data)
-    found = run(problem, EM(nodes=nodes), start).parameters
-    population = found.population
-    grid = population.mean + population.sd * nodes
-    prior = normal_log_weights(nodes)
-    counts = expected_counts(model, found.items, grid, prior, data, moments=True)
-    assert counts.variance is not None
-    error = jnp.sqrt(jnp.maximum(counts.variance, 0))
-    return found.items.discrimination, found.items.intercept, counts.mean, error
-
-
-def _resampler(table: ResponseTable, family: str | None, key):
-    """A function that gives weights of subjects, of their families if there are any."""
     facets = table.subject_facets
     if family is not None and family not in facets:
         there = listing(sorted(facets)) or "none"
         raise ValueError(f"no facet {family!r} of subjects; there are: {there}")
     name = family or (FAMILY if FAMILY in facets else None)
     size = table.num_subjects
-    own = np.arange(size)
+    own, families = np.arange(size), None
     if name is not None:
-        own = np.unique(facets[name], return_inverse=True)[1]
+        names, own = np.unique(facets[name], return_inverse=True)
+        families = len(names)
+        if families < 2:
+            raise ValueError(
+                f"all subjects have the {name} {str(names[0])!r}: intervals need at"
+                " least 2 families, so name another facet of the subjects as the family"
+            )
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     units = int(own.max()) + 1
     odds = np.full(units, 1 / units)
@@ -472,11 +334,11 @@ def _resampler(table: ResponseTable, family: str | None, key):
     def draw(count: int) -> np.ndarray:
         return rng.multinomial(units, odds, size=count)[:, own].astype(float)
 
-    return draw
+    return families, draw
 
 
 def _result(
-    table: ResponseTable, parts: _Parts, found: _Found, band, resample, level, count
+    table: ResponseTable, parts: _Parts, found: Found, band, resample, level, count
 ) -> Heterogeneity:
     """Tables of what was found."""
     import pyarrow as pa
@@ -494,10 +356,11 @@ def _result(
         rows.append(row)
         row["excluded"] = int((~parts.used & here).sum())
         if k not in parts.kept:
+            row["verdict"] = NONE
             continue
         at = parts.kept.index(k)
         valid = np.asarray(parts.layout.valid[at])
-        own = parts.columns[np.asarray(parts.layout.place[at])[valid]]
+        own = parts.columns[parts.layout.items(at)]
         labels, code = _by_size(np.asarray(found.label[at])[valid])
         cluster[own] = code + 1
         chance[own] = np.asarray(found.probability[at])[valid]
@@ -518,7 +381,7 @@ def _result(
         pairs += found_pairs
         scores.append(_score_rows(table.subjects, name, mean, answers))
         row |= {"clusters": len(labels), "entropy": float(found.entropy[at])}
-        row |= _judged(found_pairs, band[0][at], band[1][at])
+        row |= _judged(len(labels), found_pairs, band[0][at], band[1][at])
     listed = {
         "item": table.items.tolist(),
         "benchmark": [parts.names[k] for k in parts.groups],
@@ -609,12 +472,12 @@ def _pairs(same, sums: Sums, compared, resample, level) -> list[dict[str, Any]]:
     return rows
 
 
-def _judged(pairs, low: float, high: float) -> dict[str, Any]:
+def _judged(clusters: int, pairs, low: float, high: float) -> dict[str, Any]:
     """The smallest correlation of clusters that can be compared, and the verdict."""
     fine = [row for row in pairs if row["compared"] and row["correlation"] is not None]
     band = {"band_lower": float(low), "band_upper": float(high)}
     if not fine:
-        return band | {"verdict": ONE}
+        return band | {"verdict": ONE if clusters == 1 else NONE}
     least = min(fine, key=lambda row: row["correlation"])
     found = {"smallest": least["correlation"]}
     found |= {name: least[name] for name in ("lower", "upper")} | band
@@ -627,7 +490,7 @@ def _judged(pairs, low: float, high: float) -> dict[str, Any]:
 
 def _warnings(rows, clusters) -> list[str]:
     found = []
-    few = [row["benchmark"] for row in rows if row.get("verdict") is None]
+    few = [row["benchmark"] for row in rows if row.get("clusters") is None]
     if few:
         found.append(
             f"fewer than {FEWEST_ITEMS} items with variation, so no verdict:"

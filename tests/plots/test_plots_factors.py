@@ -158,7 +158,7 @@ def test_correlations_of_clusters_and_two_profiles(tmp_path, count):
     assert matrix[0, 1] == matrix[1, 0] == -0.3 and np.isnan(matrix[0, 0])
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert any(text.startswith("-.30") for text in texts) == (count <= 10)
-    assert any("smallest under one skill: .90 … 1.00" in text for text in texts)
+    assert any("related skills; one skill: .90 … 1.00" in text for text in texts)
     pair = twins(found, "b0")
     assert pair is not None and pair.subjects == ("m0", "m1")
     assert abs(pair.mean[0] - pair.mean[1]) < 0.01

@@ -67,9 +67,24 @@ def test_missing_cells_give_the_mean_over_observed_pairs():
     root = np.sqrt(np.diag(covariance))
     expected = covariance / root / root[:, None]
     sums = cluster_sums(values, seen, member)
-    (_,), (corrected,) = correlations(sums, np.ones((1, SUBJECTS)))
+    (raw,), (corrected,) = correlations(sums, np.ones((1, SUBJECTS)))
     upper = np.triu_indices(3, 1)
     np.testing.assert_allclose(corrected[upper], expected[upper], atol=1e-10)
+    # Raw ones are of mean responses, adjusted for the items that a subject saw.
+    for g, h in zip(*upper, strict=True):
+        count = np.stack([seen[:, label == k].sum(axis=1) for k in (g, h)])
+        total = np.stack([apart[:, label == k].sum(axis=1) for k in (g, h)])
+        both = count.min(axis=0) > 0
+        scores = total[:, both] / count[:, both]
+        assert raw[g, h] == pytest.approx(np.corrcoef(scores)[0, 1], abs=1e-10)
+
+
+def test_one_item_has_no_reliability():
+    values, seen, _ = drawn()
+    member = np.eye(2)[(np.arange(values.shape[1]) > 0).astype(int)]
+    alpha, _ = reliabilities(cluster_sums(values, seen, member), member.sum(axis=0))
+    assert np.isnan(alpha[0]) and alpha[1] > 0.5
+    assert not bool(np.asarray(comparable(alpha, member.sum(axis=0)))[0])
 
 
 def test_weights_of_a_resample_are_copies_of_subjects():
