@@ -14,7 +14,7 @@ from irtjax.calibration.flags import Margins
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.padding import pad_rows, padded_size
-from irtjax.likelihood.problem import is_rescaled
+from irtjax.likelihood.problem import is_positive, is_rescaled
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
@@ -113,8 +113,17 @@ def item_errors(estimates: Estimates):
     )
     errors = {name: np.asarray(x)[: missing.size] for name, x in errors.items()}
     difficulties = np.asarray(difficulties)[: missing.size]
+    bound = np.zeros_like(errors["discrimination"], bool)
+    if problem.model.family.dims and is_positive(problem.model):
+        # A slope at its bound 0 has no error, though it is identified.
+        slopes = np.asarray(items.discrimination)
+        bound = np.asarray(problem.free)[:, : slopes.shape[1]] & (slopes <= 0)
     for name in items._fields:
-        missing |= np.isnan(errors[name]).reshape(missing.size, -1).any(axis=1)
+        unknown = np.isnan(errors[name])
+        if name == "discrimination":
+            unknown = unknown & ~bound
+            errors[name] = np.where(bound, np.nan, errors[name])
+        missing |= unknown.reshape(missing.size, -1).any(axis=1)
     return errors, missing, difficulties
 
 

@@ -35,6 +35,7 @@ from irtjax.uncertainty import (
     length_covariance,
     speed_error,
 )
+from irtjax.uncertainty.marginal_factors import FactorCovariance
 
 #: Log weights of nodes that differ by less from a normal density's are normal.
 NORMAL_WEIGHTS = 1e-3
@@ -115,6 +116,8 @@ class FactorEstimates(NamedTuple):
             value; None without rotation.
         axes_known: Whether the errors of loadings are those of known axes, without the
             error of a rotation.
+        item_errors: Covariances of the items' natural slopes and other coordinates;
+            None without errors.
     """
 
     ability: np.ndarray
@@ -128,6 +131,7 @@ class FactorEstimates(NamedTuple):
     rotation: str = "none"
     share_at_best: float | None = None
     axes_known: bool = True
+    item_errors: FactorCovariance | None = None
 
 
 class LengthEstimates(NamedTuple):

@@ -13,13 +13,24 @@ import numpy as np
 from irtjax._types import Status
 from irtjax.estimators.estimates import Estimates, FactorEstimates
 from irtjax.estimators.timing import Clock
-from irtjax.likelihood.problem import Problem, correlates, rotates
+from irtjax.likelihood.cubature import points_for
+from irtjax.likelihood.problem import Problem, correlates, is_positive, rotates
 from irtjax.models.families.bounded import log_base_total
 from irtjax.numerics.rotation import rotate
 from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
 from irtjax.uncertainty import Covariance
-from irtjax.uncertainty.factors import factor_covariance
-from irtjax.uncertainty.rotation import rotated_loading_errors
+from irtjax.uncertainty.factors import estimated, factor_covariance
+from irtjax.uncertainty.marginal_factors import (
+    FactorCovariance,
+    marginal_covariance,
+    normal_rule,
+)
+from irtjax.uncertainty.rotation import rotation_moves, turned_covariance
+
+#: Points of each posterior with more than three factors, where a method has no number.
+DRAWS = 200
+#: The contribution of a direction of which nothing is known to a variance.
+UNKNOWN = 1e20
 
 
 def factor_estimates(
@@ -43,19 +54,14 @@ def factor_estimates(
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
         modes = score_factors(*given, found.population, data, found.theta)
-    covariance = None
+    errors = None
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
         if standard_errors != "none":
-            blocks = factor_covariance(
-                problem, found.items, modes.ability, modes.covariance
-            )
-            covariance = Covariance.of_independent(jnp.nan_to_num(blocks))
-            lost = jnp.where(jnp.isnan(blocks), jnp.inf, 0)
-            covariance = covariance._replace(lost=(lost, *covariance.lost[1:]))
+            errors = _item_errors(problem, solution, modes)
         shared = None
-        if covariance is not None and item_uncertainty:
-            blocks = covariance.items
+        if errors is not None and item_uncertainty:
+            blocks = jnp.asarray(errors.items, found.items.discrimination.dtype)
             ability, error, shared = expected_with_items(*given, data, modes, blocks)
         else:
             ability, error = expected_on_items(*given, modes)
@@ -74,7 +80,7 @@ def factor_estimates(
         problem=problem,
         parameters=found,
         coordinates=coordinates,
-        covariance=covariance,
+        covariance=None if errors is None else _in_coordinates(problem, found, errors),
         ability=ability,
         error=error,
         shared=None if shared is None else np.asarray(shared, np.float64),
@@ -91,42 +97,93 @@ def factor_estimates(
         limit=method.limit,
         scale=np.zeros(len(ability)),
         unfinished=~np.asarray(modes.converged),
-        warnings=solution.warnings,
-        factors=_factors(problem, found, modes, covariance),
+        warnings=(*solution.warnings, *_not_identified(errors)),
+        factors=_factors(problem, found, modes, errors),
     )
 
 
-def _factors(problem: Problem, found, modes, covariance) -> FactorEstimates:
+def _item_errors(problem: Problem, solution: Any, modes) -> FactorCovariance:
+    """Covariances of (a_j, x_j), by the kind of method."""
+    found, method = solution.fit.parameters, solution.method
+    given, posteriors = (problem, found.items), (modes.ability, modes.covariance)
+    if not method.marginal:
+        penalty = float(getattr(method, "penalty", 1.0))
+        temperature = float(np.asarray(getattr(method, "temperature", 1.0)))
+        blocks = factor_covariance(*given, *posteriors, penalty, temperature)
+        return FactorCovariance(*(np.asarray(x, np.float64) for x in blocks))
+    family = problem.model.family
+    if family.num_categories == 0:
+        points = normal_rule(family.dims)
+    else:
+        draws = getattr(method, "num_samples", DRAWS)
+        points = points_for(family.dims, draws, jax.random.key(0))
+    prior = getattr(method, "prior_subjects", 0.0)
+    return marginal_covariance(*given, found.population, posteriors, points, prior)
+
+
+def _in_coordinates(problem: Problem, found, errors: FactorCovariance) -> Covariance:
+    """The covariance in the coordinates of the family: logarithms of positive slopes.
+
+    A slope at its bound 0 has no logarithm, and an error that is not known.
+    """
+    slopes = np.asarray(found.items.discrimination, np.float64)
+    steps = np.ones(problem.free.shape)
+    if is_positive(problem.model):
+        steps[:, : slopes.shape[1]] = np.where(slopes > 0, slopes, 1)
+    steps = steps[:, :, None] * steps[:, None, :]
+    bound = np.asarray(problem.free & ~estimated(problem, found.items))
+    lost = errors.lost / steps + UNKNOWN * np.eye(steps.shape[1]) * bound[:, :, None]
+    lost = np.clip(lost, -UNKNOWN, UNKNOWN)
+    dtype = found.items.discrimination.dtype
+    covariance = Covariance.of_independent(jnp.asarray(errors.items / steps, dtype))
+    return covariance._replace(
+        lost=(jnp.asarray(lost, dtype), *covariance.lost[1:]),
+        definite=jnp.asarray(not np.any(errors.lost)),
+    )
+
+
+def _not_identified(errors: FactorCovariance | None) -> tuple[str, ...]:
+    """A warning of items with parameters that have no error, if there are any."""
+    if errors is None:
+        return ()
+    count = int((~errors.is_identified).any(axis=1).sum())
+    if not count:
+        return ()
+    return (
+        f"parameters of {count} item{'s' * (count > 1)} are not identified and have no"
+        " standard error: use fewer factors or narrower priors",
+    )
+
+
+def _factors(problem: Problem, found, modes, errors) -> FactorEstimates:
     """Standardised loadings with errors, and abilities, not rotated."""
     slopes = np.asarray(found.items.discrimination, np.float64)
-    population = found.population.covariance
-    parts = None if covariance is None else np.asarray(covariance.items, np.float64)
-    return _described(
+    correlation = np.asarray(found.population.covariance, np.float64)
+    variance = _residual_variance(problem.model, found.items)
+    described = _described(
         slopes,
-        parts,
-        np.asarray(population, np.float64),
-        _residual_variance(problem.model, found.items),
+        correlation,
+        variance,
         *(np.asarray(x, np.float64) for x in modes[:3]),
     )
+    if errors is None:
+        return described
+    of_loadings = _loading_variances(slopes, errors, correlation, variance)
+    size = np.sqrt(np.maximum(of_loadings, 0))
+    size = np.where(_unknown_loadings(problem, found.items, errors), np.nan, size)
+    return described._replace(loadings_error=size, item_errors=errors)
 
 
-def _described(
-    slopes, covariance, correlation, variance, ability, posterior, mean, **more
-):
+def _described(slopes, correlation, variance, ability, posterior, mean, **more):
     """Loadings, structure and communality of slopes on factors of variance 1."""
     total = np.sum(slopes @ correlation * slopes, axis=1) + variance
     loadings = slopes / np.sqrt(total)[:, None]
-    error = None
-    if covariance is not None:
-        of_loadings = _loading_covariance(slopes, covariance, correlation, variance)
-        diagonal = np.diagonal(of_loadings, axis1=1, axis2=2)
-        error = np.sqrt(np.maximum(diagonal, 0))
     return FactorEstimates(
         ability=ability,
         covariance=posterior,
         mean=mean,
         loadings=loadings,
-        loadings_error=error,
+        loadings_error=None,
         correlation=correlation,
         structure=loadings @ correlation,
         communality=1 - variance / total,
@@ -134,21 +191,68 @@ def _described(
     )
 
 
-def _loading_covariance(slopes, covariance, correlation, variance) -> np.ndarray:
-    """`[items, factors, factors]` of standardised loadings, axes being known."""
+def _unknown_loadings(problem: Problem, items, errors: FactorCovariance) -> np.ndarray:
+    """`[items, factors]`: free loadings at a bound, or of an item not identified."""
+    dims = problem.model.family.dims
+    lost = ~_has_loadings(errors, dims, problem.model.family)
+    free = np.asarray(problem.free)[:, :dims]
+    bound = free & ~np.asarray(estimated(problem, items))[:, :dims]
+    return (free & lost[:, None]) | bound
+
+
+def _has_loadings(errors: FactorCovariance, dims: int, family) -> np.ndarray:
+    """`[items]`: whether what loadings depend on is identified."""
+    known = errors.is_identified
+    found = known[:, :dims].all(axis=1)
+    # Of scores the last coordinate is their residual standard deviation.
+    return found if family.num_categories else found & known[:, -1]
+
+
+def _loading_jacobian(slopes, columns: int, correlation, variance) -> np.ndarray:
+    """`[items, factors, columns]`: derivatives of standardised loadings in (a, x)."""
     dims = slopes.shape[1]
     along = slopes @ correlation
     total = np.sum(along * slopes, axis=1) + variance
     # d lambda / d a = (I - a (Phi a)' / total) / sqrt(total)
     jacobian = np.eye(dims) - slopes[:, :, None] * along[:, None] / total[:, None, None]
-    jacobian, kept = jacobian / np.sqrt(total)[:, None, None], np.arange(dims)
+    found = np.zeros((len(slopes), dims, columns))
+    found[:, :, :dims] = jacobian / np.sqrt(total)[:, None, None]
     if np.ndim(variance):
         # By item: the last coordinate is the logarithm of its root.
-        move = -slopes * (variance / total**1.5)[:, None]
-        jacobian = np.concatenate([jacobian, move[:, :, None]], axis=2)
-        kept = np.append(kept, covariance.shape[1] - 1)
-    block = covariance[:, kept[:, None], kept]
-    return np.einsum("jkl,jlm,jnm->jkn", jacobian, block, jacobian, optimize=True)
+        found[:, :, -1] = -slopes * (variance / total**1.5)[:, None]
+    return found
+
+
+def _loading_covariance(slopes, covariance, correlation, variance) -> np.ndarray:
+    """`[items, factors, factors]` of standardised loadings, axes being known."""
+    columns = covariance.shape[1]
+    jacobian = _loading_jacobian(slopes, columns, correlation, variance)
+    return jacobian @ covariance @ np.swapaxes(jacobian, 1, 2)
+
+
+def _loading_variances(
+    slopes, errors: FactorCovariance, correlation, variance
+) -> np.ndarray:
+    """`[items, factors]` of standardised loadings, with the errors of correlations."""
+    columns, dims = errors.items.shape[1], slopes.shape[1]
+    own = _loading_covariance(slopes, errors.items, correlation, variance)
+    found = np.diagonal(own, axis1=1, axis2=2)
+    pairs = 0 if errors.whole is None else len(errors.whole) - len(slopes) * columns
+    if not pairs:
+        return found
+    assert errors.whole is not None
+    jacobian = _loading_jacobian(slopes, columns, correlation, variance)
+    total = np.sum(slopes @ correlation * slopes, axis=1) + variance
+    low, high = np.triu_indices(dims, 1)
+    product = slopes[:, low] * slopes[:, high] / total[:, None] ** 1.5
+    by_pair = -slopes[:, :, None] * product[:, None, :]
+    cross = errors.whole[:-pairs, -pairs:].reshape(len(slopes), columns, pairs)
+    cross = np.sum((jacobian @ cross) * by_pair, axis=2)
+    return (
+        found
+        + 2 * cross
+        + np.sum(by_pair @ errors.whole[-pairs:, -pairs:] * by_pair, 2)
+    )
 
 
 def _residual_variance(model, items) -> Any:
@@ -161,31 +265,11 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
 
     With T the transform, slopes become a T'^-1, abilities theta T and their
     correlations T'T (`numerics.rotation`). What is rotated are the standardised
-    loadings, as in mirt. Errors of loadings include that of the rotation; other errors
-    are those of a known one.
+    loadings, as in mirt. Errors of slopes and loadings include that of the rotation.
     """
     assert found.factors is not None
-    result = rotate(
-        jnp.asarray(found.factors.loadings),
-        rotation,
-        num_starts=num_starts,
-        key=jax.random.key(0),
-    )
-    errors = None
-    if found.covariance is not None:
-        before = _loading_covariance(
-            np.asarray(found.parameters.items.discrimination, np.float64),
-            np.asarray(found.covariance.items, np.float64),
-            found.factors.correlation,
-            _residual_variance(found.problem.model, found.parameters.items),
-        )
-        errors = rotated_loading_errors(
-            jnp.asarray(found.factors.loadings),
-            jnp.asarray(before),
-            rotation,
-            result.transform,
-            num_starts,
-        )
+    loadings = jnp.asarray(found.factors.loadings)
+    result = rotate(loadings, rotation, num_starts=num_starts, key=jax.random.key(0))
     transform = np.asarray(result.transform, np.float64)
     inverse = np.linalg.inv(transform).T
     items, population = found.parameters.items, found.parameters.population
@@ -193,40 +277,71 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
     slopes = np.asarray(items.discrimination, np.float64) @ inverse
     correlation = transform.T @ transform
     theta = found.parameters.theta
-    covariance = found.covariance
-    if covariance is not None:
-        whole = np.eye(covariance.items.shape[1])
-        dims = transform.shape[0]
-        whole[:dims, :dims] = inverse
-        turned = np.einsum("kp,jkl,lq->jpq", whole, np.asarray(covariance.items), whole)
-        covariance = covariance._replace(items=jnp.asarray(turned, dtype))
+    errors, covariance, loadings_error, known = None, None, None, True
+    if found.factors.item_errors is not None:
+        moves = rotation_moves(loadings, rotation, result.transform, num_starts)
+        known = moves is None
+        if moves is None:
+            moves = inverse, np.zeros((*transform.shape, *loadings.shape))
+        errors, loadings_error = _turned_errors(found, moves)
     items = items._replace(discrimination=jnp.asarray(slopes, dtype))
     parameters = found.parameters._replace(
         items=items,
         population=population._replace(correlation=jnp.asarray(correlation, dtype)),
         theta=None if theta is None else theta @ jnp.asarray(transform, dtype),
     )
-    ability = found.factors.ability @ transform
+    if errors is not None:
+        covariance = _in_coordinates(found.problem, parameters, errors)
     posterior = np.einsum(
         "kp,nkl,lq->npq", transform, found.factors.covariance, transform
     )
     factors = _described(
         slopes,
-        None if covariance is None else np.asarray(covariance.items, np.float64),
         correlation,
         _residual_variance(found.problem.model, items),
-        ability,
+        found.factors.ability @ transform,
         posterior,
         found.factors.mean @ transform,
         rotation=rotation,
         share_at_best=float(result.share_at_best),
+        axes_known=known,
+        item_errors=errors,
     )
-    if errors is not None:
-        factors = factors._replace(loadings_error=errors, axes_known=False)
     return dataclasses.replace(
         found,
         parameters=parameters,
         coordinates=found.problem.model.unconstrain(items),
         covariance=covariance,
-        factors=factors,
+        factors=factors._replace(loadings_error=loadings_error),
     )
+
+
+def _turned_errors(found: Estimates, moves) -> tuple[FactorCovariance, np.ndarray]:
+    """Covariances of rotated slopes, and errors of rotated loadings.
+
+    `moves` are those of `uncertainty.rotation`: U and its slopes in the loadings.
+    """
+    assert found.factors is not None and found.factors.item_errors is not None
+    errors, (turn, by_loading) = found.factors.item_errors, moves
+    slopes = np.asarray(found.parameters.items.discrimination, np.float64)
+    (num_items, columns, _), dims = errors.items.shape, slopes.shape[1]
+    variance = _residual_variance(found.problem.model, found.parameters.items)
+    jacobian = _loading_jacobian(slopes, columns, found.factors.correlation, variance)
+    covariance = errors.items
+    of_loadings = jacobian @ covariance @ np.swapaxes(jacobian, 1, 2)
+    if errors.whole is not None:
+        covariance = errors.whole.reshape(num_items, columns, num_items, columns)
+        half = jacobian @ errors.whole.reshape(num_items, columns, -1)
+        half = half.reshape(num_items * dims, num_items, columns)
+        of_loadings = np.einsum("fmp,mlp->fml", half, jacobian)
+        of_loadings = of_loadings.reshape(num_items, dims, num_items, dims)
+    by_slope = np.einsum("kljm,jmp->kljp", by_loading, jacobian)
+    items = turned_covariance(slopes, turn, by_slope, covariance)
+    before = found.factors.loadings, turn, by_loading, of_loadings
+    size = np.diagonal(turned_covariance(*before), axis1=1, axis2=2)
+    size = np.sqrt(np.maximum(size, 0))
+    # A rotation mixes the slopes of an item: none is identified if one is not.
+    size[~_has_loadings(errors, dims, found.problem.model.family)] = np.nan
+    whole = np.eye(columns)
+    whole[:dims, :dims] = turn
+    return FactorCovariance(items, whole.T @ errors.lost @ whole), size

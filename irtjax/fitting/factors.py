@@ -119,6 +119,12 @@ class FactorAnalysis(AbstractSpecification):
                 f"{plan.count} factors of {table.num_subjects} subjects and"
                 f" {table.num_items} items: give at most {most}"
             )
+        kind = parts.options.get("standard_errors", "none")
+        if model.family.dims and kind not in ("observed", "none"):
+            raise ValueError(
+                f"standard_errors {kind!r} is not for several abilities: use 'observed'"
+                " or 'none'"
+            )
         if parts.options.get("anchor") is not None:
             raise ValueError("a factor model takes no anchors: leave anchor out")
         if not model.priors:
@@ -157,7 +163,7 @@ class FactorAnalysis(AbstractSpecification):
             "positive": plan.positive,
             **plan.record(),
             "start": start if isinstance(start, str) else "given",
-            "standard_errors": parts.options.get("standard_errors", "none"),
+            "standard_errors": kind,
             "item_uncertainty": parts.options.get("item_uncertainty", True),
             **scaling,
         }

@@ -56,16 +56,18 @@ def cells(model: Model, items: Any, theta: Array, values, exposure) -> Cells:
 
 
 class ItemCells(NamedTuple):
-    """Of a block of cells: r, w and minus the second derivatives in an item's numbers.
+    """Of a block of cells: r, w, and derivatives in an item's numbers.
 
     These are its coordinates other than discriminations, one at least: `mixed` has
-    those in t and a coordinate, `square` those in two.
+    minus the second derivatives in t and a coordinate, `square` those in two, `first`
+    the first derivatives.
     """
 
     slope: Array
     curvature: Array
     mixed: tuple[Array, ...]
     square: tuple[tuple[Array, ...], ...]
+    first: tuple[Array, ...]
 
 
 def item_cells(model: Model, items: Any, theta: Array, values, exposure) -> ItemCells:
@@ -75,7 +77,7 @@ def item_cells(model: Model, items: Any, theta: Array, values, exposure) -> Item
         # The one coordinate is the intercept, which adds to the product.
         found = cells(model, items, theta, values, exposure)
         bend = found.curvature
-        return ItemCells(found.slope, bend, (bend,), ((bend,),))
+        return ItemCells(found.slope, bend, (bend,), ((bend,),), (found.slope,))
     rows = jax.vmap(family.unconstrain)(records)
     statistics = family.statistics(values)
     exposure = jnp.ones_like(values) if exposure is None else exposure
@@ -88,7 +90,7 @@ def item_cells(model: Model, items: Any, theta: Array, values, exposure) -> Item
     def one(product, row, given, n):
         at = jnp.concatenate([product[None], row])
         function = lambda x: log_prob(x, given, n)
-        return jax.grad(function)(at)[0], -jax.hessian(function)(at)
+        return jax.grad(function)(at), -jax.hessian(function)(at)
 
     over_items = jax.vmap(one, (0, 0, 0, 0))
     over_cells = jax.vmap(over_items, (0, None, 0, 0))
@@ -96,10 +98,11 @@ def item_cells(model: Model, items: Any, theta: Array, values, exposure) -> Item
     slope, bend = over_cells(product, rows, statistics, exposure)
     size = range(1, rows.shape[1] + 1)
     return ItemCells(
-        slope,
+        slope[..., 0],
         bend[..., 0, 0],
         tuple(bend[..., 0, h] for h in size),
         tuple(tuple(bend[..., h, k] for k in size) for h in size),
+        tuple(slope[..., h] for h in size),
     )
 
 

@@ -1,16 +1,20 @@
-r"""Covariance of the items of a factor model, item by item.
+r"""Covariance of the items of a joint factor model, item by item.
 
 Louis' identity with normal posteriors N(theta_i, C_i) of the abilities: with x the
 other coordinates of an item (its intercept, or several), the observed information of
 item j about (a_j, x_j) is
 
-    I_j = sum_i W_ij - sum_i J_ij C_i J_ij' + prior,
+    I_j = sum_i (W_ij + w_ij E C_i E') - sum_i J_ij C_i J_ij' + prior,
     J_ij = r_ij E - u_ij a_j',   E = (I; 0),   u_ij = (w_ij theta_i, w^x_ij),
 
 r and w the first and minus the second derivative of log p(y) in t = a'theta, w^x minus
-that in t and x, and W minus the second derivatives in (a_j, x_j): the information of
-known abilities less what is missing because they are estimated.
-Information between items is left out.
+that in t and x, and W minus the second derivatives in (a_j, x_j) at theta_i: the
+information of abilities with these posteriors, E theta theta' = theta_i theta_i' + C_i,
+less what is missing because they are estimated.
+
+Information between items is left out: joint methods give the sample of subjects mean 0
+and variance 1, so that it does not move the items together. Marginal methods do not;
+`marginal_factors` is for them.
 """
 
 from __future__ import annotations
@@ -21,9 +25,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.problem import Problem, is_positive
 from irtjax.likelihood.products import item_cells, outer
-from irtjax.models.priors import Normal
 from irtjax.numerics.kernels import (
     block_size_for,
     scan_subject_blocks,
@@ -33,6 +36,14 @@ from irtjax.numerics.kernels import (
 from irtjax.numerics.programs import stored_jit
 
 
+def flat_share(dtype) -> float:
+    """Largest eigenvalue of a direction that is not identified: rounding.
+
+    Of information that is scaled to 1 for each parameter.
+    """
+    return max(1e-7, 100 * float(jnp.finfo(dtype).eps))
+
+
 @stored_jit
 def factor_covariance(
     problem: Problem,
@@ -40,8 +51,13 @@ def factor_covariance(
     theta: Float[Array, "subjects dims"],
     posterior: Float[Array, "subjects dims dims"],
     penalty: float = 1.0,
-) -> Float[Array, "items columns columns"]:
-    """Covariance of (a_j, x_j) of every item, 0 where fixed, NaN if not identified.
+    temperature: float = 1.0,
+) -> tuple[
+    Float[Array, "items columns columns"], Float[Array, "items columns columns"]
+]:
+    """Covariance of (a_j, x_j) of every item, 0 where fixed, and what is lost.
+
+    The latter is what directions without identification would add; see `Covariance`.
 
     Args:
         problem: The problem; fixed coordinates have no error.
@@ -49,6 +65,7 @@ def factor_covariance(
         theta: Posterior means or modes of the abilities.
         posterior: Their posterior covariances.
         penalty: Weight of the items' priors.
+        temperature: s, where priors are those of s a and s d.
     """
     data, slopes = problem.data, items.discrimination
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
@@ -73,7 +90,7 @@ def factor_covariance(
         less = lambda bend, one, other: (bend - one * other * spread).T
         parts = (
             less(curvature, curvature, curvature) @ outer(ability, theta_),
-            (slope**2).T @ of_block,
+            (slope**2 - curvature).T @ of_block,
             (slope * curvature).T @ outer(of_block, theta_),
             [less(x, curvature, x) @ ability for x in found.mixed],
             [(slope * x).T @ of_block for x in found.mixed],
@@ -116,27 +133,58 @@ def factor_covariance(
         ],
         1,
     )
-    return _inverse(problem, information, penalty)
+    prior = prior_information(problem, items, penalty, temperature)
+    information = weigh_rows(information + prior, data.item_weight)
+    return inverse_blocks(information, estimated(problem, items))
 
 
-def _inverse(problem: Problem, information: Array, penalty: float) -> Array:
-    """The inverse for free coordinates, priors included; see `factor_covariance`."""
-    dtype = information.dtype
-    priors = []
-    for parameter in problem.model.family.parameters:
-        prior = problem.model.priors.get(parameter.name)
-        inverse = penalty / prior.sd**2 if isinstance(prior, Normal) else 0.0
-        priors += [inverse] * parameter.columns
-    unit = jnp.eye(information.shape[1], dtype=dtype)
-    information = information + jnp.asarray(priors, dtype) * unit
-    information = weigh_rows(information, problem.data.item_weight)
-    free = problem.free
-    both = free[:, :, None] & free[:, None, :]
-    information = jnp.where(both, information, unit)
-    values, vectors = jnp.linalg.eigh(information)
-    floor = 1e-8 * values[:, -1:]
-    inverse = jnp.einsum("jpk,jk,jqk->jpq", vectors, 1 / values, vectors)
-    inverse = jnp.where(
-        jnp.all(values > floor, axis=1)[:, None, None], inverse, jnp.nan
+def estimated(problem: Problem, items: Any) -> Array:
+    """The coordinates with an error: free, and not a slope at its bound 0."""
+    dims = problem.model.family.dims
+    inside = (items.discrimination > 0) | (not is_positive(problem.model))
+    free = problem.free & jnp.pad(
+        inside, ((0, 0), (0, problem.free.shape[1] - dims)), constant_values=True
     )
-    return jnp.where(both, inverse, 0)
+    weight = problem.data.item_weight
+    return free if weight is None else free & (weight > 0)[:, None]
+
+
+def prior_information(
+    problem: Problem, items: Any, penalty: float = 1.0, temperature: float = 1.0
+) -> Float[Array, "items columns columns"]:
+    """Minus the second derivatives of the log priors in (a_j, x_j)."""
+    model, dims = problem.model, problem.model.family.dims
+
+    def log_prior(row):
+        scaled = temperature * row
+        slopes = jnp.zeros(dims, row.dtype)
+        record = model.family.constrain(jnp.concatenate([slopes, scaled[dims:]]))
+        return model.log_prior(record._replace(discrimination=scaled[:dims]))
+
+    rows = jax.vmap(model.family.unconstrain)(items)
+    rows = rows.at[:, :dims].set(items.discrimination)
+    found = -penalty * jax.vmap(jax.hessian(log_prior))(rows)
+    return jnp.where(jnp.isfinite(found), found, 0)
+
+
+def inverse_blocks(information: Array, free: Array) -> tuple[Array, Array]:
+    """Inverses over free and identified directions, and what the others would add."""
+    unit = jnp.eye(information.shape[1], dtype=information.dtype)
+    both = free[:, :, None] & free[:, None, :]
+    diagonal = jnp.diagonal(information, axis1=1, axis2=2)
+    scale = jnp.sqrt(jnp.where(free & (diagonal > 0), diagonal, 1))
+    scale = scale[:, :, None] * scale[:, None, :]
+    values, vectors = jnp.linalg.eigh(jnp.where(both, information / scale, unit))
+    flat = (values <= flat_share(information.dtype))[:, None]
+    part = lambda which, weights: (
+        jnp.where(
+            both,
+            jnp.einsum(
+                "jpk,jk,jqk->jpq", jnp.where(which, vectors, 0), weights, vectors
+            ),
+            0,
+        )
+        / scale
+    )
+    sizes = jnp.maximum(jnp.abs(values), 1e-20)
+    return part(~flat, 1 / sizes), part(flat, 1 / sizes)

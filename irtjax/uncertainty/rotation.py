@@ -6,10 +6,13 @@ it moves with them. At the minimum over local coordinates t of T the gradient g(
 
     dt = -H^-1 (dg/dA) dA,   H = dg/dt,   dL_j = dA_j U + A_j dU.
 
-With items independent of each other and C_j the covariance of A_j, G_j = dU/dA_j,
+With x_j the parameters of an item (its loadings or slopes first), C their covariance
+and G_j = dU/dx_j, rows A_j of items turn into A_j U with
 
-    var L_jl = (U'C_j U)_ll + A_j V_ll A_j' + 2 A_j (G_j C_j U)_ll,
-    V = sum_j G_j C_j G_j'.
+    var L_jl = (U'C_jj U)_ll + A_j V_ll A_j' + 2 A_j (sum_k G_k C_kj U)_ll,
+    V = sum_jk G_j C_jk G_k',
+
+products of matrices. Where only blocks C_jj are known, items are taken as independent.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _FLAT = 1e-7
 
 def rotated_loading_errors(
     loadings: Float[Array, "items dims"],
-    covariance: Float[Array, "items dims dims"],
+    covariance: Array,
     rotation: str,
     transform: Float[Array, "dims dims"],
     num_starts: int = 100,
@@ -38,7 +41,8 @@ def rotated_loading_errors(
 
     Args:
         loadings: Standardised loadings A before the rotation.
-        covariance: Of each item's loadings.
+        covariance: Of each item's loadings, `[items, dims, dims]`, or of all loadings,
+            `[items, dims, items, dims]`.
         rotation: Name of the rotation in `ROTATIONS`, one without a target.
         transform: T as `rotate` found it.
         num_starts: Starts of that rotation; promax repeats its varimax.
@@ -55,6 +59,23 @@ def rotated_loading_errors(
         >>> bool((errors > 0.04).all() and (errors < 0.08).all())
         True
     """
+    moves = rotation_moves(loadings, rotation, transform, num_starts)
+    if moves is None:
+        return None
+    found = turned_covariance(np.asarray(loadings), *moves, np.asarray(covariance))
+    return np.sqrt(np.maximum(np.diagonal(found, axis1=1, axis2=2), 0))
+
+
+def rotation_moves(
+    loadings: Float[Array, "items dims"],
+    rotation: str,
+    transform: Float[Array, "dims dims"],
+    num_starts: int = 100,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """U of rotated loadings A U, and its slopes `[dims, dims, items, dims]` in A.
+
+    None where the criterion is flat in a direction; see `rotated_loading_errors`.
+    """
     entry = ROTATIONS[rotation]
     first = transform
     if entry.power is not None:  # Promax starts from varimax, in the order it found.
@@ -62,15 +83,53 @@ def rotated_loading_errors(
         promax = placed_transform(loadings, first, entry)
         match = np.round(np.linalg.solve(np.asarray(promax), np.asarray(transform)))
         first = first @ jnp.asarray(match, loadings.dtype)
-    variance, is_flat = _variances(loadings, covariance, first, entry=entry)
+    turn, slope, is_flat = _moves(loadings, first, entry=entry)
     if is_flat:
         return None
-    return np.sqrt(np.maximum(np.asarray(variance, np.float64), 0))
+    return np.asarray(turn, np.float64), np.asarray(slope, np.float64)
+
+
+def turned_covariance(
+    rows: Float[np.ndarray, "items dims"],
+    turn: Float[np.ndarray, "dims dims"],
+    slope: Float[np.ndarray, "dims dims items columns"],
+    covariance: np.ndarray,
+) -> Float[np.ndarray, "items columns columns"]:
+    """Covariance of each item's (A_j U, other parameters); see the module.
+
+    Args:
+        rows: A, in the first columns of each item's parameters.
+        turn: U.
+        slope: dU in all parameters.
+        covariance: Of the parameters of each item, `[items, columns, columns]`, or of
+            all items, `[items, columns, items, columns]`.
+    """
+    (num_items, dims), columns = rows.shape, slope.shape[3]
+    flat = slope.reshape(dims**2, -1)
+    if covariance.ndim == 4:
+        weighted = flat @ covariance.reshape(num_items * columns, -1)
+        index = np.arange(num_items)
+        covariance = covariance[index, :, index]
+    else:
+        weighted = np.einsum(
+            "fjp,jpq->fjq", slope.reshape(dims**2, -1, columns), covariance
+        )
+        weighted = weighted.reshape(dims**2, -1)
+    common = (weighted @ flat.T).reshape(dims, dims, dims, dims)
+    whole = np.eye(columns)
+    whole[:dims, :dims] = turn
+    weighted = weighted.reshape(dims, dims, num_items, columns)
+    along = np.einsum("jk,kljp->jlp", rows, weighted) @ whole
+    found = np.swapaxes(whole.T @ covariance @ whole, 1, 2).copy()
+    found[:, :dims] += along
+    found[:, :, :dims] += np.swapaxes(along, 1, 2)
+    found[:, :dims, :dims] += np.einsum("jk,klqr,jq->jlr", rows, common, rows)
+    return found
 
 
 @stored_jit
-def _variances(loadings, covariance, first, *, entry: Rotation):
-    """Variances of the loadings, and whether the criterion is flat in a direction."""
+def _moves(loadings, first, *, entry: Rotation):
+    """U, its slopes in the loadings, and whether the criterion has a flat direction."""
     dims = loadings.shape[1]
     oblique = entry.oblique and entry.power is None
     rows, columns = np.nonzero(~np.eye(dims, dtype=bool))
@@ -110,10 +169,4 @@ def _variances(loadings, covariance, first, *, entry: Rotation):
         return jnp.linalg.inv(transform).T if entry.oblique else transform
 
     turn = inverse_of(loadings)
-    slope = jax.jacrev(inverse_of)(loadings)  # [k, l, items, m]
-    weighted = jnp.einsum("kljm,jmn->kljn", slope, covariance)
-    common = jnp.einsum("kljn,pljn->lkp", weighted, slope)
-    along = jnp.einsum("kljn,nl,jk->jl", weighted, turn, loadings)
-    own = jnp.einsum("ml,jmn,nl->jl", turn, covariance, turn)
-    shared = jnp.einsum("jk,lkp,jp->jl", loadings, common, loadings)
-    return own + shared + 2 * along, curvature[0] <= floor
+    return turn, jax.jacrev(inverse_of)(loadings), curvature[0] <= floor

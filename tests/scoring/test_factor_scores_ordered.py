@@ -53,13 +53,19 @@ def test_the_covariance_of_items_is_its_formula(case):
     model, items, _, data, modes = case
     assert bool(modes.converged.all())
     problem = irtjax.Problem.create(model, data)
-    found = factor_covariance(problem, items, modes.ability, modes.covariance)
+    found, _ = factor_covariance(problem, items, modes.ability, modes.covariance)
 
     def cell(x, theta, y):
         return log_prob(y, x[:2], x[2:], theta)
 
     own = jax.jit(jax.hessian(cell))
     mixed = jax.jit(jax.jacfwd(jax.grad(cell), argnums=1))
+
+    def line(t, x, theta, y):
+        """The cell by its product a'theta + t."""
+        return log_prob(y, 0 * x[:2], x[2:] + x[:2] @ theta + t, theta)
+
+    curve = jax.jit(jax.grad(jax.grad(line)))
     compared = 0
     for j in range(ITEMS):
         information = np.diag([1, 1, 1 / 9, 1 / 9])
@@ -68,7 +74,9 @@ def test_the_covariance_of_items_is_its_formula(case):
             at = x, modes.ability[i], data.values[i, j].astype(int)
             jacobian = np.asarray(mixed(*at))
             information = information - np.asarray(own(*at))
-            information = information - jacobian @ modes.covariance[i] @ jacobian.T
+            spread = np.asarray(modes.covariance[i])
+            information = information - jacobian @ spread @ jacobian.T
+            information[:2, :2] -= float(curve(0.0, *at)) * spread
         if np.linalg.eigvalsh(information)[0] > 1e-3:
             np.testing.assert_allclose(found[j], np.linalg.inv(information), rtol=1e-6)
             compared += 1

@@ -138,6 +138,7 @@ class AbstractFactorEM(AbstractMethod):
 
     marginal: ClassVar[bool] = True
     several: ClassVar[bool] = True
+    prior_subjects: ClassVar[float] = PRIOR_SUBJECTS
 
     tolerance: float | Array | None = None
     memory: int = eqx.field(static=True, default=5)

@@ -1,0 +1,387 @@
+r"""Covariance of the items of a factor model whose abilities are integrated out.
+
+The population fixes where abilities have mean 0 and variance 1, so that all items move
+together with the sample of subjects. Information between items therefore counts. With
+x all parameters, s_i the derivative of log p(y_i, theta) in them, and expectations over
+the posterior of subject i (Louis 1982),
+
+    I = sum_i E_i[-d2 log p(y_i, theta)] - sum_i Cov_i[s_i] + priors.
+
+The first sum is block diagonal: a block for each item, and one for the correlations of
+the factors. In the second, s_i is a smooth function of theta. With the
+constant and all other products Z of up to two or three standardised abilities,
+
+    Cov_i = F_i F_i',  F_i' = L_i^-1 E_i[Z s_i'] but row 0,  L_i L_i' = E_i[Z Z'],
+
+which is exact for scores, whose s_i is quadratic and whose posterior is normal. The sum
+is one product of matrices G'G with a row for each subject and function.
+
+Expectations are sums over points: those at which `gvem` computes each posterior, or for
+scores a rule that is exact to degree 5.
+
+In exploratory models all rotations of the factors are as likely. Along them I is 0, and
+a generalised inverse leaves them out: what no rotation changes (intercepts, lengths of
+slopes, rotated loadings) has the right error by any of them.
+
+With more than `MOST_PARAMETERS` parameters only blocks are inverted, which leaves out
+that the sample of N subjects differs from its population. This adds to the covariance
+a'Phi a / N for intercepts and, for slopes, diag(a^2) / (2 N), or (|a|^2 + a a') / (4 N)
+in exploratory models.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array, Bool, Float
+
+from irtjax.likelihood.cubature import Points
+from irtjax.likelihood.problem import Problem, correlates, rotates
+from irtjax.likelihood.products import ItemCells, cells, item_cells
+from irtjax.models.model import Population
+from irtjax.numerics.kernels import (
+    BLOCK_BYTES,
+    scan_subject_blocks,
+    take_block,
+    weigh_rows,
+)
+from irtjax.numerics.programs import stored_jit
+from irtjax.uncertainty.covariance import LOST
+from irtjax.uncertainty.factors import (
+    estimated,
+    flat_share,
+    inverse_blocks,
+    prior_information,
+)
+
+#: Most parameters, and operations, of an information matrix as a whole: some seconds.
+MOST_PARAMETERS, MOST_OPERATIONS = 3000, 5e11
+#: Added to E[Z Z'], for random points that a few dominate.
+_RIDGE = 1e-7
+
+
+class Rule(NamedTuple):
+    """Nodes and weights of an integral over N(0, I)."""
+
+    nodes: Array
+    weights: Array
+
+
+class FactorCovariance(NamedTuple):
+    """Covariances of (a_j, x_j), x_j the other coordinates of an item.
+
+    Attributes:
+        items: Of each item; 0 where fixed.
+        lost: What directions without identification would add; see `Covariance`.
+        whole: Of (a_1, x_1, a_2, ...), then of the correlations of factors if they are
+            estimated; None where only blocks were computed.
+    """
+
+    items: Float[np.ndarray, "items columns columns"]
+    lost: Float[np.ndarray, "items columns columns"]
+    whole: Float[np.ndarray, "all all"] | None = None
+
+    @property
+    def is_identified(self) -> Bool[np.ndarray, "items columns"]:
+        """Coordinates to whose variance other directions add at most `LOST`."""
+        own, lost = (np.diagonal(x, axis1=1, axis2=2) for x in self[:2])
+        return lost <= LOST * own
+
+
+def normal_rule(dims: int) -> Rule:
+    """Stroud's rule for N(0, I), exact to degree 5, with 2 dims^2 + 1 nodes.
+
+    >>> rule = normal_rule(3)
+    >>> round(float(rule.weights @ (rule.nodes[:, 0] * rule.nodes[:, 1]) ** 2), 6)
+    1.0
+    """
+    unit, count = np.eye(dims), dims + 2
+    low, high = np.triu_indices(dims, 1)
+    pairs = [unit[low] + unit[high], unit[low] - unit[high]]
+    corners = np.concatenate([*pairs, *(-x for x in pairs)]) * np.sqrt(count / 2)
+    axes = np.concatenate([unit, -unit]) * np.sqrt(count)
+    weights = np.r_[
+        2 / count,
+        np.full(2 * dims, (4 - dims) / (2 * count**2)),
+        np.full(len(corners), 1 / count**2),
+    ]
+    nodes = np.concatenate([np.zeros((1, dims)), axes, corners])
+    return Rule(jnp.asarray(nodes), jnp.asarray(weights))
+
+
+def marginal_covariance(
+    problem: Problem,
+    items: Any,
+    population: Population,
+    posteriors: tuple[Array, Array],
+    points: Points | Rule,
+    prior_subjects: float = 0.0,
+) -> FactorCovariance:
+    """Covariance of the items of a marginal fit; see the module.
+
+    Args:
+        problem: The problem; fixed coordinates have no error.
+        items: Item records, discriminations `[items, dims]`.
+        population: Their population.
+        posteriors: Centres and covariances of normal approximations of the posteriors
+            of the abilities.
+        points: Points around them; a `Rule` if they are the posteriors.
+        prior_subjects: Subjects with uncorrelated factors that the prior of their
+            correlations is worth.
+    """
+    free = np.asarray(estimated(problem, items))
+    num_items, columns = free.shape
+    dims = problem.model.family.dims
+    pairs = dims * (dims - 1) // 2 if bool(correlates(problem)) else 0
+    size, count = free.size + pairs, len(_powers(dims, _degree(points)))
+    work = 2.0 * problem.data.num_subjects * count * size**2
+    whole = size <= MOST_PARAMETERS and work <= MOST_OPERATIONS
+    theta, posterior = posteriors
+    given = problem, items, population, theta, posterior, points, prior_subjects
+    blocks, corner, missing = _sums(*given, pairs=pairs if whole else 0, whole=whole)
+    prior = weigh_rows(prior_information(problem, items), problem.data.item_weight)
+    if not whole:
+        found = inverse_blocks(blocks - missing + prior, jnp.asarray(free))
+        found = [np.asarray(x, np.float64) for x in found]
+        slopes = np.asarray(items.discrimination, np.float64)
+        frame = _frame(problem, slopes, np.asarray(population.covariance), columns)
+        both = free[:, :, None] & free[:, None, :]
+        return FactorCovariance(found[0] + np.where(both, frame, 0), found[1])
+    information = -np.asarray(missing, np.float64)
+    index = np.arange(free.size).reshape(num_items, columns)
+    at = index[:, :, None], index[:, None, :]
+    complete = np.asarray(blocks + prior, np.float64)
+    information[at] += complete
+    information[free.size :, free.size :] += np.asarray(corner, np.float64)
+    used = np.r_[free.ravel(), np.ones(pairs, bool)]
+    scale = np.r_[
+        np.diagonal(complete, axis1=1, axis2=2).ravel(), np.diagonal(corner)
+    ].astype(float)
+    turns = None
+    if bool(rotates(problem)):
+        turns = _rotations(np.asarray(items.discrimination, np.float64), columns)
+    flat = flat_share(missing.dtype)
+    covariance, lost = _invert(information, used, scale, turns, flat)
+    return FactorCovariance(covariance[at], lost[at], covariance)
+
+
+def _degree(points: Points | Rule) -> int:
+    """Of the functions Z: exact for scores, and what random points can resolve."""
+    return 2 if isinstance(points, Rule) or points.num_draws else 3
+
+
+def _powers(dims: int, degree: int) -> list[tuple[int, ...]]:
+    """Abilities that each function is a product of, without the constant."""
+    return [
+        power
+        for order in range(1, degree + 1)
+        for power in itertools.combinations_with_replacement(range(dims), order)
+    ]
+
+
+@stored_jit
+def _sums(
+    problem: Problem,
+    items: Any,
+    population: Population,
+    theta: Float[Array, "subjects dims"],
+    posterior: Float[Array, "subjects dims dims"],
+    points: Points | Rule,
+    prior_subjects: float,
+    *,
+    pairs: int,
+    whole: bool,
+):
+    """Complete information of items and correlations, and the missing information.
+
+    The latter as a matrix of all parameters if `whole`, else its blocks of the items.
+    """
+    data, model, slopes = problem.data, problem.model, items.discrimination
+    dtype, (num_items, dims) = slopes.dtype, slopes.shape
+    columns, num_subjects = problem.free.shape[1], data.num_subjects
+    count = points.nodes.shape[0] if isinstance(points, Rule) else points.num_points
+    powers = _powers(dims, _degree(points))
+    num_functions = 1 + len(powers)
+    # Some arrays of a cell at each point, and one of each function and parameter.
+    cells_of = count * (4 if columns == dims + 1 else 2 * (columns - dims + 1) ** 2)
+    bytes_of_row = num_items * max(cells_of, 2 * columns * num_functions)
+    size = max(1, BLOCK_BYTES // (dtype.itemsize * bytes_of_row))
+    size = -(-num_subjects // -(-num_subjects // min(size, num_subjects)))
+    each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
+    correlation = population.covariance.astype(dtype)
+    inverse = jnp.linalg.inv(correlation)
+    low, high = np.triu_indices(dims, 1)
+    low, high = low[:pairs], high[:pairs]
+    free = estimated(problem, items)
+    root = jnp.linalg.cholesky(posterior)
+
+    def shares(begin, flat, values, exposure, log_ratio):
+        """Weights of the points of each subject, which sum to 1."""
+        if isinstance(points, Rule):
+            weights = points.weights.astype(dtype)
+            return jnp.broadcast_to(weights, (size, count))
+        log_prob = cells(model, items, flat, values, exposure).log_prob @ each
+        log_prob = log_prob - jnp.sum((flat @ inverse) * flat, axis=1) / 2
+        return jax.nn.softmax(log_prob.reshape(size, count) + log_ratio, axis=1)
+
+    def body(carry, begin, is_new):
+        blocks, second, total, missing = carry
+        if isinstance(points, Rule):
+            z, log_ratio = points.nodes.astype(dtype)[None], jnp.zeros((), dtype)
+        else:
+            z, log_ratio = points.of_subjects(begin + jnp.arange(size), dtype)
+        z = jnp.broadcast_to(z, (size, count, dims))
+        at = take_block(theta, begin, size)[:, None]
+        at = at + jnp.einsum("nkl,nrl->nrk", take_block(root, begin, size), z)
+        flat = at.reshape(-1, dims)
+        values = take_block(data.values, begin, size).astype(dtype)
+        values = jnp.repeat(values, count, axis=0)
+        exposure = take_block(data.exposure, begin, size)
+        exposure = None if exposure is None else jnp.repeat(exposure, count, axis=0)
+        share = shares(begin, flat, values, exposure, log_ratio)
+        found = item_cells(model, items, flat, values, exposure)
+        weight = is_new.astype(dtype)
+        rows = take_block(data.subject_weight, begin, size)
+        weight = weight if rows is None else weight * rows.astype(dtype)
+        by_point = (share * weight[:, None]).reshape(-1, 1)
+        moments = (flat[:, :, None] * flat[:, None, :]).reshape(-1, dims**2) * by_point
+        blocks = blocks + _complete(found, flat, by_point, moments)
+        pulled = at @ inverse
+        of_pairs = pulled[..., low] * pulled[..., high] - inverse[low, high]
+        scores = [at, found, of_pairs, each[:, None] * free]
+        factor = _coefficients(z, share, powers, *scores)
+        factor = factor * jnp.sqrt(weight)[:, None, None]
+        if whole:
+            factor = factor.reshape(-1, factor.shape[2])
+            missing = missing + factor.T @ factor
+        else:
+            factor = factor.reshape(-1, num_items, columns)
+            missing = missing + jnp.einsum("fjp,fjq->jpq", factor, factor)
+        second = second + jnp.sum(moments, axis=0).reshape(dims, dims)
+        return blocks, second, total + jnp.sum(weight), missing
+
+    zeros = lambda *shape: jnp.zeros(shape, dtype)
+    square = (num_items * columns + pairs,) * 2
+    blocks = zeros(num_items, columns, columns)
+    init = blocks, zeros(dims, dims), zeros(), zeros(*square) if whole else blocks
+    blocks, second, total, missing = scan_subject_blocks(body, init, num_subjects, size)
+    blocks = blocks * each[:, None, None]
+
+    def minus_log(values):
+        """Minus the expected log density of the abilities, and its prior."""
+        matrix = jnp.eye(dims, dtype=dtype)
+        matrix = matrix.at[low, high].set(values).at[high, low].set(values)
+        moment = second + prior_subjects * jnp.eye(dims, dtype=dtype)
+        log_det = jnp.linalg.slogdet(matrix)[1]
+        rest = jnp.sum(jnp.linalg.inv(matrix) * moment)
+        return 0.5 * ((total + prior_subjects) * log_det + rest)
+
+    corner = zeros(0, 0)
+    if pairs:
+        corner = jax.hessian(minus_log)(correlation[low, high])
+    return blocks, corner, missing
+
+
+def _complete(found: ItemCells, flat: Array, by_point: Array, moments: Array):
+    """Sums over points of minus second derivatives, `[items, columns, columns]`."""
+    dims = flat.shape[1]
+    border = [x.T @ (flat * by_point) for x in found.mixed]
+    known = (found.curvature.T @ moments).reshape(-1, dims, dims)
+    upper = jnp.concatenate([known, jnp.stack(border, -1)], axis=2)
+    corner = [
+        jnp.stack([(x.T @ by_point)[:, 0] for x in row], -1) for row in found.square
+    ]
+    lower = jnp.concatenate([jnp.stack(border, 1), jnp.stack(corner, 1)], axis=2)
+    return jnp.concatenate([upper, lower], axis=1)
+
+
+def _coefficients(z, share, powers, at, found: ItemCells, of_pairs, weight):
+    """F_i' of each subject, `[subjects, functions, parameters]`.
+
+    From standard points, their weights and abilities, derivatives of the cells and of
+    the density of abilities, and weights of items' parameters, 0 where fixed.
+    """
+    size, count, dims = at.shape
+    products = [jnp.prod(z[..., list(power)], axis=-1) for power in powers]
+    functions = jnp.stack([jnp.ones_like(share), *products], axis=2)
+    number = functions.shape[2]
+    left = functions * share[:, :, None]
+    gram = jnp.einsum("nrm,nrq->nmq", left, functions)
+    gram = gram + _RIDGE * jnp.eye(number, dtype=gram.dtype)
+    wide = (left[..., None] * at[:, :, None, :]).reshape(size, count, -1)
+    as_cells = lambda x: x.reshape(size, count, -1)
+    by_slope = jnp.einsum("nrq,nrj->nqj", wide, as_cells(found.slope))
+    others = [
+        jnp.einsum("nrm,nrj->nmj", left, as_cells(x))[:, :, None] for x in found.first
+    ]
+    by_slope = by_slope.reshape(size, number, dims, -1)
+    both = jnp.concatenate([by_slope, *others], axis=2)
+    both = (jnp.moveaxis(both, 3, 2) * weight).reshape(size, number, -1)
+    both = jnp.concatenate([both, jnp.einsum("nrm,nrp->nmp", left, of_pairs)], axis=2)
+    root = jnp.linalg.cholesky(gram)
+    return jax.scipy.linalg.solve_triangular(root, both, lower=True)[:, 1:]
+
+
+def _rotations(slopes: np.ndarray, columns: int) -> np.ndarray:
+    """Directions `[all, pairs]` in which a rotation of the factors moves slopes."""
+    num_items, dims = slopes.shape
+    low, high = np.triu_indices(dims, 1)
+    found = np.zeros((len(low), num_items, columns))
+    pair = np.arange(len(low))
+    found[pair, :, high] = slopes[:, low].T
+    found[pair, :, low] = -slopes[:, high].T
+    return found.reshape(len(low), -1).T
+
+
+def _invert(
+    information, used, scale, turns, floor: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The inverse over identified directions, and what others would add.
+
+    `scale` is the complete information of each parameter.
+    """
+    scale = np.sqrt(np.where(used & (scale > 0), scale, 1))
+    matrix = (information + information.T) / 2 / scale[:, None] / scale
+    both = used[:, None] & used
+    matrix = np.where(both, matrix, np.eye(len(used)))
+    axes = np.zeros((len(used), 0))
+    if turns is not None:
+        # Those that move no slope, of a factor without loadings, are not rotations.
+        axes, sizes, _ = np.linalg.svd(turns * scale[:, None], full_matrices=False)
+        axes = axes[:, sizes > 1e-6 * max(sizes.max(initial=0), 1e-30)]
+        matrix = matrix - axes @ (axes.T @ matrix)
+        matrix = matrix - (matrix @ axes) @ axes.T + axes @ axes.T
+    unit, lost = np.eye(len(used)), np.zeros_like(matrix)
+    try:
+        np.linalg.cholesky(matrix - floor * unit)  # Are all eigenvalues above it?
+        inverse = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), unit)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        flat = values <= floor
+        kept, gone = vectors[:, ~flat], vectors[:, flat]
+        inverse = (kept / values[~flat]) @ kept.T
+        lost = (gone / np.maximum(np.abs(values[flat]), 1e-20)) @ gone.T
+    inverse = np.where(both, inverse - axes @ axes.T, 0) / scale[:, None] / scale
+    return inverse, np.where(both, lost, 0) / scale[:, None] / scale
+
+
+def _frame(problem: Problem, slopes, correlation, columns: int) -> np.ndarray:
+    """What the sample of subjects adds to blocks of items; see the module."""
+    data, (num_items, dims) = problem.data, slopes.shape
+    weight = data.subject_weight
+    total = data.num_subjects if weight is None else float(np.sum(np.asarray(weight)))
+    found = np.zeros((num_items, columns, columns))
+    square = np.sum(slopes**2, axis=1)[:, None, None] * np.eye(dims)
+    of_slopes = slopes[:, :, None] * slopes[:, None, :]
+    if bool(rotates(problem)):
+        of_slopes = (square + of_slopes) / 4
+    else:
+        of_slopes = of_slopes * np.eye(dims) / 2
+    found[:, :dims, :dims] = of_slopes / total
+    found[:, dims, dims] = np.sum(slopes @ correlation * slopes, axis=1) / total
+    return found
