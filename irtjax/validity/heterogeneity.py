@@ -155,7 +155,8 @@ def heterogeneity(
     - "no evidence against one skill": it lies in the band of one skill, or there is
       one cluster;
     - "related skills": it lies below the band, which one skill does with a probability
-      of (1 - level) / 2. Verdicts are not corrected for the number of benchmarks;
+      of (1 - level) / 2 at most. Verdicts are not corrected for the number of
+      benchmarks;
     - "conflicting skills": moreover its interval lies below 0;
     - "no verdict": there are several clusters but no two to compare, or fewer than 6
       items that vary.
