@@ -61,6 +61,7 @@ class LabelledBank(NamedTuple):
         """A decision that needs no responses."""
         if not decided_by_population(self.bank, design):
             return ()
+        assert design.risk is not None and design.pass_mark is not None
         return (
             f"risk {float(design.risk):g} is reached without a response: the population"
             f" alone decides on pass_mark {float(design.pass_mark):g}; give a smaller"

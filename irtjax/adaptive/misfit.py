@@ -190,7 +190,7 @@ def _designs(known: LabelledBank, num_items: int, rules: Rules) -> list[Design]:
     """The tests of a study, and those of random items unless they are."""
     designs = [known.design(num_items, **rules)]
     if designs[0].select != "random":
-        kept: Any = {name: rules[name] for name in COMPARED if name in rules}
+        kept: Any = {k: v for k, v in rules.items() if k in COMPARED}
         designs.append(known.design(num_items, **kept, select="random"))
     return designs
 
