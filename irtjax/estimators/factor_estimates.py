@@ -205,7 +205,7 @@ def _has_loadings(errors: FactorCovariance, dims: int, family) -> np.ndarray:
     known = errors.is_identified
     found = known[:, :dims].all(axis=1)
     # Of scores the last coordinate is their residual standard deviation.
-    return found if family.num_categories else found & known[:, -1]
+    return np.asarray(found if family.num_categories else found & known[:, -1])
 
 
 def _loading_jacobian(slopes, columns: int, correlation, variance) -> np.ndarray:
