@@ -107,9 +107,11 @@ def _item_errors(problem: Problem, solution: Any, modes) -> FactorCovariance:
     found, method = solution.fit.parameters, solution.method
     given, posteriors = (problem, found.items), (modes.ability, modes.covariance)
     if not method.marginal:
-        penalty = float(getattr(method, "penalty", 1.0))
-        temperature = float(np.asarray(getattr(method, "temperature", 1.0)))
-        blocks = factor_covariance(*given, *posteriors, penalty, temperature)
+        # As arrays: other weights need no program of their own.
+        dtype = found.items.discrimination.dtype
+        names = "penalty", "temperature"
+        weights = (jnp.asarray(getattr(method, name, 1.0), dtype) for name in names)
+        blocks = factor_covariance(*given, *posteriors, *weights)
         return FactorCovariance(*(np.asarray(x, np.float64) for x in blocks))
     family = problem.model.family
     if family.num_categories == 0:
