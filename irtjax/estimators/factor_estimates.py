@@ -205,7 +205,7 @@ def _unknown_loadings(problem: Problem, items, errors: FactorCovariance) -> np.n
 def _has_loadings(errors: FactorCovariance, dims: int, family) -> np.ndarray:
     """`[items]`: whether what loadings depend on is identified."""
     known = errors.is_identified
-    found = known[:, :dims].all(axis=1)
+    found = np.asarray(known[:, :dims].all(axis=1))
     # Of scores the last coordinate is their residual standard deviation.
     return found if family.num_categories else found & known[:, -1]
 
