@@ -107,9 +107,11 @@ def _item_errors(problem: Problem, solution: Any, modes) -> FactorCovariance:
     found, method = solution.fit.parameters, solution.method
     given, posteriors = (problem, found.items), (modes.ability, modes.covariance)
     if not method.marginal:
-        penalty = float(getattr(method, "penalty", 1.0))
-        temperature = float(np.asarray(getattr(method, "temperature", 1.0)))
-        blocks = factor_covariance(*given, *posteriors, penalty, temperature)
+        # As arrays: other weights need no program of their own.
+        dtype = found.items.discrimination.dtype
+        names = "penalty", "temperature"
+        weights = (jnp.asarray(getattr(method, name, 1.0), dtype) for name in names)
+        blocks = factor_covariance(*given, *posteriors, *weights)
         return FactorCovariance(*(np.asarray(x, np.float64) for x in blocks))
     family = problem.model.family
     if family.num_categories == 0:
@@ -203,7 +205,7 @@ def _unknown_loadings(problem: Problem, items, errors: FactorCovariance) -> np.n
 def _has_loadings(errors: FactorCovariance, dims: int, family) -> np.ndarray:
     """`[items]`: whether what loadings depend on is identified."""
     known = errors.is_identified
-    found = known[:, :dims].all(axis=1)
+    found = np.asarray(known[:, :dims].all(axis=1))
     # Of scores the last coordinate is their residual standard deviation.
     return np.asarray(found if family.num_categories else found & known[:, -1])
 

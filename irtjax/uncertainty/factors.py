@@ -4,17 +4,18 @@ Louis' identity with normal posteriors N(theta_i, C_i) of the abilities: with x 
 other coordinates of an item (its intercept, or several), the observed information of
 item j about (a_j, x_j) is
 
-    I_j = sum_i (W_ij + w_ij E C_i E') - sum_i J_ij C_i J_ij' + prior,
+    I_j = sum_i W_ij - sum_i J_ij C_i J_ij' + prior,
     J_ij = r_ij E - u_ij a_j',   E = (I; 0),   u_ij = (w_ij theta_i, w^x_ij),
 
 r and w the first and minus the second derivative of log p(y) in t = a'theta, w^x minus
-that in t and x, and W minus the second derivatives in (a_j, x_j) at theta_i: the
-information of abilities with these posteriors, E theta theta' = theta_i theta_i' + C_i,
-less what is missing because they are estimated.
+that in t and x, and W minus the second derivatives in (a_j, x_j) at theta_i.
 
-Information between items is left out: joint methods give the sample of subjects mean 0
-and variance 1, so that it does not move the items together. Marginal methods do not;
-`marginal_factors` is for them.
+This is for joint methods, which take abilities at their modes. E theta theta' would add
+sum_i w_ij E C_i E' to the information: that of marginal estimates
+(`marginal_factors`), whose loadings vary less. Of 15 items and two factors for 300
+subjects, loadings by `mm` had the standard deviation 0.079 in 20 data sets; this
+formula has 0.076, with that addition 0.054. Information between items is left out.
+With few items it may be indefinite, and then items have no error.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def factor_covariance(
     items: Any,
     theta: Float[Array, "subjects dims"],
     posterior: Float[Array, "subjects dims dims"],
-    penalty: float = 1.0,
-    temperature: float = 1.0,
+    penalty: float | Array = 1.0,
+    temperature: float | Array = 1.0,
 ) -> tuple[
     Float[Array, "items columns columns"], Float[Array, "items columns columns"]
 ]:
@@ -90,7 +91,7 @@ def factor_covariance(
         less = lambda bend, one, other: (bend - one * other * spread).T
         parts = (
             less(curvature, curvature, curvature) @ outer(ability, theta_),
-            (slope**2 - curvature).T @ of_block,
+            (slope**2).T @ of_block,
             (slope * curvature).T @ outer(of_block, theta_),
             [less(x, curvature, x) @ ability for x in found.mixed],
             [(slope * x).T @ of_block for x in found.mixed],
@@ -150,7 +151,10 @@ def estimated(problem: Problem, items: Any) -> Array:
 
 
 def prior_information(
-    problem: Problem, items: Any, penalty: float = 1.0, temperature: float = 1.0
+    problem: Problem,
+    items: Any,
+    penalty: float | Array = 1.0,
+    temperature: float | Array = 1.0,
 ) -> Float[Array, "items columns columns"]:
     """Minus the second derivatives of the log priors in (a_j, x_j)."""
     model, dims = problem.model, problem.model.family.dims

@@ -8,8 +8,8 @@ the posterior of subject i (Louis 1982),
     I = sum_i E_i[-d2 log p(y_i, theta)] - sum_i Cov_i[s_i] + priors.
 
 The first sum is block diagonal: a block for each item, and one for the correlations of
-the factors. In the second, s_i is a smooth function of theta. With the
-constant and all other products Z of up to two or three standardised abilities,
+the factors. In the second, s_i is a smooth function of theta. With Z the constant and
+all products of up to two or three standardised abilities,
 
     Cov_i = F_i F_i',  F_i' = L_i^-1 E_i[Z s_i'] but row 0,  L_i L_i' = E_i[Z Z'],
 
@@ -23,8 +23,9 @@ In exploratory models all rotations of the factors are as likely. Along them I i
 a generalised inverse leaves them out: what no rotation changes (intercepts, lengths of
 slopes, rotated loadings) has the right error by any of them.
 
-With more than `MOST_PARAMETERS` parameters only blocks are inverted, which leaves out
-that the sample of N subjects differs from its population. This adds to the covariance
+With more than `MOST_PARAMETERS` parameters, or `MOST_OPERATIONS`, only blocks are
+inverted, which leaves out that the sample of N subjects differs from its population.
+This adds to the covariance
 a'Phi a / N for intercepts and, for slopes, diag(a^2) / (2 N), or (|a|^2 + a a') / (4 N)
 in exploratory models.
 """
@@ -60,7 +61,7 @@ from irtjax.uncertainty.factors import (
 )
 
 #: Most parameters, and operations, of an information matrix as a whole: some seconds.
-MOST_PARAMETERS, MOST_OPERATIONS = 3000, 5e11
+MOST_PARAMETERS, MOST_OPERATIONS = 3000, 2e11
 #: Added to E[Z Z'], for random points that a few dominate.
 _RIDGE = 1e-7
 

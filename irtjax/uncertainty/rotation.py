@@ -30,51 +30,33 @@ from irtjax.numerics.rotation import ROTATIONS, Rotation, placed_transform, rota
 _FLAT = 1e-7
 
 
-def rotated_loading_errors(
-    loadings: Float[Array, "items dims"],
-    covariance: Array,
-    rotation: str,
-    transform: Float[Array, "dims dims"],
-    num_starts: int = 100,
-) -> np.ndarray | None:
-    """Standard errors of rotated loadings, for which the rotation is estimated too.
-
-    Args:
-        loadings: Standardised loadings A before the rotation.
-        covariance: Of each item's loadings, `[items, dims, dims]`, or of all loadings,
-            `[items, dims, items, dims]`.
-        rotation: Name of the rotation in `ROTATIONS`, one without a target.
-        transform: T as `rotate` found it.
-        num_starts: Starts of that rotation; promax repeats its varimax.
-
-    Returns:
-        `[items, dims]`; None where the loadings do not determine the rotation (its
-        criterion is flat in a direction).
-
-    Example:
-        >>> simple = jnp.kron(jnp.eye(2), jnp.full((4, 1), 0.7))
-        >>> given = jnp.broadcast_to(0.05**2 * jnp.eye(2), (8, 2, 2))
-        >>> found = rotate(simple, "oblimin", num_starts=2)
-        >>> errors = rotated_loading_errors(simple, given, "oblimin", found.transform)
-        >>> bool((errors > 0.04).all() and (errors < 0.08).all())
-        True
-    """
-    moves = rotation_moves(loadings, rotation, transform, num_starts)
-    if moves is None:
-        return None
-    found = turned_covariance(np.asarray(loadings), *moves, np.asarray(covariance))
-    return np.sqrt(np.maximum(np.diagonal(found, axis1=1, axis2=2), 0))
-
-
 def rotation_moves(
     loadings: Float[Array, "items dims"],
     rotation: str,
     transform: Float[Array, "dims dims"],
     num_starts: int = 100,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """U of rotated loadings A U, and its slopes `[dims, dims, items, dims]` in A.
+    """U of rotated loadings A U, and its slopes in A.
 
-    None where the criterion is flat in a direction; see `rotated_loading_errors`.
+    Args:
+        loadings: Standardised loadings A before the rotation.
+        rotation: Name of the rotation in `ROTATIONS`, one without a target.
+        transform: T as `rotate` found it.
+        num_starts: Starts of that rotation; promax repeats its varimax.
+
+    Returns:
+        `[dims, dims]` and `[dims, dims, items, dims]`; None where the loadings do not
+        determine the rotation (its criterion is flat in a direction).
+
+    Example:
+        >>> simple = jnp.kron(jnp.eye(2), jnp.full((4, 1), 0.7))
+        >>> transform = rotate(simple, "oblimin", num_starts=2).transform
+        >>> moves = rotation_moves(simple, "oblimin", transform)
+        >>> given = np.broadcast_to(0.05**2 * np.eye(2), (8, 2, 2))
+        >>> found = turned_covariance(np.asarray(simple), *moves, given)
+        >>> errors = np.sqrt(np.diagonal(found, axis1=1, axis2=2))
+        >>> bool((errors > 0.04).all() and (errors < 0.08).all())
+        True
     """
     entry = ROTATIONS[rotation]
     first = transform

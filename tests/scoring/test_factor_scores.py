@@ -116,12 +116,15 @@ def test_the_covariance_of_items_is_its_formula(case):
             z = np.append(theta[i], 1)
             jacobian = r * np.eye(3)[:, :2] - w * np.outer(z, slopes[j])
             information = information + w * np.outer(z, z)
-            information[:2, :2] += w * spread[i]
             information = information - jacobian @ spread[i] @ jacobian.T
-        inverse = np.linalg.inv(information)
-        np.testing.assert_allclose(found[j], inverse, rtol=1e-6)
-        # 7 subjects, and yet the information is positive definite for every item.
-        assert np.linalg.eigvalsh(inverse)[0] > 0 and not np.any(lost[j])
+        if np.linalg.eigvalsh(information)[0] > 1e-3:
+            inverse = np.linalg.inv(information)
+            np.testing.assert_allclose(found[j], inverse, rtol=1e-6)
+            assert not np.any(lost[j])
+        else:
+            # Of no use: the variance of one direction at least is unknown.
+            own, unknown = (np.diagonal(x[j]) for x in (found, lost))
+            assert (unknown > 0.01 * own).any()
 
 
 def test_solves_by_a_loop_are_those_written_out():

@@ -303,8 +303,10 @@ def test_errors_of_positive_slopes_are_those_of_free_ones():
     rows[:, :2] = np.log(np.where(rows[:, :2] > 0, rows[:, :2], 1e-320))
     rows[:, :2][np.asarray(problem.free)[:, :2] == 0] = -np.inf
     found = solved(bounded, np.r_[rows.ravel(), x[-1]], irtjax.MM())
-    (one, _, _), (two, missing, _) = item_errors(free), item_errors(found)
-    assert not missing.any()
+    (one, first, _), (two, missing, _) = item_errors(free), item_errors(found)
+    # Eight items: one has no error by either.
+    np.testing.assert_array_equal(missing, first)
+    assert missing.sum() == 1
     assert np.isnan(two["discrimination"][0, 1])
     assert np.isnan(found.factors.loadings_error[0, 1])
     kept = np.asarray(problem.free)
@@ -317,10 +319,18 @@ def test_errors_of_positive_slopes_are_those_of_free_ones():
     natural = np.diagonal(free.covariance.items, axis1=1, axis2=2)[:, :2][kept[:, :2]]
     slopes = np.asarray(free.parameters.items.discrimination)[kept[:, :2]]
     np.testing.assert_allclose(logs, natural / slopes**2, rtol=1e-6)
-    np.testing.assert_array_equal(
-        found.covariance.identified[:, :2],
-        kept[:, :2] | ~np.asarray(bounded.free)[:, :2],
-    )
+    known = np.array(free.covariance.identified)
+    known[0, 1] = False
+    np.testing.assert_array_equal(found.covariance.identified, known)
+
+
+@pytest.mark.parametrize("settings", [{"penalty": 1e6}, {"temperature": 1e3}])
+def test_priors_count_as_the_method_weighs_them(settings):
+    """Both make the prior of intercepts, N(0, 3^2), a million times as strong."""
+    problem, x = case("binary", True)
+    errors, _, _ = item_errors(solved(problem, x, irtjax.MM(**settings)))
+    # 120 responses add 30 at most to a precision of 1e6 / 9, and abilities take a part.
+    np.testing.assert_allclose(errors["intercept"], 3e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["sandwich", "cross_product", "obsrved"])

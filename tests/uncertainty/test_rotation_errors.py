@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from irtjax.numerics.rotation import align, rotate
-from irtjax.uncertainty.rotation import rotated_loading_errors
+from irtjax.uncertainty.rotation import rotation_moves, turned_covariance
 
 ITEMS, DIMS, NOISE, DRAWS = 15, 3, 0.004, 400
 
@@ -27,15 +27,20 @@ def test_errors_are_the_spread_of_rotated_loadings(rotation):
     given = jnp.asarray(loadings)
     # Near the axes given, so one start finds the same minimum for every draw.
     found = rotate(given, rotation, num_starts=1)
-    errors = rotated_loading_errors(
-        given, jnp.asarray(covariance), rotation, found.transform, 1
-    )
+    moves = rotation_moves(given, rotation, found.transform, 1)
+    errors = np.diagonal(turned_covariance(loadings, *moves, covariance), 0, 1, 2)
+    errors = np.sqrt(errors)
+    # The covariance of all loadings has the same errors as its blocks.
+    whole = np.zeros((ITEMS, DIMS, ITEMS, DIMS))
+    whole[np.arange(ITEMS), :, np.arange(ITEMS)] = covariance
+    again = np.diagonal(turned_covariance(loadings, *moves, whole), 0, 1, 2)
+    np.testing.assert_allclose(np.sqrt(again), errors, rtol=1e-9)
 
-    def again(moved):
+    def rotated(moved):
         new = rotate(moved, rotation, num_starts=1).loadings
         return align(found.loadings, new).loadings
 
-    spread = np.asarray(jax.vmap(again)(jnp.asarray(loadings + noise))).std(axis=0)
+    spread = np.asarray(jax.vmap(rotated)(jnp.asarray(loadings + noise))).std(axis=0)
     # Five standard errors of a spread: 45 are compared.
     np.testing.assert_allclose(errors, spread, rtol=5 / np.sqrt(2 * DRAWS))
     back = np.linalg.inv(np.asarray(found.transform)).T
@@ -48,7 +53,5 @@ def test_a_flat_criterion_has_no_errors():
     """Quartimax has one value for all rotations of these items."""
     angle = np.arange(4) * np.pi / 4
     given = 0.7 * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
-    covariance = jnp.broadcast_to(0.01 * jnp.eye(2), (4, 2, 2))
     found = rotate(given, "quartimax", num_starts=5)
-    turned = rotated_loading_errors(given, covariance, "quartimax", found.transform)
-    assert turned is None
+    assert rotation_moves(given, "quartimax", found.transform) is None
