@@ -43,6 +43,9 @@ _SAME_VALUE = 1e-5
 #: Loadings of all starts together from which starts run one by one: less memory, and on
 #: a CPU a third of the time with 2,000 items x 6, a seventh with 20,000.
 _MOST_LOADINGS = 2**18
+#: Items above which random starts are made on a sample of so many of them: with 12,032
+#: items x 8 the rotation took a quarter of the time of a whole fit.
+_SAMPLED = 1500
 #: Dimensions up to which all permutations are tried.
 _ENUMERATED = 6
 
@@ -161,7 +164,10 @@ def rotate(
     """Rotates loadings of uncorrelated factors to simple structure.
 
     One start is the identity; the others are uniform random orthogonal matrices. The
-    best is returned. Under `jax.vmap` and `jax.jit` values are not checked for NaN.
+    best is returned. With more than 1,500 items the starts rotate as many items drawn
+    at random, and all items are rotated from the nearest orthogonal matrix to the best
+    result, and from the identity. Under `jax.vmap` and `jax.jit` values are not checked
+    for NaN.
 
     Promax (Hendrickson and White 1964) rotates to varimax L, then takes, with
     Q = |L|^(m-1) L elementwise and m = 4,
@@ -204,7 +210,7 @@ def rotate(
     cells = _target_cells(loadings, target, entry)
     free = jnp.all(~cells[1] | (cells[0] == 0), 0) if cells else True
     key = jax.random.key(0) if key is None else key
-    return _rotate(
+    turn = lambda loadings, cells, num_starts: _rotate(
         loadings,
         # Keys have no place in a stored program; their numbers have.
         jax.random.key_data(key),
@@ -215,6 +221,21 @@ def rotate(
         num_starts=num_starts,
         normalise=entry.normalise if normalise is None else normalise,
     )
+    if num_starts == 1 or loadings.shape[0] <= _SAMPLED:
+        return turn(loadings, cells, num_starts)
+    drawn = np.random.default_rng(0).permutation(loadings.shape[0])[:_SAMPLED]
+    some = turn(loadings[drawn], tuple(x[drawn] for x in cells), num_starts)
+    left, _, right = jnp.linalg.svd(some.transform)
+    nearest = left @ right
+    ends = [
+        turn(loadings @ axes, cells, 1)
+        for axes in (nearest, jnp.eye(loadings.shape[1], dtype=loadings.dtype))
+    ]
+    first = ends[0]._replace(transform=nearest @ ends[0].transform)
+    best = jax.tree.map(
+        lambda x, y: jnp.where(ends[1].value < first.value, y, x), first, ends[1]
+    )
+    return best._replace(share_at_best=some.share_at_best)
 
 
 def _check_loadings(loadings: Array, entry: Rotation) -> None:

@@ -519,3 +519,26 @@ def test_align_refuses_what_it_cannot_match():
         align(ATHLETES, jnp.asarray(ATHLETES), "sign")
     zero = jnp.zeros((3, 2))
     assert (congruence(zero, zero) == 0).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "oblimin",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("varimax", "promax")),
+    ],
+)
+def test_starts_on_a_sample_of_many_items_find_what_all_items_find(name, monkeypatch):
+    rng = np.random.default_rng(0)
+    simple = 0.1 * rng.normal(size=(300, 3))
+    simple[np.arange(300), np.arange(300) % 3] += rng.uniform(0.4, 0.8, 300)
+    given = jnp.asarray(simple @ np.linalg.qr(rng.normal(size=(3, 3)))[0])
+    whole = rotate(given, name, num_starts=10)
+    monkeypatch.setattr(module, "_SAMPLED", 100)
+    some = rotate(given, name, num_starts=10)
+    np.testing.assert_allclose(some.value, whole.value, rtol=1e-9)
+    np.testing.assert_allclose(some.loadings, whole.loadings, atol=1e-5)
+    np.testing.assert_allclose(some.correlations, whole.correlations, atol=1e-5)
+    turned = given @ np.linalg.inv(np.asarray(some.transform)).T
+    np.testing.assert_allclose(turned, some.loadings, atol=1e-9)
+    assert some.converged and some.share_at_best > 0.5
