@@ -147,5 +147,5 @@ def test_a_kind_of_model_of_your_own_plugs_in():
     np.testing.assert_allclose(accuracy, 1 - RIGHT.mean(axis=1))
     with pytest.raises(ValueError, match="no setting 'mirror'"):
         irtjax.fit(TABLE, "2pl", mirror=True)
-    with pytest.raises(ValueError, match="mirrored model is estimated by .*'saem', no"):
+    with pytest.raises(ValueError, match="mirrored model is estimated by .*'gvem', no"):
         irtjax.fit(TABLE, Mirrored(), "mm")

@@ -13,6 +13,7 @@ from irtjax.models.catalogue import (
     partial_credit_unit,
     rating_scale,
 )
+from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.simulate import simulate_items
 
 FAMILIES = {name: make() for name, make in BINARY_MODELS.items()}
@@ -169,3 +170,23 @@ def test_float32_stays_float32(model):
     for table in model.family.table(items, theta):
         assert table.dtype == jnp.float32
         assert table.shape == (THETA.size, 3)
+
+
+class _Twice(Binary):
+    """A binary family of a user, at twice the ability."""
+
+    def natural(self, item, theta):
+        """Log Q and log P - log Q at twice the ability."""
+        return super().natural(item, 2 * theta)
+
+
+def test_a_family_that_changes_the_link_changes_what_follows_from_it():
+    plain, item = Binary(), LogisticItems(1.5, 0.3, 0.0, 1.0)
+    theta = jnp.asarray(0.4)
+    assert float(_Twice().expected_response(item, theta)) == pytest.approx(
+        float(plain.expected_response(item, 2 * theta))
+    )
+    # The slope in ability is twice as large.
+    assert float(_Twice().information(item, theta)) == pytest.approx(
+        4 * float(plain.information(item, 2 * theta))
+    )

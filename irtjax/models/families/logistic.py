@@ -143,6 +143,8 @@ class Binary(AbstractBinary):
 
     def expected_response(self, item: LogisticItems, theta: Array) -> Array:
         """P(y = 1), by one evaluation of the link."""
+        if type(self).natural is not Binary.natural:  # A family with its own link.
+            return super().expected_response(item, theta)
         eta = predictor(item, theta, self.dims)
         share = jax.nn.sigmoid(eta) if self.link == "logit" else ndtr(eta)
         if self.asymptotes == 0:
@@ -152,7 +154,8 @@ class Binary(AbstractBinary):
 
     def information(self, item: LogisticItems, theta: Array) -> Array:
         """Fisher information; a^2 P (1 - P) for the logistic without asymptotes."""
-        if self.asymptotes or self.link != "logit" or self.dims:
+        own = type(self).natural is not Binary.natural
+        if own or self.asymptotes or self.link != "logit" or self.dims:
             return super().information(item, theta)
         share = jax.nn.sigmoid(predictor(item, theta))
         return item.discrimination**2 * share * (1 - share)
