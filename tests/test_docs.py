@@ -143,6 +143,7 @@ RUNNABLE = [
 #: Pages whose code compiles for long; the others show what a new user tries first.
 LONG = {
     "adaptive-costs",
+    "adaptive-several",
     "bayes",
     "bootstrap",
     "clusters",

@@ -225,6 +225,7 @@ def test_a_table_of_the_model_has_the_gaps_of_the_data():
     assert np.isfinite(scored.ability).all()
 
 
+@pytest.mark.slow
 def test_few_subjects_have_no_power_and_are_told_so():
     report = audit_of_few()
     assert sum(report.counts()[name] for name in TESTED) == 0

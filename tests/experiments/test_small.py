@@ -384,6 +384,7 @@ def test_predictive_densities_have_mass_one(name, ends, mine):
     assert total == pytest.approx(expected, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_designs_small(tmp_path, capsys):
     rows = designs.main(["--out", str(tmp_path)])
     few, many = rows

@@ -148,6 +148,7 @@ def shifted():
     return items, theta, ResponseTable.from_arrays(values, items=names)
 
 
+@pytest.mark.slow
 def test_anchors_set_the_scale_of_another_population(shifted):
     items, theta, table = shifted
     known = {

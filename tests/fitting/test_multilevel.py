@@ -119,6 +119,7 @@ def test_abilities_by_group_and_in_general():
     )
 
 
+@pytest.mark.slow
 def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
     fit = fitted()
     folder = irtjax.save(fit, tmp_path / "fit")

@@ -167,6 +167,7 @@ def test_spread_keeps_order_and_gap():
     assert inside.max() <= 9.0 + 1e-12
 
 
+@pytest.mark.slow
 def test_rank_changes_are_those_of_the_subjects_that_both_have():
     first, second = small_fit("2pl"), small_fit("2pl", "mm")
     names, before, after = rank_changes(first, second)

@@ -76,6 +76,7 @@ def test_leave_one_out_in_blocks_is_the_same(monkeypatch):
     assert blocks.elpd == pytest.approx(whole.elpd, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_wrong_key_is_what_the_model_does_not_explain():
     table, fit = drawn()
     found = irtjax.predictive_checks(fit, table, num_draws=300).to_pylist()

@@ -78,6 +78,7 @@ def test_item_uncertainty_follows_the_delta_method(name, method):
     np.testing.assert_allclose(got.ability, plain.ability, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_item_uncertainty_matches_redrawn_items():
     model = one_parameter()
     items = logistic_items(1.0, np.linspace(-1.5, 1.5, 8))

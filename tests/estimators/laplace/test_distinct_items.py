@@ -96,6 +96,7 @@ def test_a_solution_on_distinct_items_has_the_items_of_the_data():
     assert fit.model.num_stems == ITEMS
 
 
+@pytest.mark.slow
 def test_data_of_about_the_same_size_share_programs(stores_one_each):
     """Compiling them takes most of the time of a fit of few subjects."""
     watch, check = stores_one_each

@@ -67,6 +67,7 @@ def same_density(model, data, written, names, seeds=(1, 2), offset=0.0):
         np.testing.assert_allclose(ours, theirs - offset, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_cholesky_factors_of_correlations():
     coordinates = jnp.asarray(RNG.normal(size=6))
     factor = correlation_cholesky(coordinates, 4)
