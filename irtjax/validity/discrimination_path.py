@@ -153,7 +153,7 @@ def discrimination_path(
     >>> ability, slope = rng.normal(size=(300, 1)), np.repeat([0.0, 1.5], [6, 24])
     >>> right = rng.random((300, 30)) < 1 / (1 + np.exp(-ability * slope))
     >>> path = discrimination_path(ResponseTable.from_arrays(right), num=3)
-    >>> path.table.num_rows, path.selected[6:].all()
+    >>> path.table.num_rows, bool(path.selected[6:].all())
     (4, True)
     """
     table = data if isinstance(data, ResponseTable) else read(data)
