@@ -88,8 +88,8 @@ def one_fit(fit, table, chance, slopes) -> dict[str, float]:
     return {
         "loadings over truth": float(loadings.sum() / true.sum()),
         "error of loadings": float(np.sqrt(np.mean((loadings - true) ** 2))),
-        "loadings held": float(np.mean(np.abs(loadings - true) < 1.96 * error)),
-        "scores held": float(np.mean((low <= truth) & (truth <= high))),
+        "loadings covered": float(np.mean(np.abs(loadings - true) < 1.96 * error)),
+        "scores covered": float(np.mean((low <= truth) & (truth <= high))),
         "correlation": float(fit.factors.correlation[pairs].mean()),
         "converged": float(fit.status == irtjax.Status.CONVERGED),
     }

@@ -4,8 +4,8 @@
     python experiments/scaling/accelerator.py --large        # and large data
 
 Reference of every number is double precision on the processor. An accelerator may
-multiply single-precision matrices with fewer digits unless it is told not to, which
-irtjax does; `--as-is` leaves that as JAX has it.
+multiply single-precision matrices with fewer digits by default, which irtjax turns off;
+`--as-is` leaves that as JAX has it.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def show(row: dict[str, Any]) -> str:
     """A row as text."""
     first = f"{row['case']:<18}{row['device']:<5}{row['dtype']:<9}"
     first += f"{row['seconds']:8.3f} s  {row['status']:<14}"
-    told = {k: v for k, v in row.items() if isinstance(v, float) and k != "seconds"}
-    return first + "  ".join(f"{k} {v:.1e}" for k, v in told.items())
+    shown = {k: v for k, v in row.items() if isinstance(v, float) and k != "seconds"}
+    return first + "  ".join(f"{k} {v:.1e}" for k, v in shown.items())
 
 
 def large(device, precision: str | None) -> None:

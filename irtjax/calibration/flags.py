@@ -335,10 +335,10 @@ def fit_warnings(
                 f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
             )
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
-        cure = f": use method={'gvem' if model.family.dims else 'em'!r}"
-        family = model.family
-        if family.dims and not (isinstance(family, Binary) and family.link == "logit"):
-            cure = ""  # No marginal method for these.
+        cure, family = ": use method='em'", model.family
+        if family.dims:  # The marginal method of several abilities is for logits.
+            logit = isinstance(family, Binary) and family.link == "logit"
+            cure = "; method='gvem' has no such bias and takes longer" if logit else ""
         found.append(
             "joint estimates of items are biased when each subject has few responses"
             f" (here {responses_per_subject:,.0f}){cure}"

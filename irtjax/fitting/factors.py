@@ -93,14 +93,14 @@ class FactorAnalysis(AbstractSpecification):
         if isinstance(prior, Normal) and prior.mean != 0:
             return "mm", "gvem needs a prior of discriminations with mean 0"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count
-        told = f"a subject has {each:,.0f} responses to a factor on average"
+        reason = f"a subject has {each:,.0f} responses to a factor on average"
         if each >= ENOUGH_RESPONSES:
-            return "mm", f"{told}, {ENOUGH_RESPONSES} or more"
+            return "mm", f"{reason}, {ENOUGH_RESPONSES} or more"
         cells = table.num_subjects * table.num_items
         samples = method_class("gvem")().num_samples  # pyright: ignore[reportAttributeAccessIssue]
         if cells * count_points(plan.count, samples) > MOST_CELLS:
             return "mm", f"{cells:,} responses are too many for gvem"
-        return "gvem", f"{told}, below {ENOUGH_RESPONSES}"
+        return "gvem", f"{reason}, below {ENOUGH_RESPONSES}"
 
     def task(self, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""

@@ -1,7 +1,7 @@
 r"""Marginal estimation of logistic factor models: what its methods have in common.
 
-Each method integrates the abilities out in a way of its own (`AbstractFactorEM.sweep`)
-and has the rest from here. With h(t) = tanh(t / 2) / (4 t), the logistic function obeys
+Each method integrates the abilities out in a way of its own (`AbstractFactorEM.sweep`);
+everything else is here. With h(t) = tanh(t / 2) / (4 t), the logistic function obeys
 
     log sigma(t) >= log sigma(s) + (t - s) / 2 - h(s) (t^2 - s^2),
 
@@ -125,11 +125,12 @@ class FactorState(NamedTuple):
     num_seen: Array
 
 
-class AbstractFactorEM(AbstractMethod):
-    """Base class of marginal methods for logistic items with several abilities.
+class AbstractFactorMarginal(AbstractMethod):
+    """Base class of marginal methods of several abilities.
 
-    The residual is the largest gradient or move of a free parameter, in standard errors
-    given the abilities.
+    A state has the fields `point`, `best`, `image`, `log_lik`, `log_prior`,
+    `objective`, `residual`, `memory`, `refused` and `num_seen` of `FactorState`; a
+    point has `stacked` rows (d, a) and the `correlation` of the factors.
 
     Attributes:
         tolerance: Converged at this residual; None for 1e-4 (1e-2 in single precision).
@@ -146,6 +147,100 @@ class AbstractFactorEM(AbstractMethod):
     def __check_init__(self):
         """Refuses settings that no fit can have."""
         check_least(type(self).__name__, self, memory=0)
+
+    def _first(self, problem: Problem, point: Any) -> dict[str, Any]:
+        """The common fields of a state at a point."""
+        dtype = point.stacked.dtype
+        zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
+        size = ravel_pytree(point)[0].size
+        return {
+            "point": point,
+            "best": point,
+            "image": point,
+            "log_lik": jnp.zeros(problem.data.num_subjects, dtype),
+            "log_prior": zero,
+            "objective": zero,
+            "residual": jnp.full((), jnp.inf, dtype),
+            "memory": empty_memory(size, max(self.memory, 1), dtype),
+            "refused": none,
+            "num_seen": none,
+        }
+
+    def _judged(self, problem, state, log_lik, log_prior) -> tuple[Scalar, Array]:
+        """Gain of the point over the best one, and whether it is accepted."""
+        weight = problem.data.subject_weight
+        weight = jnp.ones_like(log_lik) if weight is None else weight
+        # The first objective is a plain sum; later ones add small, accurate gains.
+        gain = jnp.sum(weight * (log_lik - state.log_lik))
+        gain = gain + log_prior - state.log_prior
+        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * log_lik)
+        return gain, (state.num_seen == 0) | (gain >= -slack)
+
+    def _next(self, state, accepted, proposal, memory, **better):
+        """The next state: at the proposal, or at the image of the best point."""
+        found = state._replace(
+            point=proposal, best=state.point, memory=memory, **better
+        )
+        again = state._replace(point=state.image, memory=memory)
+        return tree_where(accepted, found, again)._replace(
+            memory=forget(memory, ~accepted),
+            refused=jnp.where(accepted, 0, state.refused + 1),
+            num_seen=state.num_seen + 1,
+        )
+
+    def _correlation(self, problem, correlation: Array, second: Array, total: Array):
+        """The best correlations where they are estimated."""
+        unit = jnp.eye(len(correlation), dtype=correlation.dtype)
+        second = total * second + PRIOR_SUBJECTS * unit
+        found = best_correlation(correlation, second / (total + PRIOR_SUBJECTS))
+        return jnp.where(correlates(problem), found, correlation)
+
+    def _residual(self, problem, point, image, scale, items: Quadratic) -> Scalar:
+        """Largest gradient or move of a free parameter, in standard errors."""
+        tiny = jnp.finfo(items.diagonal.dtype).tiny * 1e6
+        root = jnp.sqrt(jnp.maximum(items.diagonal, tiny))
+        gradient = jnp.abs(items.gradient) / root
+        if is_positive(problem.model):  # A slope of 0 may be pushed against its bound.
+            inside = point.stacked.at[:, 0].set(1) > 0
+            gradient = jnp.where(inside, gradient, 0)
+        moves = jax.tree.map(
+            lambda new, old, by: jnp.abs(new - old) * by, image, point, scale
+        )
+        at_items = jnp.maximum(gradient, moves.stacked)
+        moves = moves._replace(stacked=jnp.where(free_of(problem), at_items, 0))
+        return jnp.max(jnp.stack([jnp.max(x) for x in moves]))
+
+    def _propose(self, problem, point, image, scale, memory):
+        """Accelerated proposal; the image itself when acceleration is off."""
+        if self.memory == 0:
+            return image, memory
+        flat_point, unravel = ravel_pytree(point)
+        flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
+        flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
+        proposal = unravel(flat)
+        stacked = proposal.stacked
+        if is_positive(problem.model):
+            stacked = jnp.maximum(stacked, 0).at[:, 0].set(stacked[:, 0])
+        # Fixed coordinates stay exactly, not up to the rounding of a mixture.
+        stacked = jnp.where(free_of(problem), stacked, point.stacked)
+        fine = jnp.all(jnp.isfinite(inverse_root(proposal.correlation)))
+        return tree_where(fine, proposal._replace(stacked=stacked), image), memory
+
+    def progress(self, problem: Problem, state: Any) -> Progress:
+        """Objective and residual of the best point."""
+        dtype = state.residual.dtype
+        usual = 1e-4 if dtype == jnp.float64 else 1e-2
+        tolerance = usual if self.tolerance is None else self.tolerance
+        solved = state.residual <= jnp.asarray(tolerance, dtype)
+        return Progress(state.objective, state.residual, solved, state.refused >= 2)
+
+
+class AbstractFactorEM(AbstractFactorMarginal):
+    """Base class of marginal methods for logistic items with several abilities.
+
+    The residual is the largest gradient or move of a free parameter, in standard errors
+    given the abilities. Settings are those of `AbstractFactorMarginal`.
+    """
 
     @abstractmethod
     def sweep(self, problem: Problem, point: FactorPoint, posterior: Any) -> Sweep:
@@ -169,22 +264,10 @@ class AbstractFactorEM(AbstractMethod):
         dtype = intercept.dtype
         correlation = start.population.covariance.astype(dtype)
         stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
-        point = FactorPoint(stacked, correlation)
-        flat, _ = ravel_pytree(point)
-        zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
         return FactorState(
-            point,
-            best=point,
-            image=point,
+            **self._first(problem, FactorPoint(stacked, correlation)),
             posterior=self.first_posterior(problem, start),
-            log_lik=jnp.zeros(problem.data.num_subjects, dtype),
-            log_prior=zero,
-            objective=zero,
-            residual=jnp.full((), jnp.inf, dtype),
-            variance=zero,
-            memory=empty_memory(flat.size, max(self.memory, 1), dtype),
-            refused=none,
-            num_seen=none,
+            variance=jnp.zeros((), dtype),
         )
 
     def step(
@@ -194,39 +277,26 @@ class AbstractFactorEM(AbstractMethod):
         data, point, model = problem.data, state.point, problem.model
         seen = self.sweep(problem, point, state.posterior)
         log_prior = log_prior_of(problem, point)
-        weight = data.subject_weight
-        weight = jnp.ones_like(seen.log_lik) if weight is None else weight
-        first = state.num_seen == 0
-        # The first objective is a plain sum; later ones add small, accurate gains.
-        gain = jnp.sum(weight * (seen.log_lik - state.log_lik))
-        gain = gain + log_prior - state.log_prior
-        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * seen.log_lik)
-        accepted = first | (gain >= -slack)
-
+        gain, accepted = self._judged(problem, state, seen.log_lik, log_prior)
         mean, precision = prior_moments(model, point)
         items = add_normal_prior(seen.items, point.stacked, mean, precision)
-        free = free_of(problem)
-        stacked = update_items(items, point.stacked, free, is_positive(model))
-        total = jnp.sum(weight)
-        image = FactorPoint(stacked, self._correlation(problem, point, seen, total))
+        stacked = update_items(
+            items, point.stacked, free_of(problem), is_positive(model)
+        )
+        total = jnp.sum(weigh_rows(jnp.ones_like(seen.log_lik), data.subject_weight))
+        image = FactorPoint(
+            stacked, self._correlation(problem, point.correlation, seen.second, total)
+        )
         bend = weigh_rows(items.diagonal, data.item_weight)
         shape = point.correlation.shape
         scale = FactorPoint(jnp.sqrt(bend), jnp.broadcast_to(jnp.sqrt(total), shape))
-        tiny = jnp.finfo(items.diagonal.dtype).tiny * 1e6
-        root = jnp.sqrt(jnp.maximum(items.diagonal, tiny))
-        gradient = jnp.abs(items.gradient) / root
-        if is_positive(model):  # A slope of 0 may be pushed against its bound.
-            inside = point.stacked.at[:, 0].set(1) > 0
-            gradient = jnp.where(inside, gradient, 0)
-        moves = jax.tree.map(
-            lambda new, old, by: jnp.abs(new - old) * by, image, point, scale
-        )
-        at_items = jnp.where(free, jnp.maximum(gradient, moves.stacked), 0)
-        residual = jnp.maximum(jnp.max(at_items), jnp.max(moves.correlation))
+        residual = self._residual(problem, point, image, scale, items)
         proposal, memory = self._propose(problem, point, image, scale, state.memory)
-        better = FactorState(
-            point=proposal,
-            best=point,
+        return self._next(
+            state,
+            accepted,
+            proposal,
+            memory,
             image=image,
             posterior=seen.posterior,
             log_lik=seen.log_lik,
@@ -234,49 +304,7 @@ class AbstractFactorEM(AbstractMethod):
             objective=state.objective + gain,
             residual=jnp.maximum(residual, seen.settled),
             variance=seen.variance,
-            memory=memory,
-            refused=state.refused,
-            num_seen=state.num_seen,
         )
-        again = state._replace(point=state.image, memory=memory)
-        return tree_where(accepted, better, again)._replace(
-            memory=forget(memory, ~accepted),
-            refused=jnp.where(accepted, 0, state.refused + 1),
-            num_seen=state.num_seen + 1,
-        )
-
-    def _correlation(self, problem, point: FactorPoint, seen: Sweep, total: Array):
-        """The best correlations where they are estimated."""
-        unit = jnp.eye(len(point.correlation), dtype=point.correlation.dtype)
-        second = total * seen.second + PRIOR_SUBJECTS * unit
-        second = second / (total + PRIOR_SUBJECTS)
-        found = best_correlation(point.correlation, second)
-        return jnp.where(correlates(problem), found, point.correlation)
-
-    def _propose(self, problem, point, image, scale, memory):
-        """Accelerated proposal; the image itself when acceleration is off."""
-        if self.memory == 0:
-            return image, memory
-        flat_point, unravel = ravel_pytree(point)
-        flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
-        flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
-        proposal = unravel(flat)
-        stacked = proposal.stacked
-        if is_positive(problem.model):
-            stacked = jnp.maximum(stacked, 0).at[:, 0].set(stacked[:, 0])
-        # Fixed coordinates stay exactly, not up to the rounding of a mixture.
-        stacked = jnp.where(free_of(problem), stacked, point.stacked)
-        matrix = proposal.correlation
-        fine = jnp.all(jnp.isfinite(inverse_root(matrix)))
-        return tree_where(fine, FactorPoint(stacked, matrix), image), memory
-
-    def progress(self, problem: Problem, state: FactorState) -> Progress:
-        """Objective and residual of the best point."""
-        dtype = state.residual.dtype
-        usual = 1e-4 if dtype == jnp.float64 else 1e-2
-        tolerance = usual if self.tolerance is None else self.tolerance
-        solved = state.residual <= jnp.asarray(tolerance, dtype)
-        return Progress(state.objective, state.residual, solved, state.refused >= 2)
 
     def result(
         self, problem: Problem, state: FactorState
@@ -317,7 +345,8 @@ def check_factors(model: Model, what: str) -> None:
 
 def free_of(problem: Problem) -> Bool[Array, "items p"]:
     """The free mask in the order (d, a)."""
-    return jnp.concatenate([problem.free[:, -1:], problem.free[:, :-1]], axis=1)
+    free, dims = problem.free, problem.model.family.dims
+    return jnp.concatenate([free[:, dims : dims + 1], free[:, :dims]], axis=1)
 
 
 def prior_moments(model: Model, point: FactorPoint) -> tuple[Array, Array]:
@@ -427,19 +456,26 @@ def with_own_correlation(problem: Problem, start: Start) -> Start:
     return start._replace(items=items, population=population)
 
 
-def as_parameters(problem: Problem, point: FactorPoint) -> Parameters:
-    """A point with factors in a fixed order and direction.
+def oriented(problem: Problem, point: Any) -> tuple[Array, Population]:
+    """Slopes and population of a point, factors in a fixed order and direction.
 
     Where a rotation changes nothing, factors are the principal axes of the slopes, the
     largest sum of squares first. Slopes of any sign have a positive sum.
     """
-    slopes, correlation = point.slopes, point.correlation
+    slopes, correlation = point.stacked[:, 1:], point.correlation
     unit = jnp.eye(len(correlation), dtype=correlation.dtype)
     _, axes = jnp.linalg.eigh(slopes.T @ slopes)
     slopes = slopes @ jnp.where(rotates(problem), axes[:, ::-1], unit)
     turn = (jnp.sum(slopes, axis=0) < 0) & (not is_positive(problem.model))
     sign = jnp.where(turn, -1, 1).astype(slopes.dtype)
+    none = jnp.zeros_like(correlation[0])
     correlation = correlation * sign[:, None] * sign + 0.0
-    zero, none = jnp.zeros_like(point.intercept), jnp.zeros_like(correlation[0])
-    items = LogisticItems(slopes * sign, point.intercept, zero, zero + 1)
-    return Parameters(items, Population(none, none + 1, None, correlation), None)
+    return slopes * sign, Population(none, none + 1, None, correlation)
+
+
+def as_parameters(problem: Problem, point: FactorPoint) -> Parameters:
+    """A point of logistic items as `oriented` has it."""
+    slopes, population = oriented(problem, point)
+    zero = jnp.zeros_like(point.intercept)
+    items = LogisticItems(slopes, point.intercept, zero, zero + 1)
+    return Parameters(items, population, None)

@@ -17,35 +17,33 @@ item goes to 0: with 300 subjects and 10 items of 2 factors in every data set tr
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import tree_where
 from irtjax.estimators.joint.bound import Quadratic, add_normal_prior, update_items
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.factor_em import (
     PRIOR_SUBJECTS,
-    AbstractFactorEM,
+    AbstractFactorMarginal,
     FactorPoint,
-    Sweep,
+    free_of,
     inverse_of,
     is_positive,
+    oriented,
     prior_moments,
-    rotates,
     with_own_correlation,
 )
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.likelihood.products import outer
 from irtjax.models.families.continuous import LogitNormalScores, ScoreItems
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model
 from irtjax.models.priors import InverseChi, Normal
-from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
+from irtjax.numerics.acceleration import Memory
 from irtjax.numerics.kernels import (
     block_size_for,
     put_block,
@@ -89,24 +87,17 @@ class NormalState(NamedTuple):
     num_seen: Array
 
 
-class NormalFactors(AbstractFactorEM):
+class NormalFactors(AbstractFactorMarginal):
     """Marginal maximum likelihood (or MAP) of a factor model of scores, by exact EM.
 
     What `irtjax.fit(scores, "factor")` uses, by the name "em". Settings are those of
-    `AbstractFactorEM`.
+    `AbstractFactorMarginal`.
     """
 
     @property
     def name(self) -> str:
         """The name by which `irtjax.fit` knows it."""
         return "em"
-
-    def sweep(self, problem: Problem, point: FactorPoint, posterior: Any) -> Sweep:
-        """Not used: the residual standard deviations are part of the point."""
-        raise NotImplementedError
-
-    def first_posterior(self, problem: Problem, start: Start) -> Any:
-        """None: posteriors are exact."""
 
     def check(self, problem: Problem) -> None:
         """Refuses other families, and priors that are not conjugate."""
@@ -124,68 +115,41 @@ class NormalFactors(AbstractFactorEM):
                     f" several abilities, not {type(prior).__name__}"
                 )
 
-    def init(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, problem: Problem, start: Start, key: KeyArray | None
-    ) -> NormalState:
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> NormalState:
         """State at the start values."""
         self.check(problem)
         slopes, intercept, dispersion = with_own_correlation(problem, start).items
         dtype, dims = intercept.dtype, slopes.shape[1]
         stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
         point = NormalPoint(stacked, jnp.log(dispersion), jnp.eye(dims, dtype=dtype))
-        zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-        size = ravel_pytree(point)[0].size
-        return NormalState(
-            point,
-            best=point,
-            image=point,
-            log_lik=jnp.zeros(problem.data.num_subjects, dtype),
-            log_prior=zero,
-            objective=zero,
-            residual=jnp.full((), jnp.inf, dtype),
-            memory=empty_memory(size, max(self.memory, 1), dtype),
-            refused=none,
-            num_seen=none,
-        )
+        return NormalState(**self._first(problem, point))
 
-    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(
         self, problem: Problem, state: NormalState, key: KeyArray | None
     ) -> NormalState:
         """Judges the point, and raises items and correlations: a pass over the data."""
         data, point = problem.data, state.point
         log_lik, moments, second = normal_sweep(data, point)
         log_prior = _log_prior(problem, point)
-        weight = data.subject_weight
-        weight = jnp.ones_like(log_lik) if weight is None else weight
-        gain = jnp.sum(weight * (log_lik - state.log_lik))
-        gain = gain + log_prior - state.log_prior
-        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * log_lik)
-        accepted = (state.num_seen == 0) | (gain >= -slack)
-        image, scale, residual = self._raised(problem, point, moments, second, weight)
-        proposal, memory = self._next(problem, point, image, scale, state.memory)
-        better = NormalState(
-            point=proposal,
-            best=point,
+        gain, accepted = self._judged(problem, state, log_lik, log_prior)
+        total = jnp.sum(weigh_rows(jnp.ones_like(log_lik), data.subject_weight))
+        image, scale, residual = self._raised(problem, point, moments, second, total)
+        proposal, memory = self._propose(problem, point, image, scale, state.memory)
+        return self._next(
+            state,
+            accepted,
+            proposal,
+            memory,
             image=image,
             log_lik=log_lik,
             log_prior=log_prior,
             objective=state.objective + gain,
             residual=residual,
-            memory=memory,
-            refused=state.refused,
-            num_seen=state.num_seen,
-        )
-        again = state._replace(point=state.image, memory=memory)
-        return tree_where(accepted, better, again)._replace(
-            memory=forget(memory, ~accepted),
-            refused=jnp.where(accepted, 0, state.refused + 1),
-            num_seen=state.num_seen + 1,
         )
 
-    def _raised(self, problem, point: NormalPoint, moments: Moments, second, weight):
+    def _raised(self, problem, point: NormalPoint, moments: Moments, second, total):
         """One EM step, the roots of its curvatures, and the residual."""
         model, old = problem.model, point.stacked
-        free, total = _free(problem), jnp.sum(weight)
         bend = jnp.exp(-2 * point.log_sd)
         gradient = moments.products - jnp.einsum("jpq,jq->jp", moments.design, old)
         bound = Quadratic(
@@ -193,58 +157,25 @@ class NormalFactors(AbstractFactorEM):
         )
         factors = FactorPoint(old, point.correlation)
         items = add_normal_prior(bound, old, *prior_moments(model, factors))
-        stacked = update_items(items, old, free, is_positive(model))
+        stacked = update_items(items, old, free_of(problem), is_positive(model))
         log_sd = _log_sd(model, moments, stacked)
-        seen = Sweep(weight, items, second, None, jnp.zeros(()), jnp.zeros(()))
-        image = NormalPoint(
-            stacked, log_sd, self._correlation(problem, factors, seen, total)
-        )
+        correlation = self._correlation(problem, point.correlation, second, total)
+        image = NormalPoint(stacked, log_sd, correlation)
         each = weigh_rows(items.diagonal, problem.data.item_weight)
-        shape = point.correlation.shape
         scale = NormalPoint(
             jnp.sqrt(each),
             jnp.sqrt(2 * jnp.maximum(moments.total, 1)),
-            jnp.broadcast_to(jnp.sqrt(total), shape),
+            jnp.broadcast_to(jnp.sqrt(total), correlation.shape),
         )
-        tiny = jnp.finfo(old.dtype).tiny * 1e6
-        slope = jnp.abs(items.gradient) / jnp.sqrt(jnp.maximum(items.diagonal, tiny))
-        if is_positive(model):  # A slope of 0 may be pushed against its bound.
-            slope = jnp.where(old.at[:, 0].set(1) > 0, slope, 0)
-        moves = jax.tree.map(lambda x, y, by: jnp.abs(x - y) * by, image, point, scale)
-        at_items = jnp.where(free, jnp.maximum(slope, moves.stacked), 0)
-        residual = jnp.maximum(jnp.max(at_items), jnp.max(moves.log_sd))
-        return image, scale, jnp.maximum(residual, jnp.max(moves.correlation))
+        return image, scale, self._residual(problem, point, image, scale, items)
 
-    def _next(self, problem, point, image, scale, memory):
-        """Accelerated proposal; the image itself when acceleration is off."""
-        if self.memory == 0:
-            return image, memory
-        flat_point, unravel = ravel_pytree(point)
-        flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
-        flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
-        proposal = unravel(flat)
-        stacked = proposal.stacked
-        if is_positive(problem.model):
-            stacked = jnp.maximum(stacked, 0).at[:, 0].set(stacked[:, 0])
-        stacked = jnp.where(_free(problem), stacked, point.stacked)
-        fine = jnp.all(jnp.isfinite(jnp.linalg.cholesky(proposal.correlation)))
-        return tree_where(fine, proposal._replace(stacked=stacked), image), memory
-
-    def result(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def result(
         self, problem: Problem, state: NormalState
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
-        """Items and correlations, in the order of `factor_em.as_parameters`."""
+        """Items and correlations, in the order of `factor_em.oriented`."""
         best = state.best
-        slopes, correlation = best.stacked[:, 1:], best.correlation
-        unit = jnp.eye(len(correlation), dtype=correlation.dtype)
-        _, axes = jnp.linalg.eigh(slopes.T @ slopes)
-        slopes = slopes @ jnp.where(rotates(problem), axes[:, ::-1], unit)
-        turn = (jnp.sum(slopes, axis=0) < 0) & (not is_positive(problem.model))
-        sign = jnp.where(turn, -1, 1).astype(slopes.dtype)
-        correlation = correlation * sign[:, None] * sign
-        items = ScoreItems(slopes * sign, best.stacked[:, 0], jnp.exp(best.log_sd))
-        none = jnp.zeros_like(correlation[0])
-        population = Population(none, none + 1, None, correlation)
+        slopes, population = oriented(problem, best)
+        items = ScoreItems(slopes, best.stacked[:, 0], jnp.exp(best.log_sd))
         return Parameters(items, population), state.log_lik
 
 
@@ -329,10 +260,3 @@ def _log_prior(problem: Problem, point: NormalPoint) -> Scalar:
     rest = log_det + jnp.trace(inverse) - len(inverse)
     total = jnp.sum(weigh_rows(priors, problem.data.item_weight))
     return total - 0.5 * PRIOR_SUBJECTS * rest
-
-
-def _free(problem: Problem) -> Array:
-    """The free mask in the order (d, a)."""
-    dims = problem.model.family.dims
-    free = problem.free
-    return jnp.concatenate([free[:, dims : dims + 1], free[:, :dims]], axis=1)
