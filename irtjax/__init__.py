@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
     )
+    from irtjax.validity.agreement import response_icc as response_icc
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
     from irtjax.validity.stability import stability as stability
 
@@ -134,6 +135,7 @@ _HOMES = {
     "predictive_checks": "irtjax.prediction.predictive_checks",
     "rank": "irtjax.calibration.rank",
     "read": "irtjax.data",
+    "response_icc": "irtjax.validity.agreement",
     "run": "irtjax.estimators.driver",
     "save": "irtjax.storage",
     "score": "irtjax.calibration.score",

@@ -11,10 +11,12 @@ from irtjax.adaptive.factor_bank import FactorBank, FactorPosterior
 from irtjax.adaptive.item_bank import AbstractNodeBank, ItemBank
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import draw_items, misfit_study
+from irtjax.adaptive.repeats import Counts, Repeats
 from irtjax.adaptive.session import AdaptiveTest
 from irtjax.adaptive.simulation import Tests, run_test, run_tests
 from irtjax.adaptive.state import State
 from irtjax.adaptive.steps import (
+    above_mark,
     affordable,
     open_items,
     passed,
@@ -32,16 +34,19 @@ __all__ = [
     "AbstractNodeBank",
     "AdaptiveTest",
     "Answer",
+    "Counts",
     "Design",
     "FactorBank",
     "FactorPosterior",
     "ItemBank",
     "LengthBank",
+    "Repeats",
     "Rules",
     "SimulatedTests",
     "State",
     "StopFlag",
     "Tests",
+    "above_mark",
     "affordable",
     "draw_items",
     "misfit_study",

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
+from irtjax.adaptive.repeats import Repeats
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
 
 
@@ -34,6 +35,8 @@ class AbstractBank(eqx.Module):
     several: ClassVar[bool] = False
     #: Whether `decrease` serves the loss of a decision.
     decides: ClassVar[bool] = False
+    #: Whether a test may repeat items.
+    repeatable: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -78,8 +81,8 @@ class AbstractBank(eqx.Module):
         """Expected decrease of the loss by each item: see `Rules`, price."""
 
     @abstractmethod
-    def above(self, state: State, mark: Array) -> Float[Array, ""]:
-        """Probability that the reported ability is above a mark."""
+    def above(self, state: State, mark: Array, error: Array) -> Float[Array, ""]:
+        """Probability that the reported ability is above N(mark, error^2)."""
 
     def odds(self, state: State, low: Array, high: Array) -> Float[Array, ""]:
         """Log-likelihood ratio of two abilities."""
@@ -97,15 +100,20 @@ class AbstractBank(eqx.Module):
 
     @abstractmethod
     def smallest_errors(
-        self, num_items: int, allowed: Bool[Array, " items"]
+        self, design: Any, allowed: Bool[Array, " items"]
     ) -> tuple[Array, Array]:
         """Smallest standard errors of a test at points of the population.
 
-        They follow from the `num_items` items of the most information at each point.
+        They follow from the responses of the most information at each point.
 
         Returns:
             Errors and weights, which sum to one, each `[points]`.
         """
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the reported ability is a composite of several."""
+        return False
 
     def truth(self, theta: Array) -> Float[Array, " subjects"]:
         """The true value of the reported ability of subjects."""
@@ -144,6 +152,10 @@ class AbstractBank(eqx.Module):
                 "price with pass_mark needs one ability and no response lengths: use"
                 " risk"
             )
+        if design.repeats > 1 and not (self.repeatable and self.num_categories == 2):
+            raise ValueError(
+                "repeats needs right and wrong responses without lengths: leave it out"
+            )
         if design.determinant is not None and not self.several:
             raise ValueError("determinant is for several abilities: use standard_error")
 
@@ -159,8 +171,16 @@ class AbstractBank(eqx.Module):
         """What a test stores before its first item."""
         return ()
 
+    def memory_for(self, design: Any) -> Memory:
+        """What a test with these rules stores before its first item."""
+        if design.repeats > 1:
+            return Repeats.none(design, self.num_items, self.mean.dtype)
+        return self.memory
+
     def remember(self, memory: Memory, item: Array, observation: Observation) -> Memory:
         """The memory with one more observation."""
+        if isinstance(memory, Repeats):
+            return memory.added(item, self.response_of(observation))
         return memory
 
     def observe(self, category: int, length: Any = None) -> Observation:

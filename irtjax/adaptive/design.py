@@ -20,13 +20,15 @@ ORDERS = ("random", "fixed")
 SCORES = ("eap", "map")
 #: Rules that tests of random items keep, with which others are compared: what is scored
 #: and which content and budget a test has. What else ends a test is left out.
-COMPARED = "score quota composite cost budget pass_mark losses".split()
+COMPARED = (
+    "score quota composite cost budget pass_mark rival losses repeats icc".split()
+)
 #: Rules that are above 0, if given.
 ABOVE_0 = "standard_error determinant budget price risk indifference".split()
 #: Rules that are a number, or None.
 LIMITS = (
     *("standard_error", "reliability", "gain", "determinant"),
-    *("budget", "price", "pass_mark", "risk", "indifference"),
+    *("budget", "price", "pass_mark", "risk", "indifference", "icc"),
 )
 
 
@@ -47,6 +49,7 @@ class StopFlag(IntFlag):
     BUDGET = 64
     UTILITY = 128
     DECIDED = 256
+    TIME = 512
 
     def explain(self) -> str:
         """Explains the flags in words."""
@@ -60,6 +63,7 @@ class StopFlag(IntFlag):
             StopFlag.BUDGET: "budget",
             StopFlag.UTILITY: "no item is worth its price",
             StopFlag.DECIDED: "decided",
+            StopFlag.TIME: "time",
         }
         return "; ".join(text for flag, text in words.items() if self & flag)
 
@@ -97,12 +101,19 @@ class Rules(TypedDict, total=False):
             (1 without `cost`). The loss is the variance of the ability, or the risk of
             the decision.
         pass_mark: The decision to make: is the ability above this?
+        rival: In place of a mark, another model: is the ability above its ability?
+            The name of a subject of the calibration, or its ability and standard
+            error.
         losses: Of passing a subject below the mark, and of failing one above it.
         risk: Also end when the expected loss of the better decision is below this. It
             must be below l10 l01 / (l10 + l01), which no expected loss exceeds.
         indifference: Decide by the likelihoods at the mark plus and minus this alone:
             Wald's sequential probability ratio test, with the error rates risk over
             each loss.
+        repeats: Times that an item may be given, to models that respond differently
+            each time; numbers of items are then numbers of responses.
+        icc: With repeats, the correlation of two responses of a subject to an item,
+            given ability (`adaptive.repeats`); `irtjax.response_icc` estimates it.
     """
 
     select: str
@@ -118,9 +129,12 @@ class Rules(TypedDict, total=False):
     budget: float | None
     price: float | None
     pass_mark: float | None
+    rival: str | Sequence[float] | None
     losses: Sequence[float]
     risk: float | None
     indifference: float | None
+    repeats: int
+    icc: float | None
 
 
 #: The rules as they are where they are not given.
@@ -129,6 +143,7 @@ DEFAULTS: dict[str, Any] = dict.fromkeys(Rules.__annotations__) | {
     "score": "eap",
     "randomesque": 1,
     "losses": (1.0, 1.0),
+    "repeats": 1,
 }
 
 
@@ -139,6 +154,7 @@ class Design(eqx.Module):
     select: str = eqx.field(static=True, default="information")
     score: str = eqx.field(static=True, default="eap")
     randomesque: int = eqx.field(static=True, default=1)
+    repeats: int = eqx.field(static=True, default=1)
     standard_error: Float[Array, ""] | None = None
     reliability: Float[Array, ""] | None = None
     gain: Float[Array, ""] | None = None
@@ -149,9 +165,11 @@ class Design(eqx.Module):
     budget: Float[Array, ""] | None = None
     price: Float[Array, ""] | None = None
     pass_mark: Float[Array, ""] | None = None
+    mark_error: Float[Array, ""] | None = None  # of a rival's ability
     losses: Float[Array, "2"] | None = None
     risk: Float[Array, ""] | None = None
     indifference: Float[Array, ""] | None = None
+    icc: Float[Array, ""] | None = None
 
     @classmethod
     def create(
@@ -186,7 +204,9 @@ class Design(eqx.Module):
             raise ValueError(f"select {select!r} is not one of {', '.join(SELECTIONS)}")
         if score not in SCORES:
             raise ValueError(f"score {score!r} is not one of {', '.join(SCORES)}")
-        for name, number in (("num_items", num_items), ("randomesque", randomesque)):
+        repeats = chosen["repeats"]
+        counts = dict(num_items=num_items, randomesque=randomesque, repeats=repeats)
+        for name, number in counts.items():
             if number < 1:
                 raise ValueError(f"{name} {number} is not at least 1")
         if randomesque > 1 and select in ORDERS:
@@ -200,15 +220,55 @@ class Design(eqx.Module):
         for name in ("reliability", "gain"):
             if chosen[name] is not None and not 0 < chosen[name] < 1:
                 raise ValueError(f"{name} {chosen[name]:g} is not between 0 and 1")
+        _check_repeats(chosen)
+        mark_error = _take_rival(chosen)
         _check_decision(chosen)
         codes, targets = _quota(groups, chosen["quota"])
         optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
-        static = int(num_items), select, score, int(randomesque)
+        static = int(num_items), select, score, int(randomesque), int(repeats)
         limits = {x: optional(chosen[x]) for x in LIMITS}
         content = dict(groups=optional(codes, jnp.int32), targets=optional(targets))
         losses = None if chosen["pass_mark"] is None else chosen["losses"]
         content |= dict(cost=optional(_costs(chosen)), losses=optional(losses))
+        content |= dict(mark_error=optional(mark_error))
         return cls(*static, **limits, **content)
+
+
+def _check_repeats(rules: Mapping[str, Any]) -> None:
+    """Refuses repeats without a correlation, and the other way round."""
+    repeats, icc = rules["repeats"], rules["icc"]
+    if icc is not None and not 0 <= icc < 1:
+        raise ValueError(f"icc {icc:g} is not at least 0 and below 1")
+    if repeats > 1 and icc is None:
+        raise ValueError(
+            f"repeats {repeats} needs an icc, the correlation of responses to an item:"
+            " irtjax.response_icc estimates it from counts"
+        )
+    if icc is not None and repeats == 1:
+        raise ValueError(f"icc {icc:g} needs repeats above 1")
+    if repeats > 1 and rules["gain"] is not None:
+        raise ValueError("gain is for items given once: use standard_error")
+
+
+def _take_rival(rules: dict[str, Any]) -> float | None:
+    """Makes a rival the mark, and returns its error."""
+    rival = rules["rival"]
+    if rival is None:
+        return None
+    if isinstance(rival, str):
+        raise ValueError(
+            f"rival {rival!r}: give its ability and standard error, or build the test"
+            " from a calibration that has this subject"
+        )
+    if rules["pass_mark"] is not None:
+        raise ValueError("rival is in place of a pass_mark: leave one of them out")
+    if rules["indifference"] is not None:
+        raise ValueError("indifference is for a pass_mark: leave it out for a rival")
+    numbers = np.asarray(rival, float)
+    if numbers.shape != (2,) or not np.isfinite(numbers).all() or numbers[1] < 0:
+        raise ValueError("rival: give its ability and its standard error, two numbers")
+    rules["pass_mark"] = float(numbers[0])
+    return float(numbers[1])
 
 
 def _check_decision(rules: Mapping[str, Any]) -> None:
@@ -216,7 +276,7 @@ def _check_decision(rules: Mapping[str, Any]) -> None:
     mark = rules["pass_mark"]
     for name in ("risk", "indifference"):
         if rules[name] is not None and mark is None:
-            raise ValueError(f"{name} {rules[name]:g} needs a pass_mark")
+            raise ValueError(f"{name} {rules[name]:g} needs a pass_mark or a rival")
     if rules["indifference"] is not None and rules["risk"] is None:
         raise ValueError("indifference needs a risk, at which to decide")
     if mark is not None and not np.isfinite(mark):
@@ -225,7 +285,7 @@ def _check_decision(rules: Mapping[str, Any]) -> None:
     if losses.shape != (2,) or not (np.isfinite(losses) & (losses > 0)).all():
         raise ValueError("losses: give two numbers above 0, of a wrong pass and fail")
     if mark is None and (losses != DEFAULTS["losses"]).any():
-        raise ValueError("losses: they need a pass_mark, on which to decide")
+        raise ValueError("losses: they need a pass_mark or a rival, on which to decide")
     largest = losses.prod() / losses.sum()
     if rules["risk"] is not None and rules["risk"] >= largest:
         raise ValueError(

@@ -27,6 +27,14 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
 from irtjax.adaptive.bank import AbstractBank
+from irtjax.adaptive.repeats import (
+    Repeats,
+    before_each,
+    best_sum,
+    expected_shares,
+    next_information,
+    next_log_prob,
+)
 from irtjax.adaptive.state import Memory, Observation, State
 from irtjax.data.responses import Responses
 from irtjax.likelihood.products import by_product, cells, expected_cells, outer
@@ -88,6 +96,7 @@ class FactorBank(AbstractBank):
         "mutual_information",
     )
     several: ClassVar[bool] = True
+    repeatable: ClassVar[bool] = True
 
     mean: Float[Array, ""]  # of the reported ability over the population
     sd: Float[Array, ""]
@@ -166,6 +175,11 @@ class FactorBank(AbstractBank):
         return Population(self.center, sd, None, self.spread / (sd[:, None] * sd))
 
     @property
+    def weighted(self) -> bool:
+        """Whether the reported ability is a composite."""
+        return self.composite is not None
+
+    @property
     def num_items(self) -> int:
         """Number of items."""
         return self.products.shape[1]
@@ -195,7 +209,12 @@ class FactorBank(AbstractBank):
         given = jax.tree.map(lambda x: x[after.items], self.items)
         slopes, seen = given.discrimination, after.given[None]
         values = after.observations[None].astype(slopes.dtype)
-        at = lambda theta: cells(self.model, given, theta[None], values, seen)
+        change, memory = None, after.memory
+        if isinstance(memory, Repeats):
+            known = before_each(after.items, after.observations, after.given)
+            shared = lambda first: next_log_prob(first, *known, memory.odds)
+            change = lambda first: jnp.where(seen, shared(first), 0)
+        at = lambda theta: cells(self.model, given, theta[None], values, seen, change)
 
         def curvature_of(found):
             # Of families that are not concave the upward part is left out.
@@ -266,8 +285,9 @@ class FactorBank(AbstractBank):
         covariance = known.covariance
         spread = covariance.reshape(-1) @ self.products
         if select == "mutual_information":
-            return self._mutual_information(slopes @ known.mean, spread)
-        weight = self._weights(slopes @ known.mode)
+            mean = slopes @ known.mean
+            return self._mutual_information(mean, spread, state.memory)
+        weight = self._weights(slopes @ known.mode, state.memory)
         if select == "d_optimal":
             return merits.d_optimal(weight, spread)
         if select == "a_optimal":
@@ -277,7 +297,7 @@ class FactorBank(AbstractBank):
         return merits.c_optimal(weight, spread, along)
 
     def smallest_errors(
-        self, num_items: int, allowed: Bool[Array, " items"]
+        self, design: Any, allowed: Bool[Array, " items"]
     ) -> tuple[Array, Array]:
         """A lower bound at points of the population, by the delta method.
 
@@ -285,17 +305,18 @@ class FactorBank(AbstractBank):
         (c'Sigma a_j)^2 / v) with v = c'Sigma c.
         """
         points = _points(self.population, self.mean.dtype)
-        errors = _bounds(self, num_items, allowed, points)
+        errors = _bounds(self, design, allowed, points)
         return errors, jnp.full(len(errors), 1 / len(errors), errors.dtype)
 
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the variance of the reported ability."""
         return self.merit("information", state)
 
-    def above(self, state: State, mark: Array) -> Float[Array, ""]:
+    def above(self, state: State, mark: Array, error: Array) -> Float[Array, ""]:
         """Of a normal posterior of the reported ability."""
-        tiny = jnp.finfo(mark.dtype).tiny
-        return ndtr((state.ability - mark) / jnp.maximum(state.standard_error, tiny))
+        spread = jnp.hypot(state.standard_error, error)
+        spread = jnp.maximum(spread, jnp.finfo(mark.dtype).tiny)
+        return ndtr((state.ability - mark) / spread)
 
     def determinant(self, state: State) -> Array:
         """Determinant of the covariance of the abilities."""
@@ -310,6 +331,10 @@ class FactorBank(AbstractBank):
         record = jax.tree.map(lambda x: x[item], records)
         product = self.items.discrimination[item] @ theta
         chances = family.category_log_probs(record, product)
+        if isinstance(memory, Repeats):
+            counts = jnp.stack([memory.counts(y)[item] for y in range(2)])
+            known = counts, memory.times[item], memory.odds
+            chances = next_log_prob(chances, *known)
         return jax.random.categorical(key, chances).astype(jnp.int32)
 
     def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
@@ -326,9 +351,8 @@ class FactorBank(AbstractBank):
         """The posterior itself."""
         return posterior
 
-    def all_items(self, values: Array, seen: Array) -> Array:
-        """The reported ability from responses `[subjects, items]`, those seen."""
-        data = Responses(values.astype(jnp.int8), seen)
+    def all_items(self, data: Responses) -> Array:
+        """The reported ability from responses of many subjects."""
         found = score_factors(self.model, self.items, self.population, data)
         if self.composite is not None:
             return found.mean @ self.composite
@@ -343,12 +367,24 @@ class FactorBank(AbstractBank):
                 " determinant"
             )
 
-    def _weights(self, product: Float[Array, " items"]) -> Float[Array, " items"]:
-        """Information of each item about its product."""
+    def _weights(
+        self, product: Float[Array, " items"], memory: Memory = ()
+    ) -> Float[Array, " items"]:
+        """Information of the next response to each item about its product."""
         family, records = by_product(self.model, self.items)
-        return jax.vmap(family.information)(records, product)
+        weight = jax.vmap(family.information)(records, product)
+        if isinstance(memory, Repeats):
+            weight = weight * next_information(self._right(product), memory)
+        return weight
 
-    def _mutual_information(self, mean: Array, variance: Array) -> Array:
+    def _right(self, product: Float[Array, " items"]) -> Float[Array, " items"]:
+        """Probability of a first right response."""
+        family, records = by_product(self.model, self.items)
+        return jnp.exp(jax.vmap(family.category_log_probs)(records, product)[:, 1])
+
+    def _mutual_information(
+        self, mean: Array, variance: Array, memory: Memory = ()
+    ) -> Array:
         """`merits.mutual_information`, the products N(mean, variance).
 
         A response depends on the abilities through its product alone, so that the
@@ -365,6 +401,9 @@ class FactorBank(AbstractBank):
             # One category at a time: a short last axis of them is several times slower.
             for y in range(self.num_categories):
                 log = base + sum(k[y] * g for k, g in zip(kinds, rest, strict=True))
+                if isinstance(memory, Repeats):
+                    seen = memory.counts(y), memory.times, memory.odds
+                    log = next_log_prob(log, *seen)
                 chance = jnp.exp(log)
                 found.append((chance, -jnp.where(chance > 0, chance * log, 0)))
             return jax.tree.map(lambda x, y: x + weight * y, total, found), None
@@ -390,7 +429,7 @@ class FactorBank(AbstractBank):
 
 @full_precision
 @eqx.filter_jit
-def _bounds(bank: FactorBank, num_items: int, allowed: Array, points: Array) -> Array:
+def _bounds(bank: FactorBank, design: Any, allowed: Array, points: Array) -> Array:
     """`FactorBank.smallest_errors` at points `[points, dims]`."""
     slopes = bank.items.discrimination
 
@@ -405,7 +444,10 @@ def _bounds(bank: FactorBank, num_items: int, allowed: Array, points: Array) -> 
         tiny = jnp.finfo(variance.dtype).tiny
         share = bank._weights(product) * (slopes @ along) ** 2
         share = jnp.where(allowed, share / jnp.maximum(variance, tiny), 0)
-        best = jnp.sum(lax.top_k(share, num_items)[0])
+        more = jnp.ones((bank.num_items, 1), share.dtype)
+        if design.repeats > 1:
+            more = expected_shares(bank._right(product), design.repeats, design.icc)
+        best = best_sum(share, more, design.num_items)
         return jnp.sqrt(variance / (1 + best))
 
     return lax.map(at, points)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -11,11 +12,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
 from irtjax.adaptive.bank import AbstractBank
+from irtjax.adaptive.repeats import (
+    Repeats,
+    before_each,
+    best_sum,
+    expected_shares,
+    next_information,
+    next_log_prob,
+)
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
 from irtjax.likelihood.quadrature import REACH, nodes_for
 from irtjax.models.family import Items
@@ -112,11 +122,15 @@ class AbstractNodeBank(AbstractBank):
         """Precision of ability that does not come from responses, at most."""
         return jnp.zeros_like(self.sd)
 
+    def shares(self, design: Any, theta: Array) -> Float[Array, "items repeats"]:
+        """Information of each response to an item over that of the first."""
+        return jnp.ones((self.num_items, 1), theta.dtype)
+
     def smallest_errors(
-        self, num_items: int, allowed: Bool[Array, " items"]
+        self, design: Any, allowed: Bool[Array, " items"]
     ) -> tuple[Array, Array]:
         """1 / sqrt(1 / s^2 + the largest informations), at the nodes."""
-        best = _best_information(self, num_items, allowed) + self.more_precision
+        best = _best_information(self, design, allowed) + self.more_precision
         return 1 / jnp.sqrt(1 / self.sd**2 + best), jnp.exp(self.log_prior)
 
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
@@ -125,35 +139,43 @@ class AbstractNodeBank(AbstractBank):
         share = variance * self.gain(state.ability, state.memory)
         return variance * share / (1 + share)
 
-    def above(self, state: State, mark: Array) -> Float[Array, ""]:
-        """Mass of the nodes above a mark."""
-        return jax.nn.softmax(state.posterior) @ self._shares(mark)
+    def above(self, state: State, mark: Array, error: Array) -> Float[Array, ""]:
+        """Mass of the nodes above N(mark, error^2)."""
+        return jax.nn.softmax(state.posterior) @ self._above(mark, error)
 
-    def _shares(self, mark: Array) -> Float[Array, " nodes"]:
+    def _above(self, mark: Array, error: Array) -> Float[Array, " nodes"]:
         """Share of each node that is above a mark: it stands for its surroundings."""
-        step = self.theta[1] - self.theta[0]
-        return jnp.clip((self.theta - mark) / step + 0.5, 0, 1)
+        step, tiny = self.theta[1] - self.theta[0], jnp.finfo(mark.dtype).tiny
+        known = jnp.clip((self.theta - mark) / step + 0.5, 0, 1)
+        unknown = ndtr((self.theta - mark) / jnp.maximum(error, tiny))
+        # Where the error is below the distance of nodes, neither is far off.
+        return jnp.where(error > step / 2, unknown, known)
 
     def odds(self, state: State, low: Array, high: Array) -> Float[Array, ""]:
         """Log-likelihood ratio of the responses at two abilities."""
+        found = self.log_likelihood(state)
+        return found(high) - found(low)
 
-        def log_likelihood(theta):
+    def log_likelihood(self, state: State) -> Callable[[Array], Array]:
+        """Log-likelihood of all observations of a test, of an ability."""
+
+        def found(theta):
             one = lambda item, seen: self.log_prob(item, seen, theta)
             cells = jax.vmap(one)(state.items, state.observations)
             total = jnp.sum(jnp.where(state.given, cells, 0))
             return total + self.log_memory(state.memory, theta)
 
-        return log_likelihood(high) - log_likelihood(low)
+        return found
 
 
 @full_precision
 @eqx.filter_jit
-def _best_information(bank: AbstractNodeBank, num_items: int, allowed: Array) -> Array:
+def _best_information(bank: AbstractNodeBank, design: Any, allowed: Array) -> Array:
     """Sum of the largest informations at each node, `[nodes]`."""
 
     def at(theta):
         information = jnp.where(allowed, bank.information(theta), 0)
-        return jnp.sum(lax.top_k(information, num_items)[0])
+        return best_sum(information, bank.shares(design, theta), design.num_items)
 
     return lax.map(at, bank.theta)
 
@@ -173,14 +195,10 @@ def _mode(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:
     The search is exact: it uses the log-likelihood itself and not its table. The nodes,
     half a posterior standard deviation apart, only select the highest of several modes.
     """
-    given = state.given
+    log_likelihood = bank.log_likelihood(state)
 
     def log_posterior(theta):
-        one = lambda item, seen: bank.log_prob(item, seen, theta)
-        cells = jax.vmap(one)(state.items, state.observations)
-        prior = -0.5 * ((theta - bank.mean) / bank.sd) ** 2
-        prior = prior + bank.log_memory(state.memory, theta)
-        return prior + jnp.sum(jnp.where(given, cells, 0))
+        return log_likelihood(theta) - 0.5 * ((theta - bank.mean) / bank.sd) ** 2
 
     slope_at = jax.grad(log_posterior)
     nodes, last = bank.theta, bank.theta.shape[0] - 1
@@ -224,6 +242,7 @@ class ItemBank(AbstractNodeBank):
 
     selections: ClassVar[tuple[str, ...]] = ("information", "mutual_information", "kl")
     decides: ClassVar[bool] = True
+    repeatable: ClassVar[bool] = True
 
     model: Model
     items: Items
@@ -238,6 +257,7 @@ class ItemBank(AbstractNodeBank):
         population: Population,
         *,
         num_items: int | None = None,
+        repeats: int = 1,
         nodes: Float[Array, " nodes"] | np.ndarray | None = None,
         extra_precision: float = 0.0,
     ) -> ItemBank:
@@ -249,6 +269,7 @@ class ItemBank(AbstractNodeBank):
             population: Population of ability, the prior of every subject.
             num_items: Length of the longest test, which determines how narrow a
                 posterior the nodes must resolve; None for the whole bank.
+            repeats: Times that a test may give an item.
             nodes: `[nodes]` standardised nodes, equally spaced; None chooses them from
                 the most informative items. A histogram population has its own.
             extra_precision: Most precision of ability from other sources.
@@ -274,7 +295,8 @@ class ItemBank(AbstractNodeBank):
         if nodes is None and log_weights is not None:
             nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
         elif nodes is None:
-            nodes = _choose_nodes(model, items, mean, sd, num_items, extra_precision)
+            longest = num_items, repeats
+            nodes = _choose_nodes(model, items, mean, sd, longest, extra_precision)
         nodes = jnp.asarray(nodes, dtype)
         if log_weights is None:
             log_prior = normal_log_weights(nodes)
@@ -318,25 +340,92 @@ class ItemBank(AbstractNodeBank):
         family = self.model.family
         return jax.vmap(family.information, in_axes=(0, None))(self.items, theta)
 
+    def gain(self, theta: Array, memory: Memory) -> Float[Array, " items"]:
+        """The information of the next response to each item."""
+        information = self.information(theta)
+        if not isinstance(memory, Repeats):
+            return information
+        return information * next_information(self._right(theta), memory)
+
+    def shares(self, design: Any, theta: Array) -> Float[Array, "items repeats"]:
+        """Information of each response to an item over that of the first."""
+        if design.repeats == 1:
+            return super().shares(design, theta)
+        return expected_shares(self._right(theta), design.repeats, design.icc)
+
+    def _right(self, theta: Array) -> Float[Array, " items"]:
+        """Probability of a first right response."""
+        at = jax.vmap(self.model.family.category_log_probs, in_axes=(0, None))
+        return jnp.exp(at(self.items, theta)[:, 1])
+
+    def _next(
+        self, log_probs: Float[Array, "items categories *nodes"], memory: Memory
+    ) -> Float[Array, "items categories *nodes"]:
+        """Log-probabilities of the next response, from those of a first one."""
+        if not isinstance(memory, Repeats):
+            return log_probs
+        wide = lambda x: x.reshape(-1, *[1] * (log_probs.ndim - 2))
+        times, parts = wide(memory.times), []
+        for y in range(2):
+            found = log_probs[:, y], wide(memory.counts(y)), times, memory.odds
+            parts.append(next_log_prob(*found))
+        return jnp.stack(parts, axis=1)
+
+    def learn(
+        self, before: State, after: State, item: Array, observation: Observation
+    ) -> Posterior:
+        """Log weights plus the log-likelihood of the response, given those before."""
+        memory = before.memory
+        if not isinstance(memory, Repeats):
+            return super().learn(before, after, item, observation)
+        found = self.node_log_probs(item, observation)
+        known = memory.counts(observation)[item], memory.times[item], memory.odds
+        return before.posterior + next_log_prob(found, *known)
+
+    def log_likelihood(self, state: State) -> Callable[[Array], Array]:
+        """Log-likelihood of all responses of a test, of an ability."""
+        memory = state.memory
+        if not isinstance(memory, Repeats):
+            return super().log_likelihood(state)
+        known = before_each(state.items, state.observations, state.given)
+
+        def found(theta):
+            one = lambda item, seen: self.log_prob(item, seen, theta)
+            first = jax.vmap(one)(state.items, state.observations)
+            cells = next_log_prob(first, *known, memory.odds)
+            return jnp.sum(jnp.where(state.given, cells, 0))
+
+        return found
+
+    def draw(
+        self, item: Array, theta: Array, key: KeyArray, memory: Memory
+    ) -> Observation:
+        """A random response, given those before to the same item."""
+        if not isinstance(memory, Repeats):
+            return super().draw(item, theta, key, memory)
+        counts = jnp.stack([memory.counts(y)[item] for y in range(2)])
+        first = self._log_probs(item, theta)
+        logits = next_log_prob(first, counts, memory.times[item], memory.odds)
+        return jax.random.categorical(key, logits).astype(jnp.int32)
+
     def merit(self, select: str, state: State) -> Float[Array, " items"]:
         """What each item adds by a rule (`merits`)."""
         if select == "mutual_information":
-            return merits.mutual_information(
-                self.table, jax.nn.softmax(state.posterior)
-            )
+            table = self._next(self.table, state.memory)
+            return merits.mutual_information(table, jax.nn.softmax(state.posterior))
         if select == "kl":
             number = state.num_given.astype(self.theta.dtype)
             reach = merits.KL_REACH * self.sd / jnp.sqrt(number + 1)
             at = jax.vmap(self.model.family.category_log_probs, in_axes=(0, None))
-            here = at(self.items, state.ability)
-            known = self.table, self.theta, here
+            here = self._next(at(self.items, state.ability), state.memory)
+            known = self._next(self.table, state.memory), self.theta, here
             return merits.kullback_leibler(*known, state.ability, reach)
         return super().merit(select, state)
 
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the loss, exactly: over the responses to each item."""
         posterior = jax.nn.softmax(state.posterior)
-        chance = jnp.exp(self.table)
+        chance = jnp.exp(self._next(self.table, state.memory))
         marginal = chance @ posterior
         if design.pass_mark is None:
             # That of the variance is the variance of the posterior mean.
@@ -345,7 +434,9 @@ class ItemBank(AbstractNodeBank):
             return jnp.sum(moved**2 / jnp.maximum(marginal, tiny), axis=-1)
         dtype = chance.dtype
         wrong_pass, wrong_fail = design.losses.astype(dtype)
-        above = posterior * self._shares(design.pass_mark.astype(dtype))
+        error = 0.0 if design.mark_error is None else design.mark_error
+        mark = design.pass_mark.astype(dtype)
+        above = posterior * self._above(mark, jnp.asarray(error, dtype))
         over = chance @ above
         after = jnp.minimum(wrong_pass * (marginal - over), wrong_fail * over)
         total = jnp.sum(above)
@@ -397,12 +488,13 @@ def _table_jit(model: Model, items: Items, theta: Array) -> Array:
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
 
 
-def _choose_nodes(model, items, mean, sd, num_items, extra: float) -> np.ndarray:
+def _choose_nodes(model, items, mean, sd, longest, extra: float) -> np.ndarray:
     """Nodes fine enough for the narrowest posterior a test of this length can give."""
     theta = float(mean) + float(sd) * np.linspace(-4, 4, 65)
     information = item_information(model, items, jnp.asarray(theta, items[0].dtype))
     information = np.nan_to_num(np.asarray(information, float), nan=0.0, posinf=0.0)
     # No test of that length has more information than the best items at an ability.
-    best = -np.sort(-information, axis=1)[:, :num_items]
+    num_items, repeats = longest
+    best = -np.sort(-information, axis=1).repeat(repeats, axis=1)[:, :num_items]
     largest = best.sum(axis=1).max(initial=0.0) + extra
     return nodes_for(1 / math.sqrt(1 + largest * float(sd) ** 2))

@@ -30,6 +30,7 @@ class LabelledBank(NamedTuple):
     names: np.ndarray  # [items]
     groups: np.ndarray | None  # [items] content groups, such as benchmarks
     factors: np.ndarray | None  # [dims] names of several abilities
+    source: Calibration | None = None
 
     def position(self, name: str) -> int:
         """Where an item is in the bank; a name of no item is refused."""
@@ -43,10 +44,12 @@ class LabelledBank(NamedTuple):
 
     def design(self, num_items: int | None, **rules: Any) -> Design:
         """The rules of tests of at most `num_items` items, None for the whole bank."""
-        size = self.bank.num_items
+        size = self.bank.num_items * max(rules.get("repeats", 1), 1)
         longest = size if num_items is None else min(num_items, size)
         if isinstance(rules.get("cost"), Mapping):
             rules["cost"] = self._costs(rules["cost"])
+        if isinstance(rules.get("rival"), str):
+            rules["rival"] = self._rival(rules["rival"])
         design = Design.create(longest, groups=self.groups, **rules)
         self.bank.check(design)
         return design
@@ -83,7 +86,7 @@ class LabelledBank(NamedTuple):
         usable = np.ones(self.bank.num_items, bool) if allowed is None else allowed
         if design.groups is not None:
             usable = usable & (np.asarray(design.groups) >= 0)
-        found = self.bank.smallest_errors(design.num_items, jnp.asarray(usable))
+        found = self.bank.smallest_errors(design, jnp.asarray(usable))
         errors, weights = (np.asarray(x, float) for x in found)
         # Where nobody is the errors do not matter: beyond 3 standard deviations.
         errors = np.where(weights > 1e-3 * weights.max(), errors, np.inf)
@@ -94,7 +97,8 @@ class LabelledBank(NamedTuple):
         for name, limit in limits.items():
             share = float(weights @ (errors < limit))
             target = f"{name} {float(getattr(design, name)):g}"
-            items = f"{design.num_items:,} items of this bank"
+            noun = "items" if design.repeats == 1 else "responses to items"
+            items = f"{design.num_items:,} {noun} of this bank"
             if share == 0:
                 sentences.append(
                     f"{target} cannot be reached: {items} give at best {at_best}"
@@ -105,6 +109,32 @@ class LabelledBank(NamedTuple):
                     f" alone: {items} give at best {at_best}"
                 )
         return tuple(sentences)
+
+    def _rival(self, name: str) -> tuple[float, float]:
+        """Ability and standard error of a subject of the calibration."""
+        if self.source is None:
+            raise ValueError(
+                f"rival {name!r}: a bank has no subjects; give its ability and"
+                " standard error"
+            )
+        if self.bank.several and self.bank.weighted:
+            raise ValueError(
+                f"rival {name!r} with a composite: give the composite of its abilities"
+                " and its standard error"
+            )
+        table = self.source.ability_table
+        names = np.asarray(table["subject"].to_pylist(), np.str_)
+        found = np.flatnonzero(names == name)
+        if not len(found):
+            raise ValueError(
+                f"rival: no subject named {name!r} in the calibration of"
+                f" {len(names):,} (the first is {str(names[0])!r})"
+            )
+        at = int(found[0])
+        ability, error = table["ability"][at].as_py(), table["ability_se"][at].as_py()
+        if ability is None or error is None:
+            raise ValueError(f"rival {name!r} has no ability with a standard error")
+        return float(ability), float(error)
 
     def _costs(self, cost: Mapping[str, Any]) -> np.ndarray:
         """Costs by name in the order of the bank; every item needs one."""
@@ -131,12 +161,17 @@ def check_exposure(limit: float | None) -> None:
 
 
 def label(
-    source: Any, num_items: int | None, names: Any, groups: Any, composite: Any = None
+    source: Any,
+    num_items: int | None,
+    names: Any,
+    groups: Any,
+    rules: Mapping[str, Any],
 ) -> LabelledBank:
     """A bank for tests of `num_items`; names and groups of None: the calibration's."""
-    bank, factors = source, None
+    bank, factors, composite = source, None, rules.get("composite")
+    calibration = source if isinstance(source, Calibration) else None
     if isinstance(source, Calibration):
-        bank, factors = _bank_of(source, num_items, composite)
+        bank, factors = _bank_of(source, num_items, rules)
         names = source.items if names is None else names
         groups = source.benchmarks if groups is None else groups
     elif not isinstance(source, AbstractBank):
@@ -153,18 +188,20 @@ def label(
         groups = names_of("content group", groups, bank.num_items)
     if isinstance(bank, FactorBank) and factors is None:
         factors = np.array([f"factor_{k + 1}" for k in range(bank.center.shape[0])])
-    return LabelledBank(bank, labels, groups, factors)
+    return LabelledBank(bank, labels, groups, factors, calibration)
 
 
-def _bank_of(fit: Calibration, num_items: int | None, composite: Any):
+def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
     """The bank of a calibration, and the names of its factors if it has several."""
     known = jax.tree.map(jnp.asarray, fit.parameters)
     parts: Any = fit.model, known.items, known.population
     if fit.model.family.dims:
         assert fit.factors is not None
+        composite = rules.get("composite")
         return FactorBank.create(*parts, composite=composite), fit.factors.names
     if known.lengths is None:
-        return ItemBank.create(*parts, num_items=num_items), None
+        repeats = max(rules.get("repeats", 1), 1)
+        return ItemBank.create(*parts, num_items=num_items, repeats=repeats), None
     offset = fit.options["length_offset"]
     parts += (known.lengths,)
     return LengthBank.of(*parts, offset=offset, num_items=num_items), None

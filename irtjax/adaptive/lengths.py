@@ -47,6 +47,7 @@ class LengthBank(ItemBank):
     #: The others would leave out what a length adds.
     selections: ClassVar[tuple[str, ...]] = ("information",)
     decides: ClassVar[bool] = False
+    repeatable: ClassVar[bool] = False
 
     # A subclass's fields follow those with defaults, so these have some too.
     lengths: LengthParameters | None = None

@@ -94,7 +94,7 @@ def true_bank(
 def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     """The bank of another calibration, its items in the order of this one."""
     composite = getattr(bank.bank, "composite", None)
-    other = label(fit, None, None, None, composite)
+    other = label(fit, None, None, None, dict(composite=composite))
     places = places_of(other.names, bank.names)
     if (places < 0).any():
         name = str(bank.names[int(places.argmin())])
@@ -160,7 +160,7 @@ def misfit_study(
     if draws < 1 or num_subjects < 1:
         raise ValueError("draws and num_subjects: give at least 1 of each")
     # Banks of overestimated slopes need finer nodes: as of tests four times as long.
-    known = label(fit, 4 * num_items, None, None, rules.get("composite"))
+    known = label(fit, 4 * num_items, None, None, rules)
     if isinstance(known.bank, LengthBank):
         raise ValueError("misfit_study does not serve models with response lengths")
     designs = _designs(known, num_items, rules)

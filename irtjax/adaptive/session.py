@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import hashlib
 import json
+import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -22,6 +24,7 @@ from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.state import State
 from irtjax.adaptive.steps import (
+    above_mark,
     open_items,
     passed,
     select,
@@ -74,6 +77,7 @@ class AdaptiveTest:
         times_used: Mapping[str, int] | None = None,
         num_tests: int = 0,
         max_exposure: float | None = None,
+        time_limit: float | None = None,
         names: Iterable[Any] | None = None,
         groups: Iterable[Any] | None = None,
         **rules: Unpack[Rules],
@@ -88,6 +92,8 @@ class AdaptiveTest:
             times_used: Number of earlier tests that used each item, by name.
             num_tests: Number of earlier tests.
             max_exposure: Largest share of tests with an item (`adaptive.open_items`).
+            time_limit: Seconds since the first item was handed out after which no
+                other one is; None for no limit. A saved test has its time stored.
             names: `[items]` names of the items of a bank.
             groups: `[items]` content groups; None takes the calibration's benchmarks.
             **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
@@ -95,12 +101,13 @@ class AdaptiveTest:
         Raises:
             ValueError: If a rule or an item is unknown, or a number out of range.
         """
+        if time_limit is not None and not time_limit > 0:
+            raise ValueError(f"time_limit {time_limit:g} is not above 0")
         quota = rules.get("quota")
         if not (quota is None or isinstance(quota, str)):
             rules["quota"] = dict(quota)
         rules.update(_plain_numbers(rules))
-        composite = rules.get("composite")
-        self._bank = label(source, num_items, names, groups, composite)
+        self._bank = label(source, num_items, names, groups, rules)
         self._design = self._bank.design(num_items, **rules)
         self._rules: dict[str, Any] = dict(
             num_items=num_items,
@@ -110,6 +117,7 @@ class AdaptiveTest:
             times_used=dict(times_used or {}),
             num_tests=num_tests,
             max_exposure=max_exposure,
+            time_limit=time_limit,
         )
         available, order = self._allowed()
         self._open_items = np.asarray(available)
@@ -117,7 +125,8 @@ class AdaptiveTest:
         options = dict(key=jax.random.key(seed), available=available, order=order)
         self._state = _start_jit(self._bank.bank, self._design, **options)
         self._open = False
-        self._responses: dict[str, int] = {}
+        self._before, self._since = 0.0, None
+        self._responses: list[tuple[str, int]] = []
         self._lengths: dict[str, float] = {}
         self._propose()
 
@@ -146,7 +155,7 @@ class AdaptiveTest:
 
     @property
     def num_given(self) -> int:
-        """Number of items with a response."""
+        """Number of responses."""
         return len(self._responses)
 
     @property
@@ -179,21 +188,20 @@ class AdaptiveTest:
 
     @property
     def cost(self) -> float:
-        """What the items with a response cost; their number without costs."""
+        """What the responses so far cost; their number without costs."""
         return float(spent(self._design, self._state))
 
     @property
     @full_precision
     def probability_passed(self) -> float:
-        """Probability that the ability is above the pass mark; NaN without one."""
+        """Probability of an ability above the pass mark, or the rival's; else NaN."""
         if self._design.pass_mark is None:
             return float("nan")
-        mark = self._design.pass_mark.astype(self._state.ability.dtype)
-        return float(self._bank.bank.above(self._state, mark))
+        return float(above_mark(self._bank.bank, self._design, self._state))
 
     @property
     def passed(self) -> bool | None:
-        """The decision if the test ended now; None without a pass mark.
+        """The decision if the test ended now; None without a mark or a rival.
 
         The one of the smaller expected loss; with `indifference` that of Wald's test,
         and between its bounds that of the nearer one.
@@ -204,18 +212,41 @@ class AdaptiveTest:
 
     @property
     def responses(self) -> dict[str, int]:
-        """Response of each item answered, in the order given."""
-        return dict(self._responses)
+        """Response of each item answered, in the order first given.
+
+        Of items that are given repeatedly the number of right responses.
+        """
+        found: dict[str, int] = {}
+        for item, response in self._responses:
+            found[item] = found.get(item, 0) + response
+        return found
+
+    @property
+    def times_given(self) -> dict[str, int]:
+        """Number of responses to each item answered, in the order first given."""
+        return dict(Counter(item for item, _ in self._responses))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the first item was handed out."""
+        since = self._since
+        return self._before + (0.0 if since is None else time.monotonic() - since)
 
     @property
     def over(self) -> bool:
         """Whether the test has ended."""
-        return self._stopped != StopFlag.GOES_ON
+        return self._flags() != StopFlag.GOES_ON
 
     @property
     def stopped(self) -> str:
         """Why the test has ended, in words; empty while it goes on."""
-        return self._stopped.explain()
+        return self._flags().explain()
+
+    def _flags(self) -> StopFlag:
+        """Why the test has ended; an item that was handed out may be answered."""
+        limit = self._rules["time_limit"]
+        late = limit is not None and not self._open and self.seconds >= limit
+        return self._stopped | StopFlag.TIME if late else self._stopped
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -228,14 +259,14 @@ class AdaptiveTest:
         return float(self._bank.bank.mean), float(self._bank.bank.sd)
 
     def table(self) -> pa.Table:
-        """One row per item, in the order given: item, response, ability, ability_se."""
+        """One row per response, in order: item, response, ability, ability_se."""
         import pyarrow as pa
 
         path = np.asarray(self._path, np.float64).reshape(-1, 2)
         return pa.table(
             {
-                "item": pa.array(list(self._responses), pa.string()),
-                "response": pa.array(list(self._responses.values()), pa.int64()),
+                "item": pa.array([x for x, _ in self._responses], pa.string()),
+                "response": pa.array([x for _, x in self._responses], pa.int64()),
                 "ability": pa.array(path[:, 0]),
                 "ability_se": pa.array(path[:, 1]),
             }
@@ -245,6 +276,8 @@ class AdaptiveTest:
         """Name of the item that waits for its response; None if the test is over."""
         if self.over:
             return None
+        if self._since is None:
+            self._since = time.monotonic()
         self._open = True
         return self._item
 
@@ -277,7 +310,7 @@ class AdaptiveTest:
             raise ValueError(f"item {item!r}: {error}") from None
         test = self._bank.bank, self._design, self._state
         self._state = _update_jit(*test, jnp.asarray(position, jnp.int32), observation)
-        self._responses[item] = category
+        self._responses.append((item, category))
         self._path.append((self.ability, self.standard_error))
         if length is not None:
             self._lengths[item] = float(length)
@@ -316,7 +349,8 @@ class AdaptiveTest:
             "bank": fingerprint(self._bank),
             "rules": self._rules,
             "handed_out": self._item if self._open else None,
-            "responses": [list(pair) for pair in self._responses.items()],
+            "responses": [list(pair) for pair in self._responses],
+            "seconds": self.seconds,
             "lengths": self._lengths,
             "ability": self.ability,
             "standard_error": self.standard_error,
@@ -358,7 +392,7 @@ class AdaptiveTest:
             lengths = content.get("lengths", {})
             for item, response in content["responses"]:
                 position = test._bank.position(item)
-                if test.over or not bool(test._state.available[position]):
+                if test._stopped or not bool(test._state.available[position]):
                     raise ValueError(f"it is damaged: {item!r} could not be given")
                 # The item was selected when it was given.
                 test._item, test._open = item, True
@@ -366,6 +400,10 @@ class AdaptiveTest:
             waiting = content["handed_out"]
             if waiting is not None and test.next_item() != waiting:
                 raise ValueError(f"it is damaged: {waiting!r} is not the next item")
+            # Time runs on with the next item.
+            test._before, test._since = float(content.get("seconds", 0.0)), None
+            if waiting is not None:
+                test._since = time.monotonic()
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: it is damaged ({error!r})") from None
         except ValueError as error:
@@ -376,8 +414,10 @@ class AdaptiveTest:
 def _plain_numbers(rules: Mapping[str, Any]) -> Any:
     """Rules of several numbers in the form in which a file has them."""
     found: dict[str, Any] = {}
-    for name in ("composite", "cost", "losses"):
+    for name in ("composite", "cost", "losses", "rival"):
         given = rules.get(name)
+        if isinstance(given, str):
+            continue
         if isinstance(given, Mapping):
             found[name] = {str(k): float(v) for k, v in given.items()}
         elif given is not None:

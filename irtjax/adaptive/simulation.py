@@ -14,8 +14,17 @@ from jaxtyping import Array, Bool, Float, Int
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
+from irtjax.adaptive.repeats import Counts
 from irtjax.adaptive.state import Observation, State
-from irtjax.adaptive.steps import open_items, passed, select, start, stop, update
+from irtjax.adaptive.steps import (
+    above_mark,
+    open_items,
+    passed,
+    select,
+    start,
+    stop,
+    update,
+)
 from irtjax.numerics.precision import full_precision
 
 #: Tests run side by side; more than that follow in turns, to bound the memory.
@@ -84,7 +93,7 @@ def _run_test(bank: AbstractBank, design: Design, respond, first: State) -> Test
     path = items, last.observations, ability, error
     decision: tuple[Any, ...] = ()
     if design.pass_mark is not None:
-        above = bank.above(last, design.pass_mark.astype(ability.dtype))
+        above = above_mark(bank, design, last)
         decision = above, passed(bank, design, last)
     known = bank.reported(last.posterior)
     return Tests(*path, last.num_given, why, known, *decision)
@@ -97,7 +106,7 @@ def run_tests(
     key: KeyArray,
     theta: Float[Array, "subjects *dims"],
     available: Bool[Array, "subjects items"] | None = None,
-    recorded: Observation | None = None,
+    recorded: Observation | Counts | None = None,
     max_exposure: Float[Array, ""] | None = None,
     answers: AbstractBank | None = None,
 ) -> Tests:
@@ -106,7 +115,8 @@ def run_tests(
     They respond by the items of the bank, or by those of another bank, `answers`.
 
     If observations are `recorded`, with leading axes `[subjects, items]`, subjects
-    respond as they did. `max_exposure` is the largest share of the tests that may use
+    respond as they did; with `Counts` each response is one of those that are left, in
+    random order. `max_exposure` is the largest share of the tests that may use
     an item. Tests then run one after the other, since each closes items for the next
     (`open_items`).
     """
@@ -116,15 +126,20 @@ def run_tests(
         test_key, response_key = jax.random.split(jax.random.fold_in(key, index))
 
         def respond(item, place, memory):
+            draw = jax.random.fold_in(response_key, place)
+            if isinstance(recorded, Counts):
+                return recorded.drawn(index, item, draw, memory)
             if recorded is not None:
                 return jax.tree.map(lambda x: x[index, item], recorded)
-            draw = jax.random.fold_in(response_key, place)
             return source.draw(item, theta[index], draw, memory)
 
         if available is not None:
             mine = available[index]
             allowed = mine if allowed is None else mine & allowed
-        first = start(bank, design, key=test_key, available=allowed)
+        most = None
+        if isinstance(recorded, Counts):
+            most = recorded.most(index, design.repeats)
+        first = start(bank, design, key=test_key, available=allowed, most=most)
         return _run_test(bank, design, respond, first)
 
     order = jnp.arange(theta.shape[0])
@@ -137,7 +152,8 @@ def run_tests(
     def in_turn(used, index):
         test = one(index, open_items(used, index, max_exposure))
         # An index of -1 means the last item: it must count nothing.
-        return used.at[test.items].add((test.items >= 0).astype(used.dtype)), test
+        given = (test.items >= 0).astype(used.dtype)
+        return used + jnp.zeros_like(used).at[test.items].max(given), test
 
     return lax.scan(in_turn, jnp.zeros(bank.num_items, jnp.int32), order)[1]
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from irtjax._types import KeyArray
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design, StopFlag
+from irtjax.adaptive.repeats import Repeats
 from irtjax.adaptive.state import Observation, State
 from irtjax.numerics.precision import full_precision
 
@@ -28,6 +29,7 @@ def start(
     available: Bool[Array, " items"] | None = None,
     eligibility: Float[Array, " items"] | None = None,
     order: Num[Array, " items"] | None = None,
+    most: Int[Array, " items"] | None = None,
 ) -> State:
     """The state before the first item: the posterior is the population.
 
@@ -35,7 +37,8 @@ def start(
     here (`open_items`). `eligibility` is the probability with which each item may be
     used in this test, drawn once for each: the item's rate of use can then not exceed
     it, whatever is selected (van der Linden and Veldkamp 2004). `order` is the place of
-    each item under "fixed", lowest first; None for the bank's.
+    each item under "fixed", lowest first; None for the bank's. `most` is how often
+    each may be given, with `repeats`; None for the rule's number.
     """
     bank.check(design)
     size, dtype = bank.num_items, bank.mean.dtype
@@ -51,6 +54,10 @@ def start(
     elif design.select == "fixed":
         place = jnp.arange(size) if order is None else order
         priority = -place.astype(dtype)
+    memory = bank.memory_for(design)
+    if isinstance(memory, Repeats) and most is not None:
+        memory = memory._replace(most=most)
+        allowed = allowed & memory.left
     empty = lambda x: jnp.zeros((design.num_items, *x.shape), x.dtype)
     state = State(
         num_given=jnp.zeros((), jnp.int32),
@@ -63,7 +70,7 @@ def start(
         merit=None,
         information=None,
         worth=None,
-        memory=bank.memory,
+        memory=memory,
         priority=priority,
         key=key,
     )
@@ -139,15 +146,32 @@ def update(
 ) -> State:
     """The state, which must have room, after one more observation like `bank.blank`."""
     put = lambda old, x: old.at[state.num_given].set(x)
+    memory = bank.remember(state.memory, item, observation)
+    again, priority = jnp.zeros((), bool), state.priority
+    if isinstance(memory, Repeats):
+        again = memory.left[item]
+        priority = _after(design, state, item)
     new = state._replace(
-        memory=bank.remember(state.memory, item, observation),
+        memory=memory,
         num_given=state.num_given + 1,
         items=put(state.items, item),
         observations=jax.tree.map(put, state.observations, observation),
-        available=state.available.at[item].set(False),
+        available=state.available.at[item].set(again),
+        priority=priority,
     )
     new = new._replace(posterior=bank.learn(state, new, item, observation))
     return _informed(bank, design, bank.scored(design.score, new))
+
+
+def _after(design: Design, state: State, item: Array) -> Array | None:
+    """Priorities after an item that may be given again."""
+    priority = state.priority
+    if priority is None or design.select == "fixed":
+        # Behind all others: the order is gone through again and again.
+        size = state.available.shape[0]
+        return None if priority is None else priority.at[item].add(-size)
+    key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.num_given)
+    return jax.random.uniform(key, priority.shape, priority.dtype)
 
 
 def _informed(bank: AbstractBank, design: Design, state: State) -> State:
@@ -187,12 +211,19 @@ def affordable(design: Design, state: State) -> Bool[Array, " items"]:
     return state.available & (cost <= budget - spent(design, state) + slack)
 
 
+def above_mark(bank: AbstractBank, design: Design, state: State) -> Float[Array, ""]:
+    """Probability that the reported ability is above the mark, or the rival's."""
+    assert design.pass_mark is not None
+    dtype = state.ability.dtype
+    error = 0.0 if design.mark_error is None else design.mark_error
+    return bank.above(state, design.pass_mark.astype(dtype), jnp.asarray(error, dtype))
+
+
 def risk(bank: AbstractBank, design: Design, state: State) -> Float[Array, ""]:
     """Expected loss of the better decision on the pass mark."""
     assert design.pass_mark is not None and design.losses is not None
-    dtype = state.ability.dtype
-    above = bank.above(state, design.pass_mark.astype(dtype))
-    wrong_pass, wrong_fail = design.losses.astype(dtype)
+    above = above_mark(bank, design, state)
+    wrong_pass, wrong_fail = design.losses.astype(above.dtype)
     return jnp.minimum(wrong_pass * (1 - above), wrong_fail * above)
 
 
@@ -203,12 +234,11 @@ def passed(bank: AbstractBank, design: Design, state: State) -> Bool[Array, ""]:
     and between its bounds that of the nearer one.
     """
     assert design.pass_mark is not None and design.losses is not None
-    dtype = state.ability.dtype
     if design.indifference is not None:
         ratio, low, high = _wald(bank, design, state)
         return ratio > (low + high) / 2
-    above = bank.above(state, design.pass_mark.astype(dtype))
-    wrong_pass, wrong_fail = design.losses.astype(dtype)
+    above = above_mark(bank, design, state)
+    wrong_pass, wrong_fail = design.losses.astype(above.dtype)
     return wrong_fail * above > wrong_pass * (1 - above)
 
 

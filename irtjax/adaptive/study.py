@@ -20,7 +20,9 @@ from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import true_bank
+from irtjax.adaptive.repeats import Counts
 from irtjax.adaptive.simulation import run_tests_jit
+from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
@@ -28,6 +30,7 @@ from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
 from irtjax.numerics.precision import full_precision
+from irtjax.validity.agreement import response_icc
 
 
 class TestedFactors(NamedTuple):
@@ -69,7 +72,9 @@ class SimulatedTests:
         factors: Abilities at the end of tests of several abilities; else None.
         prior: Mean and standard deviation of the reported ability over the population.
         cost: `[subjects, num_items]` what a test cost so far; None without costs.
-        probability_passed: `[subjects]` of an ability above the pass mark, or None.
+        probability_passed: `[subjects]` of an ability above the pass mark, or the
+            rival's; or None.
+        pass_mark: The mark, or the rival's ability; or None.
         passed: `[subjects]` the decisions on the pass mark, or None. Those of the
             smaller expected loss; with `indifference` those of Wald's test, and between
             its bounds those of the nearer one.
@@ -91,6 +96,7 @@ class SimulatedTests:
     cost: np.ndarray | None = None
     probability_passed: np.ndarray | None = None
     passed: np.ndarray | None = None
+    pass_mark: float | None = None
 
     def rmse(self) -> np.ndarray:
         """Root mean squared error after each number of items, or the last of a test."""
@@ -128,7 +134,9 @@ class SimulatedTests:
 
     def exposure(self) -> np.ndarray:
         """Share of the tests in which each item was used, `[items]`."""
-        used = self.given[self.given >= 0]
+        row, column = np.nonzero(self.given >= 0)
+        # An item that is given repeatedly is used once.
+        used = np.unique(np.stack([row, self.given[row, column]]), axis=1)[1]
         return np.bincount(used, minlength=len(self.items)) / len(self.subjects)
 
     def table(self) -> pa.Table:
@@ -190,7 +198,9 @@ def simulate_tests(
         ability: True abilities instead of drawn ones, `[subjects]`; of several
             abilities `[subjects, dims]`.
         responses: A `ResponseTable`, or anything that `irtjax.read` takes: its subjects
-            are tested instead, on items they answered, and respond as they did.
+            are tested instead, on items they answered, and respond as they did. Of
+            counts each response is one of the trials left, in random order; with
+            `repeats` and no `icc` that is estimated from them.
         truth: By which items simulated subjects respond. "bank": those of the bank.
             "draw": items drawn from the errors of the calibration. Another calibration
             that has these items, on the same scale: its items and its population.
@@ -214,20 +224,25 @@ def simulate_tests(
     if num_subjects < 1:
         raise ValueError(f"num_subjects {num_subjects} is not at least 1")
     check_exposure(max_exposure)
-    bank = label(source, num_items, names, groups, rules.get("composite"))
-    design = bank.design(num_items, **rules)
-    dtype = bank.bank.mean.dtype
-    draw_key, test_key = jax.random.split(key)
-    notes = bank.warnings(design)
-    available = recorded = answers = None
     replayed = responses is not None
     if replayed and not (isinstance(truth, str) and truth == "bank"):
         raise ValueError("truth is for simulated subjects: leave responses out")
+    estimated: tuple[str, ...] = ()
+    if replayed:
+        if not isinstance(responses, ResponseTable):
+            responses = read(responses)
+        estimated = _with_icc(source, responses, rules)
+    bank = label(source, num_items, names, groups, rules)
+    design = bank.design(num_items, **rules)
+    dtype = bank.bank.mean.dtype
+    draw_key, test_key = jax.random.split(key)
+    notes = bank.warnings(design) + estimated
+    available = recorded = answers = None
     if replayed:
         subjects, recorded, available, matched = _matched(bank, responses)
         notes += matched
         # What the subjects would score if each were given all that they answered.
-        known = theta = _all_items(bank.bank, recorded, available)
+        known = theta = _all_items(bank.bank, recorded, available, design)
     else:
         answers = true_bank(source, bank, truth, jax.random.fold_in(key, 1))
         if ability is None:
@@ -261,6 +276,7 @@ def simulate_tests(
         cost=_cumulated(design, given),
         probability_passed=None if design.pass_mark is None else above,
         passed=None if design.pass_mark is None else passed,
+        pass_mark=None if design.pass_mark is None else float(design.pass_mark),
     )
 
 
@@ -285,22 +301,29 @@ def _given_abilities(bank: LabelledBank, ability: jax.Array) -> jax.Array:
     return ability
 
 
-def _matched(bank: LabelledBank, responses: Any):
+def _matched(bank: LabelledBank, table: Any):
     """Responses in the order of the bank, and which there are."""
     if not isinstance(bank.bank, ItemBank | FactorBank):
         raise ValueError(
             "responses can be replayed on an ItemBank, a FactorBank or a calibration"
         )
-    table = responses if isinstance(responses, ResponseTable) else read(responses)
-    if table.trials is not None:
-        raise ValueError(
-            "counts of trials cannot be replayed, one response at a time: read the"
-            " file with trials='first'"
-        )
+    trials = table.trials
     top = bank.bank.num_categories - 1
+    if trials is not None:
+        if top > 1 or not bank.bank.repeatable:
+            raise ValueError(
+                "counts of trials are replayed on models of right and wrong responses"
+                " without lengths: read the file with trials='first'"
+            )
+        # Counts exceed the categories, and are checked against the trials already.
+        top = max(top, int(trials.max(initial=0)))
     values, available, columns = arrange(table, bank.names, "the bank", top)
     known = columns >= 0
     recorded: Any = jnp.asarray(values, jnp.int32)
+    if trials is not None:
+        placed = np.zeros(values.shape, np.int32)
+        placed[:, columns[known]] = trials[:, known]
+        recorded = Counts(recorded, jnp.asarray(placed))
     notes = [
         f"{known.sum():,} of the {len(bank.names):,} items of the bank were answered"
     ]
@@ -317,14 +340,37 @@ def _matched(bank: LabelledBank, responses: Any):
     return table.subjects, recorded, jnp.asarray(available), tuple(notes)
 
 
-def _all_items(bank: Any, recorded: Any, seen: jax.Array) -> jax.Array:
-    """EAP ability from all responses of each subject, on nodes that suit so many."""
+def _with_icc(source: Any, table: ResponseTable, rules: Any) -> tuple[str, ...]:
+    """Estimates the correlation of repeats if it is not given, and says so."""
+    given = rules.get("repeats", 1) < 2 or rules.get("icc") is not None
+    if given or table.trials is None or not isinstance(source, Calibration):
+        return ()
+    found = response_icc(source, table)
+    rules["icc"] = found.icc
+    return (
+        f"icc {found.icc:.3g} (standard error {found.standard_error:.2g}) is estimated"
+        " from the responses",
+    )
+
+
+def _all_items(bank: Any, recorded: Any, seen: jax.Array, design: Design) -> jax.Array:
+    """EAP ability from all responses of each subject, on nodes that suit so many.
+
+    Counts enter as the number of independent responses that they are worth.
+    """
+    if isinstance(recorded, Counts):
+        icc = 0.0 if design.icc is None else design.icc
+        trials = recorded.trials.astype(bank.mean.dtype)
+        worth = 1 / (1 + jnp.maximum(trials - 1, 0) * icc)
+        data = Responses(recorded.right * worth, seen, trials * worth)
+    else:
+        data = Responses(bank.response_of(recorded).astype(jnp.int8), seen)
     if isinstance(bank, FactorBank):
-        return bank.all_items(recorded, seen)
+        return bank.all_items(data)
     histogram = bank.log_prior if bank.histogram else None
     population = Population(bank.mean, bank.sd, histogram)
-    data = Responses(bank.response_of(recorded).astype(jnp.int8), seen)
     if isinstance(bank, LengthBank):
+        assert isinstance(recorded, Answer)
         known = jnp.isfinite(recorded.log_length)
         data = dataclasses.replace(
             data,

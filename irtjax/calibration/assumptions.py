@@ -1,7 +1,6 @@
-"""Tests of what a fit assumes: one ability for all benchmarks, normal abilities.
+"""Tests of what a fit assumes: one ability, normal abilities, independent trials.
 
-Both are score tests: they need the fit of the simple model only, and are fast enough
-for every fit.
+They need the fit of the simple model only, and are fast enough for every fit.
 
 One ability. Let u_ib be the slope of the log-likelihood of subject i's responses to
 benchmark b in ability, and I_ib its Fisher information, at the estimates. Under one
@@ -18,6 +17,9 @@ N(0, 1 - v). So x = m / sqrt(1 - v) are standard normal, and their skewness and 
 are tested by D'Agostino's and Anscombe and Glynn's transformations (D'Agostino,
 Belanger and D'Agostino 1990). Skewness of x is (1 - v)^(3/2) times that of ability,
 excess kurtosis (1 - v)^2 times.
+
+Independent trials. Counts of n trials vary 1 + (n - 1) rho times as much where two
+trials of a cell correlate by rho, which is estimated (`numerics.dispersion`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.programs import stored_jit
 
 #: Level at which an assumption counts as violated.
@@ -43,6 +46,8 @@ SMALLEST_SKEWNESS, SMALLEST_KURTOSIS = 0.4, 0.8
 #: The same of a standard deviation by benchmark, in median standard errors of ability:
 #: a third adds at most a ninth to a variance, and so less than 6 % to an error.
 SMALLEST_SD = 1 / 3
+#: Factor of standard errors below which the dependence of trials does not matter.
+SMALLEST_FACTOR = 1.1
 #: Cells of a block of subjects.
 BLOCK_CELLS = 2**22
 
@@ -70,6 +75,53 @@ class NormalityTest(NamedTuple):
     skewness: float
     kurtosis: float
     p_value: float
+
+
+class DependenceTest(NamedTuple):
+    """Correlation of two trials of a cell with its error, and the mean trials of one."""
+
+    icc: float
+    standard_error: float
+    trials: float
+
+    @property
+    def worth(self) -> float:
+        """Independent trials that those of a cell are worth."""
+        return self.trials / (1 + (self.trials - 1) * self.icc)
+
+
+@stored_jit
+def _chances(family: Any, items: Any, theta):
+    """Expected shares of right responses, `theta` by subject and item."""
+    over_items = jax.vmap(family.expected_response)
+    return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
+
+
+def dependence_test(
+    family: Any, items: Any, theta: np.ndarray, right: np.ndarray, trials: np.ndarray
+) -> DependenceTest | None:
+    """How much trials of a subject on an item agree beyond its ability.
+
+    None where no cell has two trials. `theta` is `[subjects, items]`: each subject's
+    ability for each item.
+
+    >>> from irtjax.models.families.logistic import Binary, LogisticItems
+    >>> one, zero = jnp.ones(30), jnp.zeros(30)
+    >>> items = LogisticItems(one, zero, zero, one)
+    >>> same = 4 * np.random.default_rng(0).integers(0, 2, (20, 30))
+    >>> none, four = np.zeros((20, 30)), np.full((20, 30), 4)
+    >>> found = dependence_test(Binary(), items, none, same, four)
+    >>> found.icc > 0.99, found.worth < 1.01
+    (True, True)
+    """
+    if not (trials > 1).any():
+        return None
+    chance = np.asarray(_chances(family, items, jnp.asarray(theta)))
+    found = intraclass(chance, right, trials)
+    if found is None:
+        return None
+    mean = float(trials[trials > 0].mean())
+    return DependenceTest(found.icc, found.standard_error, mean)
 
 
 @stored_jit
@@ -210,6 +262,28 @@ def z_of_kurtosis(kurtosis: float, n: int) -> float:
     a = 6 + 8 / root * (2 / root + math.sqrt(1 + 4 / root**2))
     ratio = (1 - 2 / a) / (1 + x * math.sqrt(2 / (a - 4)))
     return (1 - 2 / (9 * a) - math.cbrt(ratio)) / math.sqrt(2 / (9 * a))
+
+
+def of_dependence(found: DependenceTest | None) -> list[str]:
+    """What dependent trials mean for the numbers, and what to do.
+
+    >>> of_dependence(DependenceTest(0.5, 0.01, 10.0))[0][:46]
+    'repeated responses to an item agree beyond abi'
+    >>> of_dependence(DependenceTest(0.01, 0.002, 3.0))
+    []
+    """
+    if found is None or found.icc < 2 * found.standard_error:
+        return []
+    factor = math.sqrt(found.trials / found.worth)
+    if factor < SMALLEST_FACTOR:
+        return []
+    return [
+        "repeated responses to an item agree beyond ability (correlation"
+        f" {found.icc:.2f}): {found.trials:.3g} trials are worth {found.worth:.2g}"
+        f" independent ones, as which they count; standard errors are up to"
+        f" {factor:.1f} times too small, and too many pairs differ: read with"
+        " trials='first'"
+    ]
 
 
 def warnings_of(

@@ -24,6 +24,7 @@ from irtjax.calibration.tables import (
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.timing import Clock
+from irtjax.likelihood.products import by_product
 from irtjax.ranking import leading_loadings, scale_loadings
 from irtjax.scoring import ScoreFlag
 
@@ -123,6 +124,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
     items = flags.item_flags(model, of_items, findings)
     subjects = _subject_flags(of_subjects, estimates)
     found, notes = _assumptions(table, estimates)
+    found += assumptions.of_dependence(_dependence(table, estimates))
     if estimates.groups is not None:
         found = [
             *vanishing_groups(estimates, layout),
@@ -215,6 +217,23 @@ def _resolution_warnings(estimates: Estimates, method: str) -> list[str]:
             " nodes that reach further"
         )
     return found
+
+
+def _dependence(table: ResponseTable, estimates: Estimates):
+    """How much trials of a cell agree beyond ability; None without counts."""
+    if table.trials is None:
+        return None
+    model, items = estimates.problem.model, estimates.parameters.items
+    family = model.family
+    if estimates.factors is not None:
+        product = estimates.factors.mean @ np.asarray(items.discrimination).T
+        found = *by_product(model, items), product
+    elif estimates.groups is not None and estimates.groups.group is not None:
+        found = family, items, estimates.groups.ability[:, estimates.groups.group]
+    else:
+        shape = estimates.ability.shape[0], table.num_items
+        found = family, items, np.broadcast_to(estimates.ability[:, None], shape)
+    return assumptions.dependence_test(*found, table.values, table.trials)
 
 
 def _assumptions(table: ResponseTable, estimates: Estimates):

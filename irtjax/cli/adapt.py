@@ -32,7 +32,8 @@ _OPTIONS = {
     **{x: f"--{x}" for x in ("reliability", "randomesque", "select", "score", "gain")},
     **{x: f"--{x}" for x in ("determinant", "composite", "cost", "budget", "price")},
     **{x: f"--{x}" for x in ("risk", "indifference", "truth")},
-    **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses", "truth")},
+    **{x: f"--{x}" for x in ("repeats", "icc", "rival")},
+    **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses", "truth", "rival")},
 }
 
 _stop = functools.partial(opt.option, panel="Ending")
@@ -71,6 +72,20 @@ class RuleOptions:
             metavar="A,B",
         ),
     ] = None
+    repeats: Annotated[
+        int,
+        _choose(
+            "Times that an item may be given, to models that respond differently each"
+            " time; --items counts responses."
+        ),
+    ] = 1
+    icc: Annotated[
+        float | None,
+        _choose(
+            "With --repeats: correlation of responses to an item, given ability; if"
+            " --responses has counts, estimated from them."
+        ),
+    ] = None
     randomesque: Annotated[
         int, _choose("Draw from the K most informative items.", metavar="K")
     ] = 1
@@ -98,11 +113,19 @@ class RuleOptions:
     pass_mark: Annotated[
         float | None, _decide("Decide whether abilities are above this.")
     ] = None
+    rival: Annotated[
+        str | None,
+        _decide(
+            "In place of a mark: decide whether abilities are above that of this"
+            " subject of the fit.",
+            metavar="NAME",
+        ),
+    ] = None
     losses: Annotated[
         str | None,
         _decide(
             "Losses of a wrong pass and of a wrong fail, 1,1 if not given; with"
-            " --pass-mark.",
+            " --pass-mark or --rival.",
             metavar="A,B",
         ),
     ] = None
@@ -124,8 +147,10 @@ class RuleOptions:
         found["quota"] = "equal" if self.quota else None
         for name in ("composite", "losses"):
             found[name] = _numbers(f"--{name}", found[name])
-        if self.losses is not None and self.pass_mark is None:
-            raise ValueError("--losses requires --pass-mark: they are of its decision")
+        if self.losses is not None and self.pass_mark is None and self.rival is None:
+            raise ValueError(
+                "--losses requires --pass-mark or --rival: they are of that decision"
+            )
         found["losses"] = found["losses"] or [1.0, 1.0]
         if self.cost is not None:
             from irtjax.cli.side_tables import SideTable
@@ -159,6 +184,13 @@ def _adapt_command(
             "Of --responses: column of response lengths; for a wide matrix, the file."
         ),
     ] = None,
+    trials: Annotated[
+        str | None,
+        opt.option(
+            "Of --responses: repeated responses to an item: error, mean, first or"
+            " counts (the default with --repeats)."
+        ),
+    ] = None,
     seed: opt.Seed = 0,
     out: Annotated[
         Path | None,
@@ -171,10 +203,16 @@ def _adapt_command(
     check_out_folder(out)
     if length is not None and not responses:
         raise ValueError("--length requires --responses FILE: it reads their lengths")
+    if trials is not None and not responses:
+        raise ValueError("--trials requires --responses FILE: it reads their repeats")
     with ProgressLine(quiet) as progress:
         progress("read")
         fit = load_fit(folder)
-        table = opt.Reading(length=length).read(responses) if responses else None
+        table = None
+        if responses:
+            usual = "counts" if rules.repeats > 1 else "error"
+            reading = opt.Reading(length=length, trials=trials or usual)
+            table = reading.read(responses)
         chosen = rules.rules(fit.items)
         progress("adapt")
         try:
@@ -189,7 +227,7 @@ def _adapt_command(
         chosen["cost"] = None if rules.cost is None else str(rules.cost)
         print_json(_document(tests, baseline, chosen, seed, out))
     elif not quiet:
-        _show(tests, baseline, rules, out)
+        _show(tests, baseline, out)
 
 
 adapt_command = opt.with_fields(_adapt_command, "rules", RuleOptions)
@@ -273,10 +311,7 @@ def _document(
 
 
 def _show(
-    tests: SimulatedTests,
-    baseline: SimulatedTests | None,
-    rules: RuleOptions,
-    out: Path | None,
+    tests: SimulatedTests, baseline: SimulatedTests | None, out: Path | None
 ) -> None:
     from irtjax.cli import screen
     from irtjax.report.words import number
@@ -294,7 +329,7 @@ def _show(
     title = f"{len(tests.subjects):,} {kind} subjects, {len(tests.items):,} items"
     screen.show_table(console, title, header, rows)
     written = [] if out is None else [f"Written to {out}: adapt.parquet, .csv, .png"]
-    more = [*_of_costs(tests, baseline), *_of_decisions(tests, rules)]
+    more = [*_of_costs(tests, baseline), *_of_decisions(tests)]
     screen.show_sentences(console, [*_sentences(tests), *more, *written])
     screen.show_warnings(console, [], tests.notes)
 
@@ -335,12 +370,12 @@ def _of_costs(tests: SimulatedTests, baseline: SimulatedTests | None) -> list[st
     ]
 
 
-def _of_decisions(tests: SimulatedTests, rules: RuleOptions) -> list[str]:
+def _of_decisions(tests: SimulatedTests) -> list[str]:
     """How many subjects passed, and how many were decided wrongly."""
     if tests.passed is None:
         return []
     passed = tests.passed
-    share = 100 * float((passed != (tests.truth > rules.pass_mark)).mean())
+    share = 100 * float((passed != (tests.truth > tests.pass_mark)).mean())
     wrong = f"{share:.1f} % of the decisions were wrong."
     if tests.replayed:
         # No true ability is known.

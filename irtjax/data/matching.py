@@ -44,7 +44,8 @@ def arrange(
             f" {given[row, column]:g} is not an integer from 0 to {top}"
         )
     shape = table.num_subjects, len(names)
-    values, observed = np.zeros(shape, np.int8), np.zeros(shape, bool)
+    dtype = np.int8 if top <= np.iinfo(np.int8).max else np.int32
+    values, observed = np.zeros(shape, dtype), np.zeros(shape, bool)
     values[:, places[known]] = np.where(seen, given, 0)[:, known]
     observed[:, places[known]] = seen[:, known]
     return values, observed, places

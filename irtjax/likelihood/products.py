@@ -35,8 +35,13 @@ def by_product(model: Model, items: Any):
     return model.family.of_products(), items._replace(discrimination=ones)
 
 
-def cells(model: Model, items: Any, theta: Array, values, exposure) -> Cells:
-    """Log-probabilities of cells and their derivatives in the product."""
+def cells(
+    model: Model, items: Any, theta: Array, values, exposure, change=None
+) -> Cells:
+    """Log-probabilities of cells and their derivatives in the product.
+
+    `change` is a function of log-probabilities that takes their place.
+    """
     family, records = by_product(model, items)
     over_items = jax.vmap(family.natural)
 
@@ -45,7 +50,7 @@ def cells(model: Model, items: Any, theta: Array, values, exposure) -> Cells:
         total = base if exposure is None else base * exposure.astype(base.dtype)
         for statistic, natural in zip(family.statistics(values), rest, strict=True):
             total = total + statistic * natural
-        return total
+        return total if change is None else change(total)
 
     product = theta @ items.discrimination.T
     ones = jnp.ones_like(product)

@@ -214,7 +214,8 @@ def test_responses_that_do_not_suit_are_refused():
         simulate_tests(fit, key=KEY, responses=wrong)
     counts = ResponseTable.from_arrays([[1, 2]], items=names, trials=[[3, 3]])
     with pytest.raises(ValueError, match="counts of trials"):
-        simulate_tests(fit, key=KEY, responses=counts)
+        graded, names = bank_of("graded"), [*names, *(f"n{k}" for k in range(38))]
+        simulate_tests(graded, key=KEY, responses=counts, names=names)
     with pytest.raises(ValueError, match="num_subjects 0"):
         simulate_tests(fit, 0, key=KEY)
 

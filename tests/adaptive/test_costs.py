@@ -230,7 +230,7 @@ def test_a_decision_of_the_population_alone_is_named():
     test = AdaptiveTest(bank, 5, **rules)
     assert (test.num_given, test.stopped, test.passed) == (0, "decided", False)
     assert "risk 0.05 is reached without a response" in test.warnings[0]
-    known = label(bank, 5, None, None)
+    known = label(bank, 5, None, None, {})
     for other in (dict(rules, pass_mark=0.0), dict(rules, indifference=0.5)):
         assert known.warnings(known.design(5, **other)) == ()
 
@@ -347,3 +347,93 @@ def test_rules_of_one_ability_are_refused_for_several():
     ):
         with pytest.raises(ValueError, match=match):
             AdaptiveTest(factor_bank(), **rules)
+
+
+def test_a_test_ends_when_it_is_known_who_is_better():
+    """P(A > B) by brute force, and an end where it is outside 5 % and 95 %."""
+    bank, rival = bank_of(), (0.4, 0.5)
+    tests = run(rival=rival, risk=0.05)
+    nodes = np.asarray(bank.theta)
+    for subject in range(len(THETA)):
+        height = np.asarray(bank.log_prior).copy()
+        inside = []
+        for k in range(int(tests.num_given[subject])):
+            place = tests.items[subject, k], tests.observations[subject, k]
+            height += np.asarray(bank.table[place])
+            weight = np.exp(height - height.max())
+            above = weight @ norm.cdf((nodes - rival[0]) / rival[1]) / weight.sum()
+            inside.append(0.05 <= above <= 0.95)
+        np.testing.assert_allclose(tests.above[subject], above, atol=1e-6)
+        decided = bool(tests.stopped[subject] & StopFlag.DECIDED)
+        assert all(inside[:-1])
+        assert decided == (not inside[-1])
+        assert bool(tests.passed[subject]) == (above > 0.5)
+    assert len({int(x) for x in tests.num_given}) > 2
+
+
+def test_a_rival_is_a_subject_of_the_fit_by_name():
+    fit = small_fit()
+    row = fit.ability_table.slice(20, 1).to_pylist()[0]
+    options = dict(num_items=5, risk=0.1, seed=3)
+    named = AdaptiveTest(fit, rival=row["subject"], **options)
+    given = AdaptiveTest(fit, rival=(row["ability"], row["ability_se"]), **options)
+    for test in (named, given):
+        while (item := test.next_item()) is not None:
+            test.record(item, 0)
+    assert named.probability_passed == given.probability_passed < 0.5
+    assert named.passed is given.passed is False
+    # An ability that is known exactly is a mark.
+    exact = AdaptiveTest(fit, rival=(0.7, 0.0), **options)
+    mark = AdaptiveTest(fit, pass_mark=0.7, **options)
+    assert exact.probability_passed == mark.probability_passed
+
+
+def test_a_rival_of_several_abilities_has_a_normal_error():
+    theta = jnp.array([[0.5, 0.0], [-1.0, 1.0], [2.0, 1.0]])
+    tests = run(factor_bank(), theta, rival=(0.5, 0.1))
+    error = np.hypot(tests.standard_error[:, -1], 0.1)
+    expected = norm.cdf((np.asarray(tests.ability[:, -1]) - 0.5) / error)
+    np.testing.assert_allclose(tests.above, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (dict(rival="nobody"), "rival: no subject named 'nobody'"),
+        (dict(rival=(0.1, 0.2), pass_mark=1.0), "rival is in place of a pass_mark"),
+        (dict(rival=(0.1, -0.2)), "rival: give its ability and its standard error"),
+        (
+            dict(rival=(0.1, 0.2), indifference=0.3, risk=0.05),
+            "indifference is for a pass_mark",
+        ),
+    ],
+)
+def test_rivals_that_are_none_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        AdaptiveTest(small_fit(), 5, **given)
+
+
+def test_a_time_limit_ends_a_test_and_lasts_over_a_saved_one(monkeypatch, tmp_path):
+    import irtjax.adaptive.session as session
+
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(session.time, "monotonic", lambda: clock.now)
+    fit = small_fit()
+    test = AdaptiveTest(fit, 10, time_limit=60)
+    clock.now += 1000  # Time begins with the first item.
+    for _ in range(2):
+        item = test.next_item()
+        clock.now += 25
+        test.record(item, 1)
+    assert (test.seconds, test.over) == (50, False)
+    clock.now += 5
+    again = AdaptiveTest.load(test.save(tmp_path / "test.json"), fit)
+    clock.now += 1000  # A saved test does not run.
+    assert (again.seconds, again.over) == (55, False)
+    item = again.next_item()
+    clock.now += 30
+    again.record(item, 1)  # An item that was handed out is still answered.
+    assert again.next_item() is None
+    assert (again.over, again.stopped, again.num_given) == (True, "time", 3)
+    with pytest.raises(ValueError, match="time_limit 0 is not above 0"):
+        AdaptiveTest(fit, 10, time_limit=0)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.adaptive import AdaptiveTest, ItemBank, draw_items, misfit_study
+from irtjax.adaptive import (
+    AdaptiveTest,
+    Design,
+    ItemBank,
+    draw_items,
+    misfit_study,
+)
 from irtjax.adaptive.labels import label
 from irtjax.adaptive.misfit import _designs, true_bank
 from irtjax.models.catalogue import rasch
@@ -35,7 +41,7 @@ def test_drawn_items_have_the_covariance_of_the_calibration():
 
 
 def test_the_items_of_another_calibration_are_in_the_order_of_the_bank():
-    bank, other = label(rasch_bank(15), 3, None, None), small_fit(errors=False)
+    bank, other = label(rasch_bank(15), 3, None, None, {}), small_fit(errors=False)
     order = np.random.default_rng(0).permutation(15)
     bank = bank._replace(names=other.items[order])
     true = true_bank(None, bank, other, KEY)
@@ -88,7 +94,7 @@ def test_a_study_has_a_row_for_each_size_and_rule():
 
 
 def test_random_items_of_a_study_have_no_rule_of_choice_and_no_end_but_the_budget():
-    known = label(rasch_bank(9), 4, None, None)
+    known = label(rasch_bank(9), 4, None, None, {})
     rules = dict(randomesque=3, standard_error=0.5, score="map", budget=5.0)
     rules |= dict(cost=np.ones(9), gain=0.1, price=0.01)
     chosen, random = _designs(known, 4, rules)
@@ -123,7 +129,7 @@ def rasch_bank(size: int) -> ItemBank:
 
 
 def test_a_target_out_of_reach_has_a_sentence():
-    known = label(rasch_bank(50), 30, None, None)
+    known = label(rasch_bank(50), 30, None, None, {})
     said = known.warnings(known.design(30, reliability=0.95))
     assert "reliability 0.95 cannot be reached: 30 items" in said[0]
     assert known.warnings(known.design(30, reliability=0.7)) == ()
@@ -151,7 +157,8 @@ def test_a_target_out_of_reach_is_named_with_what_can_be_reached():
 @pytest.mark.slow
 def test_the_smallest_error_of_several_abilities_is_a_bound():
     bank = factor_bank((1.0, -0.5))
-    errors, weights = bank.smallest_errors(4, jnp.ones(bank.num_items, bool))
+    allowed = jnp.ones(bank.num_items, bool)
+    errors, weights = bank.smallest_errors(Design.create(4), allowed)
     assert float(weights.sum()) == pytest.approx(1)
     # Any four items at an ability: the variance of the composite by whole matrices.
     from irtjax.adaptive.factor_bank import _points

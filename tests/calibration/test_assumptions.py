@@ -167,3 +167,37 @@ def test_scores_of_skewness_and_kurtosis_are_those_of_scipy(size):
             z_of_kurtosis(float(stats.kurtosis(values, fisher=False)), size),
         )
         np.testing.assert_allclose(own, z, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("icc", "said"), [(0.0, False), (0.5, True)])
+def test_dependent_trials_are_said_with_what_they_are_worth(icc, said):
+    rng = np.random.default_rng(0)
+    theta, easy = rng.normal(size=40), rng.normal(size=30)
+    chance = 1 / (1 + np.exp(-theta[:, None] - easy))
+    if icc:
+        rest = (1 - icc) / icc
+        chance = rng.beta(chance * rest, (1 - chance) * rest)
+    trials = np.full(chance.shape, 5)
+    counts = rng.binomial(trials, chance)
+    table = irtjax.ResponseTable.from_arrays(counts, trials=trials)
+    fit = irtjax.fit(table, "1pl", "em", standard_errors="none")
+    found = [w for w in fit.warnings if "agree beyond ability" in w]
+    assert bool(found) == said
+    if said:
+        correlation = float(found[0].split("correlation ")[1][:4])
+        # 1,200 cells: the standard error is about .02.
+        assert correlation == pytest.approx(icc, abs=0.06)
+        worth = float(found[0].split("worth ")[1][:3])
+        assert worth == pytest.approx(5 / (1 + 4 * correlation), abs=0.07)
+
+
+def test_dependent_trials_of_several_abilities_are_said():
+    rng = np.random.default_rng(1)
+    theta = rng.normal(size=(60, 2))
+    slopes = np.kron(np.eye(2), np.ones((6, 1)))
+    chance = 1 / (1 + np.exp(-theta @ slopes.T))
+    same = rng.binomial(1, chance)
+    trials = np.full(same.shape, 4)
+    table = irtjax.ResponseTable.from_arrays(4 * same, trials=trials)
+    fit = irtjax.fit(table, "factor", "mm", factors=2, standard_errors="none")
+    assert any("4 trials are worth 1" in w for w in fit.warnings)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax import plots
-from irtjax.cli.adapt import RuleOptions, _of_decisions
+from irtjax.cli.adapt import _of_decisions
 from irtjax.cli.app import app
 from tests.small_fits import small_fit, small_table
 
@@ -112,14 +112,11 @@ def test_decisions_on_recorded_subjects_are_not_called_wrong():
     found = from_python()
     passed = found.ability[:, -1] > 0.1
     share = 100 * (passed != (found.truth > 0.1)).mean()
-    rules = RuleOptions(pass_mark=0.1)
-    simulated = dataclasses.replace(found, passed=passed)
-    assert (
-        f"{share:.1f} % of the decisions were wrong"
-        in _of_decisions(simulated, rules)[0]
-    )
+    simulated = dataclasses.replace(found, passed=passed, pass_mark=0.1)
+    wrong = f"{share:.1f} % of the decisions were wrong"
+    assert wrong in _of_decisions(simulated)[0]
     # No true ability is known.
-    sentence = _of_decisions(dataclasses.replace(simulated, replayed=True), rules)[0]
+    sentence = _of_decisions(dataclasses.replace(simulated, replayed=True))[0]
     assert f"{share:.1f} % of the decisions differ from that by" in sentence
     assert "score from all responses" in sentence and "wrong" not in sentence
 
@@ -229,3 +226,31 @@ def test_subjects_may_respond_by_other_items(saved):
     assert refused.exit_code == 2 and "no errors of items" in refused.stderr
     noted = ok(saved, *few[:-1], "--reliability", 0.999).stdout
     assert "reliability 0.999 cannot be reached" in " ".join(noted.split())
+
+
+def test_repeats_and_a_rival_are_those_of_python(saved, tmp_path):
+    rng = np.random.default_rng(0)
+    names = irtjax.load(saved).items
+    trials = rng.integers(1, 4, (12, 15))
+    lines = ["subject,item,score"]
+    for (row, column), count in np.ndenumerate(trials):
+        right = rng.binomial(count, 0.5)
+        name = '"' + str(names[column]).replace('"', '""') + '"'
+        lines += [f"s{row},{name},{int(k < right)}" for k in range(count)]
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(lines) + "\n")
+    few = ("--items", 12, "--seed", 4, "--rival", "vendor/model_3", "--risk", 0.05)
+    more = ("--repeats", 3, "--icc", 0.4, "--responses", path)
+    content = json.loads(ok(saved, *few, *more, "--json").stdout)
+    table = irtjax.read(path, trials="counts")
+    found = irtjax.adaptive.simulate_tests(
+        irtjax.load(saved), key=jax.random.key(4), num_items=12, responses=table,
+        rival="vendor/model_3", risk=0.05, repeats=3, icc=0.4,
+    )  # fmt: skip
+    assert content["subjects"] == found.table().to_pylist()
+    for given, message in (
+        (("--trials", "first"), "--trials requires --responses FILE"),
+        (("--repeats", 3), "--repeats 3 needs an icc"),
+        (("--rival", "x"), "--rival: no subject named 'x'"),
+    ):
+        assert message in run("adapt", saved, *given).stderr
