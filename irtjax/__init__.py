@@ -73,11 +73,11 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import Shrunken as Shrunken
     from irtjax.subsets.subset import load_subset as load_subset
     from irtjax.uncertainty import item_covariance as item_covariance
+    from irtjax.validity.agreement import response_icc as response_icc
     from irtjax.validity.dimensionality import dimensions as dimensions
     from irtjax.validity.discrimination_path import (
         discrimination_path as discrimination_path,
     )
-    from irtjax.validity.agreement import response_icc as response_icc
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
     from irtjax.validity.stability import stability as stability
 

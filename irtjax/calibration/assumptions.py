@@ -78,7 +78,7 @@ class NormalityTest(NamedTuple):
 
 
 class DependenceTest(NamedTuple):
-    """Correlation of two trials of a cell with its error, and the mean trials of one."""
+    """Correlation of two trials of a cell, its error, and mean trials of a cell."""
 
     icc: float
     standard_error: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -42,6 +43,8 @@ _SETTING = re.compile(
     rf"|(?<=and )({'|'.join(FLAGS)})(?= requires )"
     rf"|(?<=requires )({'|'.join(FLAGS)})(?=[ :;,]|$)"
 )
+#: A metric or filter for each of some benchmarks.
+_BY_BENCHMARK = re.compile(r"\b(metric|filter)=\{([^}]*)\}")
 _UNDEFINED = re.compile(
     r"(?<= )((?!__main__)\S+)(\.\w+, which is not defined here: )"
     "import its module before loading"
@@ -95,10 +98,20 @@ def as_options(message: str) -> str:
     'choose one with --metric among a, b, or pass --missing-as wrong'
     >>> as_options("raise max_steps, or use method='em' or 'saem', not 'mm'")
     "raise --max-steps, or use --method em or saem, not 'mm'"
+    >>> as_options("as in metric={'arc': 'acc', 'gsm8k': 'exact_match'}, or leave")
+    'as in --metric arc=acc --metric gsm8k=exact_match, or leave'
     """
+    message = _BY_BENCHMARK.sub(_options_by_benchmark, message)
     message = _KEYWORD.sub(_option, message)
     message = _SETTING.sub(lambda found: _FLAGS[found[0]], message)
     return _UNDEFINED.sub(r"\1\2add --import \1 before the command", message)
+
+
+def _options_by_benchmark(found: re.Match[str]) -> str:
+    """A mapping as the options that it stands for."""
+    pairs = re.findall(rf"({_TEXT}): ({_TEXT})", found[2])
+    words = (shlex.quote(f"{k[1:-1]}={v[1:-1]}") for k, v in pairs)
+    return " ".join(f"--{found[1]} {word}" for word in words)
 
 
 def _option(found: re.Match[str]) -> str:

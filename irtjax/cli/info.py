@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +42,52 @@ def info_command(
     else:
         with ProgressLine(quiet) as progress:
             progress("read")
-            table = reading.read(files)
-        fit, document = None, _describe(table)
+            document = _read(files, reading)
+        fit = None
     if json:
         print_json(document)
     elif not quiet:
         _show(document) if fit is None else _show_fit(fit)
+
+
+def _read(files: list[str], reading: opt.Reading) -> dict[str, Any]:
+    """Facts about responses; where choices are open, what there is to choose."""
+    from irtjax.data.reading.options import ReadOptions
+    from irtjax.data.reading.read import gather
+    from irtjax.data.reading.survey import open_choices, survey
+
+    options = ReadOptions(**reading.arguments())
+    found = gather(files[0] if len(files) == 1 else files, options)
+    offers, added = [], {}
+    if found.records is not None and len(found.records):
+        offers = survey(found.records)
+        added = open_choices(found.records, options)
+    table = found.table(dataclasses.replace(options, **added))
+    facts = _describe(table)
+    if len(offers) > 1 or any(offer.epochs > 1 for offer in offers):
+        facts["offers"] = [offer._asdict() for offer in offers]
+    if added:
+        chosen = dataclasses.replace(reading, **_as_options(added))
+        words = ["irtjax", "fit", *map(shlex.quote, files), *chosen.flags()]
+        facts["command"] = " ".join([*words, "--out", "calibrated"])
+    return facts
+
+
+def _as_options(added: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `irtjax.read` as options of the command line."""
+    found: dict[str, Any] = {}
+    for name, value in added.items():
+        if name == "trials":
+            found[name] = value
+        elif isinstance(value, str):
+            found[name] = [value]
+        else:
+            texts = []
+            for benchmark, wanted in value.items():
+                text = wanted if isinstance(wanted, str) else wanted[0]
+                texts.append(text if benchmark == "*" else f"{benchmark}={text}")
+            found[name] = texts
+    return found
 
 
 def _describe(table: ResponseTable) -> dict[str, Any]:
@@ -170,7 +212,35 @@ def _show(facts: dict[str, Any]) -> None:
     rows.append(["suggested", advice + facts["reason"]])
     out = screen.console()
     screen.show_table(out, "", ["", ""], rows, left=2)
+    _show_offers(out, facts)
     screen.show_warnings(out, [], facts["notes"])
+
+
+#: Offers that are shown; a JSON document has all.
+_MOST_OFFERS = 40
+
+
+def _show_offers(out: Any, facts: dict[str, Any]) -> None:
+    """Benchmarks with their metrics, filters and epochs, and the command to go on."""
+    from irtjax.cli import screen
+
+    offers = facts.get("offers", [])
+    if offers:
+        header = ["benchmark", "metric", "filter", "subjects", "items", "epochs"]
+        rows = [
+            [
+                *(offer[name] or "-" for name in header[:3]),
+                *(f"{offer[name]:,}" for name in header[3:]),
+                "0 or 1" if offer["binary"] else "scores",
+            ]
+            for offer in offers[:_MOST_OFFERS]
+        ]
+        left = len(offers) - len(rows)
+        title = f"Found, and {left:,} more" if left else "Found"
+        screen.show_table(out, title, [*header, "values"], rows, left=3)
+    if "command" in facts:
+        screen.show_sentences(out, ["There is a choice. The facts above are those of:"])
+        screen.show_command(out, facts["command"])
 
 
 def _show_fit(fit: Calibration) -> None:

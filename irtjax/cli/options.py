@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -68,10 +69,21 @@ class Reading:
         _read("Column of item names; several, with commas, make an item together."),
     ] = None
     response: Annotated[str | None, _read("Column of scores.")] = None
-    metric: Annotated[str | None, _read("Metric to read, where there are several.")] = (
-        None
-    )
-    filter: Annotated[str | None, _read("Answer filter to read, where several.")] = None
+    metric: Annotated[
+        list[str] | None,
+        _read(
+            "Metric to read, where there are several; or BENCHMARK=METRIC, repeated.",
+            metavar="NAME",
+        ),
+    ] = None
+    filter: Annotated[
+        list[str] | None,
+        _read(
+            "Answer filter to read, where there are several; or BENCHMARK=FILTER,"
+            " repeated.",
+            metavar="NAME",
+        ),
+    ] = None
     benchmark: Annotated[str | None, _read("Column of benchmark names.")] = None
     missing_as: Annotated[
         str, _read("What an absent response is: missing or wrong.")
@@ -114,8 +126,48 @@ class Reading:
         """Returns the response table of files, folders and globs."""
         from irtjax.data import read
 
+        return read(files[0] if len(files) == 1 else files, **self.arguments())
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the arguments of `irtjax.read`."""
         options: dict[str, Any] = dataclasses.asdict(self)
-        return read(files[0] if len(files) == 1 else files, **options)
+        for name in ("metric", "filter"):
+            options[name] = by_benchmark(name, options[name])
+        return options
+
+    def flags(self) -> list[str]:
+        """Returns the options as they are typed."""
+        found = []
+        for name, value in self.chosen().items():
+            values = value if isinstance(value, list) else [value]
+            if isinstance(value, tuple):
+                values = [",".join(value)]
+            for text in values:
+                found += [f"--{name.replace('_', '-')}", shlex.quote(str(text))]
+        return found
+
+
+def by_benchmark(option: str, given: list[str] | None) -> Any:
+    """Names for all benchmarks, and those of single ones, as `irtjax.read` takes them.
+
+    >>> by_benchmark("metric", ["acc"])
+    'acc'
+    >>> by_benchmark("metric", ["gsm8k=exact_match", "acc"])
+    {'gsm8k': 'exact_match', '*': 'acc'}
+    """
+    if not given:
+        return None
+    named: dict[str, Any] = {}
+    for text in given:
+        benchmark, sign, name = text.rpartition("=")
+        benchmark = benchmark if sign else "*"
+        if not (benchmark and name):
+            raise ValueError(f"--{option} {text}: write NAME or BENCHMARK=NAME")
+        if benchmark in named:
+            what = "all benchmarks" if benchmark == "*" else f"benchmark {benchmark!r}"
+            raise ValueError(f"--{option} {text}: there is one already for {what}")
+        named[benchmark] = name
+    return named["*"] if list(named) == ["*"] else named
 
 
 def with_reading(

@@ -124,6 +124,13 @@ def show_sentences(out: Console, sentences: Iterable[str]) -> None:
             out.print(Text(visible(line)))
 
 
+def show_command(out: Console, command: str) -> None:
+    """Prints a command on one line, to be copied."""
+    from rich.text import Text
+
+    out.print(Text(f"  {visible(command)}"), soft_wrap=True)
+
+
 def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None:
     """Prints the ranked table, the middle left out when it is long."""
     header = [*subject_header(ranked.level), "responses", "flags"]

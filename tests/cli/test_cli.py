@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pickle
+import shlex
 import subprocess
 import sys
 import time
@@ -326,11 +327,68 @@ def test_info_lists_metrics_to_choose_from(tmp_path):
     path.write_text(
         "model,item,metric,score\na,x,acc,1\na,x,f1,0\nb,x,acc,0\nb,x,f1,1\n"
     )
-    result = run("info", path)
-    assert result.exit_code == 2
-    assert "acc" in result.stderr and "f1" in result.stderr
-    assert "--metric" in result.stderr
-    assert strict(ok("info", path, "--metric", "f1", "--json").stdout)["metric"] == "f1"
+    content = strict(ok("info", path, "--json").stdout)
+    assert [offer["metric"] for offer in content["offers"]] == ["acc", "f1"]
+    assert content["command"] == f"irtjax fit {path} --metric acc --out calibrated"
+    shown = ok("info", path).stdout
+    assert content["command"] in shown and "f1" in shown
+    refused = run("fit", path, "--out", tmp_path / "fit")
+    assert refused.exit_code == 2 and "--metric among acc, f1" in refused.stderr
+    chosen = strict(ok("info", path, "--metric", "f1", "--json").stdout)
+    assert chosen["metric"] == "f1" and "command" not in chosen
+
+
+def write_harness_logs(folder: Path) -> Path:
+    """Four models on a multiple-choice and a generative task, and one with repeats."""
+    rng = np.random.default_rng(0)
+    for k in range(4):
+        place = folder / f"org__model-{k}"
+        place.mkdir(parents=True)
+        tasks = {"arc_easy": [], "gsm8k": [], "aime": []}
+        for doc in range(8):
+            known = {"doc_id": doc, "doc_hash": f"h{doc}", "target": "A", "resps": []}
+            one, other = (int(x) for x in rng.random(2) < 0.2 + 0.2 * k)
+            many = {"metrics": ["acc", "acc_norm"], "filter": "none"}
+            tasks["arc_easy"].append(known | many | {"acc": other, "acc_norm": one})
+            for name, score in (("strict-match", one), ("flexible-extract", 1)):
+                exact = {"metrics": ["exact_match"], "filter": name}
+                tasks["gsm8k"].append(known | exact | {"exact_match": score})
+            twice = {"metrics": ["exact_match"], "filter": "none", "exact_match": one}
+            twice["scores_per_repeat"] = {"exact_match": [one, other]}
+            tasks["aime"].append(known | twice)
+        for task, records in tasks.items():
+            path = place / f"samples_{task}_2026-04-01T00-00-00.000000.jsonl"
+            path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    return folder
+
+
+def test_an_ordinary_folder_of_logs_is_fitted_by_the_command_that_info_prints(
+    tmp_path, monkeypatch
+):
+    logs = write_harness_logs(tmp_path / "my logs")
+    monkeypatch.chdir(tmp_path)
+    shown = ok("info", logs).stdout
+    command = next(x for x in shown.splitlines() if x.startswith("  irtjax fit"))
+    words = shlex.split(command)
+    assert words[3:5] == ["--trials", "first"]
+    ok(*words[1:], "--no-figures", "--model", "rasch")
+    fit = irtjax.load(tmp_path / "calibrated")
+    assert len(fit.items) == 24
+    assert any(
+        "arc_easy: acc_norm, not acc; gsm8k: exact_match" in x for x in fit.notes
+    )
+    # The other metric of one task and the other filter of another.
+    more = ("--metric", "arc_easy=acc", "--filter", "gsm8k=flexible-extract")
+    facts = strict(ok("info", logs, *more, "--trials", "mean", "--json").stdout)
+    assert facts["metric"] == "acc / exact_match / exact_match,flexible-extract"
+    assert "command" not in facts
+    for given, message in (
+        (("--metric", "arc_easy=acc", "--metric", "arc_easy=f1"), "there is one"),
+        (("--metric", "=acc"), "write NAME or BENCHMARK=NAME"),
+        (("--metric", "arc=acc"), "metric: no benchmark 'arc'; there are: "),
+    ):
+        refused = run("info", logs, *given)
+        assert refused.exit_code == 2 and message in refused.stderr
 
 
 # Each writes its input below a folder and returns the arguments and what must be said.

@@ -54,8 +54,12 @@ def test_harness_filters():
     assert strict.metric == "exact_match,strict-match"
     flexible = harness("gsm8k", metric="exact_match,flexible-extract")
     assert flexible.values.tolist() == [[1, 1]]
-    with pytest.raises(ValueError, match="strict-match, flexible-extract"):
-        harness("gsm8k")
+    # The usual one, and it is said.
+    usual = harness("gsm8k")
+    assert usual.values.tolist() == strict.values.tolist()
+    note = "gsm8k: exact_match with strict-match, not flexible-extract"
+    assert any(note in x for x in usual.notes)
+    assert not any("usual" in x for x in strict.notes)
     with pytest.raises(ValueError, match="no filter 'maj'.*strict-match"):
         harness("gsm8k", filter="maj")
 
@@ -63,8 +67,9 @@ def test_harness_filters():
 def test_harness_metrics():
     assert harness("arc_easy", metric="acc").values.tolist() == [[1, 0]]
     assert harness("arc_easy", metric="acc_norm").values.tolist() == [[0, 0]]
-    with pytest.raises(ValueError, match="metric= among acc, acc_norm"):
-        harness("arc_easy")
+    usual = harness("arc_easy")
+    assert (usual.metric, usual.values.tolist()) == ("acc_norm", [[0, 0]])
+    assert any("arc_easy: acc_norm, not acc" in note for note in usual.notes)
     with pytest.raises(ValueError, match="no metric 'f1'; there are: acc, acc_norm"):
         harness("arc_easy", metric="f1")
 
@@ -175,13 +180,33 @@ def test_harness_metric_that_a_task_lacks_needs_a_choice_among_its_others():
     assert "\n" not in message
     assert "it has prompt_level_strict_acc, inst_level_strict_acc" in message
     assert "metric={'arc_easy': 'acc', 'ifeval': 'prompt_level_strict_acc'}" in message
-    # A mapping is explicit: what it does not name and has several is left out, said.
-    table = read(
-        [next(HARNESS.glob(f"samples_{name}_*")) for name in ("arc_easy", "ifeval")],
-        metric={"arc_easy": "acc"},
+
+
+def test_metrics_and_filters_by_benchmark():
+    names = ("arc_easy", "ifeval", "gsm8k")
+    paths = [next(HARNESS.glob(f"samples_{name}_*")) for name in names]
+    usual = read(paths)
+    assert usual.metric == (
+        "acc_norm / exact_match,strict-match / prompt_level_strict_acc"
     )
-    assert set(table.benchmarks) == {"arc_easy"}
-    assert sum("'ifeval' has no metric" in note for note in table.notes) == 1
+    # What a mapping does not name is as without it; "*" is for all others.
+    named = {"arc_easy": "acc", "gsm8k": "exact_match,flexible-extract"}
+    table = read(paths, metric=named)
+    assert table.metric == (
+        "acc / exact_match,flexible-extract / prompt_level_strict_acc"
+    )
+    assert dict(zip(table.items.tolist(), table.values[0].tolist(), strict=True)) == {
+        "arc_easy/0": 1, "arc_easy/1": 0, "ifeval/0": 0, "gsm8k/0": 1, "gsm8k/1": 1,
+    }  # fmt: skip
+    others = read(paths, metric={"arc_easy": "acc", "*": "exact_match"})
+    assert set(others.benchmarks) == {"arc_easy", "gsm8k"}
+    note = "benchmark 'ifeval' has no metric 'exact_match' and was left out"
+    assert any(note in x for x in others.notes)
+    by_filter = read(paths, filter={"gsm8k": "flexible-extract"})
+    assert by_filter.metric is not None and "flexible-extract" in by_filter.metric
+    for option in ("metric", "filter"):
+        with pytest.raises(ValueError, match=f"{option}: no benchmark 'x'; there are"):
+            read(paths, **{option: {"x": "acc"}})
 
 
 @pytest.mark.parametrize("value", [0, 999, None])

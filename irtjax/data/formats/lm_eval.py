@@ -32,6 +32,9 @@ _PAIRS = set(
     "f1 mcc likelihood word_perplexity byte_perplexity bits_per_byte perplexity"
     " acc_mutual_info".split()
 )
+# What is usually reported of a task, in order of preference.
+_USUAL_METRICS = ("acc_norm", "acc", "exact_match", "prompt_level_strict_acc")
+_USUAL_FILTERS = ("strict-match",)
 # The harness writes this constant where it was set not to score the responses.
 _UNSCORED = "bypass"
 _NUMBER = bool | int | float
@@ -78,6 +81,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for metric, note in totals.lower_is_better():
         builder.note(metric, note)
     records = builder.finish(paths, options.join)
+    records.usual_metrics, records.usual_filters = _USUAL_METRICS, _USUAL_FILTERS
     for name, count in skipped.items():
         records.notes += [f"metric {name!r} has no score per item in {count} records"]
     records.notes += [

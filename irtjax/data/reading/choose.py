@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,22 +12,75 @@ from irtjax.data.reading.options import Metric, ReadOptions
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.wording import listing
 
+#: Benchmarks whose usual metric is listed.
+SHOWN = 8
+
 _Groups = dict[str, dict[str, np.ndarray]]
 _Choice = tuple[Records, str | None]
 
 
 def choose(records: Records, options: ReadOptions) -> _Choice:
-    """Returns the rows of one run, epoch, metric and filter, and the metric's name."""
+    """Returns the rows of one run, epoch, metric and filter, and the metric's name.
+
+    Metric and filter are chosen by benchmark: as asked for, else the only one, else
+    the usual one of the log's format.
+    """
     records = _choose_epoch(_choose_run(records, options), options)
-    records, metric = _choose_metric(records, options)
-    records, filter_name = _choose_filter(records, options)
+    records, metrics, usual = _choose_metric(records, options)
+    records, filters = _choose_filter(records, options, metrics, usual)
     for name in _names(records.metric):
         if name in records.unscored:
             raise ValueError(records.unscored[name])
         records.notes = [*records.notes, *records.metric_notes.get(name, [])]
-    if metric and filter_name and filter_name != "none":
-        metric = f"{metric},{filter_name}"
-    return records, metric
+    if usual:
+        records.notes = [*records.notes, _usual_note(usual, metrics, filters)]
+    names = set()
+    for benchmark, (name, _) in metrics.items():
+        chosen = filters.get(benchmark, "none")
+        names.add(name if chosen == "none" or not name else f"{name},{chosen}")
+    return records, " / ".join(sorted(names - {""})) or None
+
+
+def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
+    """A metric and a filter for each benchmark that leaves one open.
+
+    The first that scores right and wrong, else the first.
+    """
+    records = _choose_epoch(_choose_run(records, options), options)
+    found: dict[str, Any] = {}
+    for option in ("metric", "filter"):
+        labels = getattr(records, option)
+        if labels is None:
+            continue
+        wish = _Wish.of(getattr(options, option))
+        usual = getattr(records, f"usual_{option}s")
+        named, keep = {}, np.zeros(len(records), bool)
+        for name, rows in _groups(records, labels).items():
+            pair = _pick(wish[name], list(rows))
+            label = pair[0] if pair else None
+            if label is None and wish[name] is None:
+                label = next((x for x in usual if x in rows), None)
+            if label is None and option == "filter" and len(rows) == 1:
+                label = next(iter(rows))
+            if label is None:
+                label = _first_binary(records, rows)
+                named[name] = label
+            keep |= rows[label]
+        records = records.take(keep)
+        if named:
+            more = {} if wish.others is None else {"*": wish.others}
+            every = {**wish.named, **more, **named}
+            one = len(_names(records.benchmark)) < 2 and len(every) == 1
+            found[option] = next(iter(every.values())) if one else every
+    return found
+
+
+def _first_binary(records: Records, rows: dict[str, np.ndarray]) -> str:
+    for label, mask in rows.items():
+        scores = records.response[mask]
+        if np.isin(scores[~np.isnan(scores)], (0.0, 1.0)).all():
+            return label
+    return next(iter(rows))
 
 
 def _names(column: Coded | None) -> list[str]:
@@ -88,74 +142,118 @@ def _groups(records: Records, column: Coded) -> _Groups:
     return out
 
 
-def _choose_metric(records: Records, options: ReadOptions) -> _Choice:
+@dataclasses.dataclass(frozen=True)
+class _Wish:
+    """Names asked for, in order of preference: by benchmark, and for the others."""
+
+    named: Mapping[str, tuple[str, ...]]
+    others: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, given: Metric) -> _Wish:
+        tuple_of = lambda x: (x,) if isinstance(x, str) else tuple(x)
+        if isinstance(given, Mapping):
+            named = {name: tuple_of(x) for name, x in given.items()}
+            return cls(named, named.pop("*", None))
+        return cls({}, None if given is None else tuple_of(given))
+
+    def __getitem__(self, benchmark: str) -> tuple[str, ...] | None:
+        return self.named.get(benchmark, self.others)
+
+    def check(self, what: str, benchmarks: Sequence[str], source: str) -> None:
+        """Refuses a benchmark that is not there."""
+        for name in self.named:
+            if name not in benchmarks:
+                raise ValueError(
+                    f"{source}: {what}: no benchmark {name!r}; there are:"
+                    f" {listing(list(benchmarks))}"
+                )
+
+
+#: By benchmark, the metric and the filter that its name contains.
+_Pairs = dict[str, tuple[str, str | None]]
+#: By benchmark, what was not chosen where the usual name was taken.
+_Usual = dict[str, list[str]]
+
+
+def _choose_metric(
+    records: Records, options: ReadOptions
+) -> tuple[Records, _Pairs, _Usual]:
     asked, source = options.metric, records.source
     if records.metric is None:
         if isinstance(asked, str) and options.response is None:
             raise ValueError(
                 f"{source}: no metric {asked!r}: the input names no metrics"
             )
-        return records, None
+        names = _names(records.benchmark) or [""]
+        return records, dict.fromkeys(names, ("", None)), {}
     groups = _groups(records, records.metric)
-    wanted = asked
-    if isinstance(asked, str) and not any(asked in rows for rows in groups.values()):
-        wanted = asked.rsplit(",", 1)[0]  # A 'metric,filter' name.
+    wish = _Wish.of(asked)
+    wish.check("metric", list(groups), source)
     keep = np.zeros(len(records), bool)
-    chosen: dict[str, str] = {}
+    chosen: _Pairs = {}
+    usual: _Usual = {}
     notes: list[str] = []
     lacking: dict[str, list[str]] = {}
     for name, rows in groups.items():
-        label = _pick(wanted, name, list(rows))
-        if label is not None:
-            keep |= rows[label]
-            chosen[name] = label
-        elif asked is None:
-            raise ValueError(
-                f"{source}: several metrics{_where(name)}: choose one with"
-                f" metric= among {_choices(records, rows)}"
-            )
+        found, wanted = list(rows), wish[name]
+        pair = _pick(wanted, found)
+        if pair is None and wanted is None:
+            preferred = next((x for x in records.usual_metrics if x in rows), None)
+            if preferred is None:
+                raise ValueError(
+                    f"{source}: several metrics{_where(name)}: choose one with"
+                    f" metric= among {_choices(records, rows)}"
+                )
+            pair = preferred, None
+            usual[name] = [x for x in found if x != preferred]
+        if pair is not None:
+            keep |= rows[pair[0]]
+            chosen[name] = pair
         elif isinstance(asked, str) and len(rows) > 1:
-            lacking[name] = list(rows)
+            lacking[name] = found
         else:
+            shown = wanted[0] if wanted and len(wanted) == 1 else wanted
             notes.append(
-                f"benchmark {name!r} has no metric {asked!r} and was left"
-                f" out (it has {listing(list(rows))})"
+                f"benchmark {name!r} has no metric {shown!r} and was left out (it has"
+                f" {listing(found)})"
             )
     if not chosen:
         found = sorted({label for rows in groups.values() for label in rows})
         raise ValueError(f"{source}: no metric {asked!r}; there are: {listing(found)}")
     if lacking:
-        raise ValueError(f"{source}: {_lacking_message(wanted, lacking, chosen)}")
-    names = sorted(set(chosen.values()))
-    if len(names) > 1:
-        shown = [f"{k}: {v}" for k, v in sorted(chosen.items())]
+        raise ValueError(f"{source}: {_lacking_message(str(asked), lacking, chosen)}")
+    if len({metric for metric, _ in chosen.values()}) > 1 and not usual:
+        shown = [f"{k}: {v}" for k, (v, _) in sorted(chosen.items())]
         notes.append(f"the metric differs by benchmark ({listing(shown)})")
-    return records.take(keep, *notes), " / ".join(names)
+    return records.take(keep, *notes), chosen, usual
 
 
-def _pick(wanted: Metric, benchmark: str, found: Sequence[str]) -> str | None:
+def _pick(
+    wanted: Sequence[str] | None, found: Sequence[str]
+) -> tuple[str, str | None] | None:
+    """The metric to take, and the filter of a 'metric,filter' name."""
     unnamed = list(found) == [""]  # a table that names no metric
-    left_open = isinstance(wanted, Mapping) and benchmark not in wanted
-    if wanted is None or unnamed or left_open:
-        return found[0] if len(found) == 1 else None
-    if isinstance(wanted, Mapping):
-        wanted = wanted[benchmark]
-    preferred = [wanted] if isinstance(wanted, str) else wanted
-    return next((name for name in preferred if name in found), None)
+    if wanted is None or unnamed:
+        return (found[0], None) if len(found) == 1 else None
+    for name in wanted:
+        metric, _, part = name.rpartition(",")
+        if name in found:
+            return name, None
+        if metric in found:
+            return metric, part
+    return None
 
 
-def _lacking_message(
-    wanted: Metric, lacking: dict[str, list[str]], chosen: dict[str, str]
-) -> str:
+def _lacking_message(wanted: str, lacking: dict[str, list[str]], chosen: _Pairs) -> str:
     """Refuses a metric that some benchmarks lack; the cure is a metric by benchmark."""
     name, found = next(iter(lacking.items()))
-    having = [k for k, v in chosen.items() if v == wanted]
+    having = [k for k, (metric, _) in chosen.items() if metric == wanted]
     example = {**dict.fromkeys(having[:1], wanted), name: found[0]}
     more = f" (nor have {len(lacking) - 1} more)" if len(lacking) > 1 else ""
     return (
         f"benchmark {name!r} has no metric {wanted!r}{more}; it has {listing(found)}:"
-        f" choose by benchmark, as in metric={example} (one that is not named there is"
-        " left out), or leave its files out"
+        f" choose by benchmark, as in metric={example}, or leave its files out"
     )
 
 
@@ -172,31 +270,54 @@ def _choices(records: Records, groups: dict[str, np.ndarray]) -> str:
     return listing(shown)
 
 
-def _choose_filter(records: Records, options: ReadOptions) -> _Choice:
-    wanted, source = options.filter, records.source
+def _choose_filter(
+    records: Records, options: ReadOptions, metrics: _Pairs, usual: _Usual
+) -> tuple[Records, dict[str, str]]:
+    """Keeps one filter of each benchmark; adds to `usual` where that was taken."""
+    asked, source = options.filter, records.source
     if records.filter is None:
-        if wanted is not None:
-            raise ValueError(f"{source}: no filter {wanted!r}: the input names none")
-        return records, None
-    if wanted is None and isinstance(options.metric, str) and "," in options.metric:
-        wanted = options.metric.rsplit(",", 1)[1]
-    preferred = [wanted] if isinstance(wanted, str) else wanted or ()
+        if asked is not None:
+            raise ValueError(f"{source}: no filter {asked!r}: the input names none")
+        return records, {}
+    groups, wish = _groups(records, records.filter), _Wish.of(asked)
+    wish.check("filter", list(groups), source)
     keep = np.zeros(len(records), bool)
-    chosen = set()
-    for name, rows in _groups(records, records.filter).items():
-        # A benchmark with one filter leaves nothing to choose.
-        only = next(iter(rows)) if len(rows) == 1 else None
-        label = next((f for f in preferred if f in rows), only)
+    chosen: dict[str, str] = {}
+    for name, rows in groups.items():
+        found, of_metric = list(rows), metrics.get(name, ("", None))[1]
+        wanted = wish[name] if of_metric is None else (of_metric,)
+        label = next((x for x in wanted or () if x in rows), None)
+        if label is None and wanted is None and len(found) > 1:
+            label = next((x for x in records.usual_filters if x in rows), None)
+            if label is not None:
+                rest = [x for x in found if x != label]
+                usual[name] = [*usual.get(name, []), *rest]
+        if label is None and len(found) == 1:
+            label = found[0]  # There is nothing to choose.
         if label is None:
-            what = f"no filter {wanted!r}" if wanted else "several filters"
+            shown = wanted[0] if wanted and len(wanted) == 1 else wanted
+            what = f"no filter {shown!r}" if wanted else "several filters"
             raise ValueError(
                 f"{source}: {what}{_where(name)}: choose one with filter="
-                f" among {listing(list(rows))}"
+                f" among {listing(found)}"
             )
         keep |= rows[label]
-        chosen.add(label)
-    if preferred and not chosen & set(preferred):
+        chosen[name] = label
+    if wish.others and not set(chosen.values()) & set(wish.others):
         raise ValueError(
-            f"{source}: no filter {wanted!r}; there are: {listing(sorted(chosen))}"
+            f"{source}: no filter {asked!r}; there are:"
+            f" {listing(sorted(set(chosen.values())))}"
         )
-    return records.take(keep), " / ".join(sorted(chosen))
+    return records.take(keep), chosen
+
+
+def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:
+    """What was taken because it is usual, and what was there beside it."""
+    parts = []
+    for name, rest in sorted(usual.items()):
+        metric, chosen = metrics[name][0], filters.get(name, "none")
+        label = metric if chosen == "none" else f"{metric} with {chosen}"
+        parts.append(f"{name or 'all'}: {label}, not {', '.join(rest)}")
+    shown = "; ".join(parts[:SHOWN])
+    left = f"; and so on for {len(parts) - SHOWN} more" * (len(parts) > SHOWN)
+    return f"usual metrics and filters were read ({shown}{left})"

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-Metric: TypeAlias = str | Sequence[str] | Mapping[str, str] | None
+#: A name, names in order of preference, or either by benchmark ("*" for the others).
+Metric: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
 Trials: TypeAlias = Literal["error", "mean", "first", "counts"]
 
 FORMATS = {
@@ -40,7 +41,7 @@ class ReadOptions:
     item: str | Sequence[str] | None = None
     response: str | None = None
     metric: Metric = None
-    filter: str | Sequence[str] | None = None
+    filter: Metric = None
     trials: Trials = "error"
     missing_as: Literal["missing", "wrong"] = "missing"
     benchmark: str | None = None

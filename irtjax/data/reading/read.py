@@ -17,6 +17,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.data.wording import percent
 
 if TYPE_CHECKING:
+    from irtjax.data.reading.records import Records
     from irtjax.data.reading.sources import Source
     from irtjax.data.reading.wide import Piece
 
@@ -31,7 +32,7 @@ def read(
     item: str | Sequence[str] | None = None,
     response: str | None = None,
     metric: Metric = None,
-    filter: str | Sequence[str] | None = None,
+    filter: Metric = None,
     trials: Trials = "error",
     missing_as: Literal["missing", "wrong"] = "missing",
     benchmark: str | None = None,
@@ -60,8 +61,9 @@ def read(
             lm-evaluation-harness, a dotted path such as "doc.id".
         response: column of scores.
         metric: metric to read; also a list in order of preference, or a mapping from
-            benchmark to metric. Needed where items have several.
-        filter: answer filter to read, where logs have several.
+            benchmark to either, "*" for the other benchmarks. Needed where items have
+            several and none is usual. "metric,filter" names both.
+        filter: answer filter to read where logs have several; as ``metric``.
         trials: for several responses of a subject to an item: "error" refuses them;
             "mean", "first", or binomial "counts".
         missing_as: "missing", or "wrong" to count missing cells as 0.
@@ -95,8 +97,33 @@ def read(
     del given["source"]
     options = ReadOptions(**given)
 
-    from irtjax.data.reading.assemble import assemble
-    from irtjax.data.reading.merge import merge
+    return gather(source, options).table(options)
+
+
+@dataclasses.dataclass
+class Gathered:
+    """What the inputs hold, before anything is chosen from it."""
+
+    records: Records | None
+    tables: list[ResponseTable]
+    notes: list[str]
+    sources: list[str]
+
+    def table(self, options: ReadOptions) -> ResponseTable:
+        """The one table, with everything chosen."""
+        from irtjax.data.reading.assemble import assemble
+        from irtjax.data.reading.merge import merge
+
+        tables = list(self.tables)
+        if self.records is not None:
+            # Choosing adds notes.
+            records = dataclasses.replace(self.records, notes=[*self.records.notes])
+            tables.insert(0, assemble(records, options))
+        return _finish(merge(tables, options), options, self.notes, self.sources)
+
+
+def gather(source: Any, options: ReadOptions) -> Gathered:
+    """Reads the inputs, without a choice of metric, filter or epoch."""
     from irtjax.data.reading.records import Records, concatenate
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
@@ -124,9 +151,8 @@ def read(
     pieces += _read_files(files, options)
     records = [piece for piece in pieces if isinstance(piece, Records)]
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
-    if records:
-        tables.insert(0, assemble(concatenate(records), options))
-    return _finish(merge(tables, options), options, notes, names)
+    joined = concatenate(records) if records else None
+    return Gathered(joined, tables, notes, names)
 
 
 def _find(

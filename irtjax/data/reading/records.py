@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +68,9 @@ class Records:
     # Only if a metric is chosen: why its values are no numbers, and notes on it.
     unscored: dict[str, str] = dataclasses.field(default_factory=dict)
     metric_notes: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    # Those to take where nothing else is asked for, in order of preference.
+    usual_metrics: tuple[str, ...] = ()
+    usual_filters: tuple[str, ...] = ()
     source: str = ""
     # Where several columns make an item, by column its value for every item name.
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
@@ -108,10 +111,16 @@ def concatenate(parts: Sequence[Records]) -> Records:
         **columns,
         unscored={k: v for part in parts for k, v in part.unscored.items()},
         metric_notes=metric_notes,
+        usual_metrics=_union(part.usual_metrics for part in parts),
+        usual_filters=_union(part.usual_filters for part in parts),
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
         item_parts=item_parts,
     )
+
+
+def _union(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for group in groups for name in group))
 
 
 def _constant(fill: Any, size: int) -> Any:

@@ -1,0 +1,81 @@
+"""What logs offer to read, and the choices that are open."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from irtjax.data.reading.choose import choose, missing_choices
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.records import Records
+
+
+class Offer(NamedTuple):
+    """Responses of one benchmark, metric and filter.
+
+    Attributes:
+        benchmark: Its name, "" where the input has none.
+        metric: Its name, "" where the input has none.
+        filter: Name of the answer filter, "" where the input has none.
+        subjects: Number of subjects.
+        items: Number of items.
+        epochs: Most responses of a subject to an item.
+        binary: Whether all scores are 0 or 1.
+    """
+
+    benchmark: str
+    metric: str
+    filter: str
+    subjects: int
+    items: int
+    epochs: int
+    binary: bool
+
+
+def survey(records: Records) -> list[Offer]:
+    """What each benchmark offers, in order of appearance."""
+    columns = [
+        None if x is None else x.compact()
+        for x in (records.benchmark, records.metric, records.filter)
+    ]
+    code = np.zeros(len(records), np.int64)
+    for column in columns:
+        if column is not None:
+            code = code * len(column.labels) + column.codes
+    offers = []
+    for value in np.unique(code).tolist():
+        rows = np.flatnonzero(code == value)
+        benchmark, metric, filter = (
+            "" if x is None else x.text(rows[0]) for x in columns
+        )
+        subject, item = records.subject.codes[rows], records.item.codes[rows]
+        runs = np.zeros(len(rows)) if records.run is None else records.run.codes[rows]
+        # Runs are chosen from; within one the responses of a cell are its epochs.
+        cell = np.stack([subject, item, runs])
+        epochs = int(np.unique(cell, axis=1, return_counts=True)[1].max())
+        scores = records.response[rows]
+        known = scores[~np.isnan(scores)]
+        size = len(np.unique(subject)), len(np.unique(item))
+        binary = bool(np.isin(known, (0.0, 1.0)).all())
+        offers.append(Offer(benchmark, metric, filter, *size, epochs, binary))
+    return offers
+
+
+def open_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
+    """Options that leave nothing to choose: metrics, filters, and `trials`.
+
+    Returns:
+        By name of the option its value; empty where nothing is open.
+    """
+    found: dict[str, Any] = missing_choices(records, options)
+    chosen, _ = choose(records, dataclasses.replace(options, **found))
+    if options.trials == "error":
+        cell = np.stack([chosen.subject.codes, chosen.item.codes])
+        known = ~np.isnan(chosen.response)
+        if np.unique(cell[:, known], axis=1).shape[1] < known.sum():
+            # Counts would take trials as independent, which they rarely are.
+            binary = np.isin(chosen.response[known], (0.0, 1.0)).all()
+            found["trials"] = "first" if binary else "mean"
+    return found
