@@ -79,7 +79,9 @@ def choose(
 
 def _model_of(table: ResponseTable, bounds: Bounds | None) -> tuple[str, str]:
     if table.trials is not None:
-        return "2pl", "responses are counts of right responses"
+        if binary_items(table, bounds).all():
+            return "2pl", "responses are counts of right responses"
+        return "mixed", "some items have counts of right responses, the others scores"
     if bounds is None and nearly_binary(table):
         # A response that is neither is refused with its place.
         return "2pl", "responses are right or wrong"

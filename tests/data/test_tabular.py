@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from irtjax.data import ResponseTable, read
+from irtjax.fitting.defaults import choose
 
 WIDE = Path(__file__).parent.parent / "fixtures" / "wide"
 
@@ -266,6 +267,29 @@ def test_a_column_that_counts_the_rows_is_no_item(tmp_path):
     table = read(write(tmp_path, "nr,q1,q2\n" + rows))
     assert table.items.tolist() == ["q1", "q2"]
     assert table.subjects.tolist() == [str(k) for k in range(1, 21)]
+
+
+def test_counts_beside_scores_are_by_benchmark(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["model,item,benchmark,score"]
+    for k in range(12):
+        for j in range(6):
+            right = [int(rng.random() < 0.2 + 0.05 * k) for _ in range(3)]
+            lines += [f"m{k},q{j},code,{x}" for x in right]
+            lines += [f"m{k},s{j},essay,{0.3 + 0.04 * k + 0.02 * t}" for t in (0, 1)]
+    path = write(tmp_path, "\n".join(lines) + "\n")
+    table = read(path, trials="counts")
+    assert table.trials is not None
+    code = table.benchmarks == "code"
+    assert (table.trials[:, code] == 3).all() and (table.trials[:, ~code] == 1).all()
+    np.testing.assert_allclose(table.values[:, ~code][2], 0.39)
+    assert any("scores of benchmarks essay are no counts" in x for x in table.notes)
+    choice = choose(table)
+    assert (choice.model, choice.method) == ("mixed", "laplace")
+    only = [line for line in lines if "code" not in line]
+    path = write(tmp_path, "\n".join(only) + "\n")
+    with pytest.raises(ValueError, match="needs responses of 0 and 1, but there is"):
+        read(path, trials="counts")
 
 
 def test_several_rows_of_one_subject_are_repeats(tmp_path):

@@ -80,14 +80,16 @@ def _dense(
         raise ValueError(_repeat_message(records, cell, count, repeated))
     trials, notes = None, []
     if options.trials == "counts":
-        odd = response[~np.isin(response, (0.0, 1.0))]
-        if len(odd):
-            raise ValueError(
-                f"{records.source}: trials='counts' needs responses of 0 and 1, but"
-                f" there is {odd[0]:g}; use trials='mean'"
-            )
+        scored, of_scores = _scored(records)
         notes = [f"repeats were summed: up to {int(count.max())} trials per cell"]
         values = np.bincount(cell, response, minlength=size)
+        if len(of_scores):
+            # The mean of scores is one score.
+            mine = np.unique(cell[scored])
+            values[mine] /= count[mine]
+            count[mine] = 1
+            shown = listing(of_scores)
+            notes += [f"scores of benchmarks {shown} are no counts: they were averaged"]
         count = count.astype(np.int32)
         trials = count.reshape(shape)
     elif not repeated:
@@ -99,6 +101,26 @@ def _dense(
         what = "averaged" if options.trials == "mean" else "cut to the first"
         notes = [f"{repeated} subject-item pairs had repeats, which were {what}"]
     return values.reshape(shape), count.reshape(shape), trials, notes
+
+
+def _scored(records: Records) -> tuple[np.ndarray, list[str]]:
+    """Rows of benchmarks with scores other than 0 and 1, and the benchmarks.
+
+    Refused where that is all of them.
+    """
+    response, benchmark = records.response, records.benchmark
+    odd = ~np.isin(response, (0.0, 1.0))
+    if not odd.any():
+        return odd, []
+    labels = Coded.constant("", len(records)) if benchmark is None else benchmark
+    codes = np.unique(labels.codes[odd])
+    scored = np.isin(labels.codes, codes)
+    if scored.all():
+        raise ValueError(
+            f"{records.source}: trials='counts' needs responses of 0 and 1, but there"
+            f" is {response[odd][0]:g}; use trials='mean'"
+        )
+    return scored, labels.labels[codes].tolist()
 
 
 def _one_per_cell(
