@@ -96,8 +96,9 @@ def _describe(table: ResponseTable) -> dict[str, Any]:
 
     by_item, by_subject = table.item_accuracy(), table.subject_accuracy()
     seen = table.values if table.observed is None else table.values[table.observed]
-    shares = table.trials is not None or table.kind in ("binary", "continuous")
-    top = 1.0 if shares else float(table.values.max())
+    largest = float(seen.max())
+    shares = table.trials is not None or (table.kind != "ordinal" and largest <= 1)
+    top = 1.0 if shares else largest
     sizes = _counts(table.benchmarks)
     categories = None
     if table.kind in ("binary", "ordinal"):
@@ -143,13 +144,17 @@ def _counts(values: np.ndarray) -> dict[Any, int]:
 
 def _suggest(table: ResponseTable) -> tuple[str | None, str]:
     """The model to begin with and why, or None and what prevents a fit."""
+    from irtjax.data.table import MOST_LEVELS
+
     count = table.num_subjects
     if count < 2 or table.num_items < 2:
         return None, "a fit compares at least two subjects on at least two items"
     if table.kind == "continuous":
         return _suggest_for_scores(table)
-    if table.kind == "ordinal":
+    if table.kind == "ordinal" and table.values.max() < MOST_LEVELS:
         return "graded", "the responses are ordered categories"
+    if table.kind == "ordinal":
+        return _suggest_for_scores(table)
     each = table.num_observed / table.num_items
     return "2pl", f"right or wrong, {each:,.0f} responses to an item on average"
 
@@ -161,10 +166,14 @@ def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
     from irtjax.data.wording import percent
 
     values = table.values if table.observed is None else table.values[table.observed]
-    if values.min() < 0 or values.max() > 1:
+    low, high = float(values.min()), float(values.max())
+    if low < 0 or high > 1:
+        bounds = "LOW HIGH"
+        if low >= 0 and high in (5, 10, 100):
+            bounds = f"0 {high:g}"
         return "continuous", (
-            f"scores from {values.min():g} to {values.max():g}; give the lowest and"
-            " highest possible score with --bounds LOW HIGH"
+            f"scores from {low:g} to {high:g}; give the lowest and highest possible"
+            f" score with --bounds {bounds}"
         )
     whole = np.all((table.values == 0) | (table.values == 1), axis=0)
     if whole.any():

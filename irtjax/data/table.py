@@ -13,6 +13,9 @@ import numpy as np
 from irtjax.data import arrays
 from irtjax.data.table_files import read_fields, write_fields
 
+#: Whole numbers up to this many are ordered categories by default, beyond it scores.
+MOST_LEVELS = 21
+
 if TYPE_CHECKING:
     from irtjax.data.responses import Responses
 

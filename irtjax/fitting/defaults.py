@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from irtjax.data.scores import Bounds
-from irtjax.data.table import ResponseTable
+from irtjax.data.table import MOST_LEVELS, ResponseTable
 from irtjax.fitting.problem import specify
 from irtjax.fitting.resolve import nearly_binary
 from irtjax.fitting.settings import ITEMS, given
@@ -85,10 +85,13 @@ def _model_of(table: ResponseTable, bounds: Bounds | None) -> tuple[str, str]:
     if bounds is None and nearly_binary(table):
         # A response that is neither is refused with its place.
         return "2pl", "responses are right or wrong"
-    if table.kind == "ordinal" and bounds is None:
+    levels = table.kind == "ordinal" and table.values.max() < MOST_LEVELS
+    if levels and bounds is None:
         return "graded", "responses are ordered categories"
     binary = binary_items(table, bounds)
-    if binary.any() and not binary.all():
+    # Bounds for all items say that all have scores.
+    named = bounds is None or isinstance(bounds, Mapping)
+    if named and binary.any() and not binary.all():
         return "mixed", "some items are right or wrong, the others have scores"
     return "continuous", "responses are scores in an interval"
 

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import re
-import sys
 import zipfile
 from pathlib import Path
 
@@ -36,17 +35,9 @@ def test_inspect(name):
 
 
 def test_inspect_zstandard_equals_deflate():
-    pytest.importorskip("zstandard")
     plain = read(next(INSPECT.glob("*toy-task_*.eval")), trials="mean")
     packed = read(next(INSPECT.glob("*zstd*.eval")), trials="mean")
     assert packed.data_hash() == plain.data_hash()
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python reads zstandard itself")
-def test_inspect_zstandard_without_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(ValueError, match=r"pip install 'irtjax\[logs\]'"):
-        read(next(INSPECT.glob("*zstd*.eval")))
 
 
 def test_inspect_log_in_two_forms_is_read_once():
@@ -179,3 +170,26 @@ def test_inspect_archive_that_is_damaged(tmp_path, damage):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="log.eval.*(damaged|no Inspect log)"):
         read(path)
+
+
+def test_a_folder_of_failed_evaluations_says_which_errors_ended_them(tmp_path):
+    eval_ = {"model": "org/m", "task": "t"}
+    errors = ["Rate limit\nfor ever"] * 3 + ["Timeout"] * 2 + ["a", "b", "c"]
+    for k in range(2):
+        samples = [
+            {"id": j, "epoch": 1, "error": {"message": message}}
+            for j, message in enumerate(errors)
+        ]
+        log = {"status": "error", "eval": eval_ | {"eval_id": f"e{k}"}}
+        path = tmp_path / f"log{k}.json"
+        path.write_text(json.dumps(log | {"samples": samples}))
+    # One that ended before its first sample.
+    log = {"status": "error", "eval": eval_ | {"eval_id": "e9"}, "samples": []}
+    log["error"] = {"message": "Rate limit"}
+    (tmp_path / "log9.json").write_text(json.dumps(log))
+    with pytest.raises(ValueError) as caught:
+        read(tmp_path)
+    assert str(caught.value).endswith(
+        ": there are no scored samples in it: 7 ended in 'Rate limit', 4 ended in"
+        " 'Timeout', 2 ended in 'a', 4 in others"
+    )

@@ -269,6 +269,17 @@ def test_a_column_that_counts_the_rows_is_no_item(tmp_path):
     assert table.subjects.tolist() == [str(k) for k in range(1, 21)]
 
 
+@pytest.mark.parametrize("name", ["passed", "pass@1", "pass1", "pass_at_1"])
+def test_columns_of_coding_benchmarks_are_known(tmp_path, name):
+    """The difficulty of a problem is no fitted parameter beside a column of scores."""
+    text = f"model,prompt_id,platform,difficulty,{name}\na,p1,x,easy,1\na,p2,y,hard,0\n"
+    table = read(write(tmp_path, text + "b,p1,x,easy,0\nb,p2,y,hard,0\n"))
+    assert table.items.tolist() == ["p1", "p2"]
+    assert table.values.tolist() == [[1, 0], [0, 0]]
+    with pytest.raises(ValueError, match="no column of responses; name it with"):
+        read(write(tmp_path, "model,item,platform,difficulty\na,p1,x,easy\n"))
+
+
 def test_counts_beside_scores_are_by_benchmark(tmp_path):
     rng = np.random.default_rng(0)
     lines = ["model,item,benchmark,score"]

@@ -54,6 +54,17 @@ def test_the_kind_of_the_data_decides_the_model(kind, model):
         assert f"method {choice.method}, because" in choice.reason
 
 
+def test_whole_numbers_of_many_levels_are_scores():
+    values = np.random.default_rng(0).integers(0, 11, size=(12, 8)) * 10
+    values[:, 0] = 0  # An item that nobody solves has a score too.
+    table = irtjax.ResponseTable.from_arrays(values)
+    assert choose(table, settings={"bounds": (0, 100)}).model == "continuous"
+    with pytest.raises(ValueError, match=r"give the lowest and highest scores"):
+        irtjax.fit(table)
+    few = irtjax.ResponseTable.from_arrays(values // 10)
+    assert choose(few).model == "graded"
+
+
 def test_responses_per_item_decide_the_method():
     # As many subjects as in the complete table, but few responses to an item.
     sparse = table_of(2 * FEW_RESPONSES, 30, missing=0.8)

@@ -25,6 +25,8 @@ _VERDICTS = {"C": 1.0, "I": 0.0, "P": 0.5}
 _NO_ANSWER = "N"
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
+#: Characters of an error that are shown.
+_LONGEST = 80
 # What zipfile raises for archives that are cut off, altered or encrypted.
 _DAMAGE = zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError
 #: A metric, the part of an item, and the score as written.
@@ -35,6 +37,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads Inspect logs; one evaluation found twice is read once."""
     builder = RecordBuilder()
     seen: set[str] = set()
+    failed: Counter[str] = Counter()
     for path in paths:
         header, samples = _load(path)
         spec = header.get("eval")
@@ -51,9 +54,33 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
         _read_log(path, spec, samples, options, builder)
+        failed.update(_error_of(sample) for sample in samples)
+        if not samples:
+            failed[_error_of(header)] += 1
     if len(builder) == 0:
-        raise ValueError(f"{several(paths)}: there are no scored samples in it")
+        raise ValueError(
+            f"{several(paths)}: there are no scored samples in it{_failures(failed)}"
+        )
     return builder.finish(paths, options.join)
+
+
+def _error_of(holder: dict[str, Any]) -> str:
+    """The first line of an error of a sample or a log; "" without one."""
+    error = holder.get("error")
+    message = error.get("message") if isinstance(error, dict) else error
+    lines = str(message or "").strip().splitlines()
+    return lines[0][:_LONGEST] if lines else ""
+
+
+def _failures(failed: Counter[str]) -> str:
+    """How many samples or logs ended in which error, the most frequent first."""
+    del failed[""]
+    if not failed:
+        return ""
+    shown = [f"{n:,} ended in {text!r}" for text, n in failed.most_common(3)]
+    left = sum(failed.values()) - sum(n for _, n in failed.most_common(3))
+    more = f", {left:,} in others" if left else ""
+    return f": {', '.join(shown)}{more}"
 
 
 def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -116,13 +143,8 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
     except NotImplementedError:
         if info.compress_type != _ZSTANDARD:
             raise
-    try:
-        import zstandard
-    except ImportError:
-        raise ValueError(
-            f"{path} is compressed with zstandard; install the extra that reads it:"
-            " pip install 'irtjax[logs]'"
-        ) from None
+    import zstandard
+
     raw = _raw_member(path, info)
     try:
         data = zstandard.ZstdDecompressor().decompressobj().decompress(raw)

@@ -16,9 +16,12 @@ SUBJECT = (
 ).split()
 ITEM = (
     "item item_id question_id question doc_id sample_id task_id problem_id problem"
-    " instance_id example_id"
+    " instance_id example_id prompt_id"
 ).split()
-RESPONSE = "response resp score correct acc accuracy y value is_correct".split()
+RESPONSE = (
+    "response resp score correct acc accuracy y value is_correct passed pass@1 pass1"
+    " pass_at_1"
+).split()
 METRIC = "metric metric_name dimension".split()
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = "benchmark task task_name dataset evaluation_name item_family".split()
@@ -136,7 +139,8 @@ def decide(
         )
     rest = [name for name in names if name not in (subject, *item, *responses)]
     if not responses:
-        if parameter_columns(names):
+        # One of them alone may describe the items of a long table.
+        if len(parameter_columns(rest)) > 1 or parameter_columns(rest) == rest:
             raise ValueError(parameter_message(names, source))
         raise ValueError(
             f"{source}: no column of responses; name it with response= among:"
