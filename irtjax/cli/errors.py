@@ -20,7 +20,7 @@ from irtjax.cli.options import Reading
 _UsageError: Any = next(
     cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException"
 )
-BAD_INPUT = 2
+BAD_INPUT, INTERRUPTED = 2, 130
 _READING = {
     f.name: f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(Reading)
 }
@@ -73,12 +73,14 @@ class Group(TyperGroup):
             command = context.command_path if context is not None else "irtjax"
             _end(f"{one_line(error.format_message())} (see `{command} --help`)", 2)
         except typer.Abort:
-            _end("interrupted", 130)
+            _end("interrupted", INTERRUPTED)
         except (ValueError, OSError, MemoryError) as error:
             if os.environ.get("IRTJAX_TRACEBACK"):
                 raise
             _end(_explain(error), BAD_INPUT)
         else:
+            if code == INTERRUPTED:  # What Typer makes of Ctrl-C.
+                _end("interrupted", INTERRUPTED)
             sys.exit(code if isinstance(code, int) else 0)
 
 

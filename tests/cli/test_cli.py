@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -621,14 +622,52 @@ def test_bad_input_in_a_real_process(tmp_path, bad):
     assert not (tmp_path / "out").exists()
 
 
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [0.2, 1.0, *(pytest.param(x / 50, marks=SLOW) for x in range(4, 150, 3))],
+)
+def test_an_interrupt_at_any_moment_is_one_line(responses, tmp_path, delay):
+    command = [sys.executable, "-m", "irtjax", "fit", responses, "--method", "em"]
+    out = ["--out", tmp_path / "out", "--population", "histogram"]
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    # Not that of the tests, so that there is something to interrupt.
+    env["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*map(str, [*command, *out])], env=env, **pipes)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    if delay < 0.15 and process.returncode != 130:
+        pytest.skip("Python itself had not started")
+    assert process.returncode == 130
+    assert "Traceback" not in said and "Error" not in said
+    assert said.endswith("irtjax: interrupted\n")
+    # Files are whole or not there.
+    assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.slow
+def test_a_refused_table_never_aborts_the_process(tmp_path):
+    """Destructors of pyarrow and jaxlib did so 4 times in 30."""
+    path = tmp_path / "bad.csv"
+    path.write_text('model,q1,q2\nm,1,"x\n')
+    for _ in range(60):
+        done = shell("info", path)
+        assert done.returncode == 2 and "terminate" not in done.stderr
+
+
 def test_help_is_quick_and_loads_nothing_heavy():
     probe = (
-        "import sys\n"
+        "import atexit, sys\n"
         "sys.argv = ['irtjax', '--help']\n"
         "from irtjax.cli import main\n"
-        "try:\n    main()\nexcept SystemExit: pass\n"
         "heavy = {'jax', 'numpy', 'pyarrow', 'matplotlib', 'scipy', 'pandas'}\n"
-        "sys.stderr.write(','.join(sorted(heavy & set(sys.modules))))\n"
+        "loaded = lambda: ','.join(sorted(heavy & set(sys.modules)))\n"
+        "atexit.register(lambda: sys.stderr.write(loaded()))\n"
+        "main()\n"
     )
     env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     done = subprocess.run(
