@@ -372,7 +372,7 @@ def _turned_errors(
     size = np.sqrt(np.maximum(size, 0))
     # A rotation mixes the slopes of an item: none is identified if one is not.
     has_loadings = _has_loadings(errors, dims, found.problem.model.family)
-    size[~has_loadings] = np.nan
+    size[~has_loadings | (slopes == 0).all(axis=1)] = np.nan  # 0 by a lasso.
     correlations = None
     if oblique and errors.whole is not None and has_loadings.all():
         matrix = of_loadings.reshape(num_items * dims, -1)
