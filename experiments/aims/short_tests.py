@@ -3,6 +3,8 @@
     python experiments/aims/short_tests.py                        # small: half a minute
     python experiments/aims/short_tests.py --full --out DIR       # the README's table
     python experiments/aims/short_tests.py --full --only 30x2     # one row of it
+    python experiments/aims/short_tests.py --full --only 15x2 --method gvem \
+        --replications 200
 
 Draws responses of 300 subjects to items that each measure one of several correlated
 factors, and fits the confirmatory model by `mm` and `gvem`.
@@ -35,7 +37,12 @@ DESIGNS = {"15x2": 40, "30x2": 40, "60x3": 40, "200x2": 20}
 
 
 def compared(
-    subjects: int, items: int, factors: int, replications: int, first: int = 1000
+    subjects: int,
+    items: int,
+    factors: int,
+    replications: int,
+    first: int = 1000,
+    methods: tuple[str, ...] = METHODS,
 ) -> list[Row]:
     """One row for each method: means over data sets, with their standard errors.
 
@@ -45,12 +52,13 @@ def compared(
         factors: Number of factors.
         replications: Number of data sets.
         first: Seed of the first one.
+        methods: What fits each of them.
     """
     correlation = np.full((factors, factors), CORRELATION)
     np.fill_diagonal(correlation, 1)
     root = np.linalg.cholesky(correlation)
     free = np.arange(items)[:, None] % factors == np.arange(factors)
-    found: dict[str, list[dict[str, float]]] = {method: [] for method in METHODS}
+    found: dict[str, list[dict[str, float]]] = {method: [] for method in methods}
     for seed in range(first, first + replications):
         rng = np.random.default_rng(seed)
         slopes = free * rng.uniform(0.7, 2, (items, 1))
@@ -58,7 +66,7 @@ def compared(
         chance = expit(theta @ slopes.T + rng.normal(size=items))
         right = (rng.random(chance.shape) < chance).astype(np.int8)
         table = irtjax.ResponseTable.from_arrays(right)
-        for method in METHODS:
+        for method in methods:
             fit = irtjax.fit(table, "factor", method, loadings=free)
             found[method].append(one_fit(fit, table, chance, slopes))
     rows = []
@@ -68,6 +76,10 @@ def compared(
             each = np.array([x[name] for x in values])
             row[name] = float(each.mean())
             row[f"{name} se"] = float(each.std(ddof=1) / len(each) ** 0.5)
+        deviation = row["correlation se"] * len(values) ** 0.5
+        row["deviation of correlations"] = deviation
+        error = deviation / (2 * len(values) - 2) ** 0.5
+        row["deviation of correlations se"] = error
         rows.append(row)
     return rows
 
@@ -85,12 +97,21 @@ def one_fit(fit, table, chance, slopes) -> dict[str, float]:
         score[f"expected_score_{end}"].to_numpy() for end in ("lower", "upper")
     )
     pairs = np.tril_indices(slopes.shape[1], -1)
+    error_of, covered = fit.factors.correlation_error, np.nan
+    if error_of is not None:
+        ends = fit.factors.correlation_interval()
+        inside = (ends[0] <= CORRELATION) & (ends[1] >= CORRELATION)
+        covered = inside[pairs].mean()
     return {
         "loadings over truth": float(loadings.sum() / true.sum()),
         "error of loadings": float(np.sqrt(np.mean((loadings - true) ** 2))),
         "loadings covered": float(np.mean(np.abs(loadings - true) < 1.96 * error)),
         "scores covered": float(np.mean((low <= truth) & (truth <= high))),
         "correlation": float(fit.factors.correlation[pairs].mean()),
+        "correlations covered": float(covered),
+        "error of correlations": np.nan
+        if error_of is None
+        else float(error_of[pairs].mean()),
         "converged": float(fit.status == irtjax.Status.CONVERGED),
     }
 
@@ -101,15 +122,19 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser.add_argument("--full", action="store_true", help="the sizes of the README")
     parser.add_argument("--out", type=Path, help="folder for a CSV file")
     parser.add_argument("--only", choices=DESIGNS, help="one design of a full run")
+    parser.add_argument("--method", choices=METHODS, help="one method alone")
+    parser.add_argument("--replications", type=int, help="data sets of a design")
     options = parser.parse_args(arguments)
+    methods = METHODS if options.method is None else (options.method,)
     jax.config.update("jax_enable_x64", True)
     rows = []
     if not options.full:
-        rows = compared(80, 12, 2, 2)
+        rows = compared(80, 12, 2, options.replications or 2, methods=methods)
     for name, replications in DESIGNS.items() if options.full else ():
         if options.only in (None, name):
             items, factors = (int(x) for x in name.split("x"))
-            rows += compared(300, items, factors, replications)
+            number = options.replications or replications
+            rows += compared(300, items, factors, number, methods=methods)
     for row in rows:
         for name, value in row.items():
             if not name.endswith(" se"):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irtjax.calibration.lengths import correlation_interval
 from irtjax.estimators.estimates import Estimates
 
 #: Items with at least this structure coefficient belong to a factor, and how many a
@@ -37,6 +38,10 @@ class Factors(NamedTuple):
             value; NaN without rotation.
         axes_known: Whether errors of loadings are those of known axes: they leave out
             the error of the rotation.
+        correlation_error: `[factors, factors]` standard errors of Phi, 0 on the
+            diagonal, NaN where not identified. None where the correlations are fixed
+            (orthogonal factors), those of estimated abilities (`mm`), or rotated
+            without the covariance of all items.
     """
 
     names: np.ndarray
@@ -51,11 +56,22 @@ class Factors(NamedTuple):
     rotation: str
     share_at_best: float
     axes_known: bool = True
+    correlation_error: np.ndarray | None = None
 
     @property
     def error(self) -> np.ndarray:
         """`[subjects, factors]` standard errors of the abilities."""
         return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
+
+    def correlation_interval(self, level: float = 0.95) -> np.ndarray | None:
+        """`[2, factors, factors]` bounds of Phi by Fisher's z; None without errors."""
+        if self.correlation_error is None:
+            return None
+        inside = ~np.eye(len(self.names), dtype=bool)
+        given = self.correlation[inside], self.correlation_error[inside]
+        found = np.ones((2, *inside.shape))
+        found[:, inside] = correlation_interval(*given, level)
+        return found
 
 
 def factors_of(
@@ -80,6 +96,7 @@ def factors_of(
         found.rotation,
         float("nan") if best is None else best,
         found.axes_known,
+        found.correlation_error,
     )
 
 
@@ -140,3 +157,18 @@ def loading_columns(found: Factors) -> dict[str, np.ndarray]:
     for k, name in enumerate(found.names):
         columns[f"structure_{name}"] = found.structure[:, k]
     return columns | {"communality": found.communality}
+
+
+def correlation_columns(found: Factors, level: float) -> dict[str, np.ndarray]:
+    """A row for each pair of factors: correlation, error, and interval at a level."""
+    pairs = np.triu_indices(len(found.names), 1)
+    bounds = found.correlation_interval(level)
+    assert found.correlation_error is not None and bounds is not None
+    return {
+        "first": found.names[pairs[0]],
+        "second": found.names[pairs[1]],
+        "correlation": found.correlation[pairs],
+        "correlation_se": found.correlation_error[pairs],
+        "lower": bounds[0][pairs],
+        "upper": bounds[1][pairs],
+    }

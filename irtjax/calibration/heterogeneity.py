@@ -8,7 +8,10 @@ discriminations, sd / mean. Estimates vary by chance too, and priors pull them t
   l_j = v_j (a_j / e_j^2 - m / t^2), v_j = 1 / (1 / e_j^2 - 1 / t^2), for errors e_j and
   the prior N(m, t^2). The variance tau^2 of the true ones is then that of Paule and
   Mandel (1982), at which sum_j (l_j - mean)^2 / (v_j + tau^2) = J - 1, mean being
-  weighted by 1 / (v_j + tau^2).
+  weighted by 1 / (v_j + tau^2). Items whose error is mostly that of the prior
+  (1 / e_j^2 < 2 / t^2) are left out: l_j would be far from any estimate. Bounds are
+  the tau at which the sum has the quantiles of chi-squared with J - 1 degrees of
+  freedom (Viechtbauer 2007, Statistics in Medicine 26, 37-52).
 - Posterior means, where a prior is estimated from all items (`laplace`): the variance
   of the means plus the mean of the posterior variances.
 """
@@ -19,16 +22,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import rankdata
+from scipy.special import gammaincinv
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats
 from irtjax.models.priors import Normal
 
-#: Resamples of subjects behind the interval of Spearman's correlation.
-RESAMPLES = 1000
+#: Resamples of subjects behind the interval of Spearman's correlation, fewest of them,
+#: and how many subjects all of them together have: some tenths of a second.
+RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWN = 1000, 100, 4 * 10**6
+#: Numbers of a block of resamples.
+BLOCK = 10**6
 #: Fewest items whose discriminations are compared.
 FEWEST = 3
+#: Least share of an item's information that is that of the responses.
+LEAST_SHARE = 0.5
 
 
 class Heterogeneity(NamedTuple):
@@ -36,10 +44,13 @@ class Heterogeneity(NamedTuple):
 
     Attributes:
         cv: Standard deviation over mean of the estimates.
-        cv_corrected: The same of the true ones; None without standard errors.
+        cv_corrected: The same of the true ones; None without standard errors, or if
+            the responses identify fewer than half of the discriminations.
         num_items: Items with a standard error, or all.
         spearman: Correlation of abilities and accuracies; None where one is constant.
         lower, upper: Its interval at the level of the fit, by resampled subjects.
+        cv_lower, cv_upper: Interval of `cv_corrected` at that level; None for posterior
+            means.
     """
 
     cv: float
@@ -48,6 +59,8 @@ class Heterogeneity(NamedTuple):
     spearman: float | None
     lower: float | None
     upper: float | None
+    cv_lower: float | None = None
+    cv_upper: float | None = None
 
 
 def discrimination_heterogeneity(fit: Calibration, *, seed: int = 0) -> Heterogeneity:
@@ -87,47 +100,58 @@ def discrimination_heterogeneity(fit: Calibration, *, seed: int = 0) -> Heteroge
     mean = float(value.mean())
     if mean <= 0:
         raise ValueError(f"discriminations have the mean {mean:.3g}, not above 0")
-    corrected = None
+    corrected, ends = None, (None, None)
     if used is has_error:
         if fit.structure is not None:
             total = value.var(ddof=1) + np.mean(error[used] ** 2)
             corrected = float(np.sqrt(total)) / mean
         else:
-            corrected = variation(*_without_prior(fit, value, error[used]))
+            alone = _without_prior(fit, value, error[used])
+            if alone[0].size >= max(FEWEST, value.size / 2):
+                shares, free = np.array([1, -1]) * fit.level, alone[0].size - 1
+                targets = free, *2 * gammaincinv(free / 2, (1 + shares) / 2)
+                three = [variation(*alone, float(x)) for x in targets]
+                if min(three) >= 0:  # Else the mean is not above 0.
+                    corrected, *ends = three
     ability, accuracy = floats(fit.ability_table, "ability", "accuracy")
     both = np.isfinite(ability) & np.isfinite(accuracy)
     found = _spearman(ability[both], accuracy[both], fit.level, seed)
     cv = float(value.std(ddof=1)) / mean
-    return Heterogeneity(cv, corrected, int(value.size), *found)
+    return Heterogeneity(cv, corrected, int(value.size), *found, *ends)
 
 
-def variation(value: np.ndarray, variance: np.ndarray) -> float:
+def variation(
+    value: np.ndarray, variance: np.ndarray, target: float | None = None
+) -> float:
     """Coefficient of variation of what estimates with known variances are of.
+
+    That at which the weighted sum of squares is `target`; None for J - 1.
 
     >>> variation(np.array([0.5, 1.0, 1.5]), np.zeros(3))
     0.5
     >>> variation(np.array([0.9, 1.0, 1.1]), np.ones(3))  # Chance alone.
     0.0
     """
+    wanted = value.size - 1.0 if target is None else target
 
     def excess(tau: float) -> tuple[float, float]:
         weight = 1 / (variance + tau)
         mean = float(np.sum(weight * value) / np.sum(weight))
         total = float(np.sum(weight * (value - mean) ** 2))
-        return total - (value.size - 1), mean
+        return total - wanted, mean
 
     tiny = 1e-12 * float(np.mean(value**2))
-    high = max(float(value.var(ddof=1)) * value.size, 2 * tiny)
+    # A larger variance leaves less than the target.
+    high = max(float(value.var()) * value.size * 1.01 / wanted, 2 * tiny)
     tau = 0.0
     if excess(tiny)[0] > 0:
-        # More than the whole sum of squares leaves less than J - 1.
         root: Any = brentq(lambda x: excess(x)[0], tiny, high, xtol=tiny)
         tau = float(root)
     return float(np.sqrt(tau)) / excess(max(tau, tiny))[1]
 
 
 def _without_prior(fit: Calibration, value, error) -> tuple[np.ndarray, np.ndarray]:
-    """Estimates and variances that the responses alone give; see the module."""
+    """Estimates and variances that the responses alone give, where they do so."""
     prior, variance = fit.model.priors.get("discrimination"), error**2
     if not isinstance(prior, Normal) or float(prior.mean) <= 0:
         return value, variance
@@ -137,8 +161,8 @@ def _without_prior(fit: Calibration, value, error) -> tuple[np.ndarray, np.ndarr
         unit = float(np.sum(value**2) / np.sum(value)) / mean
         mean, sd = mean * unit, sd * unit
     precision = 1 / variance - 1 / sd**2
-    enough = precision > 1e-3 / variance
-    alone = 1 / np.where(enough, precision, 1e-3 / variance)
+    enough = precision >= LEAST_SHARE / variance
+    value, variance, alone = value[enough], variance[enough], 1 / precision[enough]
     return alone * (value / variance - mean / sd**2), alone
 
 
@@ -146,12 +170,41 @@ def _spearman(x: np.ndarray, y: np.ndarray, level: float, seed: int):
     """Spearman's correlation, with the central `level` of resampled subjects."""
     if x.size < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None, None, None
-    draws = np.random.default_rng(seed).integers(0, x.size, (RESAMPLES, x.size))
-    rows = np.concatenate([np.arange(x.size)[None], draws])
-    ranks = [rankdata(values[rows], axis=1) for values in (x, y)]
-    first, second = (r - r.mean(axis=1, keepdims=True) for r in ranks)
-    size = np.sqrt(np.sum(first**2, axis=1) * np.sum(second**2, axis=1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.sum(first * second, axis=1) / size
-    low, high = np.nanquantile(found[1:], [(1 - level) / 2, (1 + level) / 2])
+    number = min(RESAMPLES, max(FEWEST_RESAMPLES, MOST_DRAWN // x.size))
+    rng, size = np.random.default_rng(seed), max(1, BLOCK // x.size)
+    sides = [_grouped(values) for values in (x, y)]
+    once = np.ones((1, x.size))
+    found = _weighted_spearman(sides, once)
+    drawn = []
+    for begin in range(0, number, size):
+        rows = rng.integers(0, x.size, (min(size, number - begin), x.size))
+        rows += x.size * np.arange(len(rows))[:, None]
+        counts = np.bincount(rows.ravel(), minlength=rows.size).reshape(rows.shape)
+        drawn.append(_weighted_spearman(sides, counts.astype(float)))
+    ends = (1 - level) / 2, (1 + level) / 2
+    low, high = np.nanquantile(np.concatenate(drawn), ends)
     return float(found[0]), float(low), float(high)
+
+
+def _grouped(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order of values, where each distinct one begins, and which one each is."""
+    order = np.argsort(values, kind="stable")
+    _, begins, which = np.unique(values[order], return_index=True, return_inverse=True)
+    place = np.empty_like(which)
+    place[order] = which
+    return order, begins, place
+
+
+def _weighted_spearman(sides: list[Any], counts: np.ndarray) -> np.ndarray:
+    """Spearman's correlation of each resample, given how often it has each subject."""
+    ranks = []
+    for order, begins, which in sides:
+        number = np.add.reduceat(counts[:, order], begins, axis=1)
+        # The mean rank of equal values, from the mean of all ranks.
+        middle = np.cumsum(number, axis=1) - (number + counts.shape[1]) / 2
+        ranks.append(middle[:, which])
+    first, second = ranks
+    products = first * first, second * second, first * second
+    squares = [np.einsum("rn,rn->r", counts, x) for x in products]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return squares[2] / np.sqrt(squares[0] * squares[1])

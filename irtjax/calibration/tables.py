@@ -114,10 +114,14 @@ def item_errors(estimates: Estimates):
     errors = {name: np.asarray(x)[: missing.size] for name, x in errors.items()}
     difficulties = np.asarray(difficulties)[: missing.size]
     bound = np.zeros_like(errors["discrimination"], bool)
-    if problem.model.family.dims and is_positive(problem.model):
-        # A slope at its bound 0 has no error, though it is identified.
+    if problem.model.family.dims:
+        # A slope at its bound 0 has no error, though it is identified; nor have slopes
+        # that a lasso sets to 0.
         slopes = np.asarray(items.discrimination)
-        bound = np.asarray(problem.free)[:, : slopes.shape[1]] & (slopes <= 0)
+        bound = (slopes == 0).all(axis=1, keepdims=True)
+        if is_positive(problem.model):
+            bound = bound | (slopes <= 0)
+        bound = bound & np.asarray(problem.free)[:, : slopes.shape[1]]
     for name in items._fields:
         unknown = np.isnan(errors[name])
         if name == "discrimination":

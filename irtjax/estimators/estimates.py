@@ -118,6 +118,8 @@ class FactorEstimates(NamedTuple):
             error of a rotation.
         item_errors: Covariances of the items' natural slopes and other coordinates;
             None without errors.
+        correlation_error: `[factors, factors]` standard errors of Phi, 0 on the
+            diagonal; None where correlations are fixed or their errors not known.
     """
 
     ability: np.ndarray
@@ -132,6 +134,7 @@ class FactorEstimates(NamedTuple):
     share_at_best: float | None = None
     axes_known: bool = True
     item_errors: FactorCovariance | None = None
+    correlation_error: np.ndarray | None = None
 
 
 class LengthEstimates(NamedTuple):

@@ -16,7 +16,7 @@ from irtjax.estimators.timing import Clock
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem, correlates, is_positive, rotates
 from irtjax.models.families.bounded import log_base_total
-from irtjax.numerics.rotation import rotate
+from irtjax.numerics.rotation import ROTATIONS, rotate
 from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
 from irtjax.uncertainty import Covariance
 from irtjax.uncertainty.factors import estimated, factor_covariance
@@ -25,7 +25,11 @@ from irtjax.uncertainty.marginal_factors import (
     marginal_covariance,
     normal_rule,
 )
-from irtjax.uncertainty.rotation import rotation_moves, turned_covariance
+from irtjax.uncertainty.rotation import (
+    correlation_covariance,
+    rotation_moves,
+    turned_covariance,
+)
 
 #: Points of each posterior with more than three factors, where a method has no number.
 DRAWS = 200
@@ -173,7 +177,21 @@ def _factors(problem: Problem, found, modes, errors) -> FactorEstimates:
     of_loadings = _loading_variances(slopes, errors, correlation, variance)
     size = np.sqrt(np.maximum(of_loadings, 0))
     size = np.where(_unknown_loadings(problem, found.items, errors), np.nan, size)
-    return described._replace(loadings_error=size, item_errors=errors)
+    return described._replace(
+        loadings_error=size,
+        item_errors=errors,
+        correlation_error=_correlation_error(errors, slopes.shape[1]),
+    )
+
+
+def _correlation_error(errors: FactorCovariance, dims: int) -> np.ndarray | None:
+    """`[factors, factors]` errors of correlations, 0 on the diagonal."""
+    if errors.correlations is None:
+        return None
+    found, (low, high) = np.zeros((dims, dims)), np.triu_indices(dims, 1)
+    size = np.sqrt(np.diagonal(errors.correlations))
+    found[low, high] = found[high, low] = size
+    return found
 
 
 def _described(slopes, correlation, variance, ability, posterior, mean, **more):
@@ -283,9 +301,10 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
     if found.factors.item_errors is not None:
         moves = rotation_moves(loadings, rotation, result.transform, num_starts)
         known = moves is None
+        oblique = ROTATIONS[rotation].oblique and not known
         if moves is None:
             moves = inverse, np.zeros((*transform.shape, *loadings.shape))
-        errors, loadings_error = _turned_errors(found, moves)
+        errors, loadings_error = _turned_errors(found, moves, oblique)
     items = items._replace(discrimination=jnp.asarray(slopes, dtype))
     parameters = found.parameters._replace(
         items=items,
@@ -314,14 +333,23 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         parameters=parameters,
         coordinates=found.problem.model.unconstrain(items),
         covariance=covariance,
-        factors=factors._replace(loadings_error=loadings_error),
+        factors=factors._replace(
+            loadings_error=loadings_error,
+            correlation_error=None
+            if errors is None
+            else _correlation_error(errors, len(transform)),
+        ),
     )
 
 
-def _turned_errors(found: Estimates, moves) -> tuple[FactorCovariance, np.ndarray]:
+def _turned_errors(
+    found: Estimates, moves, oblique: bool
+) -> tuple[FactorCovariance, np.ndarray]:
     """Covariances of rotated slopes, and errors of rotated loadings.
 
     `moves` are those of `uncertainty.rotation`: U and its slopes in the loadings.
+    Correlations of the factors have errors where the rotation is `oblique` and the
+    covariance of all loadings is known.
     """
     assert found.factors is not None and found.factors.item_errors is not None
     errors, (turn, by_loading) = found.factors.item_errors, moves
@@ -343,7 +371,13 @@ def _turned_errors(found: Estimates, moves) -> tuple[FactorCovariance, np.ndarra
     size = np.diagonal(turned_covariance(*before), axis1=1, axis2=2)
     size = np.sqrt(np.maximum(size, 0))
     # A rotation mixes the slopes of an item: none is identified if one is not.
-    size[~_has_loadings(errors, dims, found.problem.model.family)] = np.nan
+    has_loadings = _has_loadings(errors, dims, found.problem.model.family)
+    size[~has_loadings | (slopes == 0).all(axis=1)] = np.nan  # 0 by a lasso.
+    correlations = None
+    if oblique and errors.whole is not None and has_loadings.all():
+        matrix = of_loadings.reshape(num_items * dims, -1)
+        correlations = correlation_covariance(turn, by_loading, matrix)
     whole = np.eye(columns)
     whole[:dims, :dims] = turn
-    return FactorCovariance(items, whole.T @ errors.lost @ whole), size
+    lost = whole.T @ errors.lost @ whole
+    return FactorCovariance(items, lost, correlations=correlations), size

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from irtjax.calibration.flags import CONSTANT, is_of_items
+from irtjax.calibration.heterogeneity import discrimination_heterogeneity
 from irtjax.data.wording import percent
-from irtjax.report.summary import summarise
+from irtjax.report.summary import has_converged, summarise
 from irtjax.report.words import interval, listing, markdown, number, score_text
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def leaderboard(
     if others:
         lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in others)]
     lines += ["", "## Subjects", "", *_subjects(ranked)]
+    difference = heterogeneity_sentence(fit) if has_converged(fit) else None
+    if difference is not None:
+        lines += ["", difference]
     if fit.benchmarks is not None and len(set(fit.benchmarks.tolist())) > 1:
         benchmarks = table_lines(*benchmark_rows(fit, markdown))
         lines += ["", "## Benchmarks", "", *benchmarks]
@@ -111,6 +115,29 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
         " benchmarks where the summary states it.",
     ]
     return lines
+
+
+def heterogeneity_sentence(fit: Calibration) -> str | None:
+    """Returns why ability and accuracy differ; None where it is not defined."""
+    try:
+        found = discrimination_heterogeneity(fit)
+    except ValueError:  # No discriminations, too few, or with a mean of 0 or less.
+        return None
+    text = "Why ability and accuracy differ: in accuracy all items count alike, in"
+    text += " ability by their discriminations. These have a coefficient of variation"
+    text += f" (standard deviation over mean) of {number(found.cv)}"
+    if found.cv_corrected is not None:
+        text += f", and of {number(found.cv_corrected)} without estimation errors"
+        if found.cv_lower is not None:
+            bounds = interval(found.cv_lower, found.cv_upper)
+            text += f" ({bounds}, {percent(fit.level)})"
+    if fit.num_observed < len(fit.subjects) * len(fit.items):
+        text += ". Missing responses matter too: an accuracy is over the items observed"
+    if found.spearman is not None:
+        bounds = interval(found.lower, found.upper)
+        text += ". Spearman's correlation of ability and accuracy is"
+        text += f" {number(found.spearman)} ({bounds}, {percent(fit.level)})"
+    return f"{text}."
 
 
 def benchmark_rows(

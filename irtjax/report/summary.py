@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
+from irtjax.calibration.factors import correlation_columns
 from irtjax.calibration.flags import CONSTANT, NEGATIVE, NOT_IDENTIFIED
 from irtjax.data.wording import percent
 from irtjax.ranking.accuracy import ENOUGH_CLUSTERS
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: Warning about subjects where a fit has not converged.
 UNSETTLED = "The fit has not converged: do not use the abilities and errors below."
 
+#: Pairs of factors whose correlations are named.
+MOST_PAIRS = 3
 #: Names of subjects that the best one is tied with, in one sentence.
 MOST_RIVALS = 5
 
@@ -53,14 +56,16 @@ def summarise(
 ) -> list[str]:
     """Returns sentences on the fit, the subjects and the items, names escaped."""
     return [
-        *fit_sentences(fit),
+        *fit_sentences(fit, escape),
         *subject_sentences(ranked, escape, has_converged(fit)),
         *item_sentences(fit, escape),
     ]
 
 
-def fit_sentences(fit: Calibration) -> list[str]:
-    """Returns a sentence on what was fitted and how it ended."""
+def fit_sentences(
+    fit: Calibration, escape: Callable[[str], str] = visible
+) -> list[str]:
+    """Returns sentences on what was fitted, how it ended, and what abilities are."""
     status = Status(int(fit.status))
     method = str(fit.options.get("method", "")).upper()
     verb = "" if has_converged(fit) else "NOT CONVERGED: "
@@ -98,7 +103,24 @@ def fit_sentences(fit: Calibration) -> list[str]:
             how = "at greater length" if rho < 0 else "more briefly"
             found += f": subjects of higher ability write {how}"
         sentences.append(f"{found}.")
-    return sentences
+    return [*sentences, *_factor_sentences(fit, escape)]
+
+
+def _factor_sentences(fit: Calibration, escape: Callable[[str], str]) -> list[str]:
+    """Returns a sentence on the correlations of a few factors that have errors."""
+    found = fit.factors
+    count = 0 if found is None else len(found.names) * (len(found.names) - 1) // 2
+    if found is None or found.correlation_error is None or count > MOST_PAIRS:
+        return []
+    columns = correlation_columns(found, fit.level)
+    texts = [
+        f"{escape(str(first))} and {escape(str(second))} {number(value)}"
+        f" ({interval(low, high)})"
+        for first, second, value, _, low, high in zip(*columns.values(), strict=True)
+    ]
+    noun = "Correlation" if count == 1 else "Correlations"
+    text = percent(fit.level)
+    return [f"{noun} of factors, with {text} intervals: {', '.join(texts)}."]
 
 
 def has_converged(fit: Calibration) -> bool:

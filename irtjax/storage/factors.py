@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.factors import Factors, loading_columns
+from irtjax.calibration.factors import Factors, correlation_columns, loading_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +39,10 @@ def factors_of(arrays: dict[str, Any]) -> Factors | None:
 
 
 def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
-    """Tables for people by file name: loadings, and correlations of factors."""
+    """Tables for people by file name: loadings, and correlations of factors.
+
+    The errors of correlations, where known, are a table of their own, by pair.
+    """
     import pyarrow as pa
 
     found = fit.factors
@@ -49,7 +54,14 @@ def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
     names = found.names.tolist()
     rows = {"factor": names}
     rows |= {name: found.correlation[:, k] for k, name in enumerate(names)}
-    return {
+    tables = {
         "loadings": pa.table(items | loading_columns(found)),
         "factor_correlations": pa.table(rows),
     }
+    if found.correlation_error is not None:
+        pairs = correlation_columns(found, fit.level)
+        first, second, *numbers = pairs.items()
+        columns = {name: x.tolist() for name, x in (first, second)}
+        columns |= {name: pa.array(x, mask=np.isnan(x)) for name, x in numbers}
+        tables["factor_correlation_errors"] = pa.table(columns)
+    return tables

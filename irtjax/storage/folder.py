@@ -36,8 +36,8 @@ FIT_FILES = tuple(
 STRUCTURE_FILES = tuple(
     "effects.csv variance_components.csv subject_effects.csv group_abilities.csv"
     " correlations.csv diagnostics.csv trajectories.csv draws.nc group_abilities.png"
-    " correlations.png loadings.csv factor_correlations.csv structure.png"
-    " biplot.png".split()
+    " correlations.png loadings.csv factor_correlations.csv"
+    " factor_correlation_errors.csv structure.png biplot.png".split()
 )
 
 

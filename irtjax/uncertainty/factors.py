@@ -140,9 +140,13 @@ def factor_covariance(
 
 
 def estimated(problem: Problem, items: Any) -> Array:
-    """The coordinates with an error: free, and not a slope at its bound 0."""
+    """The coordinates with an error: free, and not a slope at its bound 0.
+
+    Nor slopes that are all 0, as a group lasso leaves them.
+    """
     dims = problem.model.family.dims
     inside = (items.discrimination > 0) | (not is_positive(problem.model))
+    inside = inside & jnp.any(items.discrimination != 0, axis=1, keepdims=True)
     free = problem.free & jnp.pad(
         inside, ((0, 0), (0, problem.free.shape[1] - dims)), constant_values=True
     )

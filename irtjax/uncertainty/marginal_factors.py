@@ -27,7 +27,10 @@ With more than `MOST_PARAMETERS` parameters, or `MOST_OPERATIONS`, only blocks a
 inverted, which leaves out that the sample of N subjects differs from its population.
 This adds to the covariance
 a'Phi a / N for intercepts and, for slopes, diag(a^2) / (2 N), or (|a|^2 + a a') / (4 N)
-in exploratory models.
+in exploratory models. The errors of the correlations R are then those of given items,
+with the standard deviations D of the abilities estimated too: of D R D, with
+d log N(theta) / d log D_kk = theta_k (R^-1 theta)_k - 1 at D = I. For correlations that
+are those of a sample, these are the (1 - r^2)^2 / N of a sample's correlation.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Bool, Float
 
+from irtjax._types import Scalar
 from irtjax.likelihood.cubature import Points
 from irtjax.likelihood.problem import Problem, correlates, rotates
 from irtjax.likelihood.products import ItemCells, cells, item_cells
@@ -81,11 +85,14 @@ class FactorCovariance(NamedTuple):
         lost: What directions without identification would add; see `Covariance`.
         whole: Of (a_1, x_1, a_2, ...), then of the correlations of factors if they are
             estimated; None where only blocks were computed.
+        correlations: Of the correlations of the factors, in the order of
+            `np.triu_indices`, NaN where not identified; None where not estimated.
     """
 
     items: Float[np.ndarray, "items columns columns"]
     lost: Float[np.ndarray, "items columns columns"]
     whole: Float[np.ndarray, "all all"] | None = None
+    correlations: Float[np.ndarray, "pairs pairs"] | None = None
 
     @property
     def is_identified(self) -> Bool[np.ndarray, "items columns"]:
@@ -144,15 +151,18 @@ def marginal_covariance(
     whole = size <= MOST_PARAMETERS and work <= MOST_OPERATIONS
     theta, posterior = posteriors
     given = problem, items, population, theta, posterior, points, prior_subjects
-    blocks, corner, missing = _sums(*given, pairs=pairs if whole else 0, whole=whole)
+    blocks, corner, missing = _sums(*given, pairs=pairs, whole=whole)
     prior = weigh_rows(prior_information(problem, items), problem.data.item_weight)
     if not whole:
-        found = inverse_blocks(blocks - missing + prior, jnp.asarray(free))
+        found = inverse_blocks(blocks - missing[0] + prior, jnp.asarray(free))
         found = [np.asarray(x, np.float64) for x in found]
         slopes = np.asarray(items.discrimination, np.float64)
         frame = _frame(problem, slopes, np.asarray(population.covariance), columns)
         both = free[:, :, None] & free[:, None, :]
-        return FactorCovariance(found[0] + np.where(both, frame, 0), found[1])
+        own = _of_correlations(*_inverse(corner - missing[1]), pairs) if pairs else None
+        return FactorCovariance(
+            found[0] + np.where(both, frame, 0), found[1], correlations=own
+        )
     information = -np.asarray(missing, np.float64)
     index = np.arange(free.size).reshape(num_items, columns)
     at = index[:, :, None], index[:, None, :]
@@ -166,9 +176,26 @@ def marginal_covariance(
     turns = None
     if bool(rotates(problem)):
         turns = _rotations(np.asarray(items.discrimination, np.float64), columns)
-    flat = flat_share(missing.dtype)
+    flat = flat_share(blocks.dtype)
     covariance, lost = _invert(information, used, scale, turns, flat)
-    return FactorCovariance(covariance[at], lost[at], covariance)
+    own = _of_correlations(covariance, lost, pairs)
+    return FactorCovariance(covariance[at], lost[at], covariance, own)
+
+
+def _of_correlations(covariance, lost, pairs: int) -> np.ndarray | None:
+    """The last `pairs` parameters, NaN where not identified; None if there are none."""
+    if not pairs:
+        return None
+    found, more = covariance[-pairs:, -pairs:], np.diagonal(lost)[-pairs:]
+    gone = more > LOST * np.diagonal(found)
+    return np.where(gone[:, None] | gone, np.nan, found)
+
+
+def _inverse(information: Array) -> tuple[np.ndarray, np.ndarray]:
+    """The inverse of one matrix, and what flat directions would add."""
+    free = jnp.ones((1, len(information)), bool)
+    found = inverse_blocks(information[None], free)
+    return np.asarray(found[0][0], np.float64), np.asarray(found[1][0], np.float64)
 
 
 def _degree(points: Points | Rule) -> int:
@@ -200,24 +227,21 @@ def _sums(
 ):
     """Complete information of items and correlations, and the missing information.
 
-    The latter as a matrix of all parameters if `whole`, else its blocks of the items.
+    The latter as a matrix of all parameters if `whole`, else its blocks of the items,
+    and that of the population: logarithms of standard deviations, correlations.
     """
     data, model, slopes = problem.data, problem.model, items.discrimination
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
     columns, num_subjects = problem.free.shape[1], data.num_subjects
     count = points.nodes.shape[0] if isinstance(points, Rule) else points.num_points
     powers = _powers(dims, _degree(points))
-    num_functions = 1 + len(powers)
-    # Some arrays of a cell at each point, and one of each function and parameter.
-    cells_of = count * (4 if columns == dims + 1 else 2 * (columns - dims + 1) ** 2)
-    bytes_of_row = num_items * max(cells_of, 2 * columns * num_functions)
-    size = max(1, BLOCK_BYTES // (dtype.itemsize * bytes_of_row))
-    size = -(-num_subjects // -(-num_subjects // min(size, num_subjects)))
+    size = _block_size(problem, count, 1 + len(powers), dtype.itemsize)
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
     correlation = population.covariance.astype(dtype)
     inverse = jnp.linalg.inv(correlation)
     low, high = np.triu_indices(dims, 1)
     low, high = low[:pairs], high[:pairs]
+    scales = 0 if whole or not pairs else dims  # Standard deviations, estimated.
     free = estimated(problem, items)
     root = jnp.linalg.cholesky(posterior)
 
@@ -254,38 +278,74 @@ def _sums(
         blocks = blocks + _complete(found, flat, by_point, moments)
         pulled = at @ inverse
         of_pairs = pulled[..., low] * pulled[..., high] - inverse[low, high]
-        scores = [at, found, of_pairs, each[:, None] * free]
+        of_scales = (at * pulled - 1)[..., :scales]
+        of_population = jnp.concatenate([of_scales, of_pairs], axis=-1)
+        scores = [at, found, of_population, each[:, None] * free]
         factor = _coefficients(z, share, powers, *scores)
         factor = factor * jnp.sqrt(weight)[:, None, None]
         if whole:
             factor = factor.reshape(-1, factor.shape[2])
             missing = missing + factor.T @ factor
         else:
-            factor = factor.reshape(-1, num_items, columns)
-            missing = missing + jnp.einsum("fjp,fjq->jpq", factor, factor)
+            factor = factor.reshape(-1, factor.shape[2])
+            of_items, rest = jnp.split(factor, [num_items * columns], axis=1)
+            of_items = of_items.reshape(-1, num_items, columns)
+            missing = (
+                missing[0] + jnp.einsum("fjp,fjq->jpq", of_items, of_items),
+                missing[1] + rest.T @ rest,
+            )
         second = second + jnp.sum(moments, axis=0).reshape(dims, dims)
         return blocks, second, total + jnp.sum(weight), missing
 
     zeros = lambda *shape: jnp.zeros(shape, dtype)
     square = (num_items * columns + pairs,) * 2
-    blocks = zeros(num_items, columns, columns)
-    init = blocks, zeros(dims, dims), zeros(), zeros(*square) if whole else blocks
+    blocks, corner = zeros(num_items, columns, columns), zeros(*(scales + pairs,) * 2)
+    none = zeros(*square) if whole else (blocks, corner)
+    init = blocks, zeros(dims, dims), zeros(), none
     blocks, second, total, missing = scan_subject_blocks(body, init, num_subjects, size)
     blocks = blocks * each[:, None, None]
 
+    if pairs:
+        sums = second, total, prior_subjects
+        corner = _population_information(correlation, *sums, scales)
+    return blocks, corner, missing
+
+
+def _block_size(problem: Problem, count: int, num_functions: int, bytes_: int) -> int:
+    """Subjects of a block: `count` points of each, and functions of abilities."""
+    num_subjects, num_items = problem.data.values.shape
+    columns, dims = problem.free.shape[1], problem.model.family.dims
+    # Some arrays of a cell at each point, and one of each function and parameter.
+    cells_of = count * (4 if columns == dims + 1 else 2 * (columns - dims + 1) ** 2)
+    bytes_of_row = num_items * max(cells_of, 2 * columns * num_functions)
+    size = max(1, BLOCK_BYTES // (bytes_ * bytes_of_row))
+    return -(-num_subjects // -(-num_subjects // min(size, num_subjects)))
+
+
+def _population_information(
+    correlation: Array, second: Array, total: Scalar, prior: float, scales: int
+) -> Array:
+    """Complete information of logarithms of `scales` deviations, and of correlations.
+
+    From the sum of E[theta theta'] over a total of subjects, and their prior.
+    """
+    dims, dtype = correlation.shape[0], correlation.dtype
+    low, high = np.triu_indices(dims, 1)
+
     def minus_log(values):
         """Minus the expected log density of the abilities, and its prior."""
+        logs, values = jnp.split(values, [scales])
         matrix = jnp.eye(dims, dtype=dtype)
         matrix = matrix.at[low, high].set(values).at[high, low].set(values)
-        moment = second + prior_subjects * jnp.eye(dims, dtype=dtype)
-        log_det = jnp.linalg.slogdet(matrix)[1]
-        rest = jnp.sum(jnp.linalg.inv(matrix) * moment)
-        return 0.5 * ((total + prior_subjects) * log_det + rest)
+        inverse = jnp.linalg.inv(matrix)
+        scale = jnp.exp(logs) if scales else jnp.ones(dims, dtype)
+        rest = jnp.sum(inverse * second / scale[:, None] / scale)
+        rest = rest + 2 * total * jnp.sum(logs)
+        log_det = (total + prior) * jnp.linalg.slogdet(matrix)[1]
+        return 0.5 * (log_det + rest + prior * jnp.trace(inverse))
 
-    corner = zeros(0, 0)
-    if pairs:
-        corner = jax.hessian(minus_log)(correlation[low, high])
-    return blocks, corner, missing
+    point = jnp.concatenate([jnp.zeros(scales, dtype), correlation[low, high]])
+    return jax.hessian(minus_log)(point)
 
 
 def _complete(found: ItemCells, flat: Array, by_point: Array, moments: Array):
@@ -301,7 +361,7 @@ def _complete(found: ItemCells, flat: Array, by_point: Array, moments: Array):
     return jnp.concatenate([upper, lower], axis=1)
 
 
-def _coefficients(z, share, powers, at, found: ItemCells, of_pairs, weight):
+def _coefficients(z, share, powers, at, found: ItemCells, of_population, weight):
     """F_i' of each subject, `[subjects, functions, parameters]`.
 
     From standard points, their weights and abilities, derivatives of the cells and of
@@ -323,7 +383,8 @@ def _coefficients(z, share, powers, at, found: ItemCells, of_pairs, weight):
     by_slope = by_slope.reshape(size, number, dims, -1)
     both = jnp.concatenate([by_slope, *others], axis=2)
     both = (jnp.moveaxis(both, 3, 2) * weight).reshape(size, number, -1)
-    both = jnp.concatenate([both, jnp.einsum("nrm,nrp->nmp", left, of_pairs)], axis=2)
+    rest = jnp.einsum("nrm,nrp->nmp", left, of_population)
+    both = jnp.concatenate([both, rest], axis=2)
     root = jnp.linalg.cholesky(gram)
     return jax.scipy.linalg.solve_triangular(root, both, lower=True)[:, 1:]
 

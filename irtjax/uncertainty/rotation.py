@@ -13,6 +13,10 @@ and G_j = dU/dx_j, rows A_j of items turn into A_j U with
     V = sum_jk G_j C_jk G_k',
 
 products of matrices. Where only blocks C_jj are known, items are taken as independent.
+
+Correlations of the factors are Phi = T'T = (U'U)^-1 in an oblique rotation, hence
+
+    dPhi = -Phi (dU'U + U'dU) Phi.
 """
 
 from __future__ import annotations
@@ -107,6 +111,31 @@ def turned_covariance(
     found[:, :, :dims] += np.swapaxes(along, 1, 2)
     found[:, :dims, :dims] += np.einsum("jk,klqr,jq->jlr", rows, common, rows)
     return found
+
+
+def correlation_covariance(
+    turn: Float[np.ndarray, "dims dims"],
+    slope: Float[np.ndarray, "dims dims items dims"],
+    covariance: Float[np.ndarray, "all all"],
+) -> Float[np.ndarray, "pairs pairs"]:
+    """Covariance of the correlations of obliquely rotated factors; see the module.
+
+    Args:
+        turn: U.
+        slope: dU in all loadings.
+        covariance: Of all loadings. Items must not be taken as independent: the sample
+            of subjects moves them together.
+
+    Returns:
+        Of the correlations in the order of `np.triu_indices`.
+    """
+    correlation = np.linalg.inv(turn.T @ turn)
+    half = np.einsum("ka,kbjm->abjm", turn, slope)
+    moved = np.einsum(
+        "ak,kljm,lb->abjm", correlation, half + np.swapaxes(half, 0, 1), correlation
+    )
+    moved = moved[np.triu_indices(len(turn), 1)].reshape(-1, len(covariance))
+    return moved @ covariance @ moved.T
 
 
 @stored_jit

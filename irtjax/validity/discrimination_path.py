@@ -11,6 +11,16 @@ exactly where the score S_j = sum_i theta_i (y_ij - p_ij) at a_j = 0 is at most 
 score has mean 0 and the variance under the root, and is above lambda_j with
 probability 1 - Phi(z): z = 0 keeps half of such items, z = 1.645 a share of 5 %.
 
+With K abilities and slopes of any sign (exploratory factor models) all slopes of an
+item are 0 together, where the length of its score is at most lambda_j. z is then a
+quantile of the length of K standard normal variables, and for abilities of covariance I
+
+    lambda_j = z sqrt(l_j p_j (1 - p_j)),
+
+l_j being the largest eigenvalue of sum_i (theta_i - mean_j)(theta_i - mean_j)' over the
+subjects who answered item j. If all did, all eigenvalues are equal and the level is
+exact; else such an item is kept less often. z = 0 keeps all items.
+
 Each step of the path starts from the one before, z rising from 0, in one program.
 """
 
@@ -24,15 +34,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
-from scipy.special import ndtr, ndtri
+from scipy.special import gammaincc, gammainccinv, ndtr, ndtri
 
 from irtjax._types import Status
 from irtjax.data import ResponseTable, read
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
+from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.start import column_products, start_values
 from irtjax.likelihood.problem import Problem, Start
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.models.priors import AbstractPrior, Normal
@@ -42,6 +55,8 @@ from irtjax.numerics.programs import stored_jit
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: The family of one ability.
+_ONE = Binary(slopes="positive")
 #: Weak priors centred at 0, which do not move the score of a slope at 0.
 PRIORS: dict[str, AbstractPrior] = {
     "discrimination": Normal(0.0, 2.0),
@@ -60,7 +75,7 @@ class _Points(NamedTuple):
 
     slope: Float[Array, "points items"]
     intercept: Float[Array, "points items"]
-    theta: Float[Array, "points subjects"]
+    theta: Float[Array, "points subjects ..."]
     penalty: Float[Array, "points items"]
     residual: Float[Array, " points"]
     steps: Array
@@ -73,14 +88,14 @@ class DiscriminationPath:
 
     Attributes:
         items: `[items]` names.
-        table: A row for each point: z, level (1 - Phi(z), the chance that an item which
-            does not discriminate is kept), penalty (the median lambda), kept, zero,
+        table: A row for each point: z, level (the chance that an item which does not
+            discriminate is kept), penalty (the median lambda), kept, zero,
             false_discovery_rate (at most: items times level over kept), residual,
             steps, converged.
         discrimination: `[points, items]` slopes, abilities having mean 0 and standard
-            deviation 1.
+            deviation 1; with several, uncorrelated ones, the lengths of the slopes.
         intercept: `[points, items]`.
-        ability: `[points, subjects]`.
+        ability: `[points, subjects]`, or `[points, subjects, factors]`.
         penalty: `[points, items]` lambda_j.
         level: The level of `selected`.
         selected: `[items]` whether an item is kept at that level.
@@ -133,6 +148,7 @@ def discrimination_path(
     level: float = 0.05,
     num: int = 17,
     highest: float = HIGHEST,
+    factors: int = 1,
 ) -> DiscriminationPath:
     """Finds items that do not discriminate, by a path of lasso penalties.
 
@@ -142,6 +158,7 @@ def discrimination_path(
         level: Chance that an item which does not discriminate is selected.
         num: Number of penalties from 0 to the largest; that of `level` is added.
         highest: z of the largest penalty.
+        factors: Number of abilities.
 
     Returns:
         Discriminations at each penalty, and the items that are kept at `level`.
@@ -157,14 +174,17 @@ def discrimination_path(
     (4, True)
     """
     table = data if isinstance(data, ResponseTable) else read(data)
-    _check(table, level, num, highest)
-    calibrated = float(ndtri(1 - level))
+    _check(table, level, num, highest, factors)
+    calibrated = float(_quantile(level, factors))
     grid = np.linspace(0, max(highest, calibrated), num)
     z = np.unique(np.append(grid, calibrated))
     dtype = jnp.zeros(()).dtype
-    model = Model("2pl", Binary(slopes="positive"), PRIORS)
+    several = factors > 1
+    family = factor_model(Factor(factors)).family if several else _ONE
+    model = Model("factor" if several else "2pl", family, PRIORS)
     problem = Problem.create(model, table.responses(dtype))
-    start = start_values(model, problem.data)
+    first = factor_start if several else start_values
+    start = first(model, problem.data)
     found = _path(problem, start, jnp.asarray(z, dtype))
     found = jax.tree.map(np.asarray, found)
     flat = table.item_accuracy()
@@ -172,7 +192,7 @@ def discrimination_path(
     place = int(np.flatnonzero(z == calibrated)[0])
     return DiscriminationPath(
         table.items,
-        _rows(z, found),
+        _rows(z, found, factors),
         found.slope,
         found.intercept,
         found.theta,
@@ -183,7 +203,21 @@ def discrimination_path(
     )
 
 
-def _check(table: ResponseTable, level: float, num: int, highest: float) -> None:
+def _quantile(level: float, factors: int) -> Any:
+    """Z that an item which does not discriminate exceeds with this probability."""
+    if factors == 1:
+        return ndtri(1 - level)
+    return np.sqrt(2 * gammainccinv(factors / 2, level))
+
+
+def _level(z: np.ndarray, factors: int) -> np.ndarray:
+    """The probability to exceed z."""
+    return ndtr(-z) if factors == 1 else gammaincc(factors / 2, z**2 / 2)
+
+
+def _check(
+    table: ResponseTable, level: float, num: int, highest: float, factors: int
+) -> None:
     if table.kind not in ("binary", "counts"):
         raise ValueError(
             "discrimination_path needs responses that are right or wrong, not"
@@ -195,6 +229,12 @@ def _check(table: ResponseTable, level: float, num: int, highest: float) -> None
         raise ValueError(
             f"num {num} and highest {highest:g}: give at least 2 penalties, up to a z"
             " above 0"
+        )
+    most = min(table.num_subjects, table.num_items) - 1
+    if not 1 <= factors <= max(most, 1):
+        raise ValueError(
+            f"{factors} factors of {table.num_subjects} subjects and {table.num_items}"
+            f" items: give 1 to {max(most, 1)}"
         )
 
 
@@ -211,8 +251,9 @@ def _path(problem: Problem, start: Start, z: Float[Array, " points"]) -> _Points
         fit = run(problem, method, Start(items, theta), max_steps=MOST_STEPS)
         items, theta = fit.parameters.items, fit.parameters.theta
         assert theta is not None  # The method is a joint one.
+        slope = items.discrimination
         found = _Points(
-            items.discrimination,
+            slope if slope.ndim == 1 else jnp.linalg.norm(slope, axis=1),
             items.intercept,
             theta,
             z * unit,
@@ -228,12 +269,21 @@ def _path(problem: Problem, start: Start, z: Float[Array, " points"]) -> _Points
 
 
 def _score_deviation(model: Model, data: Responses, theta: Array) -> Array:
-    """Standard deviation of each item's score under no discrimination."""
-    powers = jnp.stack([jnp.ones_like(theta), theta, theta**2], axis=1)
+    """Standard deviation of each item's score under no discrimination.
+
+    With several abilities the largest one of a direction.
+    """
+    rows = theta.reshape(len(theta), -1)
+    dims = rows.shape[1]
+    outer = (rows[:, :, None] * rows[:, None]).reshape(len(theta), -1)
+    powers = jnp.concatenate([jnp.ones_like(rows[:, :1]), rows, outer], axis=1)
     _, values, exposure = column_products(model, data, powers)
-    count, first, second = jnp.moveaxis(exposure, 1, 0)
+    count, first, second = jnp.split(exposure, [1, 1 + dims], axis=1)
+    squares = first[:, :, None] * first[:, None] / jnp.maximum(count, 1)[..., None]
+    squares = second.reshape(-1, dims, dims) - squares
+    squares = squares[:, 0, 0] if dims == 1 else jnp.linalg.eigvalsh(squares)[:, -1]
+    count = count[:, 0]
     share = values[:, 0] / jnp.maximum(count, 1)
-    squares = second - first**2 / jnp.maximum(count, 1)
     deviation = jnp.sqrt(jnp.maximum(share * (1 - share) * squares, 0))
     # An item without variation has no score: any penalty above 0 leaves it at 0.
     return jnp.where(deviation > 0, deviation, jnp.sqrt(jnp.maximum(count, 1)))
@@ -243,11 +293,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def _rows(z: np.ndarray, found: _Points) -> pa.Table:
+def _rows(z: np.ndarray, found: _Points, factors: int) -> pa.Table:
     import pyarrow as pa
 
     kept = (found.slope > 0).sum(axis=1)
-    chance, count = ndtr(-z), found.slope.shape[1]
+    chance, count = _level(z, factors), found.slope.shape[1]
     return pa.table(
         {
             "z": z,

@@ -3,16 +3,26 @@
 import dataclasses
 import functools
 import json
+import types
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import chi2, spearmanr
 from typer.testing import CliRunner
 
 import irtjax
 from irtjax.calibration.flow import rank_flow
-from irtjax.calibration.heterogeneity import discrimination_heterogeneity, variation
+from irtjax.calibration.heterogeneity import (
+    _grouped,
+    _weighted_spearman,
+    _without_prior,
+    discrimination_heterogeneity,
+    variation,
+)
 from irtjax.cli.app import app
+from irtjax.models.priors import Normal
 from irtjax.plots import plot_rank_flow
 from tests.small_fits import small_fit, small_table
 
@@ -205,8 +215,45 @@ def test_variation_of_discriminations_by_the_weak_prior():
     assert found.lower <= found.spearman <= 1
 
 
+def test_the_interval_of_the_variation_covers():
+    """400 sets of 20 estimates: five standard errors of a share of 95 %."""
+    rng = np.random.default_rng(4)
+    covered = 0
+    for _ in range(400):
+        variance = rng.uniform(0.05, 0.5, 20) ** 2
+        value = 1 + 0.25 * rng.normal(size=20) + np.sqrt(variance) * rng.normal(size=20)
+        targets = chi2.ppf([0.975, 0.025], 19)
+        low, high = (variation(value, variance, float(x)) for x in targets)
+        # Of a mean of 1, whose own error of 0.07 hardly matters to so wide intervals.
+        covered += low <= 0.25 <= high
+    assert abs(covered / 400 - 0.95) < 5 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_items_that_the_prior_determines_do_not_count():
+    """An estimate with the error of its prior is not that of the responses."""
+    model = types.SimpleNamespace(priors={"discrimination": Normal(1.0, 1.0)})
+    fit: Any = types.SimpleNamespace(model=model, options={"anchored_items": 3})
+    value, error = np.array([0.8, 1.2, 2.2]), np.array([0.3, 0.3, 0.999])
+    alone, variance = _without_prior(fit, value, error)
+    # 1 / e^2 - 1 is 10.11: (0.8 / e^2 - 1) / 10.11.
+    np.testing.assert_allclose(alone, [0.78022, 1.21978], rtol=1e-5)
+    np.testing.assert_allclose(variance, 1 / (1 / 0.09 - 1))
+
+
+def test_resampled_rank_correlations_are_those_of_repeated_subjects():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=30)
+    y = np.round(x + rng.normal(size=30))  # Ties.
+    rows = rng.integers(0, 30, (5, 30))
+    counts = np.stack([np.bincount(row, minlength=30) for row in rows]).astype(float)
+    found = _weighted_spearman([_grouped(x), _grouped(y)], counts)
+    wanted = [spearmanr(x[row], y[row])[0] for row in rows]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
 def test_what_has_no_discriminations_is_refused():
     with pytest.raises(ValueError, match="no discrimination for each item"):
         discrimination_heterogeneity(small_fit("rasch", errors=False))
     found = discrimination_heterogeneity(small_fit())
-    assert found.num_items >= 13 and found.cv_corrected is not None
+    assert found.num_items >= 13
+    assert found.cv_lower <= found.cv_corrected <= found.cv_upper

@@ -28,6 +28,17 @@ def test_factors_small(tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_intervals_of_correlations_cover():
+    """By 100 data sets of 80 x 12: five standard errors of a share and a deviation."""
+    (row,) = short_tests.compared(80, 12, 2, 100, methods=("gvem",))
+    assert row["converged"] == 1
+    error = (0.05 * 0.95 / 100) ** 0.5
+    assert abs(row["correlations covered"] - 0.95) < 5 * error
+    ratio = row["error of correlations"] / row["deviation of correlations"]
+    assert abs(ratio - 1) < 5 / 200**0.5
+
+
+@pytest.mark.slow
 def test_one_skill_is_seldom_called_several(tmp_path):
     command = ["--replicates", "20", "--correlations", "1", "0"]
     rows = heterogeneity.main([*command, "--out", str(tmp_path)])

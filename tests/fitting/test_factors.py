@@ -269,6 +269,50 @@ def test_responses_are_simulated_from_a_fit():
     assert np.abs(error).max() < 5 * 0.5 / 5000**0.5
 
 
+def test_correlations_of_a_fit_have_errors_a_table_and_a_sentence(tmp_path):
+    """Of scores, whose fit is exact: the error is that of `test_marginal_factors`."""
+    rng = np.random.default_rng(5)
+    items, mask = 6, np.eye(2, dtype=bool)[np.arange(6) % 2]
+    theta = rng.normal(size=(80, 2)) @ np.linalg.cholesky([[1, 0.4], [0.4, 1]]).T
+    scores = expit(1.5 * theta @ mask.T + rng.normal(size=(80, items)))
+    table = irtjax.ResponseTable.from_arrays(scores)
+    names = ["law|a", "code"]
+    given = {item: [names[k % 2]] for k, item in enumerate(table.items)}
+    fit = irtjax.fit(table, "factor", loadings=given, level=0.9)
+    found = fit.factors
+    error, rho = found.correlation_error[0, 1], found.correlation[0, 1]
+    # That of a sample of 80, and more, since the abilities are not observed.
+    assert (1 - rho**2) / 80**0.5 < error < 2 * (1 - rho**2) / 80**0.5
+    low, high = found.correlation_interval(0.9)
+    middle = np.arctanh(low[0, 1]) + np.arctanh(high[0, 1])
+    np.testing.assert_allclose(middle / 2, np.arctanh(rho))
+    width = (np.arctanh(high[0, 1]) - np.arctanh(rho)) * (1 - rho**2)
+    np.testing.assert_allclose(width, 1.6448536 * error, rtol=1e-6)
+    np.testing.assert_array_equal(np.diagonal(low), 1)
+    irtjax.write_report(fit, tmp_path / "fit", figures=False)
+    rows = (tmp_path / "fit" / "factor_correlation_errors.csv").read_text("utf-8")
+    header, row = rows.strip().splitlines()
+    columns = "first,second,correlation,correlation_se,lower,upper"
+    assert header.replace('"', "") == columns
+    np.testing.assert_allclose(
+        [float(x) for x in row.split(",")[2:]],
+        [rho, error, low[0, 1], high[0, 1]],
+        rtol=1e-6,
+    )
+    page = (tmp_path / "fit" / "leaderboard.md").read_text("utf-8")
+    assert "Correlation of factors, with 90 % intervals: " in page
+    assert "law\\|a" in page and "law|a" not in page
+    again = irtjax.load(tmp_path / "fit").factors
+    np.testing.assert_array_equal(again.correlation_error, found.correlation_error)
+    # A fit without errors, in the same folder, leaves no errors of another.
+    irtjax.save(
+        irtjax.fit(table, "factor", loadings=mask, standard_errors="none"),
+        tmp_path / "fit",
+    )
+    assert not (tmp_path / "fit" / "factor_correlation_errors.csv").exists()
+    assert irtjax.load(tmp_path / "fit").factors.correlation_error is None
+
+
 @pytest.mark.slow  # Programs of its own.
 @pytest.mark.parametrize("method", ["gvem", "em"])
 def test_a_confirmatory_model_by_a_marginal_method(method, tmp_path):

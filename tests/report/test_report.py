@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import irtjax
 from irtjax.calibration.flags import flag_warnings
+from irtjax.calibration.heterogeneity import discrimination_heterogeneity
 from irtjax.calibration.rank import rank
 from irtjax.report import flag_counts, leaderboard, summarise
 from irtjax.report.leaderboard import subject_cells
@@ -72,6 +73,21 @@ def test_sentences_say_who_leads_and_what_is_flagged():
     assert "No item has negative discrimination (false discovery rate 5 %)." in text
     assert "items have no variation, which is no evidence of a fault: 1 all" in text
     assert text.count("b0/q0") == leaderboard(fit, ranked).count("b0/q0") == 1
+
+
+def test_the_page_states_why_ability_and_accuracy_differ():
+    fit = small_fit()
+    found = discrimination_heterogeneity(fit)
+    page = leaderboard(fit, rank(fit))
+    numbers = [f"{x:.2f}" for x in (found.cv, found.cv_corrected, found.spearman)]
+    (line,) = [x for x in page.splitlines() if x.startswith("Why ability and accuracy")]
+    assert all(x in line for x in numbers)
+    assert f"({found.cv_lower:.2f} … {found.cv_upper:.2f}, 95 %)" in line
+    assert "Missing responses matter too" in line
+    rasch = small_fit("rasch", errors=False)
+    assert "Why ability" not in leaderboard(rasch, rank(rasch))
+    unsettled = dataclasses.replace(fit, status=irtjax.Status.MAX_STEPS)
+    assert "Why ability" not in leaderboard(unsettled, rank(unsettled))
 
 
 def test_flagged_items_are_counted_once():

@@ -1,5 +1,6 @@
 """Errors of marginal factor models, against Hessians of marginal posteriors."""
 
+import dataclasses
 import functools
 import types
 
@@ -24,7 +25,11 @@ from irtjax.numerics.rotation import rotate
 from irtjax.scoring.factors import score_factors
 from irtjax.uncertainty import marginal_factors
 from irtjax.uncertainty.marginal_factors import marginal_covariance, normal_rule
-from irtjax.uncertainty.rotation import rotation_moves, turned_covariance
+from irtjax.uncertainty.rotation import (
+    correlation_covariance,
+    rotation_moves,
+    turned_covariance,
+)
 
 SUBJECTS, ITEMS, RHO = 120, 8, 0.4
 #: Subjects that the prior of correlations is worth.
@@ -145,6 +150,7 @@ def test_a_confirmatory_model_has_the_errors_of_its_hessian(responses, error):
     ratio = np.sqrt(np.diagonal(found.whole)[free] / np.diagonal(wanted)[free])
     np.testing.assert_allclose(ratio, 1, atol=error)
     assert found.is_identified.all()
+    np.testing.assert_array_equal(found.correlations, found.whole[-1:, -1:])
     # Information between items matters: from its own block an error is too small.
     size = problem.free.shape[1]
     alone = []
@@ -186,9 +192,15 @@ def test_an_exploratory_model_has_the_errors_of_what_no_rotation_changes(
         blocks = covariance.reshape(shape)[np.arange(ITEMS), :, np.arange(ITEMS)]
         along = slopes / np.linalg.norm(slopes, axis=1)[:, None]
         length = np.einsum("jp,jpq,jq->j", along, blocks[:, :2, :2], along)
-        return np.concatenate(
-            [length[:, None], np.diagonal(turned, axis1=1, axis2=2)], axis=1
+        # The correlation that oblimin finds, from the covariance of all loadings.
+        half = (jacobian @ covariance.reshape(ITEMS, columns, -1)).reshape(
+            2 * ITEMS, ITEMS, columns
         )
+        given = np.einsum("fmp,mlp->fml", half, jacobian).reshape(2 * ITEMS, -1)
+        rho = correlation_covariance(turn, by_loading, given)
+        assert 0 < rho[0, 0] < 1
+        found = [length[:, None], np.diagonal(turned, axis1=1, axis2=2)]
+        return np.r_[np.concatenate(found, axis=1).ravel(), rho.ravel()]
 
     ratio = np.sqrt(invariants(found.whole) / invariants(other))
     np.testing.assert_allclose(ratio, 1, atol=error)
@@ -339,3 +351,37 @@ def test_other_kinds_of_errors_are_refused_in_one_line(kind):
     with pytest.raises(ValueError, match="use 'observed' or 'none'") as refused:
         irtjax.fit(table, "factor", "mm", standard_errors=kind)
     assert "\n" not in str(refused.value)
+
+
+def test_correlations_of_many_items_have_the_errors_of_a_sample(monkeypatch):
+    """Errors of items matter by the scales of the factors, which are estimated.
+
+    For given scales the error would be smaller by 1 / sqrt(1 + rho^2), 7 %.
+    """
+    problem, best, *_ = optimum("continuous", True)
+    whole = found_at(problem, best).correlations
+    monkeypatch.setattr(marginal_factors, "MOST_PARAMETERS", 3)
+    found = found_at(problem, best)
+    assert found.whole is None
+    np.testing.assert_allclose(np.sqrt(found.correlations / whole), 1, atol=0.03)
+
+
+def test_correlations_have_errors_where_they_are_estimated():
+    problem, best, free, hessian = optimum("continuous", True)
+    found = solved(problem, best, NormalFactors()).factors
+    wanted = np.linalg.inv(hessian[np.ix_(free, free)])[-1, -1] ** 0.5
+    np.testing.assert_allclose(found.correlation_error[0, 1], wanted, rtol=1e-5)
+    np.testing.assert_array_equal(found.correlation_error, found.correlation_error.T)
+    np.testing.assert_array_equal(np.diagonal(found.correlation_error), 0)
+    assert solved(problem, best, irtjax.MM()).factors.correlation_error is None
+    problem, best, *_ = optimum("continuous", False)
+    free = solved(problem, best, NormalFactors())
+    assert free.factors.correlation_error is None  # They are 0 by definition.
+    assert rotated(free, "varimax", 5).factors.correlation_error is None
+    turned = rotated(free, "oblimin", 5).factors.correlation_error
+    # A correlation of 120 subjects that are known would have 1 / sqrt(120).
+    assert turned[0, 1] == turned[1, 0] > 0.09
+    # Independent items would have too small an error: without their covariance, none.
+    blocks = free.factors.item_errors._replace(whole=None)
+    alone = dataclasses.replace(free, factors=free.factors._replace(item_errors=blocks))
+    assert rotated(alone, "oblimin", 5).factors.correlation_error is None

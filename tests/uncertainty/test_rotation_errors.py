@@ -5,8 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from irtjax.numerics.rotation import align, rotate
-from irtjax.uncertainty.rotation import rotation_moves, turned_covariance
+from irtjax.numerics.rotation import ROTATIONS, align, rotate
+from irtjax.uncertainty.rotation import (
+    correlation_covariance,
+    rotation_moves,
+    turned_covariance,
+)
 
 ITEMS, DIMS, NOISE, DRAWS = 15, 3, 0.004, 400
 
@@ -37,12 +41,22 @@ def test_errors_are_the_spread_of_rotated_loadings(rotation):
     np.testing.assert_allclose(np.sqrt(again), errors, rtol=1e-9)
 
     def rotated(moved):
-        new = rotate(moved, rotation, num_starts=1).loadings
-        return align(found.loadings, new).loadings
+        new = rotate(moved, rotation, num_starts=1)
+        aligned = align(found.loadings, new.loadings).loadings
+        return aligned, new.transform.T @ new.transform
 
-    spread = np.asarray(jax.vmap(rotated)(jnp.asarray(loadings + noise))).std(axis=0)
+    drawn = jax.vmap(rotated)(jnp.asarray(loadings + noise))
+    spread, of_correlations = (np.asarray(x).std(axis=0) for x in drawn)
     # Five standard errors of a spread: 45 are compared.
     np.testing.assert_allclose(errors, spread, rtol=5 / np.sqrt(2 * DRAWS))
+    if ROTATIONS[rotation].oblique:
+        pairs = np.triu_indices(DIMS, 1)
+        flat = whole.reshape(ITEMS * DIMS, -1)
+        size = np.sqrt(np.diagonal(correlation_covariance(*moves, flat)))
+        # Drawn factors may change places or signs: sizes in order, 3 are compared.
+        np.testing.assert_allclose(
+            np.sort(size), np.sort(of_correlations[pairs]), rtol=4 / np.sqrt(2 * DRAWS)
+        )
     back = np.linalg.inv(np.asarray(found.transform)).T
     known = np.sqrt(np.einsum("ml,jmn,nl->jl", back, covariance, back))
     # The error of the rotation matters: those of known axes would fail.

@@ -137,6 +137,32 @@ def test_the_penalised_optimum_and_its_conditions():
     assert float(fit.objective) == pytest.approx(-found.fun, abs=1e-6)
 
 
+@pytest.mark.slow  # A program of its own.
+def test_items_of_two_abilities_are_kept_at_the_stated_rates():
+    rng = np.random.default_rng(4)
+    slopes = np.zeros((200, 2))
+    slopes[120:] = rng.uniform(0.8, 1.5, (80, 1)) * np.eye(2)[np.arange(80) % 2]
+    chance = 1 / (1 + np.exp(-rng.normal(size=(300, 2)) @ slopes.T))
+    right = rng.random(chance.shape) < chance
+    table = irtjax.ResponseTable.from_arrays(right)
+    found = irtjax.discrimination_path(table, num=4, highest=3.0, factors=2)
+    assert found.table["converged"].to_numpy(zero_copy_only=False).all()
+    assert found.ability.shape == (5, 300, 2) and found.discrimination.shape == (5, 200)
+    z, level = (found.table[name].to_numpy() for name in ("z", "level"))
+    np.testing.assert_allclose(level, np.exp(-(z**2) / 2))  # Of two normal variables.
+    kept = found.discrimination > 0
+    of_null = kept[:, :120].sum(axis=1)
+    allowed = 5 * np.sqrt(120 * level * (1 - level)) + 1
+    assert (np.abs(of_null - 120 * level) < allowed).all()
+    assert kept[:, 120:].mean() > 0.95
+    place = np.flatnonzero(np.isclose(level, 0.05))[0]
+    np.testing.assert_array_equal(found.selected, kept[place])
+    # All subjects answered each item: lambda is that of the page.
+    share = right.mean(axis=0)
+    wanted = z[place] * np.sqrt(300 * share * (1 - share))
+    np.testing.assert_allclose(found.penalty[place], wanted, rtol=1e-6)
+
+
 def test_items_without_variation_are_named():
     rng = np.random.default_rng(0)
     theta = rng.normal(size=(80, 1))
@@ -156,6 +182,7 @@ def test_items_without_variation_are_named():
     [
         ({"level": 0.7}, "level 0.7 is not above 0"),
         ({"num": 1}, "num 1 and highest 4: give at least 2"),
+        ({"factors": 400}, "400 factors of 400 subjects and 400 items: give 1 to 399"),
     ],
 )
 def test_settings_out_of_range(settings, message):

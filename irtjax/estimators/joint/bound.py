@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
 from irtjax.estimators.joint.cells import LOGIT, AbstractCells, cells_of
+from irtjax.estimators.joint.group_lasso import GroupLasso
 from irtjax.estimators.joint.objective import block_weight, by_subject
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
@@ -344,11 +345,13 @@ def update_items(
     point: Float[Array, "items p"],
     free: Bool[Array, "items p"],
     positive: bool,
+    lasso: GroupLasso | None = None,
 ) -> Float[Array, "items p"]:
     """Exact maximum of each item's bound over (d, a), with a >= 0 where requested.
 
     The intercept is eliminated by its Schur complement, which leaves non-negative
-    least squares in the slopes. Coordinates that are not `free` stay.
+    least squares in the slopes, or the maximum with a group lasso; both only for one
+    slope. Coordinates that are not `free` stay.
     """
     rows, size = point.shape
     gradient = jnp.where(free, quadratic.gradient, 0)
@@ -367,11 +370,14 @@ def update_items(
     schur = schur + ridge[:, :, None] * jnp.eye(size - 1, dtype=point.dtype)
     reduced = gradient[:, 1:] - cross * (gradient[:, 0] / base)[:, None]
     slope = point[:, 1:]
-    if not positive:
+    if not positive and lasso is None:
         step, _ = positive_definite_solve(schur, reduced)
     else:
         target = reduced + jnp.einsum("jkl,jl->jk", schur, slope)
-        if size == 2:
+        if lasso is not None:
+            new = lasso.maximum(schur, target, free[:, 1:])
+            new = jnp.maximum(new, 0) if positive else new
+        elif size == 2:
             new = jnp.maximum(target / jnp.maximum(schur[:, 0], tiny), 0)
         else:
             new = jax.vmap(nnls)(schur, target)

@@ -42,6 +42,7 @@ from irtjax.estimators.joint.cuts import (
     raise_cuts,
     residual_of,
 )
+from irtjax.estimators.joint.group_lasso import GroupLasso
 from irtjax.estimators.joint.objective import (
     ability_prior,
     best_fold,
@@ -116,11 +117,13 @@ class MM(AbstractPenalised):
             reported values. (With unit slopes it is theta that is divided by s.)
         stop: "kkt", or "relative_change" for the looser rule of the cBMM paper.
         memory: Depth of the acceleration; 0 turns it off.
-        lasso: lambda of a penalty -sum_j lambda_j sd(theta) a_j of slopes kept at or
-            above 0, a number or one for each item; None for none. The standard
-            deviation is that of the sample: a change of the scale of ability does not
-            change the penalty. With abilities of standard deviation 1 a slope is 0
-            where the score sum_i theta_i (y_ij - p_ij) is at most lambda_j.
+        lasso: lambda of a penalty -sum_j lambda_j sd(a_j'theta), a number or one for
+            each item; None for none. The standard deviation is that over the sample: a
+            change of the scale of ability does not change the penalty. With one ability
+            slopes are kept at or above 0, and with abilities of standard deviation 1 a
+            slope is 0 where the score sum_i theta_i (y_ij - p_ij) is at most lambda_j.
+            With several, of any sign, all slopes of an item are 0 together, where the
+            length of that vector is at most lambda_j (`group_lasso`).
 
     >>> import irtjax
     >>> data = irtjax.Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
@@ -220,11 +223,25 @@ class MM(AbstractPenalised):
         """Refuses what `irtjax.fit` cannot give to this method."""
         super().check(problem)
         self._check(problem)
+        size = problem.data.num_items
+        lasso = np.asarray(0.0 if self.lasso is None else self.lasso)
+        if lasso.shape not in ((), (size,)):
+            raise ValueError(
+                f"lasso has shape {lasso.shape}: give a number, or one for each of"
+                f" {size} items"
+            )
+        if not np.all(lasso >= 0):
+            raise ValueError("lasso has a number below 0: give numbers of at least 0")
 
     def _check(self, problem: Problem) -> None:
         model = problem.model
         cells_of(model)
-        if self._sparse and not _is_positive(model):
+        if self._sparse and _is_positive(model) and model.family.dims > 1:
+            raise ValueError(
+                "lasso of several abilities is for slopes of any sign: leave out"
+                " positive"
+            )
+        if self._sparse and not _is_positive(model) and model.family.dims < 2:
             raise ValueError(
                 "lasso is for slopes kept at or above 0: use positive=True"
             )
@@ -260,7 +277,8 @@ class MM(AbstractPenalised):
 
         bounds = self._bounds(problem, point, seen.items, seen.subjects)
         image = self._image(problem, point, seen, bounds[0], state.together)
-        residual = _kkt_residual(problem, point, seen, bounds)
+        lasso = self._lasso_at(problem, point.theta)
+        residual = _kkt_residual(problem, point, seen, bounds, lasso)
         if seen.cuts is not None and state.together is not None:
             prior = self._cut_prior(problem)
             of_cuts = residual_of(problem, point, seen.cuts, state.together, prior)
@@ -287,33 +305,34 @@ class MM(AbstractPenalised):
 
     def _log_prior(self, problem: Problem, point: Factors) -> Scalar:
         """What the objective has in addition to the likelihood."""
-        total = jnp.zeros((), point.intercept.dtype)
-        if self.penalty:
-            record = _record(problem.model, point)
-            total = self.penalty * log_penalty(problem, record, point.theta)
-        if self._sparse:
-            _, sd = weighted_moments(point.theta, problem.data.subject_weight)
-            total = total - jnp.sum(self._lasso_sums(problem, point) * sd)
+        total = self._penalties(problem, point)
+        lasso = self._lasso_at(problem, point.theta)
+        if lasso is not None:
+            lengths = lasso.lengths(_free_slopes(problem, point))
+            weighted = weigh_rows(lasso.pull * lengths, problem.data.item_weight)
+            total = total - jnp.sum(weighted)
         return total
 
-    def _lasso_sums(self, problem: Problem, point: Factors) -> Float[Array, " dims"]:
-        """sum_j lambda_j a_j of each ability, with item weights."""
-        weighted = weigh_rows(point.discrimination, problem.data.item_weight)
-        return self._lambda(weighted) @ weighted
+    def _penalties(self, problem: Problem, point: Factors) -> Scalar:
+        """The log priors with their weight."""
+        if not self.penalty:
+            return jnp.zeros((), point.intercept.dtype)
+        record = _record(problem.model, point)
+        return self.penalty * log_penalty(problem, record, point.theta)
 
-    def _lambda(self, rows: Array) -> Float[Array, " items"]:
-        return jnp.broadcast_to(jnp.asarray(self.lasso, rows.dtype), rows.shape[:1])
+    def _lasso_at(self, problem: Problem, theta: Array) -> GroupLasso | None:
+        """The lasso at given abilities; None without one."""
+        if not self._sparse:
+            return None
+        pull = jnp.asarray(self.lasso, theta.dtype)
+        pull = jnp.broadcast_to(pull, (problem.data.num_items,))
+        return GroupLasso.of(pull, theta, problem.data.subject_weight)
 
     def _bounds(
         self, problem: Problem, point: Factors, items: Quadratic, subjects: Quadratic
     ) -> tuple[Quadratic, Quadratic]:
-        """Adds the priors to the bounds of the likelihood."""
+        """Adds priors to the bounds of the likelihood, a lasso to that in abilities."""
         subjects = self._with_ability_prior(problem, subjects, point)
-        if self._sparse:
-            _, sd = weighted_moments(point.theta, problem.data.subject_weight)
-            gradient = items.gradient
-            pull = self._lambda(gradient)[:, None] * sd
-            items = items._replace(gradient=gradient.at[:, 1:].add(-pull))
         if self.penalty == 0:
             return items, subjects
         moments = []
@@ -333,14 +352,14 @@ class MM(AbstractPenalised):
         self, problem: Problem, subjects: Quadratic, point: Factors
     ) -> Quadratic:
         """Adds what depends on abilities to a bound in them."""
-        theta = point.theta
-        if self._sparse:
-            # -sd(theta) is concave in the sum of squares: its tangent is below it.
-            weight = problem.data.subject_weight
-            mean, sd = weighted_moments(theta, weight)
-            count = len(theta) if weight is None else jnp.sum(weight)
-            precision = self._lasso_sums(problem, point) / (count * sd)
-            subjects = add_normal_prior(subjects, theta, mean, precision)
+        theta, lasso = point.theta, self._lasso_at(problem, point.theta)
+        if lasso is not None:
+            slopes = _free_slopes(problem, point)
+            precision = lasso.ability_precision(slopes, problem.data.item_weight)
+            subjects = Quadratic(
+                subjects.gradient + (lasso.mean - theta) @ precision,
+                subjects.curvature + precision,
+            )
         if self.penalty == 0:
             return subjects
         mean, sd = (jnp.asarray(x, theta.dtype) for x in ability_prior(problem))
@@ -367,7 +386,8 @@ class MM(AbstractPenalised):
             point, columns = raise_cuts(*given, self._cut_prior(problem))
             there = seen.items._replace(gradient=columns)
             items, _ = self._bounds(problem, point, there, seen.subjects)
-        stacked = update_items(items, point.stacked, _free(problem), positive)
+        lasso = self._lasso_at(problem, point.theta)
+        stacked = update_items(items, point.stacked, _free(problem), positive, lasso)
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
         data: Any = problem.data
         few = isinstance(data, ObservedCells)
@@ -382,7 +402,8 @@ class MM(AbstractPenalised):
     def _rescale(self, problem: Problem, point: Factors) -> Factors:
         """The change of ability scale, neutral to the likelihood, that raises priors.
 
-        Without priors it makes abilities standard, which keeps numbers in range.
+        Without priors it makes abilities standard, which keeps numbers in range. A
+        lasso does not depend on the scale.
         """
         has_slope = problem.model.family.has_slope
         moved = lambda shift, log_scale: point.fold(shift, log_scale * has_slope)
@@ -391,7 +412,7 @@ class MM(AbstractPenalised):
             folded = moved(shift, jnp.log(scale))
         else:
             dims, dtype = point.theta.shape[1], point.theta.dtype
-            raised = lambda *scale: self._log_prior(problem, moved(*scale))
+            raised = lambda *scale: self._penalties(problem, moved(*scale))
             folded = moved(*best_fold(raised, dims, dtype))
         return tree_where(is_movable(problem, point.discrimination), folded, point)
 
@@ -417,6 +438,10 @@ class MM(AbstractPenalised):
         proposal = unravel(flat)
         if _is_positive(problem.model):
             slope = jnp.maximum(proposal.discrimination, 0)
+            proposal = proposal._replace(discrimination=slope)
+        if self._sparse:  # What a step sets to 0 is 0 in the proposal too.
+            zero = jnp.all(_free_slopes(problem, image) == 0, axis=1, keepdims=True)
+            slope = jnp.where(zero, 0, proposal.discrimination)
             proposal = proposal._replace(discrimination=slope)
         # Fixed coordinates stay exactly, not up to the rounding of a mixture.
         kept = jnp.where(_free(problem), proposal.stacked, point.stacked)
@@ -499,7 +524,18 @@ def _free(problem: Problem) -> Bool[Array, "items p"]:
     return jnp.concatenate([mean, free[:, list(family.slope_columns)]], axis=1)
 
 
-def _kkt_residual(problem: Problem, point: Factors, seen: ItemSweep, bounds) -> Scalar:
+def _free_slopes(problem: Problem, point: Factors) -> Float[Array, "items dims"]:
+    """The slopes that are estimated, 0 elsewhere."""
+    return jnp.where(_free(problem)[:, 1:], point.discrimination, 0)
+
+
+def _kkt_residual(
+    problem: Problem,
+    point: Factors,
+    seen: ItemSweep,
+    bounds: tuple[Quadratic, Quadratic],
+    lasso: GroupLasso | None,
+) -> Scalar:
     """Largest share of a gradient that does not cancel; see `MM`."""
     tiny = jnp.finfo(point.intercept.dtype).tiny * 1e6
 
@@ -508,8 +544,12 @@ def _kkt_residual(problem: Problem, point: Factors, seen: ItemSweep, bounds) -> 
         floor = 0.01 * bound.diagonal * (1 + jnp.abs(at))
         return bound.gradient / jnp.maximum(terms + from_prior + floor, tiny)
 
-    stacked = point.stacked
-    by_items = share(bounds[0], seen.items, seen.item_terms, stacked)
+    stacked, items = point.stacked, bounds[0]
+    if lasso is not None:
+        slopes, free = stacked[:, 1:], _free(problem)[:, 1:]
+        pulled = lasso.gradient(items.gradient[:, 1:], slopes, free)
+        items = items._replace(gradient=items.gradient.at[:, 1:].set(pulled))
+    by_items = share(items, seen.items, seen.item_terms, stacked)
     if _is_positive(problem.model):
         held = (stacked <= 0) & (by_items < 0)
         by_items = by_items.at[:, 1:].set(jnp.where(held, 0, by_items)[:, 1:])
