@@ -12,9 +12,10 @@ from scipy.special import ndtr
 import irtjax
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
-from irtjax.estimators.joint.bound import check_logistic
+from irtjax.fitting.defaults import choose
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
+from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.rotation import align
 
@@ -44,9 +45,9 @@ def drawn(link):
 
 
 @functools.cache
-def fitted(link):
+def fitted(link, method="mm"):
     settings = {} if link == "graded" else {"link": link}
-    return irtjax.fit(drawn(link)[0], "factor", factors=2, **settings)
+    return irtjax.fit(drawn(link)[0], "factor", method=method, factors=2, **settings)
 
 
 def category_chances(responses, product, levels):
@@ -100,9 +101,10 @@ def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood(link):
 
 @pytest.mark.slow  # Programs of their own, as of the tests below.
 @pytest.mark.parametrize("link", ["graded", "probit"])
-def test_planted_simple_structure_is_found(link):
+@pytest.mark.parametrize("method", ["mm", "em"])
+def test_planted_simple_structure_is_found(link, method):
     table, slopes, score = drawn(link)
-    fit = fitted(link)
+    fit = fitted(link, method)
     assert fit.status is irtjax.Status.CONVERGED
     variance = 1.0 if link == "probit" else np.pi**2 / 3
     total = np.einsum("jk,kl,jl->j", slopes, CORRELATION, slopes) + variance
@@ -179,7 +181,7 @@ def test_one_factor_is_the_model_of_one_ability():
 def test_loadings_of_both_links_agree():
     """Standardised loadings are on the scale of the latent response of each link."""
     fit = fitted("probit")
-    other = irtjax.fit(drawn("probit")[0], "factor", factors=2)
+    other = irtjax.fit(drawn("probit")[0], "factor", method="mm", factors=2)
     moved = align(
         jnp.asarray(other.factors.loadings), jnp.asarray(fit.factors.loadings)
     )
@@ -201,17 +203,34 @@ def test_what_there_is_not_is_refused_in_one_line(settings, message):
     assert "\n" not in str(refused.value)
 
 
-def test_marginal_methods_of_the_logistic_link_refuse_others():
-    class Marginal(irtjax.MM):
-        marginal = True
+def test_gvem_refuses_other_links_with_the_methods_that_fit_them():
+    with pytest.raises(ValueError, match="GVEM fits .* with logits") as refused:
+        irtjax.fit(drawn("graded")[0], "factor", method="gvem")
+    assert str(refused.value).endswith("use method='em' or 'mm'")
+    with pytest.raises(ValueError, match="use method='mm'$"):
+        irtjax.fit(drawn("probit")[0], "factor", "gvem", factors=4, link="probit")
 
-    check_logistic(factor_model(Factor()), "it fits")
-    message = "'marginal' fits several abilities to right or wrong responses"
-    with pytest.raises(ValueError, match=message) as refused:
-        irtjax.fit(drawn("graded")[0], "factor", method=Marginal())
-    assert str(refused.value).endswith("use method='mm'")
-    with pytest.raises(ValueError, match="'probit2pl': use Gradient or EM"):
-        check_logistic(irtjax.MODELS["probit2pl"](), "it fits")
+
+def test_the_default_is_em_where_its_grid_is_small_enough():
+    few, many = (
+        drawn("graded")[0],
+        irtjax.ResponseTable.from_arrays(np.eye(30, 240) + 0.0),
+    )
+    assert choose(few, "factor")[1] == "em"
+    assert "below 100" in choose(few, "factor").reason
+    credit = {"responses": "partial_credit"}
+    assert choose(few, "factor", settings=credit)[1] == "em"
+    right = drawn("probit")[0]
+    assert choose(right, "factor", settings={"link": "probit"})[1] == "em"
+    cases = [
+        (few, {"factors": 4}, "at most 3 factors"),
+        (few, {"factors": 3}, "40 items are too many for a grid"),
+        (few, {"priors": {"discrimination": Normal(1.0, 1.0)}}, "em needs a prior"),
+        (many, {"link": "probit"}, "120 responses to a factor on average, 100 or more"),
+    ]
+    for table, settings, reason in cases:
+        found = choose(table, "factor", settings=settings)
+        assert found.method == "mm" and reason in found.reason
 
 
 def test_a_link_of_ordered_responses_is_refused():

@@ -19,6 +19,7 @@ from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Parameters
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
+from irtjax.models.families.graded import PartialCredit
 from irtjax.models.model import Population
 from irtjax.numerics.rotation import rotate
 from irtjax.scoring.factors import score_factors
@@ -27,6 +28,7 @@ from irtjax.uncertainty.marginal_factors import marginal_covariance, normal_rule
 from irtjax.uncertainty.rotation import rotation_moves, turned_covariance
 
 SUBJECTS, ITEMS, RHO = 120, 8, 0.4
+SLOW = pytest.mark.slow
 #: Subjects that the prior of correlations is worth.
 PRIOR = 2.0
 
@@ -44,15 +46,18 @@ def case(responses, confirms):
     values = eta + 0.8 * rng.normal(size=eta.shape)
     if responses == "binary":
         values = (rng.random(eta.shape) < expit(eta)).astype(float)
+    ordered = responses in ("graded", "partial_credit")
+    if ordered:
+        values = np.searchsorted([-1.0, 1.0], values).astype(float)
     seen = rng.random(eta.shape) < 0.9
     data = irtjax.Responses(jnp.asarray(values * seen), jnp.asarray(seen))
-    model = factor_model(Factor(responses=responses))
+    model = factor_model(Factor(responses=responses), 3 if ordered else 2)
     problem = irtjax.Problem.create(model, data)
     if confirms:
         mask = jnp.asarray(np.eye(2, dtype=bool)[np.arange(ITEMS) % 2])
         free = problem.free.at[:, :2].set(mask)
         problem = irtjax.Problem(model, data, free)
-    columns = [slopes, intercept[:, None]]
+    columns = [slopes, intercept[:, None] + ([1.0, -1.0] if ordered else 0.0)]
     if responses == "continuous":
         columns.append(np.full((ITEMS, 1), np.log(0.8)))
     return problem, np.r_[np.concatenate(columns, axis=1).ravel(), RHO * confirms]
@@ -65,6 +70,19 @@ def items_of(problem, x):
     return jax.vmap(items)(rows), x[-1]
 
 
+def log_chances(problem, eta, intercept):
+    """Logarithms of the probabilities of the categories, `[nodes, items]` each."""
+    if intercept.ndim == 1:
+        both = eta + intercept
+        return -jax.nn.softplus(both), -jax.nn.softplus(-both)
+    first, second = (eta + intercept[:, h] for h in range(2))
+    if isinstance(problem.model.family, PartialCredit):
+        terms = jnp.stack([0 * first, first, first + second])
+        return jax.nn.log_softmax(terms, axis=0)
+    one, two = jax.nn.sigmoid(first), jax.nn.sigmoid(second)
+    return jnp.log(1 - one), jnp.log(one - two), jnp.log(two)
+
+
 def minus_log_posterior(problem, x):
     """By a product rule of 31 x 31 nodes, or by the normal density."""
     items, rho = items_of(problem, x)
@@ -75,8 +93,11 @@ def minus_log_posterior(problem, x):
         nodes, weights = np.polynomial.hermite_e.hermegauss(31)
         pairs = jnp.asarray(np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2))
         log_weights = jnp.asarray(np.log(np.outer(weights, weights).ravel()))
-        eta = pairs @ jnp.linalg.cholesky(common).T @ slopes.T + items.intercept
-        both = values @ eta.T - seen.astype(float) @ jax.nn.softplus(eta).T
+        eta = pairs @ jnp.linalg.cholesky(common).T @ slopes.T
+        both = 0.0
+        for y, log_chance in enumerate(log_chances(problem, eta, items.intercept)):
+            here = ((values == y) & seen).astype(float)
+            both = both + here @ log_chance.T
         height = jnp.sum(jax.nn.logsumexp(both + log_weights, axis=1))
     else:
         whole = slopes @ common @ slopes.T + jnp.diag(items.dispersion**2)
@@ -134,9 +155,14 @@ def optimum(responses, confirms):
 #: are .7^8 / 4! = .0024 of the information for slopes of 1. The factor by which a
 #: variance exceeds that of known abilities, up to ten, multiplies it.
 KINDS = [("continuous", 1e-5), ("binary", 0.012)]
+KINDS_OF_TESTS = [
+    *KINDS,
+    pytest.param("graded", 0.012, marks=SLOW),
+    pytest.param("partial_credit", 0.012, marks=SLOW),
+]
 
 
-@pytest.mark.parametrize(("responses", "error"), KINDS)
+@pytest.mark.parametrize(("responses", "error"), KINDS_OF_TESTS)
 def test_a_confirmatory_model_has_the_errors_of_its_hessian(responses, error):
     problem, best, free, hessian = optimum(responses, True)
     found = found_at(problem, best)
@@ -155,7 +181,7 @@ def test_a_confirmatory_model_has_the_errors_of_its_hessian(responses, error):
     assert np.min(alone) < 0.95
 
 
-@pytest.mark.parametrize(("responses", "error"), KINDS)
+@pytest.mark.parametrize(("responses", "error"), KINDS_OF_TESTS)
 def test_an_exploratory_model_has_the_errors_of_what_no_rotation_changes(
     responses, error
 ):
@@ -194,12 +220,21 @@ def test_an_exploratory_model_has_the_errors_of_what_no_rotation_changes(
     np.testing.assert_allclose(ratio, 1, atol=error)
 
 
-def test_many_parameters_have_blocks_and_the_error_of_the_sample(monkeypatch):
+@pytest.mark.parametrize(
+    "responses",
+    [
+        "continuous",
+        *(pytest.param(x, marks=SLOW) for x in ("graded", "partial_credit")),
+    ],
+)
+def test_many_parameters_have_blocks_and_the_error_of_the_sample(
+    monkeypatch, responses
+):
     """Information between items is that of the frame, of which few items have less.
 
     For 4 items of a factor the variances are within 1 / 4 of those of the whole.
     """
-    problem, x = case("continuous", True)
+    problem, x = case(responses, True)
     whole = found_at(problem, x)
     monkeypatch.setattr(marginal_factors, "MOST_PARAMETERS", 3)
     blocks = found_at(problem, x)
