@@ -25,7 +25,11 @@ CORRELATION = np.array([[1, 0.4], [0.4, 1]])
 
 @functools.cache
 def drawn(link):
-    """Items that each measure one of two correlated factors; expected scores."""
+    """Items that each measure one of two correlated factors; expected scores.
+
+    The slopes are those in units of the standard deviations of the sample's abilities,
+    whose correlations are the last value.
+    """
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(SUBJECTS, 2)) @ np.linalg.cholesky(CORRELATION).T
     slopes = np.zeros((ITEMS, 2))
@@ -41,7 +45,8 @@ def drawn(link):
     values = (rng.random((SUBJECTS, ITEMS, 1)) < chance).sum(-1)
     seen = rng.random(values.shape) < 0.9
     table = irtjax.ResponseTable.from_arrays(values, observed=seen)
-    return table, slopes, chance.sum(-1).mean(1)
+    slopes = slopes * theta.std(axis=0)
+    return table, slopes, chance.sum(-1).mean(1), np.corrcoef(theta.T)
 
 
 @functools.cache
@@ -103,11 +108,11 @@ def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood(link):
 @pytest.mark.parametrize("link", ["graded", "probit"])
 @pytest.mark.parametrize("method", ["mm", "em"])
 def test_planted_simple_structure_is_found(link, method):
-    table, slopes, score = drawn(link)
+    table, slopes, score, correlation = drawn(link)
     fit = fitted(link, method)
     assert fit.status is irtjax.Status.CONVERGED
     variance = 1.0 if link == "probit" else np.pi**2 / 3
-    total = np.einsum("jk,kl,jl->j", slopes, CORRELATION, slopes) + variance
+    total = np.einsum("jk,kl,jl->j", slopes, correlation, slopes) + variance
     true = slopes / np.sqrt(total)[:, None]
     found = fit.factors
     order = np.argmax(np.abs(found.loadings.T @ true), axis=1)
