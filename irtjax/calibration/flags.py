@@ -339,8 +339,10 @@ def fit_warnings(
         cure, family = ": use method='em'", model.family
         if family.dims:  # Several abilities: gvem for logits, else em on a grid.
             logit = isinstance(family, Binary) and family.link == "logit"
-            name = "gvem" if logit else "em" if family.dims <= MOST_DIMS else ""
-            cure = f"; method={name!r} has no such bias and takes longer" * bool(name)
+            cure = "; method='em' has no such bias if its grid resolves the posteriors"
+            cure = cure if family.dims <= MOST_DIMS else ""
+            if logit:
+                cure = "; method='gvem' has no such bias and takes longer"
         found.append(
             "joint estimates of items are biased when each subject has few responses"
             f" (here {responses_per_subject:,.0f}){cure}"

@@ -13,6 +13,7 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.marginal.grid import expects_grid
 from irtjax.estimators.start import start_values
 from irtjax.fitting.resolve import (
     check_data,
@@ -21,15 +22,8 @@ from irtjax.fitting.resolve import (
     num_categories,
 )
 from irtjax.fitting.specification import AbstractSpecification, Task
-from irtjax.likelihood.cubature import (
-    AFFORDABLE_NODES,
-    MOST_DIMS,
-    MOST_NODES,
-    count_points,
-    widest_spacing,
-)
+from irtjax.likelihood.cubature import AFFORDABLE_NODES, MOST_DIMS, count_points
 from irtjax.likelihood.problem import Problem, Start
-from irtjax.likelihood.quadrature import TOO_WIDE
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import FACTOR, Factor
 from irtjax.models.families.bounded import arrays_of
@@ -40,10 +34,6 @@ from irtjax.models.priors import Normal
 ENOUGH_RESPONSES = 100
 #: Cells of a table times points of a subject for which `gvem` takes some minutes.
 MOST_CELLS = 100_000_000
-#: Information about ability of an item with a standardised loading of .85, at its best
-#: point, and the share of the items that measure the first of exploratory factors, in
-#: those of one factor: what a default must expect of posteriors on a grid.
-INFORMATION, FIRST_SHARE = 2.5, 1.5
 #: Products of a pass over a table on a grid for which `em` takes some minutes.
 MOST_PRODUCTS = 12_500_000_000
 #: Least standard deviation of the weak prior of slopes of marginal methods, and the
@@ -87,18 +77,15 @@ def _too_many_for_em(table, plan: Factor) -> str:
     """Why the grid of `em` would be too large; empty if it would not."""
     if plan.count > MOST_DIMS:
         return f"em has a grid of at most {MOST_DIMS} factors, and gvem other models"
-    mask = plan.mask(table)
-    # Exploratory factors are uncorrelated: the first has most of the information.
-    each = FIRST_SHARE * table.num_items / plan.count
-    each = each if mask is None else int(mask.sum(axis=0).max())
-    smallest = widest_spacing(MOST_NODES, plan.count) / TOO_WIDE
-    if 1 + INFORMATION * each > smallest**-2:
-        return f"{table.num_items:,} items are too many for a grid by em"
-    categories = num_categories(table)
-    work = table.num_subjects * table.num_items * categories * AFFORDABLE_NODES
-    if work > MOST_PRODUCTS:
-        cells = table.num_subjects * table.num_items
+    cells, categories = table.num_subjects * table.num_items, num_categories(table)
+    if cells * categories * AFFORDABLE_NODES > MOST_PRODUCTS:
         return f"{cells:,} responses are too many for em"
+    if plan.count >= min(table.num_subjects, table.num_items):
+        return ""  # It will be refused.
+    model, data = factor_model(plan, categories), table.responses(jnp.zeros(()).dtype)
+    start = factor_start(model, data)
+    if not expects_grid(Problem.create(model, data), start):
+        return "posteriors are expected to be too narrow for the grid of em"
     return ""
 
 

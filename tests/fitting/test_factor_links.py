@@ -229,7 +229,7 @@ def test_the_default_is_em_where_its_grid_is_small_enough():
     assert choose(right, "factor", settings={"link": "probit"})[1] == "em"
     cases = [
         (few, {"factors": 4}, "at most 3 factors"),
-        (few, {"factors": 3}, "40 items are too many for a grid"),
+        (few, {"factors": 3}, "too narrow for the grid of em"),
         (few, {"priors": {"discrimination": Normal(1.0, 1.0)}}, "em needs a prior"),
         (many, {"link": "probit"}, "120 responses to a factor on average, 100 or more"),
     ]

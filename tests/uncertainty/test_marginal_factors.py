@@ -19,7 +19,7 @@ from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Parameters
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
-from irtjax.models.families.graded import PartialCredit
+from irtjax.models.families.graded import CLOSEST, PartialCredit
 from irtjax.models.model import Population
 from irtjax.numerics.rotation import rotate
 from irtjax.scoring.factors import score_factors
@@ -263,6 +263,29 @@ def test_many_parameters_have_blocks_and_the_error_of_the_sample(
         gap, added = (f.items[:, 2:, 2:] - alone[:, 2:, 2:] for f in (whole, blocks))
         assert np.all(gap.mean(axis=0) > 0)
         np.testing.assert_allclose(added, added[:, :1, :1] + 0 * added, rtol=1e-9)
+
+
+@pytest.mark.slow  # Programs of two models.
+def test_intercepts_around_an_empty_category_are_one():
+    """Graded items of which nobody has the middle category are items with one cut."""
+    problem, x = case("graded", True)
+    data = problem.data
+    ends = irtjax.Responses(2.0 * (data.values > 0), data.observed)
+    right = irtjax.Responses(1.0 * (data.values > 0), data.observed)
+    priors = {"discrimination": problem.model.priors["discrimination"]}
+    rows = x[:-1].reshape(ITEMS, 4).copy()
+    rows[:, 3] = rows[:, 2] - CLOSEST
+    graded = irtjax.Model("factor", problem.model.family, priors)
+    binary = irtjax.Model("factor", factor_model(Factor()).family, priors)
+    one = found_at(irtjax.Problem(graded, ends, problem.free), np.r_[rows.ravel(), RHO])
+    free = problem.free[:, :3]
+    x = np.r_[rows[:, :3].ravel(), RHO]
+    two = found_at(irtjax.Problem(binary, right, free), x)
+    for first, second in (([0, 1, 2], [0, 1, 2]), ([0, 1, 3], [0, 1, 2])):
+        # Other information is at most a hundredth of that about the difference.
+        np.testing.assert_allclose(
+            one.items[:, first][:, :, first], two.items[:, second], rtol=0.01, atol=1e-4
+        )
 
 
 def test_independent_halves_have_the_errors_of_one_ability():

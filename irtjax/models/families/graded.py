@@ -23,6 +23,9 @@ from irtjax.numerics.kernels import softplus
 
 #: Distance that two neighbouring intercepts have at least at the start.
 LEAST_START = 0.05
+#: Distance of two graded intercepts around a category that no subject chose: its
+#: probability, below 3e-5, has its limit at 0, where the intercepts meet.
+CLOSEST = 1e-4
 
 
 class GradedItems(NamedTuple):

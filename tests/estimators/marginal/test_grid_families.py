@@ -24,6 +24,7 @@ from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.simulate import simulate_abilities
 
 SUBJECTS, ITEMS, DIMS, RHO = 60, 7, 2, 0.4
 MASK = np.eye(DIMS, dtype=bool)[np.arange(ITEMS) % DIMS]
@@ -295,9 +296,7 @@ def test_every_verb_of_a_factor_model_of_partial_credit(tmp_path):
     assert again.model == fit.model
     np.testing.assert_array_equal(again.factors.loadings, fit.factors.loadings)
     given = jax.tree.map(jnp.asarray, fit.parameters)
-    theta = irtjax.models.simulate.simulate_abilities(
-        3000, jax.random.key(0), given.population
-    )
+    theta = simulate_abilities(3000, jax.random.key(0), given.population)
     data = irtjax.simulate(fit.model, given.items, theta, jax.random.key(1))
     chance = chances(
         "partial_credit",
