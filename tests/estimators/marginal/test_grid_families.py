@@ -296,6 +296,13 @@ def test_every_verb_of_a_factor_model_of_partial_credit(tmp_path):
     assert again.model == fit.model
     np.testing.assert_array_equal(again.factors.loadings, fit.factors.loadings)
     given = jax.tree.map(jnp.asarray, fit.parameters)
+    problem = Problem.create(fit.model, table.responses(float))
+    start = Start(given.items, None, given.population)
+    method = GridEM(nodes=jnp.asarray(grid_nodes(0.5, DIMS)))
+    found = irtjax.bootstrap(
+        problem, method, start, key=jax.random.key(2), num_replicates=3, max_steps=5
+    )
+    assert found.ability.shape == (3, 200, DIMS) and np.isfinite(found.ability).all()
     theta = simulate_abilities(3000, jax.random.key(0), given.population)
     data = irtjax.simulate(fit.model, given.items, theta, jax.random.key(1))
     chance = chances(
