@@ -20,6 +20,7 @@ from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.rotation import align
 
 SUBJECTS, ITEMS, CATEGORIES = 250, 40, 4
+SLOW = pytest.mark.slow
 CORRELATION = np.array([[1, 0.4], [0.4, 1]])
 
 
@@ -59,6 +60,10 @@ def category_chances(responses, product, levels):
     if responses == "probit":
         right = jax.scipy.stats.norm.cdf(product + levels[:, 0])
         return jnp.stack([1 - right, right], -1)
+    if responses == "partial_credit":
+        terms = jnp.cumsum(product[..., None] + levels, axis=-1)
+        terms = jnp.concatenate([0 * terms[..., :1], terms], axis=-1)
+        return jax.nn.softmax(terms, axis=-1)
     above = jax.nn.sigmoid(product[..., None] + levels)
     one = jnp.ones_like(above[..., :1])
     above = jnp.concatenate([one, above, 0 * one], -1)
@@ -66,11 +71,13 @@ def category_chances(responses, product, levels):
 
 
 @pytest.mark.parametrize(
-    "link", ["graded", pytest.param("probit", marks=pytest.mark.slow)]
+    "link",
+    ["graded", *(pytest.param(x, marks=SLOW) for x in ("probit", "partial_credit"))],
 )
 def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood(link):
-    plan = Factor(link="probit") if link == "probit" else Factor(responses="graded")
-    table = drawn(link)[0].select(subjects=np.arange(30), items=np.arange(10))
+    plan = Factor(link="probit") if link == "probit" else Factor(responses=link)
+    data = "probit" if link == "probit" else "graded"
+    table = drawn(data)[0].select(subjects=np.arange(30), items=np.arange(10))
     kinds = 2 if link == "probit" else CATEGORIES
     model, data = factor_model(plan, kinds), table.responses(float)
     problem = irtjax.Problem.create(model, data)

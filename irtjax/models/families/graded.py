@@ -95,11 +95,6 @@ class AbstractCuts(AbstractOrdered):
         return dataclasses.replace(self, slopes="unit", dims=0)
 
     @property
-    def link_variance(self) -> float:
-        """That of the logistic distribution."""
-        return math.pi**2 / 3
-
-    @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination unless "unit", and C - 1 intercepts."""
         cuts = Parameter("intercept", size=self.categories - 1)
@@ -119,6 +114,11 @@ class Graded(AbstractCuts):
     """
 
     decreasing: ClassVar[tuple[str, ...]] = ("intercept",)
+
+    @property
+    def link_variance(self) -> float:
+        """That of the logistic distribution."""
+        return math.pi**2 / 3
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0) and log P(k) - log P(0), without a difference of probabilities.
@@ -185,9 +185,18 @@ class PartialCredit(AbstractCuts):
     """Generalised partial credit: P(y) ~ exp(y a theta + d_1 + ... + d_y), normalised.
 
     Muraki (1992), with a = 1 Masters (1982); the intercepts d_h of its steps may come
-    in any order. A choice between two neighbouring categories is that of the 2PL: its
-    latent response is logistic. Fields are those of `AbstractCuts`.
+    in any order. Fields are those of `AbstractCuts`.
     """
+
+    @property
+    def link_variance(self) -> float:
+        """That of the logistic distribution over C - 1, by which loadings are graded.
+
+        Of the partial credit items nearest to graded ones (Kullback and Leibler), with
+        loadings from .4 to .8, 3 to 7 categories and intercepts .8 to 1.8 apart,
+        loadings differ by .09 at most; over 1 they would be .1 to .4 smaller.
+        """
+        return math.pi**2 / 3 / (self.categories - 1)
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0), and log P(k) - log P(0) = k a theta + d_1 + ... + d_k."""
