@@ -24,6 +24,7 @@ from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import LogisticItems
+from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
 
 SUBJECTS, ITEMS, DIMS, RHO = 60, 7, 2, 0.4
@@ -86,9 +87,9 @@ def solved(kind, count=3):
     return run_jit(problem, method, start, max_steps=500)
 
 
-def log_posterior(kind, count, slopes, cuts, rho):
+def log_posterior(kind, count, slopes, cuts, rho, given=None):
     """The objective, by a rule of its own nodes."""
-    values, seen = drawn(kind, count)
+    values, seen = drawn(kind, count) if given is None else given
     line = np.arange(-5.57, 5.5, 0.4)
     standard = np.stack(np.meshgrid(line, line), -1).reshape(-1, DIMS)
     standard = standard[np.sum(standard**2, axis=1) < 5.5**2]
@@ -169,6 +170,40 @@ def test_two_categories_are_the_binary_model(kind):
     one, two = found.parameters.items, other.parameters.items
     np.testing.assert_allclose(one.discrimination, two.discrimination, atol=1e-6)
     np.testing.assert_allclose(one.intercept[:, 0], two.intercept, atol=1e-6)
+
+
+@pytest.mark.slow  # A program of its own.
+def test_non_negative_slopes_meet_the_conditions_of_a_maximum():
+    data = problem_of("graded", 3).data
+    # A factor that half of the items measure in the other direction: slopes of 0.
+    values = np.asarray(data.values).copy()
+    values[:, ::4] = 2 - values[:, ::4]
+    values = np.where(np.asarray(data.observed), values, 0)
+    data = dataclasses.replace(data, values=jnp.asarray(values, jnp.int8))
+    model = factor_model(Factor(DIMS, positive=True, responses="graded"), 3)
+    priors = {**model.priors, "discrimination": Normal(0.0, 1.0)}
+    problem = Problem.create(dataclasses.replace(model, priors=priors), data)
+    start = factor_start(problem.model, data)
+    method = GridEM(tolerance=1e-5, nodes=jnp.asarray(grid_nodes(0.4, DIMS)))
+    fit = run_jit(problem, method, start, max_steps=500)
+    assert int(fit.status) == irtjax.Status.CONVERGED
+    slopes, cuts = (np.asarray(x) for x in fit.parameters.items)
+    point = np.hstack([slopes, cuts])
+    given = values, np.asarray(data.observed)
+
+    def height(x):
+        return log_posterior("graded", 3, x[:, :DIMS], x[:, DIMS:], 0.0, given)
+
+    assert float(fit.objective) == pytest.approx(height(point), abs=1e-6)
+    gradient = np.zeros(point.shape)
+    for place in np.ndindex(point.shape):
+        move = np.zeros(point.shape)
+        move[place] = 1e-4
+        gradient[place] = (height(point + move) - height(point - move)) / 2e-4
+    bound = np.hstack([slopes == 0, np.zeros(cuts.shape, bool)])
+    assert 2 < bound.sum() < slopes.size
+    # Converged at 1e-5 standard errors, of .2 or more.
+    assert np.abs(gradient[~bound]).max() < 1e-4 and gradient[bound].max() < 1e-4
 
 
 def test_a_newton_step_ends_at_the_maximum_of_its_quadratic():
