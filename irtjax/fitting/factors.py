@@ -76,7 +76,7 @@ def _too_many_for_gvem(table, plan: Factor) -> str:
 def _too_many_for_em(table, plan: Factor) -> str:
     """Why the grid of `em` would be too large; empty if it would not."""
     if plan.count > MOST_DIMS:
-        return f"em has a grid of at most {MOST_DIMS} factors, and gvem other models"
+        return f"em has at most {MOST_DIMS} factors, and gvem is for other models"
     cells, categories = table.num_subjects * table.num_items, num_categories(table)
     if cells * categories * AFFORDABLE_NODES > MOST_PRODUCTS:
         return f"{cells:,} responses are too many for em"
