@@ -7,7 +7,8 @@
         --replications 200
 
 Draws responses of 300 subjects to items that each measure one of several correlated
-factors, and fits the confirmatory model by `mm` and `gvem`.
+factors, and fits the confirmatory model by `mm` and `gvem`. In designs of four graded
+categories the marginal method is `em`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ import irtjax
 Row = dict[str, Any]
 #: Correlation of the factors.
 CORRELATION = 0.3
-METHODS = ("mm", "gvem")
-#: Items and factors, and data sets, of a full run.
-DESIGNS = {"15x2": 40, "30x2": 40, "60x3": 40, "200x2": 20}
+METHODS, OF_CATEGORIES = ("mm", "gvem"), ("mm", "em")
+#: Items, factors, categories if more than two, and data sets, of a full run.
+DESIGNS = {"15x2": 40, "30x2": 40, "60x3": 40, "200x2": 20, "15x2x4": 40, "30x2x4": 40}
+#: Distance of the intercepts of neighbouring categories.
+DISTANCE = 1.2
 
 
 def compared(
@@ -41,8 +44,9 @@ def compared(
     items: int,
     factors: int,
     replications: int,
+    categories: int = 2,
     first: int = 1000,
-    methods: tuple[str, ...] = METHODS,
+    methods: tuple[str, ...] | None = None,
 ) -> list[Row]:
     """One row for each method: means over data sets, with their standard errors.
 
@@ -51,6 +55,7 @@ def compared(
         items: Number of items; item j measures the factor j modulo their number.
         factors: Number of factors.
         replications: Number of data sets.
+        categories: Number of categories, graded if more than two.
         first: Seed of the first one.
         methods: What fits each of them.
     """
@@ -58,20 +63,25 @@ def compared(
     np.fill_diagonal(correlation, 1)
     root = np.linalg.cholesky(correlation)
     free = np.arange(items)[:, None] % factors == np.arange(factors)
+    methods = methods or (METHODS if categories == 2 else OF_CATEGORIES)
     found: dict[str, list[dict[str, float]]] = {method: [] for method in methods}
+    cuts = DISTANCE * (np.arange(categories - 1) - categories / 2 + 1)
     for seed in range(first, first + replications):
         rng = np.random.default_rng(seed)
         slopes = free * rng.uniform(0.7, 2, (items, 1))
         theta = rng.normal(size=(subjects, factors)) @ root.T
-        chance = expit(theta @ slopes.T + rng.normal(size=items))
-        right = (rng.random(chance.shape) < chance).astype(np.int8)
-        table = irtjax.ResponseTable.from_arrays(right)
+        eta = theta @ slopes.T + rng.normal(size=items)
+        chance = expit(eta[..., None] - cuts)  # Of each category or a higher one.
+        values = (rng.random((*eta.shape, 1)) < chance).sum(axis=2)
+        table = irtjax.ResponseTable.from_arrays(values.astype(np.int8))
         for method in methods:
             fit = irtjax.fit(table, "factor", method, loadings=free)
-            found[method].append(one_fit(fit, table, chance, slopes))
+            expected = chance.sum(axis=2)
+            found[method].append(one_fit(fit, table, expected, slopes))
     rows = []
     for method, values in found.items():
         row: Row = {"items": items, "factors": factors, "method": method}
+        row |= {"categories": categories} if categories > 2 else {}
         for name in values[0]:
             each = np.array([x[name] for x in values])
             row[name] = float(each.mean())
@@ -84,7 +94,7 @@ def compared(
     return rows
 
 
-def one_fit(fit, table, chance, slopes) -> dict[str, float]:
+def one_fit(fit, table, expected, slopes) -> dict[str, float]:
     """Loadings, scores and correlations of one fit against the truth."""
     used = slopes != 0
     # Each item has one factor, of variance 1.
@@ -92,7 +102,7 @@ def one_fit(fit, table, chance, slopes) -> dict[str, float]:
     loadings, error = fit.factors.loadings[used], fit.factors.loadings_error[used]
     score, place = fit.ability_table, {n: k for k, n in enumerate(table.subjects)}
     rows = [place[name] for name in score["subject"].to_pylist()]
-    truth = chance.mean(axis=1)[rows]
+    truth = expected.mean(axis=1)[rows]
     low, high = (
         score[f"expected_score_{end}"].to_numpy() for end in ("lower", "upper")
     )
@@ -122,19 +132,19 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser.add_argument("--full", action="store_true", help="the sizes of the README")
     parser.add_argument("--out", type=Path, help="folder for a CSV file")
     parser.add_argument("--only", choices=DESIGNS, help="one design of a full run")
-    parser.add_argument("--method", choices=METHODS, help="one method alone")
+    parser.add_argument("--method", choices=("mm", "gvem", "em"), help="one method alone")
     parser.add_argument("--replications", type=int, help="data sets of a design")
     options = parser.parse_args(arguments)
-    methods = METHODS if options.method is None else (options.method,)
+    methods = None if options.method is None else (options.method,)
     jax.config.update("jax_enable_x64", True)
     rows = []
     if not options.full:
         rows = compared(80, 12, 2, options.replications or 2, methods=methods)
     for name, replications in DESIGNS.items() if options.full else ():
         if options.only in (None, name):
-            items, factors = (int(x) for x in name.split("x"))
+            items, factors, *categories = (int(x) for x in name.split("x"))
             number = options.replications or replications
-            rows += compared(300, items, factors, number, methods=methods)
+            rows += compared(300, items, factors, number, *categories, methods=methods)
     for row in rows:
         for name, value in row.items():
             if not name.endswith(" se"):
@@ -144,7 +154,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         with (options.out / "short_tests.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
+            writer = csv.DictWriter(file, dict.fromkeys(n for row in rows for n in row))
             writer.writeheader()
             writer.writerows(rows)
     return rows

@@ -18,6 +18,7 @@ from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.data.wording import percent
 from irtjax.estimators.estimates import Estimates
+from irtjax.likelihood.cubature import MOST_DIMS
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 
@@ -336,9 +337,12 @@ def fit_warnings(
             )
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
         cure, family = ": use method='em'", model.family
-        if family.dims:  # The marginal method of several abilities is for logits.
+        if family.dims:  # Several abilities: gvem for logits, else em on a grid.
             logit = isinstance(family, Binary) and family.link == "logit"
-            cure = "; method='gvem' has no such bias and takes longer" if logit else ""
+            cure = "; method='em' has no such bias if its grid resolves the posteriors"
+            cure = cure if family.dims <= MOST_DIMS else ""
+            if logit:
+                cure = "; method='gvem' has no such bias and takes longer"
         found.append(
             "joint estimates of items are biased when each subject has few responses"
             f" (here {responses_per_subject:,.0f}){cure}"

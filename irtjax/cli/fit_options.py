@@ -173,6 +173,10 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             " or none (principal axes). \\[default: oblimin]",
         ),
         FitOption("link", "Of binary responses: logit or probit. \\[default: logit]"),
+        FitOption(
+            "responses",
+            "binary, graded, partial_credit or continuous. \\[default: by the data]",
+        ),
         _table(
             "loadings",
             "Table with a column item and one for each factor: 1 where an item measures"

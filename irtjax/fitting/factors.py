@@ -13,7 +13,7 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
-from irtjax.estimators.joint.bound import check_logistic
+from irtjax.estimators.marginal.grid import expects_grid
 from irtjax.estimators.start import start_values
 from irtjax.fitting.resolve import (
     check_data,
@@ -22,7 +22,7 @@ from irtjax.fitting.resolve import (
     num_categories,
 )
 from irtjax.fitting.specification import AbstractSpecification, Task
-from irtjax.likelihood.cubature import count_points
+from irtjax.likelihood.cubature import AFFORDABLE_NODES, MOST_DIMS, count_points
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import FACTOR, Factor
@@ -34,6 +34,8 @@ from irtjax.models.priors import Normal
 ENOUGH_RESPONSES = 100
 #: Cells of a table times points of a subject for which `gvem` takes some minutes.
 MOST_CELLS = 100_000_000
+#: Products of a pass over a table on a grid for which `em` takes some minutes.
+MOST_PRODUCTS = 12_500_000_000
 #: Least standard deviation of the weak prior of slopes of marginal methods, and the
 #: variance for as many items to a factor as subjects.
 LEAST_SD, PER_SHARE = 2.0, 50.0
@@ -62,6 +64,31 @@ def kind_of(table, bounds=None) -> str:
     return "binary" if nearly_binary(table) else table.kind
 
 
+def _too_many_for_gvem(table, plan: Factor) -> str:
+    """Why `gvem` would take too long; empty if it would not."""
+    cells = table.num_subjects * table.num_items
+    samples = method_class("gvem")().num_samples  # pyright: ignore[reportAttributeAccessIssue]
+    if cells * count_points(plan.count, samples) > MOST_CELLS:
+        return f"{cells:,} responses are too many for gvem"
+    return ""
+
+
+def _too_many_for_em(table, plan: Factor) -> str:
+    """Why the grid of `em` would be too large; empty if it would not."""
+    if plan.count > MOST_DIMS:
+        return f"em has at most {MOST_DIMS} factors, and gvem is for other models"
+    cells, categories = table.num_subjects * table.num_items, num_categories(table)
+    if cells * categories * AFFORDABLE_NODES > MOST_PRODUCTS:
+        return f"{cells:,} responses are too many for em"
+    if plan.count >= min(table.num_subjects, table.num_items):
+        return ""  # It will be refused.
+    model, data = factor_model(plan, categories), table.responses(jnp.zeros(()).dtype)
+    start = factor_start(model, data)
+    if not expects_grid(Problem.create(model, data), start):
+        return "posteriors are expected to be too narrow for the grid of em"
+    return ""
+
+
 class FactorAnalysis(AbstractSpecification):
     """A factor model, as an object or by its name."""
 
@@ -86,21 +113,20 @@ class FactorAnalysis(AbstractSpecification):
         plan = plan.of(kind_of(table, settings.get("bounds")))
         if plan.responses == "continuous":
             return "em", "scores have an exact marginal likelihood"
-        if plan.link != "logit" or plan.responses != "binary":
-            return "mm", "gvem is for right or wrong by the logistic link"
         priors = plan.priors if isinstance(plan.priors, Mapping) else {}
         prior = priors.get("discrimination")
+        name = "gvem" if plan.link == "logit" and plan.responses == "binary" else "em"
         if isinstance(prior, Normal) and prior.mean != 0:
-            return "mm", "gvem needs a prior of discriminations with mean 0"
+            return "mm", f"{name} needs a prior of discriminations with mean 0"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count
         reason = f"a subject has {each:,.0f} responses to a factor on average"
         if each >= ENOUGH_RESPONSES:
             return "mm", f"{reason}, {ENOUGH_RESPONSES} or more"
-        cells = table.num_subjects * table.num_items
-        samples = method_class("gvem")().num_samples  # pyright: ignore[reportAttributeAccessIssue]
-        if cells * count_points(plan.count, samples) > MOST_CELLS:
-            return "mm", f"{cells:,} responses are too many for gvem"
-        return "gvem", f"{reason}, below {ENOUGH_RESPONSES}"
+        against = _too_many_for_gvem if name == "gvem" else _too_many_for_em
+        against = against(table, plan)
+        if against:
+            return "mm", against
+        return name, f"{reason}, below {ENOUGH_RESPONSES}"
 
     def task(self, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""
@@ -110,8 +136,6 @@ class FactorAnalysis(AbstractSpecification):
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
             model = made.adapted(model)
-        if made.marginal and model.family.dims and model.family.num_categories:
-            check_logistic(model, f"method {made.name!r} fits several abilities to")
         check_data(table, model, level)
         most = min(table.num_subjects, table.num_items) - 1
         if plan.count > most:

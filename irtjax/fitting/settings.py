@@ -72,7 +72,8 @@ class Settings(TypedDict, total=False):
         rotation: Rotation of the factors, by name; "none" for the principal axes.
         loadings: Which loadings to estimate; see `irtjax.Factor`.
         link: For "factor": "logit", or "probit" of binary responses.
-        responses: For "factor": "binary" or "graded"; None: as the responses are.
+        responses: For "factor": "binary", "graded", "partial_credit" or "continuous";
+            None: as the responses are.
         anchor: Items with fixed parameters; the ability distribution is then estimated
             on their scale. See `anchors.read_anchor`.
         start: "proportions", "spectral", "low_rank", or start values.

@@ -28,6 +28,8 @@ PER_ABILITY = {1: 11, 2: 7, 3: 5}
 SMALLEST_WEIGHT = 1e-9
 #: Degrees of freedom of random draws.
 FREEDOM = 8
+#: Most abilities of a product grid: a grid of four is too large.
+MOST_DIMS = 3
 #: Half width of a product grid, in standard deviations of the abilities.
 GRID_REACH = 5.5
 #: Most nodes of a product grid: tables of subjects by nodes take up to a second a pass.
@@ -137,3 +139,12 @@ def grid_size(spacing: float, dims: int) -> int:
     """
     ball = math.pi ** (dims / 2) / math.gamma(dims / 2 + 1)
     return math.ceil(ball * (GRID_REACH / spacing) ** dims)
+
+
+def widest_spacing(num_nodes: int, dims: int) -> float:
+    """Spacing of a grid with so many nodes.
+
+    >>> round(widest_spacing(96, 2), 1)
+    1.0
+    """
+    return (grid_size(1.0, dims) / num_nodes) ** (1 / dims)

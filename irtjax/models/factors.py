@@ -3,8 +3,9 @@
     P(y_ij = 1) = F(a_j' theta_i + d_j),    theta_i ~ N(0, Sigma),  diag Sigma = 1,
 
 F logistic or normal (AIMS, the logistic factor model; cBMM 2 with a >= 0), or ordered
-categories with P(y_ij >= h) = F(a_j' theta_i + d_jh), F logistic, or scores whose logit
-is N(a_j' theta_i + d_j, sigma_j^2). It is exploratory (Sigma = I, then rotated),
+categories with P(y_ij >= h) = F(a_j' theta_i + d_jh) or, of partial credit,
+P(y_ij = h) / P(y_ij = h - 1) = exp(a_j' theta_i + d_jh), F logistic, or scores whose
+logit is N(a_j' theta_i + d_j, sigma_j^2). It is exploratory (Sigma = I, then rotated),
 non-negative (`positive`), or confirmatory (a mask of the loadings to estimate).
 """
 
@@ -18,14 +19,15 @@ import numpy as np
 
 from irtjax.data.table import ResponseTable
 from irtjax.models.families.continuous import LogitNormalScores
-from irtjax.models.families.graded import Graded
+from irtjax.models.families.graded import Graded, PartialCredit
 from irtjax.models.families.logistic import Binary
 from irtjax.models.priors import AbstractPrior
 from irtjax.numerics.rotation import ROTATIONS
 
 #: Rotations by name, without those to a target; "none" are the principal axes.
 NAMES = ("none", *(name for name, x in ROTATIONS.items() if not x.needs_target))
-LINKS, RESPONSES = ("logit", "probit"), ("binary", "graded", "continuous")
+LINKS = ("logit", "probit")
+RESPONSES = ("binary", "graded", "partial_credit", "continuous")
 #: Items with a discrimination that a factor needs: two are exchangeable with others.
 FEWEST_ITEMS = 3
 
@@ -43,8 +45,9 @@ class Factor:
             order of the table's items, or by item name, each a list of names of
             factors (`simple_structure`, `bifactor`); None for all.
         link: F of binary responses, "logit" or "probit".
-        responses: "binary" (right or wrong, or counts), "graded" (ordered categories),
-            or "continuous" (scores in [0, 1]); None: as the table's responses are.
+        responses: "binary" (right or wrong, or counts), "graded" or "partial_credit"
+            (ordered categories), or "continuous" (scores in [0, 1]); None: as the
+            table's responses are, ordered categories being graded.
         priors: As for other models: weak, N(0, 1) of discriminations.
 
     Raises:
@@ -139,12 +142,16 @@ class Factor:
             return self
         return dataclasses.replace(self, responses=kinds.get(kind, "continuous"))
 
-    def family(self, num_categories: int = 2) -> Binary | Graded | LogitNormalScores:
+    def family(
+        self, num_categories: int = 2
+    ) -> Binary | Graded | PartialCredit | LogitNormalScores:
         """The response family; of one factor it is that of one ability."""
         slopes = "positive" if self.positive else "free"
         dims = self.count if self.count > 1 else 0
         if self.responses == "graded":
             return Graded(num_categories, slopes, dims)
+        if self.responses == "partial_credit":
+            return PartialCredit(num_categories, slopes, dims)
         if self.responses == "continuous":
             return LogitNormalScores(slopes, dims)
         return Binary(self.link, slopes=slopes, dims=dims)

@@ -24,10 +24,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.likelihood.problem import Problem, is_positive
 from irtjax.likelihood.products import item_cells, outer
+from irtjax.models.families.graded import CLOSEST
 from irtjax.numerics.kernels import (
     block_size_for,
     scan_subject_blocks,
@@ -35,6 +37,10 @@ from irtjax.numerics.kernels import (
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
+
+#: Intercepts met within this many times their least distance; the information about
+#: their difference, for each subject, of which other information has a hundredth.
+MET, STIFF = 1.5, 25.0
 
 
 def flat_share(dtype) -> float:
@@ -160,7 +166,11 @@ def prior_information(
     penalty: float | Array = 1.0,
     temperature: float | Array = 1.0,
 ) -> Float[Array, "items columns columns"]:
-    """Minus the second derivatives of the log priors in (a_j, x_j)."""
+    """Minus the second derivatives of the log priors in (a_j, x_j).
+
+    Graded intercepts that met around a category that no subject chose are one number:
+    their difference has so much information that it has no error.
+    """
     model, dims = problem.model, problem.model.family.dims
 
     def log_prior(row):
@@ -172,7 +182,17 @@ def prior_information(
     rows = jax.vmap(model.family.unconstrain)(items)
     rows = rows.at[:, :dims].set(items.discrimination)
     found = -penalty * jax.vmap(jax.hessian(log_prior))(rows)
-    return jnp.where(jnp.isfinite(found), found, 0)
+    found = jnp.where(jnp.isfinite(found), found, 0)
+    if model.family.intercept_name not in model.family.decreasing:
+        return found
+    cuts = list(model.family.intercept_columns)
+    met = -jnp.diff(rows[:, cuts], axis=1) < MET * CLOSEST
+    strength = STIFF * problem.data.num_subjects
+    unit = np.eye(found.shape[1])
+    across = jnp.asarray(unit[cuts[1:]] - unit[cuts[:-1]], found.dtype)
+    return found + strength * jnp.einsum(
+        "jh,hp,hq->jpq", met.astype(found.dtype), across, across
+    )
 
 
 def inverse_blocks(information: Array, free: Array) -> tuple[Array, Array]:

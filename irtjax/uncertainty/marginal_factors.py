@@ -445,5 +445,8 @@ def _frame(problem: Problem, slopes, correlation, columns: int) -> np.ndarray:
     else:
         of_slopes = of_slopes * np.eye(dims) / 2
     found[:, :dims, :dims] = of_slopes / total
-    found[:, dims, dims] = np.sum(slopes @ correlation * slopes, axis=1) / total
+    cuts = np.array(problem.model.family.intercept_columns)
+    # A shift of abilities moves all intercepts of an item alike.
+    shift = np.sum(slopes @ correlation * slopes, axis=1) / total
+    found[:, cuts[:, None], cuts] = shift[:, None, None]
     return found

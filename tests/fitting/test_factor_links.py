@@ -12,19 +12,25 @@ from scipy.special import ndtr
 import irtjax
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
-from irtjax.estimators.joint.bound import check_logistic
+from irtjax.fitting.defaults import choose
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
+from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.rotation import align
 
 SUBJECTS, ITEMS, CATEGORIES = 250, 40, 4
+SLOW = pytest.mark.slow
 CORRELATION = np.array([[1, 0.4], [0.4, 1]])
 
 
 @functools.cache
 def drawn(link):
-    """Items that each measure one of two correlated factors; expected scores."""
+    """Items that each measure one of two correlated factors; expected scores.
+
+    The slopes are those in units of the standard deviations of the sample's abilities,
+    whose correlations are the last value.
+    """
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(SUBJECTS, 2)) @ np.linalg.cholesky(CORRELATION).T
     slopes = np.zeros((ITEMS, 2))
@@ -40,19 +46,24 @@ def drawn(link):
     values = (rng.random((SUBJECTS, ITEMS, 1)) < chance).sum(-1)
     seen = rng.random(values.shape) < 0.9
     table = irtjax.ResponseTable.from_arrays(values, observed=seen)
-    return table, slopes, chance.sum(-1).mean(1)
+    slopes = slopes * theta.std(axis=0)
+    return table, slopes, chance.sum(-1).mean(1), np.corrcoef(theta.T)
 
 
 @functools.cache
-def fitted(link):
+def fitted(link, method="mm"):
     settings = {} if link == "graded" else {"link": link}
-    return irtjax.fit(drawn(link)[0], "factor", factors=2, **settings)
+    return irtjax.fit(drawn(link)[0], "factor", method=method, factors=2, **settings)
 
 
 def category_chances(responses, product, levels):
     if responses == "probit":
         right = jax.scipy.stats.norm.cdf(product + levels[:, 0])
         return jnp.stack([1 - right, right], -1)
+    if responses == "partial_credit":
+        terms = jnp.cumsum(product[..., None] + levels, axis=-1)
+        terms = jnp.concatenate([0 * terms[..., :1], terms], axis=-1)
+        return jax.nn.softmax(terms, axis=-1)
     above = jax.nn.sigmoid(product[..., None] + levels)
     one = jnp.ones_like(above[..., :1])
     above = jnp.concatenate([one, above, 0 * one], -1)
@@ -60,11 +71,13 @@ def category_chances(responses, product, levels):
 
 
 @pytest.mark.parametrize(
-    "link", ["graded", pytest.param("probit", marks=pytest.mark.slow)]
+    "link",
+    ["graded", *(pytest.param(x, marks=SLOW) for x in ("probit", "partial_credit"))],
 )
 def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood(link):
-    plan = Factor(link="probit") if link == "probit" else Factor(responses="graded")
-    table = drawn(link)[0].select(subjects=np.arange(30), items=np.arange(10))
+    plan = Factor(link="probit") if link == "probit" else Factor(responses=link)
+    data = "probit" if link == "probit" else "graded"
+    table = drawn(data)[0].select(subjects=np.arange(30), items=np.arange(10))
     kinds = 2 if link == "probit" else CATEGORIES
     model, data = factor_model(plan, kinds), table.responses(float)
     problem = irtjax.Problem.create(model, data)
@@ -100,12 +113,13 @@ def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood(link):
 
 @pytest.mark.slow  # Programs of their own, as of the tests below.
 @pytest.mark.parametrize("link", ["graded", "probit"])
-def test_planted_simple_structure_is_found(link):
-    table, slopes, score = drawn(link)
-    fit = fitted(link)
+@pytest.mark.parametrize("method", ["mm", "em"])
+def test_planted_simple_structure_is_found(link, method):
+    table, slopes, score, correlation = drawn(link)
+    fit = fitted(link, method)
     assert fit.status is irtjax.Status.CONVERGED
     variance = 1.0 if link == "probit" else np.pi**2 / 3
-    total = np.einsum("jk,kl,jl->j", slopes, CORRELATION, slopes) + variance
+    total = np.einsum("jk,kl,jl->j", slopes, correlation, slopes) + variance
     true = slopes / np.sqrt(total)[:, None]
     found = fit.factors
     order = np.argmax(np.abs(found.loadings.T @ true), axis=1)
@@ -179,7 +193,7 @@ def test_one_factor_is_the_model_of_one_ability():
 def test_loadings_of_both_links_agree():
     """Standardised loadings are on the scale of the latent response of each link."""
     fit = fitted("probit")
-    other = irtjax.fit(drawn("probit")[0], "factor", factors=2)
+    other = irtjax.fit(drawn("probit")[0], "factor", method="mm", factors=2)
     moved = align(
         jnp.asarray(other.factors.loadings), jnp.asarray(fit.factors.loadings)
     )
@@ -201,17 +215,34 @@ def test_what_there_is_not_is_refused_in_one_line(settings, message):
     assert "\n" not in str(refused.value)
 
 
-def test_marginal_methods_of_the_logistic_link_refuse_others():
-    class Marginal(irtjax.MM):
-        marginal = True
+def test_gvem_refuses_other_links_with_the_methods_that_fit_them():
+    with pytest.raises(ValueError, match="GVEM fits .* with logits") as refused:
+        irtjax.fit(drawn("graded")[0], "factor", method="gvem")
+    assert str(refused.value).endswith("use method='em' or 'mm'")
+    with pytest.raises(ValueError, match="use method='mm'$"):
+        irtjax.fit(drawn("probit")[0], "factor", "gvem", factors=4, link="probit")
 
-    check_logistic(factor_model(Factor()), "it fits")
-    message = "'marginal' fits several abilities to right or wrong responses"
-    with pytest.raises(ValueError, match=message) as refused:
-        irtjax.fit(drawn("graded")[0], "factor", method=Marginal())
-    assert str(refused.value).endswith("use method='mm'")
-    with pytest.raises(ValueError, match="'probit2pl': use Gradient or EM"):
-        check_logistic(irtjax.MODELS["probit2pl"](), "it fits")
+
+def test_the_default_is_em_where_its_grid_is_small_enough():
+    few, many = (
+        drawn("graded")[0],
+        irtjax.ResponseTable.from_arrays(np.eye(30, 240) + 0.0),
+    )
+    assert choose(few, "factor")[1] == "em"
+    assert "below 100" in choose(few, "factor").reason
+    credit = {"responses": "partial_credit"}
+    assert choose(few, "factor", settings=credit)[1] == "em"
+    right = drawn("probit")[0]
+    assert choose(right, "factor", settings={"link": "probit"})[1] == "em"
+    cases = [
+        (few, {"factors": 4}, "at most 3 factors"),
+        (few, {"factors": 3}, "too narrow for the grid of em"),
+        (few, {"priors": {"discrimination": Normal(1.0, 1.0)}}, "em needs a prior"),
+        (many, {"link": "probit"}, "120 responses to a factor on average, 100 or more"),
+    ]
+    for table, settings, reason in cases:
+        found = choose(table, "factor", settings=settings)
+        assert found.method == "mm" and reason in found.reason
 
 
 def test_a_link_of_ordered_responses_is_refused():

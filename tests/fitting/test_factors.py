@@ -383,7 +383,7 @@ def test_the_default_method_goes_by_the_responses_to_a_factor():
         ({"factors": 1}, "em"),
         ({"priors": {"discrimination": Normal(1.0, 1.0)}}, "mm"),
         ({"bounds": (0, 1)}, "em"),
-        ({"link": "probit"}, "mm"),
+        ({"link": "probit"}, "em"),
     ):
         assert choose(table, "factor", settings=settings)[1] == method
     # Four copies of every item: 108 responses to a factor.
@@ -464,20 +464,36 @@ def test_settings_of_factors_need_the_model():
 
 
 @pytest.mark.slow  # Another shape.
-@pytest.mark.parametrize("method", ["mm", "gvem", "em"])
-def test_degenerate_data_give_finite_numbers_and_warnings(method):
+@pytest.mark.parametrize(
+    ("method", "responses"),
+    [
+        ("mm", "binary"),
+        ("gvem", "binary"),
+        ("em", "binary"),
+        ("em", "graded"),
+        ("em", "partial_credit"),
+        ("mm", "partial_credit"),
+    ],
+)
+def test_degenerate_data_give_finite_numbers_and_warnings(method, responses):
     rng = np.random.default_rng(0)
     right = (rng.random((30, 12)) < 0.5).astype(np.int8)
     right[:, 0], right[0, 1:] = 1, 0
     right[:, 2] = right[:, 1]
     seen = np.ones(right.shape, bool)
     seen[1] = False
+    if responses != "binary":  # One item has a category that nobody chose.
+        right[:, 0] = 2
+        right[:, 3:] += (rng.random((30, 9)) < 0.5).astype(np.int8)
+        right[:, 4] = np.where(right[:, 4] == 1, 2, right[:, 4])
     fit = irtjax.fit(
         irtjax.ResponseTable.from_arrays(right, observed=seen),
         "factor",
         method,
         factors=2,
+        responses=responses,
     )
+    assert fit.status is irtjax.Status.CONVERGED
     table = fit.ability_table
     for name in ("ability", "ability_se", "expected_score", "ability_factor_1"):
         assert np.isfinite(table[name].to_numpy(zero_copy_only=False)).all()

@@ -20,6 +20,7 @@ from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Parameters
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
+from irtjax.models.families.graded import CLOSEST, PartialCredit
 from irtjax.models.model import Population
 from irtjax.numerics.rotation import rotate
 from irtjax.scoring.factors import score_factors
@@ -32,6 +33,7 @@ from irtjax.uncertainty.rotation import (
 )
 
 SUBJECTS, ITEMS, RHO = 120, 8, 0.4
+SLOW = pytest.mark.slow
 #: Subjects that the prior of correlations is worth.
 PRIOR = 2.0
 
@@ -49,15 +51,23 @@ def case(responses, confirms):
     values = eta + 0.8 * rng.normal(size=eta.shape)
     if responses == "binary":
         values = (rng.random(eta.shape) < expit(eta)).astype(float)
+    if responses == "probit":
+        values = (eta + 1.7 * rng.normal(size=eta.shape) > 0).astype(float)
+    ordered = responses in ("graded", "partial_credit")
+    if ordered:
+        values = np.searchsorted([-1.0, 1.0], values).astype(float)
     seen = rng.random(eta.shape) < 0.9
     data = irtjax.Responses(jnp.asarray(values * seen), jnp.asarray(seen))
-    model = factor_model(Factor(responses=responses))
+    plan = (
+        Factor(responses=responses) if responses != "probit" else Factor(link=responses)
+    )
+    model = factor_model(plan, 3 if ordered else 2)
     problem = irtjax.Problem.create(model, data)
     if confirms:
         mask = jnp.asarray(np.eye(2, dtype=bool)[np.arange(ITEMS) % 2])
         free = problem.free.at[:, :2].set(mask)
         problem = irtjax.Problem(model, data, free)
-    columns = [slopes, intercept[:, None]]
+    columns = [slopes, intercept[:, None] + ([1.0, -1.0] if ordered else 0.0)]
     if responses == "continuous":
         columns.append(np.full((ITEMS, 1), np.log(0.8)))
     return problem, np.r_[np.concatenate(columns, axis=1).ravel(), RHO * confirms]
@@ -70,6 +80,23 @@ def items_of(problem, x):
     return jax.vmap(items)(rows), x[-1]
 
 
+def log_chances(problem, eta, intercept):
+    """Logarithms of the probabilities of the categories, `[nodes, items]` each."""
+    if intercept.ndim == 1:
+        both, family = eta + intercept, problem.model.family
+        if family.link == "probit":
+            return jax.scipy.stats.norm.logcdf(-both), jax.scipy.stats.norm.logcdf(both)
+        return -jax.nn.softplus(both), -jax.nn.softplus(-both)
+    first, second = (eta + intercept[:, h] for h in range(2))
+    if isinstance(problem.model.family, PartialCredit):
+        terms = jnp.stack([0 * first, first, first + second])
+        return jax.nn.log_softmax(terms, axis=0)
+    gap = jnp.log1p(-jnp.exp(intercept[:, 1] - intercept[:, 0]))
+    above, below = -jax.nn.softplus(-first), -jax.nn.softplus(second)
+    # sigma(x) - sigma(z) = sigma(x) sigma(-z) (1 - e^(z - x))
+    return -jax.nn.softplus(first), above + below + gap, -jax.nn.softplus(-second)
+
+
 def minus_log_posterior(problem, x):
     """By a product rule of 31 x 31 nodes, or by the normal density."""
     items, rho = items_of(problem, x)
@@ -80,8 +107,11 @@ def minus_log_posterior(problem, x):
         nodes, weights = np.polynomial.hermite_e.hermegauss(31)
         pairs = jnp.asarray(np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2))
         log_weights = jnp.asarray(np.log(np.outer(weights, weights).ravel()))
-        eta = pairs @ jnp.linalg.cholesky(common).T @ slopes.T + items.intercept
-        both = values @ eta.T - seen.astype(float) @ jax.nn.softplus(eta).T
+        eta = pairs @ jnp.linalg.cholesky(common).T @ slopes.T
+        both = 0.0
+        for y, log_chance in enumerate(log_chances(problem, eta, items.intercept)):
+            here = ((values == y) & seen).astype(float)
+            both = both + here @ log_chance.T
         height = jnp.sum(jax.nn.logsumexp(both + log_weights, axis=1))
     else:
         whole = slopes @ common @ slopes.T + jnp.diag(items.dispersion**2)
@@ -126,6 +156,8 @@ def optimum(responses, confirms):
         whole = x.copy()
         whole[free] = part
         value, slope = gradient(whole)
+        if not np.isfinite(value):  # A correlation above 1.
+            return 1e9, np.zeros(free.sum())
         return float(value), np.asarray(slope, float)[free]
 
     found = minimize(at, x[free], jac=True, method="BFGS", options={"gtol": 1e-6})
@@ -139,9 +171,15 @@ def optimum(responses, confirms):
 #: are .7^8 / 4! = .0024 of the information for slopes of 1. The factor by which a
 #: variance exceeds that of known abilities, up to ten, multiplies it.
 KINDS = [("continuous", 1e-5), ("binary", 0.012)]
+KINDS_OF_TESTS = [
+    *KINDS,
+    pytest.param("probit", 0.012, marks=SLOW),
+    pytest.param("graded", 0.012, marks=SLOW),
+    pytest.param("partial_credit", 0.012, marks=SLOW),
+]
 
 
-@pytest.mark.parametrize(("responses", "error"), KINDS)
+@pytest.mark.parametrize(("responses", "error"), KINDS_OF_TESTS)
 def test_a_confirmatory_model_has_the_errors_of_its_hessian(responses, error):
     problem, best, free, hessian = optimum(responses, True)
     found = found_at(problem, best)
@@ -161,7 +199,7 @@ def test_a_confirmatory_model_has_the_errors_of_its_hessian(responses, error):
     assert np.min(alone) < 0.95
 
 
-@pytest.mark.parametrize(("responses", "error"), KINDS)
+@pytest.mark.parametrize(("responses", "error"), KINDS_OF_TESTS)
 def test_an_exploratory_model_has_the_errors_of_what_no_rotation_changes(
     responses, error
 ):
@@ -206,12 +244,21 @@ def test_an_exploratory_model_has_the_errors_of_what_no_rotation_changes(
     np.testing.assert_allclose(ratio, 1, atol=error)
 
 
-def test_many_parameters_have_blocks_and_the_error_of_the_sample(monkeypatch):
+@pytest.mark.parametrize(
+    "responses",
+    [
+        "continuous",
+        *(pytest.param(x, marks=SLOW) for x in ("graded", "partial_credit")),
+    ],
+)
+def test_many_parameters_have_blocks_and_the_error_of_the_sample(
+    monkeypatch, responses
+):
     """Information between items is that of the frame, of which few items have less.
 
     For 4 items of a factor the variances are within 1 / 4 of those of the whole.
     """
-    problem, x = case("continuous", True)
+    problem, x = case(responses, True)
     whole = found_at(problem, x)
     monkeypatch.setattr(marginal_factors, "MOST_PARAMETERS", 3)
     blocks = found_at(problem, x)
@@ -221,8 +268,36 @@ def test_many_parameters_have_blocks_and_the_error_of_the_sample(monkeypatch):
     np.testing.assert_allclose(one / two, 1, atol=1 / 4)
     # Without the sample's part intercepts are the errors of known abilities.
     monkeypatch.setattr(marginal_factors, "_frame", lambda *_: 0.0)
-    alone = np.diagonal(found_at(problem, x).items, axis1=1, axis2=2)[:, 2]
-    assert (alone / np.diagonal(whole.items, axis1=1, axis2=2)[:, 2]).min() < 0.7
+    alone = found_at(problem, x).items
+    if responses == "continuous":
+        assert (alone[:, 2, 2] / whole.items[:, 2, 2]).min() < 0.7
+    else:  # A sample moves both intercepts of an item alike.
+        gap, added = (f.items[:, 2:, 2:] - alone[:, 2:, 2:] for f in (whole, blocks))
+        assert np.all(gap.mean(axis=0) > 0)
+        np.testing.assert_allclose(added, added[:, :1, :1] + 0 * added, rtol=1e-9)
+
+
+@pytest.mark.slow  # Programs of two models.
+def test_intercepts_around_an_empty_category_are_one():
+    """Graded items of which nobody has the middle category are items with one cut."""
+    problem, x = case("graded", True)
+    data = problem.data
+    ends = irtjax.Responses(2.0 * (data.values > 0), data.observed)
+    right = irtjax.Responses(1.0 * (data.values > 0), data.observed)
+    priors = {"discrimination": problem.model.priors["discrimination"]}
+    rows = x[:-1].reshape(ITEMS, 4).copy()
+    rows[:, 3] = rows[:, 2] - CLOSEST
+    graded = irtjax.Model("factor", problem.model.family, priors)
+    binary = irtjax.Model("factor", factor_model(Factor()).family, priors)
+    one = found_at(irtjax.Problem(graded, ends, problem.free), np.r_[rows.ravel(), RHO])
+    free = problem.free[:, :3]
+    x = np.r_[rows[:, :3].ravel(), RHO]
+    two = found_at(irtjax.Problem(binary, right, free), x)
+    for first, second in (([0, 1, 2], [0, 1, 2]), ([0, 1, 3], [0, 1, 2])):
+        # Other information is at most a hundredth of that about the difference.
+        np.testing.assert_allclose(
+            one.items[:, first][:, :, first], two.items[:, second], rtol=0.01, atol=1e-4
+        )
 
 
 def test_independent_halves_have_the_errors_of_one_ability():

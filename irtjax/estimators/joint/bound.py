@@ -18,10 +18,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.joint.cells import LOGIT, AbstractCells, cells_of
+from irtjax.estimators.joint.cells import LOGIT, AbstractCells
 from irtjax.estimators.joint.group_lasso import GroupLasso
 from irtjax.estimators.joint.objective import block_weight, by_subject
-from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
     block_size_for,
     positive_definite_solve,
@@ -137,17 +136,6 @@ def _row_sums(data: Responses, cells: Array) -> Array:
     ones = jnp.ones((data.num_items, 1), cells.dtype)
     # A product with ones: on a CPU a sum along rows is five times slower.
     return (cells @ weigh_rows(ones, data.item_weight))[:, 0]
-
-
-def check_logistic(model: Model, what: str) -> None:
-    """Refuses models of other than right or wrong responses with the logistic link."""
-    family = model.family
-    if cells_of(model) is not LOGIT:
-        cure = "use method='mm'" if family.dims else "use Gradient or EM"
-        raise ValueError(
-            f"{what} right or wrong responses with the logistic link alone, not those"
-            f" of this model {model.name!r}: {cure}"
-        )
 
 
 def surrogate(

@@ -19,11 +19,9 @@ from irtjax._types import Scalar
 from irtjax.estimators.joint.bound import CutSums, Factors, ItemSweep, item_sweep
 from irtjax.estimators.joint.cells import AbstractCells
 from irtjax.likelihood.problem import Problem
+from irtjax.models.families.graded import CLOSEST
 from irtjax.numerics.kernels import positive_definite_solve
 
-#: Distance of two intercepts around a category that no subject chose: its probability,
-#: below 3e-5, has its limit at 0, where the intercepts meet.
-CLOSEST = 1e-4
 #: Share of the distance of two intercepts that a step may close.
 LARGEST_CLOSING = 0.9
 #: Trials of a step, each a quarter of the one before.

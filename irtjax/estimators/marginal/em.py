@@ -28,8 +28,8 @@ from irtjax.estimators.driver import (
     tree_where,
 )
 from irtjax.estimators.estimates import Estimates, cut_estimates
-from irtjax.estimators.marginal.factor_em import check_factors
-from irtjax.estimators.marginal.grid import MOST_DIMS, solve_on_grid
+from irtjax.estimators.marginal.factor_em import check_factors, is_logistic
+from irtjax.estimators.marginal.grid import solve_on_grid
 from irtjax.estimators.marginal.normal import NormalFactors
 from irtjax.estimators.marginal.refinement import (
     LARGE,
@@ -38,6 +38,7 @@ from irtjax.estimators.marginal.refinement import (
 )
 from irtjax.estimators.settings import check_least
 from irtjax.likelihood.counts import NARROW, expected_counts, improve_items
+from irtjax.likelihood.cubature import MOST_DIMS
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.padding import pad_problem, pad_start
 from irtjax.likelihood.problem import (
@@ -146,11 +147,12 @@ class EM(AbstractOnNodes):
         dims = problem.model.family.dims
         if not dims:
             return
-        check_factors(problem.model, "EM")
+        check_factors(problem.model, "EM", logistic=False)
         if dims > MOST_DIMS:
+            other = "method='gvem' or " * is_logistic(problem.model.family)
             raise ValueError(
                 f"method 'em' integrates over a grid of at most {MOST_DIMS} abilities,"
-                f" not {dims}: use method='gvem' or method='mm'"
+                f" not {dims}: use {other}method='mm'"
             )
         for name, usual in (("population", "normal"), ("num_newton", 1), ("window", 0)):
             if getattr(self, name) != usual:

@@ -1,4 +1,4 @@
-r"""Marginal estimation of logistic factor models: what its methods have in common.
+r"""Marginal estimation of factor models: what its methods have in common.
 
 Each method integrates the abilities out in a way of its own (`AbstractFactorEM.sweep`);
 everything else is here. With h(t) = tanh(t / 2) / (4 t), the logistic function obeys
@@ -7,7 +7,8 @@ everything else is here. With h(t) = tanh(t / 2) / (4 t), the logistic function 
 
 with equality at t = s (Jaakkola and Jordan 2000), so the expected log-likelihood of an
 item has a quadratic lower bound in (d, a), which is maximised exactly, with priors, and
-with a >= 0 where requested. No step lowers the objective.
+with a >= 0 where requested. No step lowers the objective. (On a grid, where other
+families are fitted too, items are raised by Newton steps: `newton`.)
 
 Correlations R of factors are estimated in confirmatory models. Given the mean C of
 E[theta theta'] over n subjects and a prior worth k subjects with uncorrelated factors,
@@ -38,7 +39,9 @@ from irtjax.estimators.joint.bound import (
     add_normal_prior,
     update_items,
 )
+from irtjax.estimators.marginal.newton import Raised
 from irtjax.estimators.settings import check_least
+from irtjax.likelihood.cubature import MOST_DIMS
 from irtjax.likelihood.problem import (
     Parameters,
     Problem,
@@ -47,7 +50,8 @@ from irtjax.likelihood.problem import (
     is_positive,
     rotates,
 )
-from irtjax.models.families.logistic import Binary, LogisticItems
+from irtjax.models.families.graded import AbstractCuts
+from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import Normal
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
@@ -66,7 +70,10 @@ PRIOR_SUBJECTS = 2.0
 
 
 class FactorPoint(NamedTuple):
-    """What is estimated: rows (d, a) of the items, and correlations of the factors."""
+    """What is estimated: rows (d, a) of the items, and correlations of the factors.
+
+    Items of ordered categories have several intercepts d.
+    """
 
     stacked: Float[Array, "items p"]
     correlation: Float[Array, "dims dims"]
@@ -74,12 +81,13 @@ class FactorPoint(NamedTuple):
     @property
     def slopes(self) -> Float[Array, "items dims"]:
         """The discriminations."""
-        return self.stacked[:, 1:]
+        return self.stacked[:, -len(self.correlation) :]
 
     @property
-    def intercept(self) -> Float[Array, " items"]:
+    def intercept(self) -> Float[Array, "items *cuts"]:
         """The intercepts."""
-        return self.stacked[:, 0]
+        found = self.stacked[:, : -len(self.correlation)]
+        return found[:, 0] if found.shape[1] == 1 else found
 
 
 class Sweep(NamedTuple):
@@ -93,6 +101,7 @@ class Sweep(NamedTuple):
         settled: Largest move of a posterior mean that is left, in its standard
             deviations; 0 where posteriors are exact.
         variance: Of the log-likelihood, by random draws of abilities.
+        raised: Items that the pass has raised itself; None to maximise the bounds.
     """
 
     log_lik: Float[Array, " subjects"]
@@ -101,6 +110,7 @@ class Sweep(NamedTuple):
     posterior: Any
     settled: Scalar
     variance: Scalar
+    raised: Raised | None = None
 
 
 class FactorState(NamedTuple):
@@ -201,7 +211,8 @@ class AbstractFactorMarginal(AbstractMethod):
         root = jnp.sqrt(jnp.maximum(items.diagonal, tiny))
         gradient = jnp.abs(items.gradient) / root
         if is_positive(problem.model):  # A slope of 0 may be pushed against its bound.
-            inside = point.stacked.at[:, 0].set(1) > 0
+            cuts = point.stacked.shape[1] - len(point.correlation)
+            inside = point.stacked.at[:, :cuts].set(1) > 0
             gradient = jnp.where(inside, gradient, 0)
         moves = jax.tree.map(
             lambda new, old, by: jnp.abs(new - old) * by, image, point, scale
@@ -220,7 +231,9 @@ class AbstractFactorMarginal(AbstractMethod):
         proposal = unravel(flat)
         stacked = proposal.stacked
         if is_positive(problem.model):
-            stacked = jnp.maximum(stacked, 0).at[:, 0].set(stacked[:, 0])
+            cuts = stacked.shape[1] - len(point.correlation)
+            slopes = jnp.maximum(stacked[:, cuts:], 0)
+            stacked = jnp.concatenate([stacked[:, :cuts], slopes], axis=1)
         # Fixed coordinates stay exactly, not up to the rounding of a mixture.
         stacked = jnp.where(free_of(problem), stacked, point.stacked)
         fine = jnp.all(jnp.isfinite(inverse_root(proposal.correlation)))
@@ -236,11 +249,14 @@ class AbstractFactorMarginal(AbstractMethod):
 
 
 class AbstractFactorEM(AbstractFactorMarginal):
-    """Base class of marginal methods for logistic items with several abilities.
+    """Base class of marginal methods for categories and several abilities.
 
     The residual is the largest gradient or move of a free parameter, in standard errors
-    given the abilities. Settings are those of `AbstractFactorMarginal`.
+    given the abilities. Settings are those of `AbstractFactorMarginal`. `logistic`
+    states whether the method needs the bound of logits of right or wrong responses.
     """
+
+    logistic: ClassVar[bool] = True
 
     @abstractmethod
     def sweep(self, problem: Problem, point: FactorPoint, posterior: Any) -> Sweep:
@@ -253,17 +269,18 @@ class AbstractFactorEM(AbstractFactorMarginal):
     def check(self, problem: Problem) -> None:
         """Refuses what the method does not solve."""
         super().check(problem)
-        check_factors(problem.model, type(self).__name__)
+        check_factors(problem.model, type(self).__name__, self.logistic)
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> FactorState:
         """State at the start values."""
-        check_factors(problem.model, type(self).__name__)
+        check_factors(problem.model, type(self).__name__, self.logistic)
         start = with_own_correlation(problem, start)
         assert start.population is not None
         slopes, intercept = start.items.discrimination, start.items.intercept
         dtype = intercept.dtype
         correlation = start.population.covariance.astype(dtype)
-        stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
+        cuts = intercept.reshape(len(intercept), -1)
+        stacked = jnp.concatenate([cuts, slopes], axis=1)
         return FactorState(
             **self._first(problem, FactorPoint(stacked, correlation)),
             posterior=self.first_posterior(problem, start),
@@ -278,11 +295,13 @@ class AbstractFactorEM(AbstractFactorMarginal):
         seen = self.sweep(problem, point, state.posterior)
         log_prior = log_prior_of(problem, point)
         gain, accepted = self._judged(problem, state, seen.log_lik, log_prior)
-        mean, precision = prior_moments(model, point)
-        items = add_normal_prior(seen.items, point.stacked, mean, precision)
-        stacked = update_items(
-            items, point.stacked, free_of(problem), is_positive(model)
-        )
+        if seen.raised is None:
+            mean, precision = prior_moments(model, point)
+            items = add_normal_prior(seen.items, point.stacked, mean, precision)
+            given = point.stacked, free_of(problem), is_positive(model)
+            stacked = update_items(items, *given)
+        else:
+            stacked, items = seen.raised
         total = jnp.sum(weigh_rows(jnp.ones_like(seen.log_lik), data.subject_weight))
         image = FactorPoint(
             stacked, self._correlation(problem, point.correlation, seen.second, total)
@@ -313,19 +332,39 @@ class AbstractFactorEM(AbstractFactorMarginal):
         return as_parameters(problem, state.best), state.log_lik
 
 
-def check_factors(model: Model, what: str) -> None:
-    """Refuses models other than logistic ones with several abilities, normal priors."""
-    if not model.family.dims:
+def is_logistic(family: Any) -> bool:
+    """Whether responses are right or wrong, by the logistic link."""
+    return (
+        isinstance(family, Binary) and family.link == "logit" and not family.asymptotes
+    )
+
+
+def check_factors(model: Model, what: str, logistic: bool = True) -> None:
+    """Refuses models without several abilities in categories and normal priors.
+
+    Args:
+        model: The model.
+        what: The name of the method.
+        logistic: Whether only right or wrong by the logistic link will do.
+    """
+    family = model.family
+    if not family.dims:
         raise ValueError(
             f"{what} fits at least two abilities, and a {model.name} model has one: use"
             " method='em'"
         )
-    family = model.family
-    binary = isinstance(family, Binary)
-    if not binary or family.link != "logit" or family.asymptotes:
+    if logistic and not is_logistic(family):
+        cure = "'em'" if family.dims <= MOST_DIMS or not family.num_categories else ""
+        cure = " or ".join(filter(None, [cure, "'mm'" * bool(family.num_categories)]))
         raise ValueError(
             f"{what} fits several abilities with logits of right or wrong responses"
-            f" alone: use method={'mm' if family.num_categories else 'em'!r}"
+            f" alone: use method={cure}"
+        )
+    binary = isinstance(family, Binary) and not family.asymptotes
+    if not (binary or isinstance(family, AbstractCuts)):
+        raise ValueError(
+            f"{what} fits several abilities with right or wrong responses, graded ones"
+            f" and partial credit, not with those of this model {model.name!r}"
         )
     for parameter in model.family.parameters:
         prior = model.priors.get(parameter.name)
@@ -346,13 +385,15 @@ def check_factors(model: Model, what: str) -> None:
 def free_of(problem: Problem) -> Bool[Array, "items p"]:
     """The free mask in the order (d, a)."""
     free, dims = problem.free, problem.model.family.dims
-    return jnp.concatenate([free[:, dims : dims + 1], free[:, :dims]], axis=1)
+    cuts = list(problem.model.family.intercept_columns)
+    return jnp.concatenate([free[:, cuts], free[:, :dims]], axis=1)
 
 
 def prior_moments(model: Model, point: FactorPoint) -> tuple[Array, Array]:
     """Means and precisions of the priors of (d, a); precision 0 without one."""
-    means, precisions = [], []
-    for name in ("intercept", *["discrimination"] * point.slopes.shape[1]):
+    means, precisions, dims = [], [], point.slopes.shape[1]
+    cuts = point.stacked.shape[1] - dims
+    for name in [*["intercept"] * cuts, *["discrimination"] * dims]:
         prior = model.priors.get(name)
         normal = isinstance(prior, Normal)
         means.append(prior.mean if normal else 0.0)
@@ -362,11 +403,17 @@ def prior_moments(model: Model, point: FactorPoint) -> tuple[Array, Array]:
     return stack(means), stack(precisions)
 
 
+def items_of(model: Model, point: FactorPoint) -> Any:
+    """Item records of a point."""
+    fields = {"discrimination": point.slopes, "intercept": point.intercept}
+    if model.family.parameters[-1].size:
+        fields["intercept"] = point.intercept.reshape(len(point.stacked), -1)
+    return model.family.complete(fields)
+
+
 def log_prior_of(problem: Problem, point: FactorPoint) -> Scalar:
     """Log priors of the items, with item weights, and of the correlations."""
-    zero = jnp.zeros_like(point.intercept)
-    items = LogisticItems(point.slopes, point.intercept, zero, zero + 1)
-    priors = jax.vmap(problem.model.log_prior)(items)
+    priors = jax.vmap(problem.model.log_prior)(items_of(problem.model, point))
     inverse, log_det = inverse_of(point.correlation)
     # 0 for uncorrelated factors.
     rest = log_det + jnp.trace(inverse) - len(inverse)
@@ -462,7 +509,8 @@ def oriented(problem: Problem, point: Any) -> tuple[Array, Population]:
     Where a rotation changes nothing, factors are the principal axes of the slopes, the
     largest sum of squares first. Slopes of any sign have a positive sum.
     """
-    slopes, correlation = point.stacked[:, 1:], point.correlation
+    correlation = point.correlation
+    slopes = point.stacked[:, -len(correlation) :]
     unit = jnp.eye(len(correlation), dtype=correlation.dtype)
     _, axes = jnp.linalg.eigh(slopes.T @ slopes)
     slopes = slopes @ jnp.where(rotates(problem), axes[:, ::-1], unit)
@@ -474,8 +522,7 @@ def oriented(problem: Problem, point: Any) -> tuple[Array, Population]:
 
 
 def as_parameters(problem: Problem, point: FactorPoint) -> Parameters:
-    """A point of logistic items as `oriented` has it."""
+    """A point as `oriented` has it."""
     slopes, population = oriented(problem, point)
-    zero = jnp.zeros_like(point.intercept)
-    items = LogisticItems(slopes, point.intercept, zero, zero + 1)
+    items = items_of(problem.model, point)._replace(discrimination=slopes)
     return Parameters(items, population, None)

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from scipy.special import expit
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp
 
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
@@ -137,3 +138,28 @@ def test_a_category_that_nobody_chose_leaves_graded_finite():
     assert jnp.isfinite(items.intercept).all() and jnp.isfinite(fit.objective)
     assert (jnp.diff(items.intercept, axis=1) < 0).all()
     assert float(items.intercept[0, 1] - items.intercept[0, 2]) < 0.05
+
+
+@pytest.mark.parametrize("categories", [2, 4, 7])
+def test_loadings_of_partial_credit_are_about_those_of_graded_items(categories):
+    """Of the partial credit item that is nearest to a graded one."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(31)
+    weights = (weights / weights.sum())[:, None]
+    graded, credit = Graded(categories), PartialCredit(categories)
+    for slope, distance in ((0.8, 0.8), (1.5, 1.2), (2.5, 1.8)):
+        cuts = -distance * (np.arange(categories - 1) - categories / 2 + 1)
+        above = expit(slope * nodes[:, None] + cuts)
+        ends = np.ones((len(nodes), 1)), np.zeros((len(nodes), 1))
+        above = np.hstack([ends[0], above, ends[1]])
+        chance = above[:, :-1] - above[:, 1:]
+
+        def loss(x, chance=chance):
+            terms = np.cumsum(x[0] * nodes[:, None] + x[1:], axis=1)
+            terms = np.hstack([0 * terms[:, :1], terms])
+            logs = terms - logsumexp(terms, axis=1, keepdims=True)
+            return -np.sum(weights * chance * logs)
+
+        near = minimize(loss, np.r_[slope, cuts]).x[0]
+        loading = lambda a, family: a / np.sqrt(a**2 + family.link_variance)
+        gap = loading(near, credit) - loading(slope, graded)
+        assert abs(gap) < (1e-4 if categories == 2 else 0.1)
