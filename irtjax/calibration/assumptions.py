@@ -48,6 +48,8 @@ SMALLEST_SKEWNESS, SMALLEST_KURTOSIS = 0.4, 0.8
 SMALLEST_SD = 1 / 3
 #: Factor of standard errors below which the dependence of trials does not matter.
 SMALLEST_FACTOR = 1.1
+#: Cells, and subjects at least, from which the dependence of trials is estimated.
+MOST_CELLS, SOME_SUBJECTS = 200_000, 20
 #: Cells of a block of subjects.
 BLOCK_CELLS = 2**22
 
@@ -103,7 +105,7 @@ def dependence_test(
     """How much trials of a subject on an item agree beyond its ability.
 
     None where no cell has two trials. `theta` is `[subjects, items]`: each subject's
-    ability for each item.
+    ability for each item. Of large tables some subjects serve, drawn at random.
 
     >>> from irtjax.models.families.logistic import Binary, LogisticItems
     >>> one, zero = jnp.ones(30), jnp.zeros(30)
@@ -114,6 +116,10 @@ def dependence_test(
     >>> found.icc > 0.99, found.worth < 1.01
     (True, True)
     """
+    count, most = len(theta), max(MOST_CELLS // max(theta.shape[1], 1), SOME_SUBJECTS)
+    if count > most:
+        rows = np.random.default_rng(0).choice(count, most, replace=False)
+        theta, right, trials = (x[rows] for x in (theta, right, trials))
     if not (trials > 1).any():
         return None
     chance = np.asarray(_chances(family, items, jnp.asarray(theta)))
