@@ -132,7 +132,9 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser.add_argument("--full", action="store_true", help="the sizes of the README")
     parser.add_argument("--out", type=Path, help="folder for a CSV file")
     parser.add_argument("--only", choices=DESIGNS, help="one design of a full run")
-    parser.add_argument("--method", choices=("mm", "gvem", "em"), help="one method alone")
+    parser.add_argument(
+        "--method", choices=("mm", "gvem", "em"), help="one method alone"
+    )
     parser.add_argument("--replications", type=int, help="data sets of a design")
     options = parser.parse_args(arguments)
     methods = None if options.method is None else (options.method,)

@@ -26,6 +26,8 @@ _FIRST = ("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lo
 _FIRST += ("rank_upper", "probability_best", "first_group", "last_group")
 #: What intervals are of: their columns end with their level.
 _INTERVALS = ("", "rank_", "expected_score_", "accuracy_")
+#: Accuracies by benchmark begin so.
+_BY_BENCHMARK = "accuracy["
 
 
 class GroupNames(Sequence[tuple[str, ...]]):
@@ -149,13 +151,17 @@ def rank(
         if fit.factors is not None:  # The ability is the expected score.
             columns["lower"], columns["upper"] = map(pa.array, bounds)
         # Degrees of freedom are not kept, so accuracies have no other interval.
-        del columns["accuracy_lower"], columns["accuracy_upper"]
+        for name in [x for x in columns if x.startswith("accuracy")]:
+            if name.endswith(("_lower", "_upper")):
+                del columns[name]
     # From the same draws as P(best), so that the two agree.
     for name in ("rank_lower", "rank_upper", "probability_best"):
         columns[name] = pa.array(getattr(found, name)[order])
     columns["first_group"] = pa.array(found.first_group[order] + 1)
     columns["last_group"] = pa.array(found.last_group[order] + 1)
     ranged = {of + end for of in _INTERVALS for end in ("lower", "upper")}
+    by_benchmark = [name for name in columns if name.startswith(_BY_BENCHMARK)]
+    ranged |= {x for x in by_benchmark if x.endswith(("]_lower", "]_upper"))}
     ending = level_ending(chosen)
     names = [*_FIRST, *(name for name in columns if name not in _FIRST)]
     result = {name + ending * (name in ranged): columns[name] for name in names}

@@ -25,6 +25,10 @@ from irtjax.uncertainty import LOST
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: Benchmarks up to which the ability table has accuracies on each.
+MOST_BENCHMARKS = 60
+#: Endings of the columns of a score: itself, its error, and its interval.
+_ENDS = ("", "_se", "_lower", "_upper")
 #: Parameters that begin the item table, of every model.
 _FIRST = ("discrimination", "intercept", "difficulty")
 _FIRST += ("lower_asymptote", "upper_asymptote")
@@ -237,8 +241,32 @@ def make_ability_table(
         "observed": pa.array(judged.margins[1].observed),
         "flags": pa.array(judged.flags[1]),
         **{name: number_column(values) for name, values in speeds.items()},
+        **_columns_by_benchmark(
+            table, highest_response(estimates.problem.model), level
+        ),
     }
     return pa.table(columns)
+
+
+def of_benchmark(name: str) -> list[str]:
+    """Columns of an accuracy on a benchmark: it, its error, and its interval."""
+    return [f"accuracy[{name}]{end}" for end in _ENDS]
+
+
+def _columns_by_benchmark(table: ResponseTable, top: float, level: float):
+    """Accuracies on each benchmark, over items; nothing for one or many."""
+    names = [name for name in np.unique(table.benchmarks).tolist() if name]
+    columns: dict[str, Any] = {}
+    if not 2 <= len(names) <= MOST_BENCHMARKS:
+        return columns
+    exposure = table.observed if table.trials is None else table.trials
+    for name in names:
+        mine = table.benchmarks == name
+        seen = None if exposure is None else exposure[:, mine]
+        found = accuracies(table.values[:, mine], seen, top=top, level=level)
+        for column, values in zip(of_benchmark(name), found, strict=True):
+            columns[column] = number_column(values)
+    return columns
 
 
 def _score_columns(table: ResponseTable, estimates: Estimates, level: float):
@@ -252,7 +280,7 @@ def _score_columns(table: ResponseTable, estimates: Estimates, level: float):
     return {
         name + end: number_column(values)
         for name, found in (("expected_score", expected), ("accuracy", accuracy))
-        for end, values in zip(("", "_se", "_lower", "_upper"), found, strict=True)
+        for end, values in zip(_ENDS, found, strict=True)
     }
 
 

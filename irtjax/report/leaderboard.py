@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Rows of the page; the tables in its folder have all.
 MOST_ROWS = 500
+#: Rows and columns of the table of accuracies by benchmark.
+MOST_SUBJECTS, MOST_BENCHMARKS = 50, 12
 
 
 def leaderboard(
@@ -39,6 +41,7 @@ def leaderboard(
     if fit.benchmarks is not None and len(set(fit.benchmarks.tolist())) > 1:
         benchmarks = table_lines(*benchmark_rows(fit, markdown))
         lines += ["", "## Benchmarks", "", *benchmarks]
+        lines += _accuracies(fit, ranked)
     if flagged:
         lines += ["", "## Flagged items", "", *(f"- {markdown(w)}" for w in flagged)]
         lines += ["", "All of them are in `items.csv`, column `flags`."]
@@ -114,6 +117,36 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
         " Accuracy: mean of the observed responses; its interval is over items, or over"
         " benchmarks where the summary states it.",
     ]
+    return lines
+
+
+def _accuracies(fit: Calibration, ranked: RankedSubjects) -> list[str]:
+    """The section of accuracies by benchmark; nothing where the fit has none."""
+    from irtjax.calibration.tables import of_benchmark
+
+    known = [] if fit.benchmarks is None else sorted({*fit.benchmarks.tolist()})
+    names = [x for x in known if of_benchmark(x)[0] in ranked.table.column_names]
+    if not names:
+        return []
+    shown, rows = names[:MOST_BENCHMARKS], []
+    for row in ranked.rows(stop=MOST_SUBJECTS):
+        cells = []
+        for name in shown:
+            value, _, low, high = (row.get(x) for x in of_benchmark(name))
+            cells.append(score_text(value, low, high))
+        rows.append([markdown(row["subject"]), *cells])
+    header = ["subject", *map(markdown, shown)]
+    lines = ["", "## Accuracy by benchmark", "", *table_lines(header, rows), ""]
+    lines += [
+        "Mean responses with their intervals over items, in the order of abilities."
+    ]
+    left = []
+    if len(names) > len(shown):
+        left.append(f"{len(names) - len(shown):,} more benchmarks")
+    if ranked.table.num_rows > len(rows):
+        left.append(f"{ranked.table.num_rows - len(rows):,} more subjects")
+    if left:
+        lines[-1] += f" {' and '.join(left)} are in `abilities.csv`."
     return lines
 
 

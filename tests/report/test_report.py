@@ -12,11 +12,12 @@ import irtjax
 from irtjax.calibration.flags import flag_warnings
 from irtjax.calibration.heterogeneity import discrimination_heterogeneity
 from irtjax.calibration.rank import rank
+from irtjax.ranking.accuracy import accuracies
 from irtjax.report import flag_counts, leaderboard, summarise
 from irtjax.report.leaderboard import subject_cells
 from irtjax.report.summary import fit_sentences, subject_sentences
 from irtjax.report.words import listing, markdown, number, score_text, visible
-from tests.small_fits import NASTY, small_fit
+from tests.small_fits import NASTY, small_fit, small_table
 
 # Every backslash escape of CommonMark punctuation, undone.
 UNESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -126,6 +127,31 @@ def test_accuracies_have_their_interval():
         assert ("other benchmarks like these 5, those of sc" in text) == wanted
     # At another level there is none.
     assert "[" not in subject_cells(rank(fit, level=0.5).rows(stop=1)[0])[-1]
+
+
+def test_accuracies_by_benchmark_are_those_of_its_items_alone():
+    fit, table = small_fit("2pl"), small_table()
+    for name in ("b0", "b1"):
+        mine = table.benchmarks == name
+        found = accuracies(table.values[:, mine], table.observed[:, mine])
+        for end, values in zip(("", "_se", "_lower", "_upper"), found, strict=True):
+            column = fit.ability_table[f"accuracy[{name}]{end}"].to_numpy()
+            np.testing.assert_allclose(column, values)
+    page = leaderboard(fit, rank(fit))
+    section = page.split("## Accuracy by benchmark")[1].split("\n## ")[0]
+    best = rank(fit).rows(stop=1)[0]
+    cells = [
+        score_text(*(best[f"accuracy[{x}]{end}"] for end in ("", "_lower", "_upper")))
+        for x in ("b0", "b1")
+    ]
+    assert f"| {' | '.join(cells)} |" in section
+    assert section.count("\n| ") == 2 + len(fit.subjects)
+    # At another level the intervals are unknown, and not shown.
+    other = rank(fit, level=0.5)
+    assert not [x for x in other.table.column_names if "]_lower" in x]
+    assert "accuracy[b0]_lower_95" in rank(fit).table.column_names
+    section = leaderboard(fit, other).split("## Accuracy by benchmark")[1]
+    assert re.search(r"\| vendor/model\\_22 \| [\d.]+ \| [\d.]+ \|", section)
 
 
 def test_a_tie_at_the_top_names_no_leader():
