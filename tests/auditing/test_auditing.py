@@ -96,6 +96,7 @@ def test_levels_of_sound_items():
             assert row["share_over_level"] < 1 + 5 * row["error"]
 
 
+@pytest.mark.slow
 def test_contamination_is_tested_where_nobody_answered_everything():
     table, kinds = planted()
     observed = np.random.default_rng(1).random(table.values.shape) < 0.9

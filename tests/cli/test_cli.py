@@ -372,7 +372,7 @@ def test_an_ordinary_folder_of_logs_is_fitted_by_the_command_that_info_prints(
     command = next(x for x in shown.splitlines() if x.startswith("  irtjax fit"))
     words = shlex.split(command)
     assert words[3:5] == ["--trials", "first"]
-    ok(*words[1:], "--no-figures", "--model", "rasch")
+    ok(*words[1:], "--no-figures", "--model", "rasch", "--method", "em")
     fit = irtjax.load(tmp_path / "calibrated")
     assert len(fit.items) == 24
     assert any(

@@ -170,7 +170,7 @@ def optimum(responses, confirms):
 #: it leaves out terms of fourth order in a posterior of standard deviation .7, which
 #: are .7^8 / 4! = .0024 of the information for slopes of 1. The factor by which a
 #: variance exceeds that of known abilities, up to ten, multiplies it.
-KINDS = [("continuous", 1e-5), ("binary", 0.012)]
+KINDS = [pytest.param("continuous", 1e-5, marks=SLOW), ("binary", 0.012)]
 KINDS_OF_TESTS = [
     *KINDS,
     pytest.param("probit", 0.012, marks=SLOW),

@@ -16,7 +16,14 @@ ITEMS, DIMS, NOISE, DRAWS = 15, 3, 0.004, 400
 
 
 @pytest.mark.parametrize(
-    "rotation", ["oblimin", "varimax", "promax", "geomin", "bifactor"]
+    "rotation",
+    [
+        "oblimin",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("varimax", "promax", "geomin", "bifactor")
+        ),
+    ],
 )
 def test_errors_are_the_spread_of_rotated_loadings(rotation):
     """Delta method and 400 draws agree within the error of a spread, 1 / sqrt(2 n)."""
