@@ -111,6 +111,11 @@ class AbstractBank(eqx.Module):
         """
 
     @property
+    def may_repeat(self) -> bool:
+        """Whether a test may repeat items: right and wrong responses."""
+        return self.repeatable and self.num_categories == 2
+
+    @property
     def weighted(self) -> bool:
         """Whether the reported ability is a composite of several."""
         return False
@@ -152,7 +157,7 @@ class AbstractBank(eqx.Module):
                 "price with pass_mark needs one ability and no response lengths: use"
                 " risk"
             )
-        if design.repeats > 1 and not (self.repeatable and self.num_categories == 2):
+        if design.repeats > 1 and not self.may_repeat:
             raise ValueError(
                 "repeats needs right and wrong responses without lengths: leave it out"
             )

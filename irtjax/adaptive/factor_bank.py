@@ -358,6 +358,11 @@ class FactorBank(AbstractBank):
             return found.mean @ self.composite
         return expected_on_items(self.model, self.items, found)[0]
 
+    def chances(self, data: Responses) -> Float[Array, "subjects items"]:
+        """Probabilities of right responses at the abilities of many subjects."""
+        found = score_factors(self.model, self.items, self.population, data)
+        return jax.vmap(self._right)(found.mean @ self.items.discrimination.T)
+
     def check(self, design: Any) -> None:
         """Refuses rules of one ability."""
         super().check(design)

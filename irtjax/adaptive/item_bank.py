@@ -27,11 +27,13 @@ from irtjax.adaptive.repeats import (
     next_log_prob,
 )
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
+from irtjax.data.responses import Responses
 from irtjax.likelihood.quadrature import REACH, nodes_for
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 from irtjax.numerics.precision import full_precision
+from irtjax.scoring import score
 from irtjax.scoring.information import item_information
 
 #: More steps than bisection alone needs from a grid interval in double precision.
@@ -462,6 +464,16 @@ class ItemBank(AbstractNodeBank):
         dtype = self.theta.dtype
         offset = jax.random.uniform(where, (num_subjects,), dtype, -0.5, 0.5)
         return self.theta[node] + offset * (self.theta[1] - self.theta[0])
+
+    def all_items(self, data: Responses) -> Array:
+        """EAP abilities from responses of many subjects, on nodes that suit so many."""
+        histogram = self.log_prior if self.histogram else None
+        population = Population(self.mean, self.sd, histogram)
+        return score(self.model, self.items, population, data).ability
+
+    def chances(self, data: Responses) -> Float[Array, "subjects items"]:
+        """Probabilities of right responses at the abilities of many subjects."""
+        return jax.vmap(self._right)(jnp.asarray(self.all_items(data)))
 
     def check(self, design: Any) -> None:
         """Refuses rules that do not suit, such as the mode of a histogram."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "irtjax.adaptive_test"
-VERSION = 1
+VERSION = 2
 
 
 @full_precision

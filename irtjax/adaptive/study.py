@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
-from irtjax import scoring
 from irtjax._types import KeyArray
 from irtjax.adaptive.design import Design, Rules, StopFlag
 from irtjax.adaptive.factor_bank import FactorBank
@@ -22,15 +21,13 @@ from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import true_bank
 from irtjax.adaptive.repeats import Counts
 from irtjax.adaptive.simulation import run_tests_jit
-from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
-from irtjax.models.model import Population
+from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.precision import full_precision
-from irtjax.validity.agreement import response_icc
 
 
 class TestedFactors(NamedTuple):
@@ -227,22 +224,25 @@ def simulate_tests(
     replayed = responses is not None
     if replayed and not (isinstance(truth, str) and truth == "bank"):
         raise ValueError("truth is for simulated subjects: leave responses out")
-    estimated: tuple[str, ...] = ()
-    if replayed:
-        if not isinstance(responses, ResponseTable):
-            responses = read(responses)
-        estimated = _with_icc(source, responses, rules)
     bank = label(source, num_items, names, groups, rules)
-    design = bank.design(num_items, **rules)
     dtype = bank.bank.mean.dtype
-    draw_key, test_key = jax.random.split(key)
-    notes = bank.warnings(design) + estimated
-    available = recorded = answers = None
+    available: Any = None
+    subjects = recorded = answers = None
+    notes: tuple[str, ...] = ()
     if replayed:
-        subjects, recorded, available, matched = _matched(bank, responses)
-        notes += matched
+        table = responses if isinstance(responses, ResponseTable) else read(responses)
+        # Other banks refuse repeats below.
+        repeats = rules.get("repeats", 1) > 1 and bank.bank.may_repeat
+        subjects, recorded, available, notes = _matched(bank, table, repeats)
+        if repeats and rules.get("icc") is None:
+            notes += _with_icc(bank.bank, recorded, available, rules)
+    design = bank.design(num_items, **rules)
+    draw_key, test_key = jax.random.split(key)
+    notes = bank.warnings(design) + notes
+    if replayed:
         # What the subjects would score if each were given all that they answered.
-        known = theta = _all_items(bank.bank, recorded, available, design)
+        icc = 0.0 if design.icc is None else float(design.icc)
+        known = theta = _all_items(bank.bank, recorded, available, icc)
     else:
         answers = true_bank(source, bank, truth, jax.random.fold_in(key, 1))
         if ability is None:
@@ -301,7 +301,7 @@ def _given_abilities(bank: LabelledBank, ability: jax.Array) -> jax.Array:
     return ability
 
 
-def _matched(bank: LabelledBank, table: Any):
+def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
     """Responses in the order of the bank, and which there are."""
     if not isinstance(bank.bank, ItemBank | FactorBank):
         raise ValueError(
@@ -320,13 +320,18 @@ def _matched(bank: LabelledBank, table: Any):
     values, available, columns = arrange(table, bank.names, "the bank", top)
     known = columns >= 0
     recorded: Any = jnp.asarray(values, jnp.int32)
+    notes: list[str] = []
     if trials is not None:
         placed = np.zeros(values.shape, np.int32)
         placed[:, columns[known]] = trials[:, known]
         recorded = Counts(recorded, jnp.asarray(placed))
-    notes = [
-        f"{known.sum():,} of the {len(bank.names):,} items of the bank were answered"
-    ]
+    elif repeats:
+        # One response to each item: there is no other to give.
+        recorded = Counts(recorded, jnp.asarray(available, jnp.int32))
+        single = "the responses have no repeats, so that no item was given twice: read"
+        notes = [f"{single} them with trials='counts'"]
+    answered = f"{known.sum():,} of the {len(bank.names):,} items of the bank"
+    notes = [*notes, f"{answered} were answered"]
     if isinstance(bank.bank, LengthBank):
         logs = np.full(values.shape, np.nan)
         if table.lengths is not None:
@@ -340,12 +345,14 @@ def _matched(bank: LabelledBank, table: Any):
     return table.subjects, recorded, jnp.asarray(available), tuple(notes)
 
 
-def _with_icc(source: Any, table: ResponseTable, rules: Any) -> tuple[str, ...]:
-    """Estimates the correlation of repeats if it is not given, and says so."""
-    given = rules.get("repeats", 1) < 2 or rules.get("icc") is not None
-    if given or table.trials is None or not isinstance(source, Calibration):
+def _with_icc(bank: Any, recorded: Counts, seen: Any, rules: Any) -> tuple[str, ...]:
+    """Estimates the correlation of repeats, and says so."""
+    right, trials = (np.asarray(x) for x in recorded)
+    data = Responses(recorded.right, seen, recorded.trials)
+    found = intraclass(np.asarray(bank.chances(data)), right, trials)
+    if found is None:
+        rules["icc"] = 0.0  # Nothing is repeated.
         return ()
-    found = response_icc(source, table)
     rules["icc"] = found.icc
     return (
         f"icc {found.icc:.3g} (standard error {found.standard_error:.2g}) is estimated"
@@ -353,22 +360,17 @@ def _with_icc(source: Any, table: ResponseTable, rules: Any) -> tuple[str, ...]:
     )
 
 
-def _all_items(bank: Any, recorded: Any, seen: jax.Array, design: Design) -> jax.Array:
+def _all_items(bank: Any, recorded: Any, seen: jax.Array, icc: float) -> jax.Array:
     """EAP ability from all responses of each subject, on nodes that suit so many.
 
     Counts enter as the number of independent responses that they are worth.
     """
     if isinstance(recorded, Counts):
-        icc = 0.0 if design.icc is None else design.icc
         trials = recorded.trials.astype(bank.mean.dtype)
         worth = 1 / (1 + jnp.maximum(trials - 1, 0) * icc)
         data = Responses(recorded.right * worth, seen, trials * worth)
     else:
         data = Responses(bank.response_of(recorded).astype(jnp.int8), seen)
-    if isinstance(bank, FactorBank):
-        return bank.all_items(data)
-    histogram = bank.log_prior if bank.histogram else None
-    population = Population(bank.mean, bank.sd, histogram)
     if isinstance(bank, LengthBank):
         assert isinstance(recorded, Answer)
         known = jnp.isfinite(recorded.log_length)
@@ -379,4 +381,4 @@ def _all_items(bank: Any, recorded: Any, seen: jax.Array, design: Design) -> jax
         )
         problem, _ = with_lengths(Problem.create(bank.model, data), bank.lengths)
         data = problem.data
-    return scoring.score(bank.model, bank.items, population, data).ability
+    return bank.all_items(data)

@@ -227,7 +227,7 @@ def _adapt_command(
         chosen["cost"] = None if rules.cost is None else str(rules.cost)
         print_json(_document(tests, baseline, chosen, seed, out))
     elif not quiet:
-        _show(tests, baseline, out)
+        _show(tests, baseline, out, "items" if rules.repeats == 1 else "responses")
 
 
 adapt_command = opt.with_fields(_adapt_command, "rules", RuleOptions)
@@ -311,14 +311,17 @@ def _document(
 
 
 def _show(
-    tests: SimulatedTests, baseline: SimulatedTests | None, out: Path | None
+    tests: SimulatedTests,
+    baseline: SimulatedTests | None,
+    out: Path | None,
+    noun: str,
 ) -> None:
     from irtjax.cli import screen
     from irtjax.report.words import number
 
     console = screen.console()
     length = tests.ability.shape[1]
-    header = ["items", "RMSE", "error"]
+    header = [noun, "RMSE", "error"]
     curves = [tests.rmse(), tests.mean_standard_error()]
     if baseline is not None:
         header += ["random: RMSE", "error"]
@@ -330,11 +333,11 @@ def _show(
     screen.show_table(console, title, header, rows)
     written = [] if out is None else [f"Written to {out}: adapt.parquet, .csv, .png"]
     more = [*_of_costs(tests, baseline), *_of_decisions(tests)]
-    screen.show_sentences(console, [*_sentences(tests), *more, *written])
+    screen.show_sentences(console, [*_sentences(tests, noun), *more, *written])
     screen.show_warnings(console, [], tests.notes)
 
 
-def _sentences(tests: SimulatedTests) -> list[str]:
+def _sentences(tests: SimulatedTests, noun: str) -> list[str]:
     """The lengths of the tests, why they ended, and the use of items."""
     from collections import Counter
 
@@ -345,7 +348,7 @@ def _sentences(tests: SimulatedTests) -> list[str]:
     ended = ", ".join(f"{text} ({n:,})" for text, n in reasons.most_common())
     exposure = tests.exposure()
     return [
-        f"Tests took {count.mean():.1f} items on average, {count.min()} to"
+        f"Tests took {count.mean():.1f} {noun} on average, {count.min()} to"
         f" {count.max()}. Ended by: {ended}.",
         f"{(exposure > 0).sum():,} of {len(exposure):,} items were used; the most used"
         f" one in {100 * exposure.max():.0f} % of the tests.",

@@ -155,6 +155,11 @@ def _suggest(table: ResponseTable) -> tuple[str | None, str]:
         return "graded", "the responses are ordered categories"
     if table.kind == "ordinal":
         return _suggest_for_scores(table)
+    if table.trials is not None:
+        from irtjax.models.families.bounded import binary_items
+
+        if not binary_items(table).all():
+            return "mixed", "some items have counts of right responses, others scores"
     each = table.num_observed / table.num_items
     return "2pl", f"right or wrong, {each:,.0f} responses to an item on average"
 
@@ -169,8 +174,8 @@ def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
     low, high = float(values.min()), float(values.max())
     if low < 0 or high > 1:
         bounds = "LOW HIGH"
-        if low >= 0 and high in (5, 10, 100):
-            bounds = f"0 {high:g}"
+        if low >= 0 and (high in (5, 10) or 20 < high <= 100):
+            bounds = f"0 {high if high <= 10 else 100:g}"
         return "continuous", (
             f"scores from {low:g} to {high:g}; give the lowest and highest possible"
             f" score with --bounds {bounds}"

@@ -130,9 +130,16 @@ class Reading:
 
     def arguments(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.read`."""
+        from irtjax.data.reading.options import Choices
+
         options: dict[str, Any] = dataclasses.asdict(self)
         for name in ("metric", "filter"):
-            options[name] = by_benchmark(name, options[name])
+            given = options[name]
+            if given and all(given):
+                plain = len(given) == 1 and "=" not in given[0]
+                options[name] = given[0] if plain else Choices(given)
+            elif given:
+                raise ValueError(f"--{name} is empty: write NAME or BENCHMARK=NAME")
         return options
 
     def flags(self) -> list[str]:
@@ -145,29 +152,6 @@ class Reading:
             for text in values:
                 found += [f"--{name.replace('_', '-')}", shlex.quote(str(text))]
         return found
-
-
-def by_benchmark(option: str, given: list[str] | None) -> Any:
-    """Names for all benchmarks, and those of single ones, as `irtjax.read` takes them.
-
-    >>> by_benchmark("metric", ["acc"])
-    'acc'
-    >>> by_benchmark("metric", ["gsm8k=exact_match", "acc"])
-    {'gsm8k': 'exact_match', '*': 'acc'}
-    """
-    if not given:
-        return None
-    named: dict[str, Any] = {}
-    for text in given:
-        benchmark, sign, name = text.rpartition("=")
-        benchmark = benchmark if sign else "*"
-        if not (benchmark and name):
-            raise ValueError(f"--{option} {text}: write NAME or BENCHMARK=NAME")
-        if benchmark in named:
-            what = "all benchmarks" if benchmark == "*" else f"benchmark {benchmark!r}"
-            raise ValueError(f"--{option} {text}: there is one already for {what}")
-        named[benchmark] = name
-    return named["*"] if list(named) == ["*"] else named
 
 
 def with_reading(

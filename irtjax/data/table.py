@@ -13,7 +13,7 @@ import numpy as np
 from irtjax.data import arrays
 from irtjax.data.table_files import read_fields, write_fields
 
-#: Whole numbers up to this many are ordered categories by default, beyond it scores.
+#: Whole numbers below this are ordered categories by default, larger ones scores.
 MOST_LEVELS = 21
 
 if TYPE_CHECKING:

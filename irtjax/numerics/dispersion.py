@@ -6,17 +6,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Bounds of the estimate, and the step of its numerical slopes.
-SMALLEST, LARGEST, STEP = 1e-6, 1 - 1e-6, 1e-4
+#: Largest estimate: of cells whose trials are all equal.
+LARGEST = 1 - 1e-6
+#: Trials of a cell that are used, drawn at random: fewer are as exchangeable.
+MOST_TRIALS = 64
+#: Subjects below which cells, and not subjects, count as independent.
+FEW_SUBJECTS = 10
 
 
 class Intraclass(NamedTuple):
     """Correlation of two trials of a cell, given its expected chance.
 
     Attributes:
-        icc: The estimate, at least 0.
-        standard_error: From the subjects' parts of the score (sandwich), with the
-            chances taken as known.
+        icc: The estimate, 0 where counts vary no more than independent trials.
+        standard_error: From the parts of the score (sandwich), those of subjects, or
+            of cells with few subjects; chances are taken as known.
         num_cells: Cells with two trials or more.
     """
 
@@ -32,7 +36,10 @@ def intraclass(
 
     With r = icc / (1 - icc), a count x of n trials has the log-likelihood
 
-        log B(x + p / r, n - x + (1 - p) / r) - log B(p / r, (1 - p) / r) + const.
+        sum_{m < x} log(p + m r) + sum_{m < n - x} log(1 - p + m r)
+            - sum_{m < n} log(1 + m r) + const,
+
+    which is regular at r = 0, that of independent trials.
 
     Args:
         chance: `[subjects, items]` p; NaN where there is none.
@@ -45,32 +52,48 @@ def intraclass(
     >>> rng = np.random.default_rng(0)
     >>> trials = np.full((40, 20), 5)
     >>> found = intraclass(np.full((40, 20), 0.5), rng.binomial(trials, 0.5), trials)
-    >>> found.icc < 2 * found.standard_error
+    >>> found.icc < 2 * found.standard_error < 0.1
     True
     """
-    from scipy.optimize import minimize_scalar
-    from scipy.special import betaln
+    from scipy.optimize import brentq
 
     used = (trials > 1) & np.isfinite(chance)
     if not used.any():
         return None
     subject = np.nonzero(used)[0]
-    x, n = (np.asarray(part, float)[used] for part in (right, trials))
+    x, n = (np.asarray(part)[used].astype(np.int64) for part in (right, trials))
+    if n.max() > MOST_TRIALS:
+        few = np.minimum(n, MOST_TRIALS)
+        x, n = np.random.default_rng(0).hypergeometric(x, n - x, few), few
     p = np.clip(np.asarray(chance, float)[used], 1e-9, 1 - 1e-9)
 
-    def cells(icc: float) -> np.ndarray:
-        first, other = p * (1 - icc) / icc, (1 - p) * (1 - icc) / icc
-        return betaln(x + first, n - x + other) - betaln(first, other)
+    def slopes(icc: float) -> tuple[np.ndarray, np.ndarray]:
+        """First and second derivatives in icc of the log-likelihood of each cell."""
+        r = icc / (1 - icc)
+        first, second = np.zeros_like(p), np.zeros_like(p)
+        for m in range(1, int(n.max())):
+            for base, count, sign in ((p, x, 1), (1 - p, n - x, 1), (1.0, n, -1)):
+                part = np.where(count > m, sign * m / (base + m * r), 0)
+                first += part
+                second -= sign * part**2
+        rise = (1 + r) ** 2  # Of r in icc.
+        return first * rise, second * rise**2 + first * 2 * rise * (1 + r)
 
-    loss = lambda icc: -cells(icc).sum()
-    found: Any = minimize_scalar(loss, bounds=(SMALLEST, LARGEST), method="bounded")
-    icc = float(found.x)
-    # Inside the bounds, so that both neighbours have a likelihood.
-    step = min(STEP, icc / 2, (1 - icc) / 2)
-    below, here, above = (cells(icc + k * step) for k in (-1, 0, 1))
-    bend = -(above - 2 * here + below).sum() / step**2
-    slope = np.bincount(subject, (above - below) / (2 * step))
+    total = lambda icc: float(slopes(icc)[0].sum())
+    if total(0.0) <= 0:
+        icc = 0.0
+    elif total(LARGEST) >= 0:
+        # The likelihood rises to the end, by e over one of its slope.
+        return Intraclass(LARGEST, 1 / max(total(LARGEST), 1.0), len(x))
+    else:
+        root: Any = brentq(total, 0.0, LARGEST)
+        icc = float(root)
+    first, second = slopes(icc)
+    bend = -float(second.sum())
+    parts = np.bincount(subject, first)
     count = len(np.unique(subject))
-    spread = np.sum(slope**2) * count / max(count - 1, 1)
-    error = np.sqrt(spread) / bend if bend > 0 else np.inf
-    return Intraclass(0.0 if icc < 2 * SMALLEST else icc, float(error), len(x))
+    if count < FEW_SUBJECTS:
+        parts, count = first, len(first)
+    spread = np.sum((parts - parts.sum() / count * (parts != 0)) ** 2)
+    error = np.sqrt(spread * count / max(count - 1, 1)) / bend if bend > 0 else np.nan
+    return Intraclass(icc, float(error), len(x))

@@ -151,7 +151,12 @@ def _accuracies(fit: Calibration, ranked: RankedSubjects) -> list[str]:
 
 
 def heterogeneity_sentence(fit: Calibration) -> str | None:
-    """Returns why ability and accuracy differ; None where it is not defined."""
+    """Returns why ability and accuracy differ; None where it is not defined.
+
+    Where items have scores their precision counts too, and trials where they have many.
+    """
+    if not fit.model.family.num_categories:
+        return None
     try:
         found = discrimination_heterogeneity(fit)
     except ValueError:  # No discriminations, too few, or with a mean of 0 or less.

@@ -233,6 +233,43 @@ def test_a_recorded_response_is_drawn_once_only():
     assert ((counts[0] < counts[1]) | (once.responses[at] == 1)).all()
 
 
+def test_single_responses_are_never_given_twice():
+    fit = small_fit("2pl")
+    tests = simulate_tests(
+        fit, key=KEY, num_items=30, responses=small_table(), repeats=3, icc=0.2
+    )
+    for row in tests.given:
+        items = row[row >= 0]
+        assert len(set(items.tolist())) == len(items)
+    assert any("no item was given twice" in note for note in tests.notes)
+
+
+@pytest.mark.parametrize("name", ["small", "factors"])
+def test_the_correlation_of_new_subjects_is_estimated(name):
+    """Subjects that the calibration does not have, within four standard errors."""
+    rng = np.random.default_rng(7)
+    bank = bank_of() if name == "small" else factor_bank()
+    size = (80, 2) if name == "factors" else 80
+    theta = rng.normal(0.2, 1, size)
+    if name == "small":
+        chance = np.stack([np.asarray(bank._right(jnp.asarray(t))) for t in theta])
+    else:
+        items = items_of()
+        chance = expit(theta @ np.asarray(items.discrimination).T + items.intercept)
+    own = rng.beta(np.maximum(chance, 1e-9), np.maximum(1 - chance, 1e-9))  # At 0.5.
+    trials = np.full(own.shape, 5)
+    names = [f"q{k}" for k in range(own.shape[1])]
+    table = irtjax.ResponseTable.from_arrays(
+        rng.binomial(trials, own), trials=trials, items=names
+    )
+    tests = simulate_tests(
+        bank, key=KEY, num_items=5, responses=table, repeats=2, names=names
+    )
+    (note,) = [x for x in tests.notes if "is estimated from the responses" in x]
+    estimate, error = float(note.split()[1]), float(note.split()[4].rstrip(")"))
+    assert abs(estimate - 0.5) < 4 * error
+
+
 def test_random_and_fixed_orders_mix_the_repeats():
     bank = bank_of()
     drawn = run_tests_jit(bank, rules(select="random"), key=KEY, theta=THETA)

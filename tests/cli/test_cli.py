@@ -363,6 +363,28 @@ def write_harness_logs(folder: Path) -> Path:
     return folder
 
 
+def test_names_with_an_equals_sign_are_chosen(tmp_path):
+    path = tmp_path / "run.csv"
+    rows = ["model,item,benchmark,metric,score"]
+    for k in range(4):
+        for j in range(4):
+            for benchmark in ("", "b=1"):
+                name = f"{benchmark}q{j}"
+                rows += [f"m{k},{name},{benchmark},pass@k=1,{int(k > j)}"]
+                rows += [f"m{k},{name},{benchmark},pass@k=5,1"]
+    path.write_text("\n".join(rows) + "\n")
+    command = strict(ok("info", path, "--json").stdout)["command"]
+    words = shlex.split(command)[1:-2]
+    assert words.count("--metric") == 2
+    out = ("--model", "rasch", "--method", "em", "--no-figures")
+    ok(*words, "--out", tmp_path / "one", *out)
+    facts = strict(ok("info", path, "--metric", "pass@k=5", "--json").stdout)
+    assert facts["metric"] == "pass@k=5" and facts["mean"] == 1
+    both = ("--metric", "pass@k=5", "--metric", "b=1=pass@k=1")
+    facts = strict(ok("info", path, *both, "--json").stdout)
+    assert facts["metric"] == "pass@k=1 / pass@k=5"
+
+
 def test_an_ordinary_folder_of_logs_is_fitted_by_the_command_that_info_prints(
     tmp_path, monkeypatch
 ):
@@ -385,7 +407,7 @@ def test_an_ordinary_folder_of_logs_is_fitted_by_the_command_that_info_prints(
     assert "command" not in facts
     for given, message in (
         (("--metric", "arc_easy=acc", "--metric", "arc_easy=f1"), "there is one"),
-        (("--metric", "=acc"), "write NAME or BENCHMARK=NAME"),
+        (("--metric", ""), "write NAME or BENCHMARK=NAME"),
         (("--metric", "arc=acc"), "metric: no benchmark 'arc'; there are: "),
     ):
         refused = run("info", logs, *given)

@@ -62,6 +62,11 @@ def test_harness_filters():
     assert not any("usual" in x for x in strict.notes)
     with pytest.raises(ValueError, match="no filter 'maj'.*strict-match"):
         harness("gsm8k", filter="maj")
+    # A filter of its own wins over that in the name of a metric.
+    both = harness(
+        "gsm8k", metric="exact_match,strict-match", filter="flexible-extract"
+    )
+    assert both.metric == "exact_match,flexible-extract"
 
 
 def test_harness_metrics():

@@ -276,6 +276,9 @@ def test_columns_of_coding_benchmarks_are_known(tmp_path, name):
     table = read(write(tmp_path, text + "b,p1,x,easy,0\nb,p2,y,hard,0\n"))
     assert table.items.tolist() == ["p1", "p2"]
     assert table.values.tolist() == [[1, 0], [0, 0]]
+    # Beside a column of scores it is no second metric.
+    beside = read(write(tmp_path, f"model,item,score,{name}\na,x,1,0\nb,x,0,1\n"))
+    assert beside.values.tolist() == [[1], [0]]
     with pytest.raises(ValueError, match="no column of responses; name it with"):
         read(write(tmp_path, "model,item,platform,difficulty\na,p1,x,easy\n"))
 
@@ -295,6 +298,10 @@ def test_counts_beside_scores_are_by_benchmark(tmp_path):
     assert (table.trials[:, code] == 3).all() and (table.trials[:, ~code] == 1).all()
     np.testing.assert_allclose(table.values[:, ~code][2], 0.39)
     assert any("scores of benchmarks essay are no counts" in x for x in table.notes)
+    assert "repeats were summed: up to 3 trials per cell" in table.notes
+    plain = write(tmp_path, "model,item,score\na,x,1\n", "plain.csv")
+    with pytest.raises(ValueError, match="no metric qa=acc: the input names no"):
+        read(plain, metric={"qa": "acc"})
     choice = choose(table)
     assert (choice.model, choice.method) == ("mixed", "laplace")
     only = [line for line in lines if "code" not in line]

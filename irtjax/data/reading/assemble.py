@@ -81,8 +81,7 @@ def _dense(
     trials, notes = None, []
     if options.trials == "counts":
         scored, of_scores = _scored(records)
-        notes = [f"repeats were summed: up to {int(count.max())} trials per cell"]
-        values = np.bincount(cell, response, minlength=size)
+        values, notes = np.bincount(cell, response, minlength=size), []
         if len(of_scores):
             # The mean of scores is one score.
             mine = np.unique(cell[scored])
@@ -90,6 +89,8 @@ def _dense(
             count[mine] = 1
             shown = listing(of_scores)
             notes += [f"scores of benchmarks {shown} are no counts: they were averaged"]
+        most = int(count.max())
+        notes = [f"repeats were summed: up to {most} trials per cell", *notes]
         count = count.astype(np.int32)
         trials = count.reshape(shape)
     elif not repeated:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from irtjax.data.reading.options import Metric, ReadOptions
+from irtjax.data.reading.options import Choices, Metric, ReadOptions
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.wording import listing
 
@@ -26,6 +26,7 @@ def choose(records: Records, options: ReadOptions) -> _Choice:
     the usual one of the log's format.
     """
     records = _choose_epoch(_choose_run(records, options), options)
+    options = _resolved(records, options)
     records, metrics, usual = _choose_metric(records, options)
     records, filters = _choose_filter(records, options, metrics, usual)
     for name in _names(records.metric):
@@ -47,6 +48,7 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
     The first that scores right and wrong, else the first.
     """
     records = _choose_epoch(_choose_run(records, options), options)
+    options = _resolved(records, options)
     found: dict[str, Any] = {}
     for option in ("metric", "filter"):
         labels = getattr(records, option)
@@ -73,6 +75,36 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
             one = len(_names(records.benchmark)) < 2 and len(every) == 1
             found[option] = next(iter(every.values())) if one else every
     return found
+
+
+def _resolved(records: Records, options: ReadOptions) -> ReadOptions:
+    """Options in which what was typed is a name, or a mapping by benchmark."""
+    found: dict[str, Any] = {}
+    for option in ("metric", "filter"):
+        given, column = getattr(options, option), getattr(records, option)
+        if not isinstance(given, Choices):
+            continue
+        benchmarks, labels = _names(records.benchmark) or [""], _names(column)
+        named: dict[str, str] = {}
+        for text in given:
+            benchmark, name = _split(text, benchmarks, labels)
+            if benchmark in named:
+                what = "all" if benchmark == "*" else f"benchmark {benchmark!r}"
+                raise ValueError(f"{option}: {text}: there is one already for {what}")
+            named[benchmark] = name
+        found[option] = named["*"] if list(named) == ["*"] else named
+    return dataclasses.replace(options, **found)
+
+
+def _split(text: str, benchmarks: list[str], labels: list[str]) -> tuple[str, str]:
+    """Benchmark ("*" for all) and name of BENCHMARK=NAME, or of a name."""
+    parts = text.split("=")
+    if len(parts) > 1 and text not in labels:
+        for k in range(len(parts) - 1, 0, -1):
+            if "=".join(parts[:k]) in benchmarks:
+                return "=".join(parts[:k]), "=".join(parts[k:])
+        return parts[0], "=".join(parts[1:])  # No benchmark, which is refused.
+    return "*", text
 
 
 def _first_binary(records: Records, rows: dict[str, np.ndarray]) -> str:
@@ -181,9 +213,10 @@ def _choose_metric(
 ) -> tuple[Records, _Pairs, _Usual]:
     asked, source = options.metric, records.source
     if records.metric is None:
-        if isinstance(asked, str) and options.response is None:
+        mapped = isinstance(asked, Mapping)
+        if mapped or (isinstance(asked, str) and options.response is None):
             raise ValueError(
-                f"{source}: no metric {asked!r}: the input names no metrics"
+                f"{source}: no metric {_shown(asked)}: the input names no metrics"
             )
         names = _names(records.benchmark) or [""]
         return records, dict.fromkeys(names, ("", None)), {}
@@ -227,6 +260,13 @@ def _choose_metric(
         shown = [f"{k}: {v}" for k, (v, _) in sorted(chosen.items())]
         notes.append(f"the metric differs by benchmark ({listing(shown)})")
     return records.take(keep, *notes), chosen, usual
+
+
+def _shown(asked: Metric) -> str:
+    """What was asked for, in a message."""
+    if isinstance(asked, Mapping):
+        return ", ".join(f"{name}={wanted}" for name, wanted in asked.items())
+    return repr(asked)
 
 
 def _pick(
@@ -277,7 +317,9 @@ def _choose_filter(
     asked, source = options.filter, records.source
     if records.filter is None:
         if asked is not None:
-            raise ValueError(f"{source}: no filter {asked!r}: the input names none")
+            raise ValueError(
+                f"{source}: no filter {_shown(asked)}: the input names none"
+            )
         return records, {}
     groups, wish = _groups(records, records.filter), _Wish.of(asked)
     wish.check("filter", list(groups), source)
@@ -285,7 +327,9 @@ def _choose_filter(
     chosen: dict[str, str] = {}
     for name, rows in groups.items():
         found, of_metric = list(rows), metrics.get(name, ("", None))[1]
-        wanted = wish[name] if of_metric is None else (of_metric,)
+        wanted = wish[name]
+        if wanted is None and of_metric is not None:
+            wanted = (of_metric,)
         label = next((x for x in wanted or () if x in rows), None)
         if label is None and wanted is None and len(found) > 1:
             label = next((x for x in records.usual_filters if x in rows), None)
@@ -304,9 +348,9 @@ def _choose_filter(
         keep |= rows[label]
         chosen[name] = label
     if wish.others and not set(chosen.values()) & set(wish.others):
+        known = sorted({label for rows in groups.values() for label in rows})
         raise ValueError(
-            f"{source}: no filter {asked!r}; there are:"
-            f" {listing(sorted(set(chosen.values())))}"
+            f"{source}: no filter {_shown(asked)}; there are: {listing(known)}"
         )
     return records.take(keep), chosen
 

@@ -18,10 +18,9 @@ ITEM = (
     "item item_id question_id question doc_id sample_id task_id problem_id problem"
     " instance_id example_id prompt_id"
 ).split()
-RESPONSE = (
-    "response resp score correct acc accuracy y value is_correct passed pass@1 pass1"
-    " pass_at_1"
-).split()
+RESPONSE = "response resp score correct acc accuracy y value is_correct".split()
+# Where none of these is there: what coding benchmarks write.
+PASSED = "passed pass@1 pass1 pass_at_1".split()
 METRIC = "metric metric_name dimension".split()
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = "benchmark task task_name dataset evaluation_name item_family".split()
@@ -168,6 +167,7 @@ def _responses(
         return (options.metric,)
     lower = {name.strip().lower(): name for name in names}
     found = tuple(s for s in RESPONSE if s in lower)
+    found = found or tuple(s for s in PASSED if s in lower)[:1]
     # The generic names win over those of metrics: "response" is unambiguous.
     sure = tuple(s for s in found if s in ("response", "resp"))
     return tuple(lower[s] for s in sure[:1] or found)

@@ -8,6 +8,16 @@ from typing import Any, Literal, TypeAlias
 
 #: A name, names in order of preference, or either by benchmark ("*" for the others).
 Metric: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
+
+
+class Choices(tuple[str, ...]):
+    """Names as they are typed: of all benchmarks, or BENCHMARK=NAME.
+
+    Names of benchmarks, metrics and filters may contain the sign, so that the data
+    decide what is meant (`choose`).
+    """
+
+
 Trials: TypeAlias = Literal["error", "mean", "first", "counts"]
 
 FORMATS = {
