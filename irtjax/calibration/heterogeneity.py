@@ -29,8 +29,8 @@ from irtjax.calibration.tables import floats
 from irtjax.models.priors import Normal
 
 #: Resamples of subjects behind the interval of Spearman's correlation, fewest of them,
-#: and how many subjects all of them together have: some tenths of a second.
-RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWN = 1000, 100, 4 * 10**6
+#: and how many subjects all of them together have: a tenth of a second.
+RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWN = 1000, 100, 10**6
 #: Numbers of a block of resamples.
 BLOCK = 10**6
 #: Fewest items whose discriminations are compared.
