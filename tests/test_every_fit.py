@@ -250,9 +250,7 @@ def check_equal(one, other):
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        pytest.param(
-            *pair, marks=[pytest.mark.slow] * (pair[1] != "laplace" or pair[0] != "2pl")
-        )
+        pytest.param(*pair, marks=[pytest.mark.slow] * (pair != ("2pl", "em")))
         for pair in ALL_PAIRS
         if pair not in REFUSED
         and (pair in QUICK_PAIRS or pair[0] in catalogue.MULTILEVEL_MODELS)

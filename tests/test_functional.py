@@ -518,6 +518,7 @@ def climb(objective, start, num_steps: int):
     return point, trace
 
 
+@pytest.mark.slow
 def test_an_optax_loop_reaches_the_optimum_of_mm():
     model, values, observed = joint_case()
     data = Responses(values, observed)

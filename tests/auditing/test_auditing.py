@@ -217,6 +217,7 @@ def test_permuting_keeps_masks_and_shares():
     assert (new.values != table.values).any()
 
 
+@pytest.mark.slow
 def test_a_table_of_the_model_has_the_gaps_of_the_data():
     table = small_table()
     known = Known.of(small_fit(), table)
@@ -334,6 +335,7 @@ def test_properties_are_those_of_the_paper():
     assert found["difficulty"][0] == pytest.approx(-d / a)
 
 
+@pytest.mark.slow
 def test_a_benchmark_is_as_hard_as_its_share_right():
     """Few subjects, flat and reversed items: the mean of -d / a has no meaning."""
     random = np.random.default_rng(11)

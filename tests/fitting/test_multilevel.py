@@ -417,9 +417,8 @@ def test_priors_of_what_is_learned_can_be_given(tmp_path):
     assert "hyperpriors" not in usual.options
 
 
-@pytest.mark.parametrize(
-    "family", ["rasch", pytest.param("2pl", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["rasch", "2pl"])
 def test_benchmarks_spread_as_widely_as_they_do(family, tmp_path):
     rng, true = np.random.default_rng(2), np.array([0.3, 0.7, 1.5])
     subjects, items = 60, 180
@@ -498,6 +497,7 @@ def test_spreads_by_benchmark_need_several():
         irtjax.fit(table, "2pl", "em", sd_by_benchmark=True)
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     table = drawn()[0]
     rows = pa.table(

@@ -197,6 +197,7 @@ def test_intervals_hold_after_the_best_of_many_equal_rules_was_taken():
     assert np.mean(own) < exact - 3 * np.std(own) / runs**0.5
 
 
+@pytest.mark.slow
 def test_the_default_is_as_good_as_every_rule_on_fresh_subjects():
     table = two_abilities()[0]
     found = default()

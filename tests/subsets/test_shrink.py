@@ -240,6 +240,7 @@ def test_held_out_subjects_are_never_seen():
         assert first.items.tolist() == second.items.tolist()
 
 
+@pytest.mark.slow
 def test_folds_have_the_form_of_the_calibrations_population():
     """Two kinds of subjects: the weights of a fold have two peaks, as the fit's."""
     rng = np.random.default_rng(8)

@@ -49,11 +49,16 @@ def ranks_by_sums(weight: np.ndarray) -> np.ndarray:
     return rankdata(-(weight @ responses().T), "min", axis=1)
 
 
+SLOW = pytest.mark.slow
+
+
 def tau(first, second) -> float:
     return float(np.asarray(kendalltau(first, second))[0])
 
 
-@pytest.mark.parametrize("kind", ["items", "halves", "benchmarks"])
+@pytest.mark.parametrize(
+    "kind", ["items", *(pytest.param(x, marks=SLOW) for x in ("halves", "benchmarks"))]
+)
 def test_ranks_of_replicates_are_those_of_sums(kind):
     # By the 1PL and complete responses, abilities have the order of sums of weights
     # times responses, whatever the estimates of the items.

@@ -85,6 +85,7 @@ def test_distinct_items_have_the_same_fit_as_stems(settings):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_solution_on_distinct_items_has_the_items_of_the_data():
     problem = problem_of()
     run = driver.Run(irtjax.estimators.timing.Clock(None), max_steps=2)

@@ -820,6 +820,7 @@ def test_what_moves_with_the_units_of_ability_is_judged_by_their_errors():
     np.testing.assert_allclose(by_error, 1e6, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_given_of_items_is_not_learned_and_tells_nothing():
     model = benchmarks(6, 8, 2, priors={"intercept": Normal(0.0, 1.0)})
     problem, method = MultilevelProblem.create(model, random_data(6, 8)), Laplace()
@@ -870,9 +871,8 @@ def four_parameters(subjects, items, seed):
     return rng.random(chance.shape) < chance, chance
 
 
-@pytest.mark.parametrize(
-    "kind", ["one ability", pytest.param("metrics", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["one ability", "metrics"])
 def test_a_given_prior_of_discriminations_tells_the_unit_of_ability(kind):
     # With this seed the acceleration leaps to a spread without bound, and comes back.
     rng = np.random.default_rng(1)

@@ -95,7 +95,8 @@ def vector_of(fit):
     return jnp.concatenate([*parts, jnp.arctanh(lengths.correlation)[None]])
 
 
-@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", [False, True])
 def test_the_estimate_is_a_stationary_point_of_the_double_integral(missing):
     data = drawn(missing)[0]
     fit = fit_with(marginal_method(tolerance=1e-5), latency_response(None), data)
