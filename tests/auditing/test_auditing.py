@@ -520,6 +520,7 @@ def test_false_discoveries_of_planted_defects():
             assert row["recall"] > (0.3 if leaked else 0.95), row
 
 
+@pytest.mark.slow
 def test_responses_of_few_subjects_are_fitted_as_by_default():
     """Maximum likelihood made discriminations of ten subjects' items up to 35."""
     report = audit_of_few()

@@ -144,6 +144,7 @@ def test_coverage_counts():
     assert row["rmse"] == 0.5 and row["met"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_scaling_em_and_errors(missing):
     spec = {"subjects": 120, "items": 40, "missing": missing, "repeats": 1}

@@ -111,6 +111,7 @@ def test_columns_warnings_and_the_correlation():
     assert ours < theirs
 
 
+@pytest.mark.slow
 def test_a_saved_fit_comes_back(tmp_path):
     fit = fitted()
     irtjax.save(fit, tmp_path / "fit")

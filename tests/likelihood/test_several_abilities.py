@@ -44,7 +44,7 @@ def log_joint(model, coordinates, data):
 
 
 @pytest.mark.parametrize("slopes", ["free", "positive"])
-@pytest.mark.parametrize("asymptotes", [0, 2])
+@pytest.mark.parametrize("asymptotes", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_derivatives_are_those_of_the_likelihood(slopes, asymptotes):
     model, coordinates, data = problem(slopes, asymptotes)
     frame = jnp.zeros(2)

@@ -173,6 +173,7 @@ def test_a_shift_of_items_and_abilities_together_changes_no_score():
     np.testing.assert_allclose(got.standard_error, plain.standard_error, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_the_table_agrees_with_accuracy_on_complete_data():
     # Every item answered: the mean of P over these items is what accuracy estimates
     # with the error of independent responses, smaller than that over items.

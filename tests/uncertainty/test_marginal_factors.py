@@ -246,10 +246,7 @@ def test_an_exploratory_model_has_the_errors_of_what_no_rotation_changes(
 
 @pytest.mark.parametrize(
     "responses",
-    [
-        "continuous",
-        *(pytest.param(x, marks=SLOW) for x in ("graded", "partial_credit")),
-    ],
+    [pytest.param(x, marks=SLOW) for x in ("continuous", "graded", "partial_credit")],
 )
 def test_many_parameters_have_blocks_and_the_error_of_the_sample(
     monkeypatch, responses

@@ -181,6 +181,7 @@ def three_groups():
     return fitted(benchmarks(30, 90, 3), 3)
 
 
+@pytest.mark.slow
 def test_a_fit_is_the_mode_of_the_density(three_groups):
     """EM on all responses ends where the covariance's own density has no slope."""
     problem, _, state = three_groups
@@ -281,6 +282,7 @@ def test_abilities_given_a_draw_are_conditional_normals():
         np.testing.assert_allclose(found[i], wanted + unit * mean[i], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_errors_count_what_is_not_known_of_the_covariance(three_groups):
     problem, method, state = three_groups
     errors = errors_of(problem, method, state)

@@ -156,6 +156,7 @@ def test_integrals_are_those_of_a_fine_grid(kind):
         assert float(found.log_marginal[place]) == pytest.approx(wanted, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_items_of_two_kinds_are_integrated_as_those_of_one_kind_each():
     subjects, items, rng = 7, 4, np.random.default_rng(3)
     binary = np.array([True, False, False, True])
@@ -936,7 +937,7 @@ def test_a_given_prior_of_discriminations_tells_the_unit_of_ability(kind):
 @pytest.mark.parametrize(
     ("known", "groups"),
     [
-        pytest.param(True, 1, id="given, one ability"),
+        pytest.param(True, 1, id="given, one ability", marks=pytest.mark.slow),
         pytest.param(True, 3, id="given", marks=pytest.mark.slow),
         pytest.param(False, 3, id="learned", marks=pytest.mark.slow),
     ],
@@ -1136,6 +1137,7 @@ def next_state(state, each):
     )
 
 
+@pytest.mark.slow
 def test_a_step_is_the_same_whether_its_passes_are_one_program_or_two(monkeypatch):
     problem, method, state = few_cells()
     found = []

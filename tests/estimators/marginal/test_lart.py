@@ -204,7 +204,7 @@ def test_it_never_falls_and_recovers_the_truth():
 @pytest.mark.parametrize(
     ("sampler", "gain"),
     [
-        ("grid", None),
+        pytest.param("grid", None, marks=pytest.mark.slow),
         pytest.param("augmented", None, marks=pytest.mark.slow),
         pytest.param("grid", burn_in(20), marks=pytest.mark.slow),
     ],

@@ -230,6 +230,7 @@ def fitted(tmp_path_factory):
     return table, fit, folder
 
 
+@pytest.mark.slow
 def test_a_calibration_says_what_was_done(fitted):
     table, fit, folder = fitted
     assert fit.status is irtjax.Status.CONVERGED

@@ -170,6 +170,7 @@ def pcm_log_likelihood(values, point):
     ) * jax.nn.logsumexp(-(NODES**2) / 2)
 
 
+@pytest.mark.slow
 def test_unit_slopes_maximise_the_likelihood_and_have_its_errors():
     data = drawn(partial_credit_unit(3), num_subjects=400, num_items=5)
     values = np.asarray(data.values)
@@ -198,6 +199,7 @@ def test_unit_slopes_maximise_the_likelihood_and_have_its_errors():
         np.testing.assert_allclose(mine, error[:-1].reshape(5, 2)[:, k - 1], rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_standard_errors_of_the_nominal_model_are_those_of_the_hessian():
     model = nominal(3, None)
     data = drawn(model, num_subjects=500, num_items=4)

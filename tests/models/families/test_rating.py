@@ -70,6 +70,7 @@ def maximum():
     return found, np.sqrt(np.diag(np.linalg.inv(hessian)))
 
 
+@pytest.mark.slow
 def test_the_fit_is_the_maximum_of_the_likelihood():
     fit, (found, _) = fitted("rsm"), maximum()
     assert fit.status == 0
