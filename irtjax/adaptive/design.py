@@ -233,6 +233,12 @@ class Design(eqx.Module):
         content |= dict(mark_error=optional(mark_error))
         return cls(*static, **limits, **content)
 
+    def mark(self, dtype: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The pass mark and its error: 0, or that of a rival's ability."""
+        assert self.pass_mark is not None
+        error = 0.0 if self.mark_error is None else self.mark_error
+        return self.pass_mark.astype(dtype), jnp.asarray(error, dtype)
+
 
 def _check_repeats(rules: Mapping[str, Any]) -> None:
     """Refuses repeats without a correlation, and the other way round."""

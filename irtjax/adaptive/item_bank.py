@@ -436,9 +436,7 @@ class ItemBank(AbstractNodeBank):
             return jnp.sum(moved**2 / jnp.maximum(marginal, tiny), axis=-1)
         dtype = chance.dtype
         wrong_pass, wrong_fail = design.losses.astype(dtype)
-        error = 0.0 if design.mark_error is None else design.mark_error
-        mark = design.pass_mark.astype(dtype)
-        above = posterior * self._above(mark, jnp.asarray(error, dtype))
+        above = posterior * self._above(*design.mark(dtype))
         over = chance @ above
         after = jnp.minimum(wrong_pass * (marginal - over), wrong_fail * over)
         total = jnp.sum(above)

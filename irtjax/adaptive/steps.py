@@ -213,10 +213,7 @@ def affordable(design: Design, state: State) -> Bool[Array, " items"]:
 
 def above_mark(bank: AbstractBank, design: Design, state: State) -> Float[Array, ""]:
     """Probability that the reported ability is above the mark, or the rival's."""
-    assert design.pass_mark is not None
-    dtype = state.ability.dtype
-    error = 0.0 if design.mark_error is None else design.mark_error
-    return bank.above(state, design.pass_mark.astype(dtype), jnp.asarray(error, dtype))
+    return bank.above(state, *design.mark(state.ability.dtype))
 
 
 def risk(bank: AbstractBank, design: Design, state: State) -> Float[Array, ""]:
