@@ -28,6 +28,12 @@ def read_head(path: Path) -> bytes:
         raise ValueError(f"{path} is a damaged gzip file ({error})") from None
 
 
+def is_gzip(path: Path) -> bool:
+    """Whether a file is compressed by gzip."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
 def read_bytes(path: Path) -> bytes:
     """Returns a whole file, decompressed if it is gzip."""
     try:

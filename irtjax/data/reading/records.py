@@ -39,7 +39,8 @@ class Coded:
 
     def compact(self) -> Coded:
         """Drops labels without a row and keeps the order of the others."""
-        used = np.bincount(self.codes, minlength=len(self.labels)) > 0
+        used = np.zeros(len(self.labels), bool)
+        used[self.codes] = True
         if used.all():
             return self
         new = np.cumsum(used) - 1

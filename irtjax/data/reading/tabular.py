@@ -10,17 +10,20 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from irtjax.data.files import read_bytes, read_head, read_text
+from irtjax.data.files import is_gzip, read_bytes, read_head, read_text
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.streamed import collect
 
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
 PLAIN_WORDS = {"true": 1.0, "false": 0.0}
+#: Bytes of a long table that are parsed at once. Arrow reads 32 blocks ahead.
+_BLOCK = 1 << 22
 
 
 @dataclasses.dataclass
@@ -35,8 +38,6 @@ class Frame:
 
 def read_csv(path: Path, options: ReadOptions) -> Frame:
     """Reads CSV or TSV."""
-    from pyarrow import csv as arrow_csv
-
     delimiter, lines = _first_lines(path)
     has_header = _looks_like_header(lines) if options.header is None else options.header
     if has_header:
@@ -46,35 +47,107 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         start = [] if parse_number(lines[0][0])[1] else ["subject"]
         names = start + [f"item {k}" for k in range(1, len(lines[0]) - len(start) + 1)]
         layout = Columns("subject")
+    label_type = pa.dictionary(pa.int32(), pa.string())
+    convert: dict[str, Any] = dict(
+        # As text, item numbers keep their leading zeros.
+        column_types=dict.fromkeys(layout.labels(), label_type),
+        null_values=list(NULL_WORDS),
+        include_columns=layout.used(),
+    )
+    shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
+    table = None
+    if layout.item and not is_gzip(path):
+        table = _stream_csv(path, shape, delimiter, convert)
+    if table is None:
+        table = _whole_csv(path, shape, delimiter, convert)
+    return Frame(table, None, str(path), headerless=not has_header)
+
+
+def _stream_csv(
+    path: Path, shape: dict[str, Any], delimiter: str, convert: dict[str, Any]
+) -> pa.Table | None:
+    """Reads a long table block by block, so that its text is never all in memory.
+
+    The first block determines the types of columns. None where a later one differs, or
+    a line is no line of the table: then the file is read as a whole.
+    """
+    from pyarrow import csv as arrow_csv
+
+    types = dict(convert["column_types"])
+    quoted = _has_quotes(path)
+    # Columns that hold text or nothing at first, and numbers that may have decimals.
+    text = pa.dictionary(pa.int32(), pa.string())
+    for _ in range(2):
+        with open(path, "rb") as file:
+            _skip_blank(file)
+            try:
+                reader = arrow_csv.open_csv(
+                    pa.PythonFile(file, mode="r"),
+                    arrow_csv.ReadOptions(**shape, block_size=_BLOCK),
+                    arrow_csv.ParseOptions(
+                        delimiter=delimiter, newlines_in_values=quoted
+                    ),
+                    arrow_csv.ConvertOptions(**{**convert, "column_types": types}),
+                )
+                found = {field.name: field.type for field in reader.schema}
+                wider = {
+                    name: pa.float64() if pa.types.is_integer(kind) else text
+                    for name, kind in found.items()
+                    if name not in types
+                    and not pa.types.is_floating(kind)
+                    and not pa.types.is_temporal(kind)
+                }
+                if not wider:
+                    labels = convert["column_types"]
+                    return collect(reader, reader.schema, labels, _expected(path))
+                types |= wider
+            except pa.ArrowInvalid:
+                return None
+    return None
+
+
+def _expected(path: Path) -> int:
+    """Lines of a file, if they are like the first ones, and some more."""
+    head = read_head(path)
+    return int(1.1 * path.stat().st_size * max(head.count(b"\n"), 1) / len(head)) + 1
+
+
+def _has_quotes(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return any(b'"' in block for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def _skip_blank(file: BinaryIO) -> None:
+    """Moves to the first byte of a file that is no mark and no end of a line."""
+    head = file.read(1 << 16)
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    file.seek(len(head) - len(start))
+
+
+def _whole_csv(
+    path: Path, shape: dict[str, Any], delimiter: str, convert: dict[str, Any]
+) -> pa.Table:
+    from pyarrow import csv as arrow_csv
+
     content = read_bytes(path).lstrip(b"\r\n")
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
-    block = min(len(content) + 1, 1 << 30) if len(names) > 1000 else 0
-    label_type = pa.dictionary(pa.int32(), pa.string())
+    wide = len(shape["column_names"]) > 1000
+    block = min(len(content) + 1, 1 << 30) if wide else 0
     try:
-        table = arrow_csv.read_csv(
+        return arrow_csv.read_csv(
             pa.BufferReader(content),
-            read_options=arrow_csv.ReadOptions(
-                column_names=names,
-                skip_rows=1 if has_header else 0,
-                block_size=max(1 << 24, block),
-            ),
-            parse_options=arrow_csv.ParseOptions(
+            arrow_csv.ReadOptions(**shape, block_size=max(1 << 24, block)),
+            arrow_csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=b'"' in content
             ),
-            convert_options=arrow_csv.ConvertOptions(
-                # As text, item numbers keep their leading zeros.
-                column_types=dict.fromkeys(layout.labels(), label_type),
-                null_values=list(NULL_WORDS),
-                include_columns=layout.used(),
-            ),
+            arrow_csv.ConvertOptions(**convert),
         )
     except pa.ArrowInvalid as error:
         read_text(path)  # names the line if the text is not UTF-8
         raise ValueError(
             f"{path} is no table of equally long lines: {_tidy(error)}"
         ) from None
-    return Frame(table, None, str(path), headerless=not has_header)
 
 
 def _tidy(error: Exception) -> str:
@@ -162,7 +235,17 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
         else:
             file = pq.ParquetFile(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
-            table = file.read(columns=layout.used())
+            if layout.item:
+                # Names as codes: a string for each row would take more memory.
+                file = pq.ParquetFile(path, read_dictionary=layout.labels())
+            used, table = layout.used(), None
+            if used is not None:
+                schema = pa.schema([file.schema_arrow.field(name) for name in used])
+                batches = file.iter_batches(1 << 18, columns=used)
+                rows = file.metadata.num_rows
+                table = collect(batches, schema, layout.labels(), rows)
+            if table is None:
+                table = file.read(columns=used)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or cut off: {_tidy(error)}") from None
     return from_arrow(table, str(path))
