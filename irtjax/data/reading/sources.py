@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.files import read_head, read_text
+from irtjax.data.reading.columns import MOST_COLUMNS, too_wide
 from irtjax.data.reading.options import FORMATS
 from irtjax.data.wording import TABLE_FORMAT
 
@@ -149,4 +150,4 @@ def _format_of_json(path: Path, head: bytes) -> str:
     kinds = set(map(type, first.values()))
     if kinds & {dict, list} and not kinds & {int, float, bool}:
         return f"is JSON of no known kind (fields {', '.join(sorted(keys)[:12])})"
-    return "json"
+    return too_wide() if len(keys) > MOST_COLUMNS else "json"

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import gzip
 import io
 import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
 from irtjax.data.files import is_gzip, read_bytes, read_head, read_text
-from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
+from irtjax.data.reading.columns import (
+    ITEM,
+    MOST_COLUMNS,
+    SUBJECT,
+    Columns,
+    check_width,
+    decide,
+    find,
+    too_wide,
+)
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
@@ -159,6 +172,8 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     """Returns the delimiter and the cells of the first three lines."""
     head = read_head(path)
     if head.count(b"\n") < 3:
+        if b"\n" not in head.lstrip(b"\xef\xbb\xbf\r\n"):
+            check_width(_count_columns(path), str(path))
         head = read_bytes(path)
     try:
         text = head.decode("utf-8-sig")
@@ -176,6 +191,19 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     if not lines:
         raise ValueError(f"{path} is empty")
     return delimiter, [[cell.strip() for cell in row] for row in lines]
+
+
+def _count_columns(path: Path) -> int:
+    """Columns of the first line, which is long; its text is not kept."""
+    counts: Counter[bytes] = Counter()
+    with (gzip.open if is_gzip(path) else open)(path, "rb") as file:
+        _skip_blank(file)
+        for block in iter(lambda: file.read(1 << 20), b""):
+            line, end, _ = block.partition(b"\n")
+            counts.update({mark: line.count(mark) for mark in (b",", b"\t", b";")})
+            if end:
+                break
+    return max(counts.values()) + 1
 
 
 def parse_number(
@@ -231,9 +259,11 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
 
     try:
         if read_head(path)[:6] == b"ARROW1":
-            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+            arrow = pa.ipc.open_file(pa.memory_map(str(path)))
+            check_width(len(arrow.schema), str(path))
+            table = arrow.read_all()
         else:
-            file = pq.ParquetFile(path)
+            file = _open_parquet(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
             if layout.item:
                 # Names as codes: a string for each row would take more memory.
@@ -251,8 +281,25 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
     return from_arrow(table, str(path))
 
 
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    """Opens a Parquet file, if it has no more columns than can be read."""
+    import pyarrow.parquet as pq
+
+    # Its list of columns is not even decoded where it is too long.
+    limit = MOST_COLUMNS + 1  # The root of the schema is one of its elements.
+    try:
+        file = pq.ParquetFile(path, thrift_container_size_limit=limit)
+    except OSError as error:
+        if "size limit" not in str(error):
+            raise
+        raise ValueError(f"{path} {too_wide()}") from None
+    check_width(file.metadata.num_columns, str(path))
+    return file
+
+
 def from_arrow(table: pa.Table, source: str) -> Frame:
     """Wraps an Arrow table; finds the column that was a pandas index."""
+    check_width(table.num_columns, source)
     if len(set(table.column_names)) < table.num_columns:
         table = table.rename_columns(_distinct(table.column_names))
     index = None
