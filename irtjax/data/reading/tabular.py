@@ -8,12 +8,13 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from irtjax.data.decode import decode_lines, is_nested
 from irtjax.data.files import read_bytes, read_head, read_text
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
@@ -189,14 +190,14 @@ def read_json(path: Path) -> Frame:
     """Reads JSON lines or a JSON array of flat records."""
     from pyarrow import json as arrow_json
 
-    text = read_text(path)
-    if not text.lstrip().startswith("["):
+    content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    if content[:4096].lstrip()[:1] != b"[" and not is_nested(content):
         try:
-            table = arrow_json.read_json(pa.BufferReader(text.encode()))
+            table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
         except pa.ArrowInvalid:
             pass  # fields of mixed type: read them one by one
-    records = parse_json_records(path, text)
+    records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
     columns = {name: _column([r.get(name) for r in records]) for name in names}
     return Frame(pa.table(columns), None, str(path))
@@ -206,39 +207,7 @@ def _column(values: list[Any]) -> pa.Array:
     """A column, as text if its values are of several types."""
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         as_is = (str, type(None))
         texts = [v if isinstance(v, as_is) else json.dumps(v) for v in values]
         return pa.array(texts, pa.string())
-
-
-def parse_json_records(
-    path: Path, text: str, drop: Collection[str] = ()
-) -> list[dict[str, Any]]:
-    """Parses JSON lines, or one array, of objects, without the fields in ``drop``."""
-    if text.lstrip().startswith("["):
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path} is not valid JSON: line {error.lineno}: {error.msg}"
-            ) from None
-    else:
-        lines = enumerate(text.split("\n"), 1)
-        found = (_parse_line(path, k, line) for k, line in lines if line.strip())
-    records = []
-    for number, record in enumerate(found, 1):
-        if not isinstance(record, dict):
-            raise ValueError(f"{path}: record {number} is not an object with fields")
-        records.append({k: v for k, v in record.items() if k not in drop})
-    return records
-
-
-def _parse_line(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: line {number} is not valid JSON ({error.msg}); was the file cut"
-            " off?"
-        ) from None
