@@ -198,13 +198,19 @@ def test_text_that_is_not_utf8(tmp_path, content, line):
     [
         (
             '{"subject_id": "m", "responses": {"q": 1}}\n{"subject_',
-            "line 2 is not valid",
+            "line 2: not valid JSON, or cut off",
         ),
-        ('{"subject_id": "m", "responses": {"q": "x"}}', "record 1, item 'q' is 'x'"),
+        ('{"subject_id": "m", "responses": {"q": "x"}}', "line 1, item 'q' is 'x'"),
         ('{"subject_id": "m", "responses": {}}', "no responses"),
-        ('{"doc_id": 0, "doc": {}, "acc": 1}\n{"doc": {}}', "record 2 has no doc_id"),
-        ('{"doc_id": 0, "doc": {}, "acc": 1}\n[1]', "record 2 is not an object"),
-        ('{"version": 2, "status": "success", "eval": {"task": "t"', "not a whole"),
+        (
+            '{"doc_id": 0, "doc": {}, "acc": 1}\n{"doc": {}}',
+            "line 2: no field 'doc_id'; sample logs of",
+        ),
+        (
+            '{"doc_id": 0, "doc": {}, "acc": 1}\n[1]',
+            "line 2: it is a list, not an object",
+        ),
+        ('{"version": 2, "status": "success", "eval": {"task": "t"', "or cut off"),
         ('{"evaluation_id": 1, "sample_id": 2, "evaluation": {}}', "'model_id'"),
         ('{"cut off', "is not valid JSON"),
         ("[1, 2]", "not records with named fields"),

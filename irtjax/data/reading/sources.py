@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
-import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
-from irtjax.data.files import read_head, read_text
+import msgspec
+
+from irtjax.data.decode import Fields, decode, json_values
+from irtjax.data.files import read_bytes, read_head
 from irtjax.data.reading.columns import MOST_COLUMNS, too_wide
 from irtjax.data.reading.options import FORMATS
 from irtjax.data.wording import TABLE_FORMAT
@@ -101,19 +103,22 @@ def _format_of(path: Path, head: bytes) -> str:
     return "csv"
 
 
-def _first_object(path: Path, text: str) -> Any:
-    """Parses the first JSON value of a text: a line, an element, or the whole."""
+def _first_object(path: Path, head: bytes) -> Fields | None:
+    """Fields of the first record of JSON lines or an array; None if it has none."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:1] == b"[":
+        _, value = next(json_values(path), ("", b""))
+        return decode(value, Fields, str(path)) if _is_object(value) else None
+    if b"\n" not in text:
+        text = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+    with contextlib.suppress(ValueError):
+        return decode(text[: text.find(b"\n") + 1] or text, Fields, str(path))
+    # One object over several lines.
+    return decode(read_bytes(path), Fields, str(path))
 
-    def parse(text: str) -> Any:
-        start = text.lstrip()
-        start = start[1:].lstrip() if start.startswith("[") else start
-        return json.JSONDecoder().raw_decode(start)[0]
 
-    try:
-        return parse(text)
-    except json.JSONDecodeError:
-        # The head was cut in the middle of a long object.
-        return parse(read_text(path))
+def _is_object(value: bytes | msgspec.Raw) -> bool:
+    return bytes(memoryview(value)[:1]) == b"{"
 
 
 def _format_of_json(path: Path, head: bytes) -> str:
@@ -123,10 +128,10 @@ def _format_of_json(path: Path, head: bytes) -> str:
     if _INSPECT.search(head) and b'"status"' in head:
         return "inspect"
     try:
-        first = _first_object(path, head.decode("utf-8-sig", errors="replace"))
-    except json.JSONDecodeError as error:
-        return f"is not valid JSON (line {error.lineno}: {error.msg})"
-    if not isinstance(first, dict):
+        first = _first_object(path, head)
+    except ValueError as error:
+        return f"is {str(error).removeprefix(f'{path}: ')}"
+    if first is None:
         return "holds JSON, but not records with named fields"
     keys = set(first)
     if {"subject_id", "responses"} <= keys:
@@ -147,7 +152,7 @@ def _format_of_json(path: Path, head: bytes) -> str:
         )
     if "evaluation_results" in keys:
         return "holds the totals of an evaluation; give its *_samples.jsonl file"
-    kinds = set(map(type, first.values()))
-    if kinds & {dict, list} and not kinds & {int, float, bool}:
+    starts = {bytes(memoryview(value)[:1]) for value in first.values()}
+    if starts & {b"{", b"["} and not starts - {b"{", b"[", b'"', b"n"}:
         return f"is JSON of no known kind (fields {', '.join(sorted(keys)[:12])})"
     return too_wide() if len(keys) > MOST_COLUMNS else "json"

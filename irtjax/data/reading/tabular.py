@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import gzip
 import io
 import itertools
 import json
+import zlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
+from irtjax.data.decode import decode_lines, is_nested
 from irtjax.data.files import is_gzip, read_bytes, read_head, read_text
 from irtjax.data.reading.columns import (
     ITEM,
@@ -37,6 +40,8 @@ NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None
 PLAIN_WORDS = {"true": 1.0, "false": 0.0}
 #: Bytes of a long table that are parsed at once. Arrow reads 32 blocks ahead.
 _BLOCK = 1 << 22
+#: Bytes of the first line within which columns are counted.
+_LONGEST_LINE = 1 << 26
 
 
 @dataclasses.dataclass
@@ -194,16 +199,20 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
 
 
 def _count_columns(path: Path) -> int:
-    """Columns of the first line, which is long; its text is not kept."""
+    """Columns of the first line, which is long, or more than can be read."""
     counts: Counter[bytes] = Counter()
-    with (gzip.open if is_gzip(path) else open)(path, "rb") as file:
+    # A damaged file has an error of its own when it is read.
+    with (
+        contextlib.suppress(OSError, EOFError, zlib.error),
+        (gzip.open if is_gzip(path) else open)(path, "rb") as file,
+    ):
         _skip_blank(file)
-        for block in iter(lambda: file.read(1 << 20), b""):
-            line, end, _ = block.partition(b"\n")
+        for _ in range(_LONGEST_LINE >> 20):
+            line, end, _ = (block := file.read(1 << 20)).partition(b"\n")
             counts.update({mark: line.count(mark) for mark in (b",", b"\t", b";")})
-            if end:
+            if end or not block or max(counts.values()) > MOST_COLUMNS:
                 break
-    return max(counts.values()) + 1
+    return max(counts.values(), default=0) + 1
 
 
 def parse_number(
@@ -319,14 +328,14 @@ def read_json(path: Path) -> Frame:
     """Reads JSON lines or a JSON array of flat records."""
     from pyarrow import json as arrow_json
 
-    text = read_text(path)
-    if not text.lstrip().startswith("["):
+    content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    if content[:4096].lstrip()[:1] != b"[" and not is_nested(content):
         try:
-            table = arrow_json.read_json(pa.BufferReader(text.encode()))
+            table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
         except pa.ArrowInvalid:
             pass  # fields of mixed type: read them one by one
-    records = parse_json_records(path, text)
+    records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
     columns = {name: _column([r.get(name) for r in records]) for name in names}
     return Frame(pa.table(columns), None, str(path))
@@ -336,39 +345,7 @@ def _column(values: list[Any]) -> pa.Array:
     """A column, as text if its values are of several types."""
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         as_is = (str, type(None))
         texts = [v if isinstance(v, as_is) else json.dumps(v) for v in values]
         return pa.array(texts, pa.string())
-
-
-def parse_json_records(
-    path: Path, text: str, drop: Collection[str] = ()
-) -> list[dict[str, Any]]:
-    """Parses JSON lines, or one array, of objects, without the fields in ``drop``."""
-    if text.lstrip().startswith("["):
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path} is not valid JSON: line {error.lineno}: {error.msg}"
-            ) from None
-    else:
-        lines = enumerate(text.split("\n"), 1)
-        found = (_parse_line(path, k, line) for k, line in lines if line.strip())
-    records = []
-    for number, record in enumerate(found, 1):
-        if not isinstance(record, dict):
-            raise ValueError(f"{path}: record {number} is not an object with fields")
-        records.append({k: v for k, v in record.items() if k not in drop})
-    return records
-
-
-def _parse_line(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: line {number} is not valid JSON ({error.msg}); was the file cut"
-            " off?"
-        ) from None
