@@ -17,6 +17,7 @@ import pyarrow as pa
 from irtjax.data.files import read_bytes, read_head, read_text
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.spreadsheets import restore, restore_names
 
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
@@ -40,7 +41,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
     delimiter, lines = _first_lines(path)
     has_header = _looks_like_header(lines) if options.header is None else options.header
     if has_header:
-        names = _distinct(lines[0])
+        names = restore_names(_distinct(lines[0]))
         layout = decide(names, None, options, str(path))
     else:
         start = [] if parse_number(lines[0][0])[1] else ["subject"]
@@ -74,7 +75,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         raise ValueError(
             f"{path} is no table of equally long lines: {_tidy(error)}"
         ) from None
-    return Frame(table, None, str(path), headerless=not has_header)
+    return Frame(restore(table), None, str(path), headerless=not has_header)
 
 
 def _tidy(error: Exception) -> str:
