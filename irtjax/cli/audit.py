@@ -22,6 +22,7 @@ MODEL = "2pl"
 SHOWN = 5
 #: What `--out` writes.
 FILES = ("items.csv", "benchmarks.csv", "summary.md")
+CONTROL = "control.csv"
 FIGURES = ("properties.png", "difficulty_discrimination.png", "flagged_items.png")
 
 
@@ -67,7 +68,7 @@ def audit_command(
     """Examines every item for defects, with false discoveries under control."""
     if not 0 < fdr < 1:
         raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
-    output.check_out_folder(out)
+    output.check_out_folder(out, (*FILES, CONTROL, *FIGURES))
     if fit is not None and model is not None:
         raise ValueError("--model fits a model and --fit reads a fit: leave one out")
     guess = _chances(chance or [])
@@ -132,7 +133,6 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
     from irtjax import plots
     from irtjax.report import audit_page
 
-    output.make_folder(out)
     page = audit_page(report, FIGURES if figures else ())
     contents: dict[str, Any] = {
         "items.csv": report.items,
@@ -140,7 +140,7 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
         "summary.md": lambda place: place.write_text(page, encoding="utf-8"),
     }
     if report.control is not None:
-        contents["control.csv"] = report.control
+        contents[CONTROL] = report.control
     if figures:
         drawn = (
             plots.plot_item_properties(report),
@@ -149,12 +149,9 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
         )
         for name, figure in zip(FIGURES, drawn, strict=True):
             contents[name] = functools.partial(plots.save_figure, figure)
-    output.write_files({out / name: content for name, content in contents.items()})
+    files = {out / name: content for name, content in contents.items()}
     # What an earlier audit left in this folder is not of these tables.
-    stale = [] if figures else list(FIGURES)
-    stale += ["control.csv"] * (report.control is None)
-    for name in stale:
-        (out / name).unlink(missing_ok=True)
+    output.write_files(files, stale=[out / name for name in (CONTROL, *FIGURES)])
 
 
 def _document(report: Audit, out: Path | None) -> dict[str, Any]:
@@ -185,6 +182,6 @@ def _show(report: Audit, out: Path | None) -> None:
     screen.show_table(console, "Items", header, rows)
     screen.show_sentences(console, [report_of.discriminating_sentence(report)])
     if out is not None:
-        names = (*FILES, "control.csv", *FIGURES)
+        names = (*FILES, CONTROL, *FIGURES)
         screen.show_sentences(console, [output.written(out, names)])
     screen.show_warnings(console, report.warnings, ())

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
     from irtjax.subsets.subset import Shrunken
 
+#: What `Shrunken.contents` has.
+SUBSET_FILES = ("subset.csv", "subset.json", "rules.csv")
 #: Written where errors are requested: a table and its figure.
 ERROR_FILES = ("errors.csv", "shrink.png")
 
@@ -95,7 +97,7 @@ def shrink_command(
         raise ValueError("give one of --size, --se and --score-error")
     if reference is not None and sizes is None:
         raise ValueError("--reference requires --sizes: the table has the agreement")
-    check_out_folder(out)
+    check_out_folder(out, (*SUBSET_FILES, *ERROR_FILES))
     wanted = {"size": size, "standard_error": se, "score_error": score_error}
     wanted["method"] = by
     options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}
@@ -169,17 +171,15 @@ def _values(path: Path) -> dict[str, float]:
 
 def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
     """Writes the subset and, where requested, errors and their figure."""
-    small.save(out)
-    if errors is None:
-        # Those of an earlier subset in this folder are not of this one.
-        for name in ERROR_FILES:
-            (out / name).unlink(missing_ok=True)
-        return
-    from irtjax.plots import plot_subset_errors, save_figure
+    contents = small.contents()
+    if errors is not None:
+        from irtjax.plots import plot_subset_errors, save_figure
 
-    picture = functools.partial(save_figure, plot_subset_errors(errors))
-    contents = zip(ERROR_FILES, (errors.table(), picture), strict=True)
-    write_files({out / name: content for name, content in contents})
+        picture = functools.partial(save_figure, plot_subset_errors(errors))
+        contents |= zip(ERROR_FILES, (errors.table(), picture), strict=True)
+    files = {out / name: content for name, content in contents.items()}
+    # Files of an earlier subset in this folder are not of this one.
+    write_files(files, stale=[out / name for name in (*SUBSET_FILES, *ERROR_FILES)])
 
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:

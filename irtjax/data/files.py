@@ -1,4 +1,4 @@
-"""Files: bytes and text read from plain or gzip files, and files written whole.
+"""Files: bytes and text read from plain or gzip files.
 
 What a file unpacks to is counted while it is read, so that a small file that unpacks to
 gigabytes is refused before they are in memory.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import os
 import stat
-import tempfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -174,33 +171,3 @@ def read_text(path: Path) -> str:
             f"{path}: line {line} is not UTF-8 text (byte {data[error.start]:#04x});"
             " save the file as UTF-8"
         ) from None
-
-
-@contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary path that becomes ``path`` only if the block succeeds."""
-    try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix
-        )
-    except OSError as error:
-        raise ValueError(
-            f"cannot write {path}: {error.strerror or error}; choose a folder that"
-            " exists and that you may write to"
-        ) from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o666 & ~umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def umask() -> int:
-    """Permissions that new files of this process do not get."""
-    # Temporary files are private; a finished one gets the permissions of any other.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.files import atomic_path, read_head, read_text
+from irtjax.data.files import read_head, read_text
 from irtjax.data.wording import TABLE_FORMAT
+from irtjax.data.writing import atomic_path
 
 if TYPE_CHECKING:
     import pyarrow as pa

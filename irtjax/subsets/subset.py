@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ import pyarrow as pa
 
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import as_labels
-from irtjax.data.files import atomic_path
 from irtjax.data.matching import arrange
+from irtjax.data.writing import together
 from irtjax.models.model import Model
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
 
 FORMAT = "irtjax.subset"
 VERSION = 1
+#: Written where rules were compared.
+_RULES = "rules.csv"
 #: Arrays of a document on the nodes, and on the items.
 _ON_NODES = ("nodes", "log_weight", "whole_mean", "whole_variance")
 _ON_ITEMS = ("weights", "target")
@@ -183,24 +186,23 @@ class Shrunken:
         from irtjax.storage import write_table
 
         folder = Path(folder).expanduser()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"cannot make {folder}: {error.strerror}") from None
-        with (
-            atomic_path(folder / "subset.csv") as csv,
-            atomic_path(folder / "subset.json") as document,
-        ):
-            write_table(self.table(), csv)
-            text = json.dumps(self._content(), allow_nan=False)
-            document.write_text(text, encoding="utf-8")
-        rules = folder / "rules.csv"
-        if self.rules:
-            with atomic_path(rules) as csv:
-                write_table(pa.Table.from_pylist(list(self.rules)), csv)
-        else:  # Those of an earlier subset in this folder are not of this one.
-            rules.unlink(missing_ok=True)
+        # Rules of an earlier subset in this folder are not of this one.
+        with together(folder, stale=[_RULES]) as place:
+            for name, content in self.contents().items():
+                if callable(content):
+                    content(place / name)
+                else:
+                    write_table(content, place / name)
         return folder
+
+    def contents(self) -> dict[str, pa.Table | Callable[[Path], Any]]:
+        """What `save` writes, by file name: tables, and a function of a path."""
+        text = json.dumps(self._content(), allow_nan=False)
+        document = lambda path: path.write_text(text, encoding="utf-8")
+        found = {"subset.csv": self.table(), "subset.json": document}
+        if self.rules:
+            found[_RULES] = pa.Table.from_pylist(list(self.rules))
+        return found
 
     def _content(self) -> dict[str, Any]:
         """What is saved, as a document."""

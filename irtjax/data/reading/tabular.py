@@ -31,6 +31,7 @@ from irtjax.data.reading.columns import (
 )
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
+from irtjax.data.spreadsheets import restore, restore_names
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -59,7 +60,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
     delimiter, lines = _first_lines(path)
     has_header = _looks_like_header(lines) if options.header is None else options.header
     if has_header:
-        names = _distinct(lines[0])
+        names = restore_names(_distinct(lines[0]))
         layout = decide(names, None, options, str(path))
     else:
         start = [] if parse_number(lines[0][0])[1] else ["subject"]
@@ -78,7 +79,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         table = _stream_csv(path, shape, delimiter, convert)
     if table is None:
         table = _whole_csv(path, shape, delimiter, convert)
-    return Frame(table, None, str(path), headerless=not has_header)
+    return Frame(restore(table), None, str(path), headerless=not has_header)
 
 
 def _stream_csv(
